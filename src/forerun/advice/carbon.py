@@ -1,0 +1,29 @@
+"""Grams of CO2 a call causes: its energy, the grid it comes from, and what the data centre adds."""
+
+from __future__ import annotations
+
+from forerun.device.carbon import Grid, carbon_g, load_grid
+from forerun.device.cloud import Instance
+from forerun.errors import ForerunError
+from forerun.prediction import Estimate
+
+
+def choose_grid(region: str | None, instance: Instance | None) -> Grid | None:
+    """The grid named, or that of the instance's region; None when neither says where."""
+    if region is not None:
+        return load_grid(region)
+    if instance is None:
+        return None
+    try:
+        return load_grid(f"{instance.cloud}/{instance.region}")
+    except ForerunError:
+        return None
+
+
+def carbon(energy_j: Estimate, grid: Grid) -> Estimate:
+    return energy_j.scaled(carbon_g(1.0, grid), "g")
+
+
+def grid_line(grid: Grid) -> str:
+    building = f", PUE {grid.pue}" if grid.pue else ", accelerator only"
+    return f"{grid.name}: {grid.g_per_kwh:.0f} g/kWh in {grid.year}{building}"

@@ -1,0 +1,30 @@
+"""What a call costs: the price of an hour of the accelerator, times the time the call takes."""
+
+from __future__ import annotations
+
+from forerun.device import Device
+from forerun.device.cloud import Instance, instances_for, load_instance
+from forerun.errors import ForerunError
+from forerun.prediction import Estimate
+
+_MS_PER_HOUR = 3.6e6
+
+
+def choose_instance(device: Device, instance: str | None) -> Instance | None:
+    """The instance named, or the cheapest per accelerator that carries the device; None when nobody rents it."""
+    if instance is None:
+        found = instances_for(device) if "/" not in device.id and device.provenance else []
+        return found[0] if found else None
+    chosen = load_instance(instance)
+    if chosen.device_id != device.id:
+        raise ForerunError(f"{chosen.id} carries {chosen.device_id}, not {device.id}")
+    return chosen
+
+
+def cost_usd(latency_ms: Estimate, instance: Instance) -> Estimate:
+    """US dollars per call on one accelerator of the instance."""
+    return latency_ms.scaled(instance.usd_per_device_hour / _MS_PER_HOUR, "USD")
+
+
+def price_line(instance: Instance) -> str:
+    return f"{instance.cloud} {instance.id}, {instance.usd_per_device_hour:.2f} USD per accelerator hour on {instance.date}"

@@ -1,0 +1,295 @@
+"""predict, predict_many, compare and explain: the way through the house from a model and a device to an answer."""
+
+from __future__ import annotations
+
+import functools
+import shlex
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from forerun.advice import carbon as carbon_advice
+from forerun.advice import cost as cost_advice
+from forerun.advice.fit import fit
+from forerun.advice.mig import slice_options, smallest_that_fits
+from forerun.device import Device, load_device
+from forerun.errors import ForerunError
+from forerun.explanation import Explanation, explain_ops
+from forerun.graph.ir import Graph
+from forerun.graph.profile import UNITS, Profile, profile
+from forerun.graph.sources import load_graph
+from forerun.prediction import Estimate, Prediction
+from forerun.predictors import memory as memory_model
+from forerun.predictors.base import Predictor, load_predictor
+from forerun.predictors.roofline import substituted
+from forerun.workload import Workload
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from forerun.device.cloud import Instance
+
+#: Energy is off by more than time is: the power at partial load is a guess without measurements.
+ENERGY_SPREAD = (0.4, 2.0)
+
+
+def predict(
+    model: Any,
+    device: str | Path | Device | dict[str, Any],
+    *,
+    batch: int = 1,
+    dtype: str = "fp32",
+    mode: str = "inference",
+    input_shape: Sequence[int] | dict[str, Sequence[int]] | None = None,
+    seq_len: int | None = None,
+    optimizer: str | None = None,
+    amp: str | None = None,
+    runtime: str = "eager",
+    region: str | None = None,
+    instance: str | None = None,
+    predictor: str | Predictor = "default",
+    task: str | None = None,
+    trust_remote_code: bool = False,
+) -> Prediction:
+    """How `model` will run on `device`: every estimate with its interval, and the basis it stands on."""
+    shape: Any = {k: tuple(v) for k, v in input_shape.items()} if isinstance(input_shape, dict) else (
+        None if input_shape is None else tuple(input_shape)
+    )  # fmt: skip
+    workload = Workload(
+        model, batch, dtype, mode, shape, seq_len, optimizer, amp, runtime, task, trust_remote_code
+    )
+    return predict_workload(workload, load_device(device), region=region, instance=instance, predictor=predictor)
+
+
+def predict_workload(
+    workload: Workload,
+    device: Device,
+    *,
+    region: str | None = None,
+    instance: str | None = None,
+    predictor: str | Predictor = "default",
+) -> Prediction:
+    """`predict` for a workload and a device already at hand."""
+    check_dtype(workload, device)
+    chosen = cost_advice.choose_instance(device, instance)
+    grid = carbon_advice.choose_grid(region, chosen)
+    teller = load_predictor(predictor)
+    graph, columns = _profiled(workload)
+    times = teller.times(columns, [device], workload)
+    memory = memory_model.estimate(graph, device)
+    unknown: dict[str, str] = {}
+    assumptions: dict[str, str] = {}
+
+    latency = _estimate(times.latency_ms, times.latency_spread, "ms")
+    device_ms = _estimate(times.device_ms, times.device_spread, "ms")
+    host = float(times.host_ms[0, 0])
+    joules = float(times.energy_j[0, 0])
+    energy = power = carbon = cost = per_million = None
+    if np.isnan(joules):
+        unknown["energy_j"] = unknown["carbon_g"] = f"the power limit (tdp_w) of {device.id} is not known"
+    else:
+        energy = Estimate(joules, joules * ENERGY_SPREAD[0], joules * ENERGY_SPREAD[1], "J")
+        watts = joules / latency.value * 1e3
+        limit = device.tdp_w or watts
+        power = Estimate(watts, min(watts, max(watts * 0.5, device.idle_w or 0)), max(watts, min(limit, watts * 2)), "W")
+        if grid is None:
+            unknown["carbon_g"] = "no region given, and no priced instance to take one from (--region)"
+        else:
+            carbon = carbon_advice.carbon(energy, grid)
+            assumptions["carbon_g"] = carbon_advice.grid_line(grid)
+    items, unit = _items_per_call(graph, workload)
+    if chosen is None:
+        unknown["cost_usd"] = f"no cloud price is known for {device.id} (--instance)"
+    else:
+        cost = cost_advice.cost_usd(latency, chosen)
+        per_million = cost.scaled(1e6 / items, "USD")
+        assumptions["cost_usd"] = cost_advice.price_line(chosen)
+        assumptions["cost_per_million_usd"] = unit
+    if device.memory_mb is None:
+        unknown["fit"] = f"the memory of {device.id} is not known"
+    options = slice_options(teller, columns, device, workload, memory)
+    weights = columns.repeat[:, None]
+    return Prediction(
+        model=graph.name,
+        device=device.id,
+        workload=workload.to_dict() | {"instance": instance, "region": region},
+        basis=teller.basis,
+        latency_ms=latency,
+        device_ms=device_ms,
+        host_ms=Estimate(host, host * 0.5, host * 2, "ms"),
+        throughput=Estimate(*(1e3 * items / t for t in (latency.value, latency.high, latency.low)), f"{unit}/s"),
+        memory_mb=_memory_estimate(memory, device),
+        memory_allocated_mb=Estimate(
+            memory.allocated_mb, *(memory.allocated_mb * f for f in memory_model.ALLOCATED_SPREAD), "MB"
+        ),
+        energy_j=energy, power_w=power, carbon_g=carbon, cost_usd=cost, cost_per_million_usd=per_million,
+        mig=smallest_that_fits(options), mig_options=options, fit=fit(graph, device, memory),
+        bound="host" if host > float(times.device_ms[0, 0]) else "device",
+        parameters=graph.parameters, active_parameters=graph.active_parameters,
+        flops=float((columns.flops * weights).sum()), macs=float((columns.macs * weights).sum()),
+        bytes=float((columns.bytes * weights).sum()), memory_parts_mb=memory.parts_mb,
+        assumptions=assumptions, unknown=unknown, notes=tuple(_notes(graph, columns, device)),
+        check=_check_command(workload),
+    )  # fmt: skip
+
+
+def predict_many(
+    workloads: Iterable[Workload | dict[str, Any]],
+    devices: Iterable[str | Device | dict[str, Any]],
+    *,
+    predictor: str | Predictor = "default",
+) -> pd.DataFrame:
+    """Every workload on every device, as one table; a case that cannot run has its reason in column `error`."""
+    import pandas as pd
+
+    cases = [w if isinstance(w, Workload) else Workload(**w) for w in workloads]
+    chosen = [load_device(d) for d in devices]
+    teller = load_predictor(predictor)
+    prices = [cost_advice.choose_instance(d, None) for d in chosen]
+    frames = [_table(w, chosen, prices, teller) for w in cases]
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+
+
+def _table(w: Workload, devices: list[Device], prices: list[Instance | None], teller: Predictor) -> pd.DataFrame:
+    import pandas as pd
+
+    problems = [dtype_problem(w, d) for d in devices]
+    graph, columns = _profiled(w)
+    able = [i for i, p in enumerate(problems) if p is None]
+    times = teller.times(columns, [devices[i] for i in able], w) if able else None
+
+    def column(name: str) -> np.ndarray:
+        out = np.full(len(devices), np.nan)
+        if times is not None:
+            out[able] = getattr(times, name)[0]
+        return out
+
+    def edge(side: int) -> np.ndarray:
+        out = np.full(len(devices), np.nan)
+        if times is not None:
+            out[able] = (times.latency_ms * times.latency_spread[..., side])[0]
+        return out
+
+    memory = [memory_model.estimate(graph, d) for d in devices]
+    items, unit = _items_per_call(graph, w)
+    latency, energy = column("latency_ms"), column("energy_j")
+    needed = np.array([m.needed_mb for m in memory])
+    have = np.array([np.nan if d.memory_mb is None else d.memory_mb for d in devices])
+    hourly = np.array([np.nan if p is None else p.usd_per_device_hour for p in prices])
+    return pd.DataFrame(
+        {
+            "model": graph.name, "device": [d.id for d in devices], "batch": w.batch, "dtype": w.dtype, "mode": w.mode,
+            "seq_len": w.seq_len, "latency_ms": latency, "latency_low_ms": edge(0), "latency_high_ms": edge(1),
+            "device_ms": column("device_ms"), "host_ms": column("host_ms"), "throughput": 1e3 * items / latency,
+            "throughput_unit": f"{unit}/s", "memory_mb": needed, "memory_allocated_mb": [m.allocated_mb for m in memory],
+            "fits": np.where(np.isnan(have), None, needed <= have), "energy_j": energy,
+            "power_w": 1e3 * energy / latency, "cost_usd": latency * hourly / 3.6e6, "basis": teller.basis,
+            "error": problems,
+        }
+    )  # fmt: skip
+
+
+def compare(model: Any, devices: Iterable[str | Device], **settings: Any) -> pd.DataFrame:
+    """One model on several devices, fastest first."""
+    found = predict_many([Workload(model, **settings)], devices)
+    return found.sort_values("latency_ms", ignore_index=True)
+
+
+def explain(workload: Workload, device: Device, *, predictor: str | Predictor = "default") -> Explanation:
+    """Where the time goes, op by op."""
+    check_dtype(workload, device)
+    teller = load_predictor(predictor)
+    graph, columns = _profiled(workload)
+    return explain_ops(graph, columns, device, teller, workload)
+
+
+@functools.lru_cache(maxsize=256)
+def _profile_of(key: tuple[Any, ...], holder: _ByIdentity) -> tuple[Graph, Profile]:
+    workload: Workload = holder.value
+    graph = load_graph(workload)
+    return graph, profile(graph, workload.dtype)
+
+
+class _ByIdentity:
+    """Carries a value through a cache without being part of its key."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _ByIdentity)
+
+    def __hash__(self) -> int:
+        return 0
+
+
+def _profiled(workload: Workload) -> tuple[Graph, Profile]:
+    """The graph and its columns; remembered within the process for models given by name."""
+    if not isinstance(workload.model, str) or Path(workload.model).exists():
+        graph = load_graph(workload)
+        return graph, profile(graph, workload.dtype)
+    key = tuple(str(v) for v in workload.to_dict().values())
+    return _profile_of(key, _ByIdentity(workload))
+
+
+def dtype_problem(workload: Workload, device: Device) -> str | None:
+    """Why this device cannot run this dtype, or None. Only what is certain is a problem."""
+    wanted = {"tf32": "tf32", "int8": "fp16", "int4": "fp16", "fp32-ieee": "fp32"}.get(workload.dtype, workload.dtype)
+    for dtype in {wanted, workload.amp or wanted}:
+        if device.supports(dtype) is False:
+            able = ", ".join(d for d in ("fp32", "fp16", "bf16", "tf32") if device.supports(d))
+            return f"{device.id} has no {dtype} units; it can run {able}"
+    return None
+
+
+def check_dtype(workload: Workload, device: Device) -> None:
+    problem = dtype_problem(workload, device)
+    if problem:
+        raise ForerunError(problem)
+
+
+def _items_per_call(graph: Graph, workload: Workload) -> tuple[int, str]:
+    tokens = graph.facts.get("tokens_per_sample")
+    return (workload.batch * tokens, "tokens") if tokens else (workload.batch, "samples")
+
+
+def _estimate(values: np.ndarray, spread: np.ndarray, unit: str) -> Estimate:
+    value = float(values[0, 0])
+    return Estimate(value, value * float(spread[0, 0, 0]), value * float(spread[0, 0, 1]), unit)
+
+
+def _memory_estimate(memory: memory_model.MemoryEstimate, device: Device) -> Estimate:
+    measured = "context_mb" in device.calibrated
+    low, high = (0.9, 1.1) if measured else memory_model.CONTEXT_SPREAD
+    tensor_low, tensor_high = memory_model.ALLOCATED_SPREAD
+    return Estimate(
+        memory.needed_mb,
+        memory.reserved_mb * tensor_low + memory.context_mb * low,
+        memory.reserved_mb * tensor_high + memory.context_mb * high,
+        "MB",
+    )
+
+
+def _notes(graph: Graph, columns: Profile, device: Device) -> Iterable[str]:
+    yield from graph.notes
+    used = {UNITS[u] for u in np.unique(columns.units)}
+    for unit in sorted(used - {"vector"}):
+        other = substituted(device, unit)
+        if other and device.supports(unit) is None:
+            yield f"the {unit} peak of {device.id} is not known: {other} units are assumed to do that work"
+    if device.tdp_w is not None and "static_w" not in device.calibrated:
+        yield f"energy: {device.id} has no measured idle power, a typical share of its power limit is assumed"
+
+
+def _check_command(workload: Workload) -> str | None:
+    """The command that measures the same case on real hardware."""
+    if not isinstance(workload.model, str):
+        return None
+    parts = ["forerun", "measure", workload.model, "--batch", str(workload.batch), "--dtype", workload.dtype]
+    if workload.mode != "inference":
+        parts += ["--mode", workload.mode]
+    if workload.seq_len:
+        parts += ["--seq-len", str(workload.seq_len)]
+    return shlex.join(parts)

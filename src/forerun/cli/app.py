@@ -1,0 +1,226 @@
+"""The commands. Each turns words into a call of the library and shows what comes back."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from forerun import __version__
+from forerun.cli.options import (
+    AmpOption,
+    BatchOption,
+    DeviceOption,
+    DtypeOption,
+    InputShapeOption,
+    JsonOption,
+    ModeOption,
+    ModelArgument,
+    OptimizerOption,
+    RemoteCodeOption,
+    RuntimeOption,
+    SeqLenOption,
+    TaskOption,
+    parse_input_shape,
+)
+from forerun.errors import ForerunError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+app = typer.Typer(
+    help="Know how a deep-learning model will run before you run it.",
+    no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None,
+)  # fmt: skip
+
+
+@app.callback(invoke_without_command=True)
+def top(version: Annotated[bool, typer.Option("--version", help="Show the version and leave.", is_eager=True)] = False) -> None:
+    if version:
+        print(f"forerun {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def predict(
+    model: ModelArgument,
+    device: DeviceOption,
+    batch: BatchOption = 1,
+    dtype: DtypeOption = "fp32",
+    mode: ModeOption = "inference",
+    seq_len: SeqLenOption = None,
+    input_shape: InputShapeOption = None,
+    optimizer: OptimizerOption = None,
+    amp: AmpOption = None,
+    runtime: RuntimeOption = "eager",
+    task: TaskOption = None,
+    region: Annotated[str | None, typer.Option(help="Country or cloud region, for carbon: DEU, aws/us-east-1.")] = None,
+    instance: Annotated[str | None, typer.Option(help="Cloud instance, for cost: p4d.24xlarge.")] = None,
+    predictor: Annotated[str, typer.Option(help="Which predictor answers.")] = "default",
+    trust_remote_code: RemoteCodeOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Latency, memory, energy, cost of one model on one device."""
+    from forerun.api import predict as run
+
+    with waiting(f"reading {model}", quiet=as_json):
+        answer = run(
+            model, device, batch=batch, dtype=dtype, mode=mode, seq_len=seq_len, optimizer=optimizer, amp=amp,
+            input_shape=parse_input_shape(input_shape), runtime=runtime, task=task, region=region, instance=instance,
+            predictor=predictor, trust_remote_code=trust_remote_code,
+        )  # fmt: skip
+    if as_json:
+        print(answer.to_json(indent=2))
+    else:
+        show(answer)
+
+
+@app.command()
+def compare(
+    model: ModelArgument,
+    devices: Annotated[str, typer.Option("--devices", "-d", help="Devices, separated by commas.")],
+    batch: BatchOption = 1,
+    dtype: DtypeOption = "fp32",
+    mode: ModeOption = "inference",
+    seq_len: SeqLenOption = None,
+    input_shape: InputShapeOption = None,
+    optimizer: OptimizerOption = None,
+    amp: AmpOption = None,
+    runtime: RuntimeOption = "eager",
+    task: TaskOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """One model on several devices, fastest first."""
+    from forerun.api import compare as run
+
+    names = [d.strip() for d in devices.split(",") if d.strip()]
+    if not names:
+        raise ForerunError("--devices needs at least one device, such as t4,l4,h100-sxm")
+    with waiting(f"reading {model}", quiet=as_json):
+        frame = run(
+            model, names, batch=batch, dtype=dtype, mode=mode, seq_len=seq_len, optimizer=optimizer, amp=amp,
+            input_shape=parse_input_shape(input_shape), runtime=runtime, task=task,
+        )  # fmt: skip
+    if as_json:
+        print(frame.to_json(orient="records", indent=2))
+        return
+    from forerun.show import comparison_table
+
+    length = f", {seq_len} tokens" if seq_len else ""
+    show(comparison_table(frame, f"{model}: {mode}, batch {batch}, {dtype}{length} (basis: {frame['basis'].iloc[0]})"))
+
+
+@app.command()
+def explain(
+    model: ModelArgument,
+    device: DeviceOption,
+    batch: BatchOption = 1,
+    dtype: DtypeOption = "fp32",
+    mode: ModeOption = "inference",
+    seq_len: SeqLenOption = None,
+    input_shape: InputShapeOption = None,
+    optimizer: OptimizerOption = None,
+    amp: AmpOption = None,
+    runtime: RuntimeOption = "eager",
+    task: TaskOption = None,
+    top: Annotated[int, typer.Option(help="How many rows to show.", min=1)] = 15,
+    as_json: JsonOption = False,
+) -> None:
+    """Where the time goes: per op its time, its share, and what binds it."""
+    from forerun.api import explain as run
+    from forerun.device import load_device
+    from forerun.workload import Workload
+
+    work = Workload(model, batch, dtype, mode, parse_input_shape(input_shape), seq_len, optimizer, amp, runtime, task)
+    with waiting(f"reading {model}", quiet=as_json):
+        found = run(work, load_device(device))
+    if as_json:
+        print(json.dumps(found.to_dict(), indent=2))
+        return
+    from forerun.show import explanation_view
+
+    show(*explanation_view(found, top))
+
+
+@app.command()
+def devices(
+    name: Annotated[str | None, typer.Argument(help="A device, to see all its fields and their sources.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """The device catalogue, or one device with the source of every field."""
+    from forerun.device import all_devices, load_device
+    from forerun.show import device_view, devices_table
+
+    if name is None:
+        found = all_devices()
+        if as_json:
+            print(json.dumps([d.to_dict() for d in found], indent=2))
+        else:
+            show(devices_table(found))
+        return
+    device = load_device(name)
+    if as_json:
+        print(json.dumps(device.to_dict(), indent=2))
+    else:
+        show(*device_view(device))
+
+
+@app.command()
+def models(
+    name: Annotated[str | None, typer.Argument(help="A model, or part of a name to look for.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """The models known by name, or one of them."""
+    from forerun.cli.models import list_models
+
+    with waiting("reading the catalogue", quiet=as_json):
+        found = list_models(name)
+    if as_json:
+        print(json.dumps(found.data, indent=2))
+    else:
+        show(*found.view)
+
+
+@app.command()
+def doctor(as_json: JsonOption = False) -> None:
+    """What is installed, what is missing, and the command that adds it."""
+    from forerun.cli.doctor import examine, view
+
+    found = examine()
+    if as_json:
+        print(json.dumps(found, indent=2))
+    else:
+        show(*view(found))
+
+
+@app.command()
+def install(what: Annotated[str, typer.Argument(help="keras or paddle: the packages that read such models.")]) -> None:
+    """Adds the packages that one kind of model needs, in an environment of their own."""
+    from forerun.graph.sources import converter_env
+
+    with waiting(f"installing {what} (a few minutes)"):
+        where = converter_env.install(what)
+    print(f"{what} is ready in {where}")
+
+
+@contextmanager
+def waiting(what: str, quiet: bool = False) -> Iterator[None]:
+    """A spinner on the terminal while something takes longer than a blink; silent when output goes elsewhere."""
+    if quiet or not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(f"{what} …"):
+        yield
+
+
+def show(*things: Any) -> None:
+    from rich.console import Console
+
+    console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
+    for thing in things:
+        console.print(thing)

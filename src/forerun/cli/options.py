@@ -1,0 +1,75 @@
+"""The options that several commands share, each said once."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from forerun.errors import ForerunError
+from forerun.workload import AMP, DTYPES, MODES, OPTIMIZERS, RUNTIMES
+
+
+def _complete(words: tuple[str, ...]):  # type: ignore[no-untyped-def]
+    return lambda incomplete: [w for w in words if w.startswith(incomplete)]
+
+
+def _complete_device(incomplete: str) -> list[str]:
+    from forerun.device import device_ids
+
+    return [d for d in device_ids() if d.startswith(incomplete.lower())]
+
+
+def _complete_model(incomplete: str) -> list[str]:
+    from forerun.graph.sources import hf_catalog
+
+    return [n for n in hf_catalog.architecture_ids() if n.lower().startswith(incomplete.lower())]
+
+
+ModelArgument = Annotated[
+    str,
+    typer.Argument(
+        help="A name (resnet50, timm/…, torchvision/…), a Hugging Face id, cnn:depth=6,filters=32, or a model file.",
+        autocompletion=_complete_model,
+    ),
+]
+DeviceOption = Annotated[
+    str, typer.Option("--device", "-d", help="A device's id or alias, or a .yaml of your own.", autocompletion=_complete_device)
+]
+BatchOption = Annotated[int, typer.Option("--batch", "-b", help="Samples per call.")]
+DtypeOption = Annotated[str, typer.Option(help=", ".join(DTYPES), autocompletion=_complete(DTYPES))]
+ModeOption = Annotated[str, typer.Option(help=", ".join(MODES), autocompletion=_complete(MODES))]
+SeqLenOption = Annotated[int | None, typer.Option("--seq-len", "-s", help="Tokens per sample (decode: in the cache).")]
+InputShapeOption = Annotated[
+    list[str] | None,
+    typer.Option("--input-shape", help="Without the batch: 3,224,224; or per input: NAME=3,224,224 (may be repeated)."),
+]
+OptimizerOption = Annotated[str | None, typer.Option(help=", ".join(OPTIMIZERS), autocompletion=_complete(OPTIMIZERS))]
+AmpOption = Annotated[str | None, typer.Option(help="Mixed-precision training: fp16, bf16.", autocompletion=_complete(AMP))]
+RuntimeOption = Annotated[str, typer.Option(help=", ".join(RUNTIMES), autocompletion=_complete(RUNTIMES))]
+TaskOption = Annotated[str | None, typer.Option(help="Hugging Face task, such as text-classification or causal-lm.")]
+RemoteCodeOption = Annotated[bool, typer.Option("--trust-remote-code", help="Run code that ships with a hub model.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def parse_input_shape(words: list[str] | None) -> tuple[int, ...] | dict[str, tuple[int, ...]] | None:
+    """'3,224,224' -> (3, 224, 224); 'ids=128' 'mask=128' -> a dict by input name."""
+    if not words:
+        return None
+    named = {}
+    for word in words:
+        name, equals, sizes = word.rpartition("=")
+        shape = _sizes(sizes, word)
+        if not equals:
+            if len(words) > 1:
+                raise ForerunError("several --input-shape need names: --input-shape NAME=3,224,224")
+            return shape
+        named[name] = shape
+    return named
+
+
+def _sizes(text: str, word: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(n) for n in text.replace("x", ",").split(",") if n.strip())
+    except ValueError:
+        raise ForerunError(f"--input-shape {word!r} is not sizes separated by commas, such as 3,224,224") from None

@@ -1,0 +1,106 @@
+"""MIG: the slices an NVIDIA GPU can be cut into, and the device that one slice is."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
+from typing import Any
+
+from forerun.device.device import Device, load_device
+from forerun.device.reading import CATALOG, key, read_yaml, source_line, unknown
+from forerun.errors import ForerunError
+
+
+@dataclass(frozen=True)
+class MigProfile:
+    """One way to cut a slice: how much of the GPU it gets, and how many such slices fit on one GPU."""
+
+    name: str  # "1g.18gb": compute slices, nominal memory; "+me" has the media engines
+    compute_slices: int
+    memory_mb: float  # usable, in MB of 2**20 bytes
+    sm_count: int
+    sm_fraction: float  # of the whole GPU's SMs: not compute_slices / 7, because some SMs are left out of slices
+    memory_fraction: float  # also the fraction of bandwidth and of L2
+    max_instances: int
+    media: bool
+    source: str
+
+
+def profiles(device: str | Device) -> list[MigProfile]:
+    """The MIG profiles of a device, smallest first; empty when it has no MIG or its profiles are not known."""
+    whole = load_device(device)
+    return list(_profiles(whole.id, whole.sm_count))
+
+
+@cache
+def _profiles(device_id: str, whole_sm_count: float | None) -> tuple[MigProfile, ...]:
+    content = _content()
+    entry = content["profiles"].get(device_id)
+    if entry is None:
+        return ()
+    total = entry["total_slices"]
+    found = []
+    for row in entry["rows"]:
+        # Unknown SM count of the whole GPU: the slice's share of the compute slices is the nearest thing said.
+        share = row["sm_count"] / whole_sm_count if whole_sm_count else row["compute_slices"] / total
+        found.append(
+            MigProfile(
+                name=row["name"],
+                compute_slices=row["compute_slices"],
+                memory_mb=float(row["memory_mb"]),
+                sm_count=row["sm_count"],
+                sm_fraction=share,
+                memory_fraction=float(Fraction(row["memory_fraction"])),
+                max_instances=row["max_instances"],
+                media=row["name"].endswith("+me"),
+                source=source_line(content["sources"], row.get("source", entry["source"])),
+            )
+        )
+    return tuple(sorted(found, key=lambda p: (p.compute_slices, p.memory_mb, p.media)))
+
+
+def slice_device(device: str | Device, profile: str | MigProfile) -> Device:
+    """The device that one MIG slice is. Compute scales with its SMs; memory, bandwidth and L2 with its memory share."""
+    whole = load_device(device)
+    if isinstance(profile, str):
+        known = {key(p.name): p for p in profiles(whole)}
+        if not known:
+            raise ForerunError(f"{whole.id} has no MIG profiles in the catalogue")
+        if key(profile) not in known:
+            hint = f"It has {', '.join(p.name for p in known.values())}."
+            raise unknown(f"MIG profile of {whole.id}", profile, (p.name for p in known.values()), hint)
+        profile = known[key(profile)]
+
+    def share(value: float | None, fraction: float) -> float | None:
+        return None if value is None else value * fraction
+
+    calibrated = dict(whole.calibrated)
+    if "idle_w" in calibrated:
+        calibrated["idle_w"] *= profile.sm_fraction
+    scaled = f"slice {profile.name} of {whole.id}"
+    return dataclasses.replace(
+        whole,
+        id=f"{whole.id}/{profile.name}",
+        name=f"{whole.name} MIG {profile.name}",
+        peak_tflops={dtype: peak * profile.sm_fraction for dtype, peak in whole.peak_tflops.items()},
+        memory_gb=profile.memory_mb / 1024,
+        bandwidth_gbs=share(whole.bandwidth_gbs, profile.memory_fraction),
+        l2_cache_mb=share(whole.l2_cache_mb, profile.memory_fraction),
+        sm_count=float(profile.sm_count),
+        # Power is not fenced off per slice; its share of the compute is what advice charges to it.
+        tdp_w=share(whole.tdp_w, profile.sm_fraction),
+        idle_w=share(whole.idle_w, profile.sm_fraction),
+        interconnect_gbs=None,  # no peer-to-peer traffic in MIG mode
+        launch_price_usd=None,
+        calibrated=calibrated,
+        provenance={name: f"{line}; {scaled}" for name, line in whole.provenance.items()}
+        | {"memory_gb": profile.source, "sm_count": profile.source},
+    )
+
+
+@cache
+def _content() -> dict[str, Any]:
+    content: dict[str, Any] = read_yaml(CATALOG / "mig.yaml")
+    return content

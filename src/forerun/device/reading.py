@@ -1,0 +1,48 @@
+"""Reading YAML safely and matching names exactly: shared by devices, MIG profiles, prices and grids."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from forerun.errors import ForerunError, did_you_mean
+
+CATALOG = Path(__file__).parent / "catalog"
+
+
+def read_yaml(path: Path) -> Any:
+    """The content of a YAML file, or a ForerunError that says what is wrong with the file."""
+    import yaml  # here, so that `import forerun.device` stays cheap
+
+    # The C loader reads the catalogue about ten times faster than the pure Python one; both are "safe".
+    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ForerunError(f"{path}: no such file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise ForerunError(f"{path}: cannot be read ({reason})") from None
+    try:
+        return yaml.load(text, Loader=loader)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ForerunError(f"{path.name}: not valid YAML: {' '.join(str(error).split())}") from None
+
+
+def key(name: str) -> str:
+    """The form in which names are compared: lower case; space, underscore and dash alike; otherwise exact."""
+    return re.sub(r"[\s_-]+", "-", name.strip().lower())
+
+
+def unknown(what: str, name: str, known: Iterable[str], hint: str = "") -> ForerunError:
+    """The error for a name that is not there, with near misses. A near miss is never taken for a match."""
+    near = did_you_mean(key(name), known) or did_you_mean(key(name).replace("-", ""), known)
+    return ForerunError(f"unknown {what} {name!r}.{near}{' ' + hint if hint else ''}")
+
+
+def source_line(sources: dict[str, Any], source: str, date: Any = None) -> str:
+    """'title, date' of a source named in a catalogue file."""
+    entry = sources[source]
+    return f"{entry['title']}, {date or entry['date']}"

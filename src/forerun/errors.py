@@ -1,0 +1,26 @@
+"""The few errors a user can meet. The library raises them; the CLI turns them into one line and exit code 2."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class ForerunError(Exception):
+    """Something the user can put right. The message is one clear sentence."""
+
+
+class MissingPackage(ForerunError):
+    """An optional package is needed for this model; the message names the one command that adds it."""
+
+    def __init__(self, what: str, package: str, command: str) -> None:
+        super().__init__(f"{what} needs {package}, which is not installed; add it with: {command}")
+        self.package = package
+        self.command = command
+
+
+def did_you_mean(name: str, known: Iterable[str], limit: int = 3) -> str:
+    """' Did you mean a, b?' for a near miss, or '' when nothing is near. Never used to pick a match."""
+    by_lower = {k.lower(): k for k in known}
+    near = get_close_matches(name.lower(), by_lower, n=limit, cutoff=0.6)
+    return f" Did you mean {', '.join(by_lower[n] for n in near)}?" if near else ""

@@ -1,0 +1,100 @@
+"""Where the time goes: per-op times with their share, and what binds each."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from forerun.device import Device
+from forerun.graph.ir import Graph
+from forerun.graph.profile import CLASSES, UNITS, Profile
+from forerun.predictors.base import Predictor
+from forerun.predictors.kernels import HOST_US, runtime
+from forerun.predictors.roofline import spec_matrix
+from forerun.workload import Workload
+
+
+@dataclass(frozen=True)
+class OpTime:
+    """One op, or a group of equal ones."""
+
+    op: str
+    scope: str
+    kernel: str
+    shape: str
+    calls: int
+    time_ms: float  # of all calls
+    share: float  # of the device time
+    bound: str  # compute | memory | launch
+    gflops: float
+    mb: float
+
+
+@dataclass(frozen=True)
+class Explanation:
+    model: str
+    device: str
+    device_ms: float
+    host_ms: float
+    latency_ms: float
+    ops: tuple[OpTime, ...]
+
+    def by_kernel(self) -> list[tuple[str, int, float, float]]:
+        """(kernel class, calls, ms, share), largest first."""
+        groups: dict[str, list[OpTime]] = defaultdict(list)
+        for op in self.ops:
+            groups[op.kernel].append(op)
+        rows = [(k, sum(o.calls for o in v), sum(o.time_ms for o in v), sum(o.share for o in v)) for k, v in groups.items()]
+        return sorted(rows, key=lambda r: -r[2])
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "model": self.model, "device": self.device, "device_ms": self.device_ms, "host_ms": self.host_ms,
+            "latency_ms": self.latency_ms, "ops": [vars(o) for o in self.ops],
+        }  # fmt: skip
+
+
+def explain_ops(graph: Graph, columns: Profile, device: Device, teller: Predictor, workload: Workload) -> Explanation:
+    """Times of every op, equal ops of equal shape added up, longest first."""
+    per_call = teller.op_times_ms(columns, device, workload)
+    times = teller.times(columns, [device], workload)
+    peaks, bandwidth = spec_matrix([device])
+    compute_ms = columns.flops[:, 0] / (peaks[columns.units, 0] * 1e9)
+    memory_ms = columns.bytes[:, 0] / (bandwidth[0] * 1e6)
+    launch_ms = HOST_US[columns.classes] * runtime(device, workload.runtime).host_share / 1e3
+    total = float((per_call * columns.repeat).sum())
+    groups: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    for i, op in enumerate(graph.ops):
+        shape = graph.tensors[op.inputs[0]].shape if op.inputs else ()
+        groups[op.name, CLASSES[columns.classes[i]], UNITS[columns.units[i]], str(shape), op.phase].append(i)
+    rows = []
+    for (name, kernel, _unit, shape_text, _phase), members in groups.items():
+        first = members[0]
+        worth = max(compute_ms[first], memory_ms[first])
+        if launch_ms[first] > per_call[first] or per_call[first] > 4 * max(worth, 1e-12) * _slack(kernel):
+            bound = "launch"
+        else:
+            bound = "compute" if compute_ms[first] >= memory_ms[first] else "memory"
+        ms = float((per_call[members] * columns.repeat[members]).sum())
+        calls = int(columns.repeat[members].sum())
+        rows.append(
+            OpTime(
+                name.removeprefix("aten::").removeprefix("forerun::"), graph.ops[first].scope, kernel, shape_text, calls,
+                ms, ms / total if total else 0.0, bound, float((columns.flops[members, 0] * columns.repeat[members]).sum()) / 1e9,
+                float((columns.bytes[members, 0] * columns.repeat[members]).sum()) / 2**20,
+            )
+        )  # fmt: skip
+    rows.sort(key=lambda r: -r.time_ms)
+    return Explanation(
+        graph.name, device.id, float(times.device_ms[0, 0]), float(times.host_ms[0, 0]), float(times.latency_ms[0, 0]),
+        tuple(rows),
+    )  # fmt: skip
+
+
+def _slack(kernel: str) -> float:
+    from forerun.predictors.kernels import SLOWDOWN
+
+    return float(np.asarray(SLOWDOWN)[CLASSES.index(kernel)])

@@ -1,0 +1,258 @@
+"""Records what eager PyTorch launches: runs a model once on meta tensors and writes down every aten call.
+
+One mechanism for inference, training, prefill and decode. Views cost nothing and leave no op; edges come from the
+storages (who wrote this memory last); lifetimes come from the storages' own deaths, so peak memory is what the
+framework's reference counting makes it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from forerun.graph.ir import Graph, Op, Storage, Tensor
+from forerun.graph.torch_modes import Emulation, leaf_functions
+from forerun.graph.torch_ops import FREE, attributes, base_name, classify
+
+DTYPES: dict[torch.dtype, str] = {
+    torch.float64: "fp64", torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16",
+    torch.int64: "int64", torch.int32: "int32", torch.int16: "int16", torch.int8: "int8", torch.uint8: "uint8",
+    torch.bool: "bool", torch.complex64: "complex64", torch.complex128: "complex128",
+    torch.float8_e4m3fn: "fp8", torch.float8_e5m2: "fp8",
+}  # fmt: skip
+TORCH_DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16, "fp64": torch.float64}
+
+
+class Recorder(TorchDispatchMode):
+    """Writes every aten call into ops, tensors and storages while `recording` is on."""
+
+    def __init__(self, repeats: dict[str, int]) -> None:
+        super().__init__()
+        self.repeats = repeats  # scope of a folded block -> how many blocks it stands for
+        self.parameter_scopes: dict[int, str] = {}
+        self.recording = False
+        self.phase = "forward"
+        self.scopes: list[str] = []
+        self.ops: list[Op] = []
+        self.tensors: list[Tensor] = []
+        self.storages: list[Storage] = []
+        self.unknown: set[str] = set()
+        self._tensor_ids: dict[tuple[Any, ...], int] = {}
+        self._storage_ids: dict[int, int] = {}
+        self._writer: list[int] = []
+        self._made_in: dict[int, str] = {}  # storage made before the recorded call -> the scope that made it
+        self._scope_of_node: dict[int, str] = {}  # autograd sequence number -> scope, to place backward ops
+
+    # -- memory ------------------------------------------------------------------------------------------------------
+
+    def storage_id(self, t: torch.Tensor, role: str = "activation", born: int | None = None, scope: str = "") -> int:
+        storage = t.untyped_storage()
+        key = storage._cdata
+        if key not in self._storage_ids:
+            index = len(self.storages)
+            if not self.recording:
+                scope = scope or self._made_in.get(key, "")
+            born = len(self.ops) if born is None else born
+            self.storages.append(Storage(storage.nbytes(), role, born, None, self._repeat(scope or self.scope())))
+            self._writer.append(-1)
+            self._storage_ids[key] = index
+            weakref.finalize(storage, self._freed, key, index)
+        return self._storage_ids[key]
+
+    def _freed(self, key: int, index: int) -> None:
+        self._storage_ids.pop(key, None)
+        if self.recording:  # what outlives the call is freed by the caller, not by the graph
+            self.storages[index].dies = max(len(self.ops) - 1, self.storages[index].born)
+
+    def tensor_id(self, t: torch.Tensor) -> int:
+        storage = self.storage_id(t)
+        key = (storage, self._writer[storage], t.shape, t.dtype)
+        if key not in self._tensor_ids:
+            self._tensor_ids[key] = len(self.tensors)
+            self.tensors.append(Tensor(tuple(t.shape), DTYPES.get(t.dtype, "fp32"), storage, self._writer[storage]))
+        return self._tensor_ids[key]
+
+    # -- where we are ------------------------------------------------------------------------------------------------
+
+    def scope(self) -> str:
+        if self.phase == "backward":
+            node = torch._C._current_autograd_node()
+            if node is None:
+                return ""
+            if hasattr(node, "variable"):  # gradients are added up per parameter
+                return self.parameter_scopes.get(id(node.variable), "")
+            return self._scope_of_node.get(node._sequence_nr(), "")
+        return self.scopes[-1] if self.scopes and self.phase == "forward" else ""
+
+    def _repeat(self, scope: str) -> int:
+        times = 1
+        for block, count in self.repeats.items():
+            if scope == block or scope.startswith(block + "."):
+                times *= count
+        return times
+
+    # -- recording ---------------------------------------------------------------------------------------------------
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        name = base_name(func.name())
+        if name == "_local_scalar_dense":
+            return _scalar(args[0])
+        if not self.recording:
+            out = func(*args, **kwargs)
+            for t in _tensors(out):
+                self._made_in[t.untyped_storage()._cdata] = self.scope()
+            return out
+        if self.phase == "forward" and torch.is_grad_enabled():
+            self._scope_of_node.setdefault(torch._C._autograd._get_sequence_nr() - 1, self.scope())
+        inputs = _tensors((args, kwargs))
+        input_ids = [self.tensor_id(t) for t in inputs]
+        out = func(*args, **kwargs)
+        outputs = _tensors(out)
+        mutates = func._schema.is_mutable
+        known = {t.untyped_storage()._cdata for t in inputs}
+        is_view = bool(outputs) and not mutates and all(t.untyped_storage()._cdata in known for t in outputs)
+        on_host = bool(inputs) and all(t.device.type != "meta" for t in inputs)  # Adam's step counters
+        if name in FREE or is_view or on_host or not (outputs or mutates):
+            for t in outputs:
+                self.storage_id(t)
+            return out
+        self._record(func, name, args, inputs, input_ids, outputs)
+        return out
+
+    def _record(self, func: Any, name: str, args: Any, inputs: Any, input_ids: Any, outputs: Any) -> None:
+        index = len(self.ops)
+        kind = name if func.namespace == "forerun" else classify(name)
+        if kind == "unknown":
+            self.unknown.add(func.name())
+        scope = self.scope()
+        attrs = {"causal": bool(args[-1])} if func.namespace == "forerun" else attributes(kind, name, args, outputs)
+        if kind == "matmul" and name in ("addmm", "baddbmm", "addbmm", "addmv"):
+            input_ids = [input_ids[1], input_ids[2], input_ids[0]]  # (bias, a, b) -> (a, b, bias)
+        if kind == "optimizer":
+            attrs = self._optimizer_attrs(func, inputs, _tensors(args[0]))
+        written = outputs or (_tensors(args[0]) if kind == "optimizer" else inputs[:1])
+        op = Op(kind, func.name(), tuple(input_ids), (), attrs, scope, self.phase, self._repeat(scope))
+        self.ops.append(op)
+        for i, t in enumerate(written):
+            storage = self.storage_id(t, born=index, scope=scope)
+            if kind == "optimizer" and i < len(input_ids):  # one result per parameter, repeated as its parameter is
+                self.storages[storage].repeat = self.storages[self.tensors[input_ids[i]].storage].repeat
+            self._writer[storage] = index
+        op.outputs = tuple(self.tensor_id(t) for t in written)
+
+    def _optimizer_attrs(self, func: Any, inputs: Any, first_list: Any) -> dict[str, Any]:
+        """Bytes of a foreach call over all parameters, each counted as often as its folded block is repeated."""
+
+        def weigh(ts: Any) -> tuple[int, int]:
+            times = [self.storages[self.storage_id(t)].repeat for t in ts]
+            return sum(r * t.numel() * t.element_size() for r, t in zip(times, ts, strict=True)), sum(times)
+
+        written, count = weigh(first_list)
+        lists = sum("List[Tensor]" in str(a.type) for a in func._schema.arguments)
+        return {"bytes_read": weigh(inputs)[0], "bytes_written": written, "tensors": count, "lists": max(1, lists)}
+
+
+def _scalar(t: torch.Tensor) -> Any:
+    """What `.item()` answers on a tensor without values: true, one; models branch on it, costs do not hang on it."""
+    return True if t.dtype == torch.bool else 1.0 if t.dtype.is_floating_point else 1
+
+
+def _tensors(tree: Any) -> list[torch.Tensor]:
+    if isinstance(tree, torch.Tensor):
+        return [tree]
+    if isinstance(tree, (list, tuple)):
+        return [t for item in tree for t in _tensors(item)]
+    if isinstance(tree, dict):
+        return [t for item in tree.values() for t in _tensors(item)]
+    return []
+
+
+@contextlib.contextmanager
+def _scopes(recorder: Recorder, model: torch.nn.Module, calls: dict[str, int]) -> Iterator[None]:
+    """Keeps `recorder.scopes` at the module that runs, and counts calls per module."""
+    names = {id(m): n for n, m in model.named_modules()}
+
+    def enter(module: Any, _args: Any) -> None:
+        name = names.get(id(module), recorder.scopes[-1] if recorder.scopes else "")
+        recorder.scopes.append(name)
+        if recorder.recording:
+            calls[name] = calls.get(name, 0) + 1
+
+    def leave(_module: Any, _args: Any, _out: Any) -> None:
+        recorder.scopes.pop()
+
+    handles = [
+        torch.nn.modules.module.register_module_forward_pre_hook(enter),
+        torch.nn.modules.module.register_module_forward_hook(leave, always_call=True),
+    ]
+    try:
+        yield
+    finally:
+        for h in handles:
+            h.remove()
+
+
+def record(
+    model: torch.nn.Module,
+    step: Callable[[Recorder, Emulation], Any],
+    *,
+    repeats: dict[str, int],
+    amp: torch.dtype | None = None,
+    held: Callable[[], Iterator[tuple[str, str, torch.Tensor]]],
+) -> tuple[Graph, dict[str, int]]:
+    """Runs `step` twice (once to let lazy state come into being, once recorded) and returns the graph it launched.
+
+    `held` yields (role, scope, tensor) for what exists before the call: inputs, gradients, optimizer state, cache.
+    The second value counts how often each module ran.
+    """
+    recorder = Recorder(repeats)
+    emulation = Emulation(amp)
+    calls: dict[str, int] = {}
+    collecting = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        with leaf_functions(), _scopes(recorder, model, calls), emulation, recorder:
+            step(recorder, emulation)
+            emulation.clear_weight_cache()
+            recorder.phase = "forward"
+            for name, p in model.named_parameters():
+                recorder.storage_id(p, "parameter", -1, name)
+                recorder.parameter_scopes[id(p)] = name
+            for name, b in model.named_buffers():
+                recorder.storage_id(b, "buffer", -1, name)
+            for role, scope, t in held():
+                recorder.storage_id(t, role, -1, scope)
+            recorder.recording = True
+            result = step(recorder, emulation)
+            recorder.recording = False
+            outputs = tuple(recorder.tensor_id(t) for t in _tensors(_plain(result)))
+            for role, _, t in held():
+                if role == "gradient":
+                    recorder.storages[recorder.storage_id(t)].role = role
+    finally:
+        if collecting:
+            gc.enable()
+    graph = Graph(
+        name=type(model).__name__,
+        ops=recorder.ops,
+        tensors=recorder.tensors,
+        storages=recorder.storages,
+        parameters=0,
+        active_parameters=0,
+        outputs=outputs,
+        notes=[f"no cost law for {n}: its bytes are counted, its FLOPs are not" for n in sorted(recorder.unknown)],
+    )
+    return graph, calls
+
+
+def _plain(result: Any) -> Any:
+    """A model's answer as lists and dicts: Hugging Face outputs are dict-like, others may be dataclasses."""
+    return dict(result) if hasattr(result, "keys") else result

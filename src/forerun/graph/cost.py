@@ -1,0 +1,269 @@
+"""FLOPs and bytes of every kind of op: one law, one place.
+
+A multiply-accumulate is one MAC and two FLOPs. Bytes are what must cross the memory bus once: inputs that are read and
+outputs that are written; what a fused kernel keeps on chip does not count. Every formula works on plain numbers and on
+arrays alike (one entry per batch size), so a whole column of batch sizes costs one evaluation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from forerun.graph.ir import DTYPE_BYTES, Graph, Op
+
+Number = Any  # int, float, or an array with one entry per batch size
+
+
+@dataclass(slots=True)
+class Cost:
+    """What one launch of an op needs."""
+
+    macs: Number = 0  # multiply-accumulates of contractions: matmul, convolution, attention
+    flops: Number = 0  # 2 * macs, plus what elementwise work adds
+    read: Number = 0  # bytes
+    written: Number = 0  # bytes
+
+
+class Shapes:
+    """Tensor sizes of a graph at one batch size or at a column of them."""
+
+    def __init__(self, graph: Graph, batches: np.ndarray | int | None = None) -> None:
+        self.graph = graph
+        self.step: Any = 0 if batches is None else batches - graph.batch
+
+    def dims(self, tensor: int) -> list[Number]:
+        t = self.graph.tensors[tensor]
+        if t.per_sample is None or (np.isscalar(self.step) and self.step == 0):
+            return list(t.shape)
+        return [d + s * self.step if s else d for d, s in zip(t.shape, t.per_sample, strict=True)]
+
+    def numel(self, tensor: int) -> Number:
+        n: Number = 1
+        for d in self.dims(tensor):
+            n = n * d
+        return n
+
+    def bytes(self, tensor: int) -> Number:
+        """Bytes behind a tensor: an expanded view (one row seen as many) holds no more than its storage does."""
+        t = self.graph.tensors[tensor]
+        s = self.graph.storages[t.storage]
+        return np.minimum(self.numel(tensor) * DTYPE_BYTES[t.dtype], s.bytes + s.per_sample * self.step)
+
+
+def cost(op: Op, shapes: Shapes) -> Cost:
+    """The cost of one launch of `op` (multiply by `op.repeat` for all the blocks it stands for)."""
+    law = _LAWS.get(op.kind, _bytes_only)
+    return law(op, shapes)
+
+
+def _all_bytes(op: Op, s: Shapes) -> Cost:
+    return Cost(read=sum(s.bytes(t) for t in op.inputs), written=sum(s.bytes(t) for t in op.outputs))
+
+
+def _bytes_only(op: Op, s: Shapes) -> Cost:
+    return _all_bytes(op, s)
+
+
+def _contraction(op: Op, s: Shapes, macs: Number, read: Number | None = None) -> Cost:
+    c = _all_bytes(op, s)
+    return Cost(macs, 2 * macs, c.read if read is None else read, c.written)
+
+
+def _per_output(flops: int) -> Callable[[Op, Shapes], Cost]:
+    def law(op: Op, s: Shapes) -> Cost:
+        c = _all_bytes(op, s)
+        if op.outputs:
+            c.flops = s.numel(op.outputs[0]) * op.attrs.get("flops", flops)
+        return c
+
+    return law
+
+
+def _per_input(flops: int) -> Callable[[Op, Shapes], Cost]:
+    def law(op: Op, s: Shapes) -> Cost:
+        c = _all_bytes(op, s)
+        if op.inputs:
+            c.flops = s.numel(op.inputs[0]) * flops
+        return c
+
+    return law
+
+
+def _conv_macs(op: Op, s: Shapes, x: int, w: int, y: int) -> Number:
+    # Each output element sums over Cin/groups * prod(kernel) products: the weight's dims after the first.
+    # Transposed: each *input* element is spread over Cout/groups * prod(kernel) outputs; the same dims again.
+    per_element: Number = 1
+    for d in s.dims(w)[1:]:
+        per_element = per_element * d
+    return s.numel(x if op.attrs.get("transposed") else y) * per_element
+
+
+def _conv(op: Op, s: Shapes) -> Cost:
+    return _contraction(op, s, _conv_macs(op, s, op.inputs[0], op.inputs[1], op.outputs[0]))
+
+
+def _conv_backward(op: Op, s: Shapes) -> Cost:
+    # Gradients by input and by weight each cost as much as the forward pass; by bias, a sum over gy.
+    gy, x, w = op.inputs[:3]
+    wants = op.attrs.get("wants", [True, True, True])
+    one = _conv_macs(op, s, x, w, gy)
+    c = _contraction(op, s, one * (bool(wants[0]) + bool(wants[1])))
+    # Two kernels: each reads gy again.
+    c.read = c.read + (s.bytes(gy) if wants[0] and wants[1] else 0)
+    return c
+
+
+def _matmul(op: Op, s: Shapes) -> Cost:
+    # y[..., M, N] sums over K: the last dim of a.
+    k = s.dims(op.inputs[0])[-1]
+    return _contraction(op, s, s.numel(op.outputs[0]) * k)
+
+
+def _moe_matmul(op: Op, s: Shapes) -> Cost:
+    # Rows (tokens * top_k) meet one expert each. With uniform routing E * (1 - (1 - 1/E)^rows) experts are hit, and
+    # only their weights are read.
+    x, w = op.inputs[:2]
+    rows, k = s.dims(x)[0], s.dims(x)[-1]
+    experts = op.attrs.get("experts") or s.dims(w)[0]
+    hit = experts * (1 - (1 - 1 / experts) ** np.asarray(rows, dtype=float))
+    macs = s.numel(op.outputs[0]) * k
+    rest = sum(s.bytes(t) for t in op.inputs if t != w)
+    return _contraction(op, s, macs, rest + s.bytes(w) * hit / experts)
+
+
+def attended_share(op: Op, s: Shapes) -> Number:
+    """The share of the S x T score matrix that is needed: causal masks and sliding windows leave part of it out."""
+    queries, keys = s.dims(op.inputs[0])[-2], s.dims(op.inputs[1])[-2]
+    window = op.attrs.get("window")
+    if op.attrs.get("causal"):
+        # The last query sees all T keys, each earlier one a key less: T - (S - 1) / 2 on average.
+        seen = keys - (queries - 1) / 2
+    else:
+        seen = keys
+    return np.minimum(seen, window) / keys if window else seen / keys
+
+
+def _attention(op: Op, s: Shapes) -> Cost:
+    # q k^T: S * T * D per head; p v: S * T * Dv per head. Softmax: about 5 operations a score.
+    q, k, v = op.inputs[:3]
+    b, h, length, d = s.dims(q)
+    keys, dv = s.dims(k)[-2], s.dims(v)[-1]
+    scores = b * h * length * keys * attended_share(op, s)
+    c = _contraction(op, s, scores * (d + dv))
+    c.flops = c.flops + 5 * scores
+    return c
+
+
+def _attention_backward(op: Op, s: Shapes) -> Cost:
+    # The scores again (D), then gradients of p (Dv), v (Dv), q (D) and k (D): five products against two forward.
+    _, q, k, v = op.inputs[:4]
+    b, h, length, d = s.dims(q)
+    keys, dv = s.dims(k)[-2], s.dims(v)[-1]
+    share = attended_share(Op("", "", op.inputs[1:3], (), op.attrs), s)
+    scores = b * h * length * keys * share
+    c = _contraction(op, s, scores * (3 * d + 2 * dv))
+    c.flops = c.flops + 10 * scores
+    return c
+
+
+def _rnn(op: Op, s: Shapes) -> Cost:
+    # Per step, layer and direction: gates * hidden * (inputs + hidden); later layers take directions * hidden inputs.
+    gates = {"lstm": 4, "gru": 3, "rnn": 1}[op.attrs["cell"]]
+    hidden, layers, ways = op.attrs["hidden"], op.attrs["layers"], op.attrs["directions"]
+    x = s.dims(op.inputs[0])
+    steps = x[0] * x[1]  # T * N, in either order
+    first = gates * hidden * (x[-1] + hidden)
+    later = gates * hidden * (ways * hidden + hidden)
+    return _contraction(op, s, steps * ways * (first + (layers - 1) * later))
+
+
+def _embedding(op: Op, s: Shapes) -> Cost:
+    rows = s.bytes(op.outputs[0])
+    return Cost(read=rows + sum(s.bytes(t) for t in op.inputs[1:2]), written=rows)
+
+
+def _gather(op: Op, s: Shapes) -> Cost:
+    out = sum(s.bytes(t) for t in op.outputs)
+    return Cost(read=out + sum(s.bytes(t) for t in op.inputs[1:]), written=out)
+
+
+def _scatter(op: Op, s: Shapes) -> Cost:
+    # In place, only what src holds moves; the last input is src.
+    if len(op.inputs) < 2:
+        return _all_bytes(op, s)
+    src = s.bytes(op.inputs[-1])
+    return Cost(read=2 * src + sum(s.bytes(t) for t in op.inputs[1:-1]), written=src)
+
+
+def _norm(op: Op, s: Shapes) -> Cost:
+    # Mean, variance, normalise, scale and shift: about 5 operations an element; inference batch norm needs 2.
+    c = _all_bytes(op, s)
+    inference = op.attrs.get("type") == "batch" and not op.attrs.get("training")
+    c.flops = s.numel(op.inputs[0]) * (2 if inference else 5)
+    return c
+
+
+def _pool(op: Op, s: Shapes) -> Cost:
+    c = _all_bytes(op, s)
+    c.flops = s.numel(op.outputs[0]) * op.attrs.get("window", 1)
+    return c
+
+
+def _resize(op: Op, s: Shapes) -> Cost:
+    c = _all_bytes(op, s)
+    c.flops = s.numel(op.outputs[0]) * 2 * op.attrs.get("taps", 1)
+    return c
+
+
+def _written_only(op: Op, s: Shapes) -> Cost:
+    return Cost(written=sum(s.bytes(t) for t in op.outputs))
+
+
+def _fft(op: Op, s: Shapes) -> Cost:
+    # 5 n log2 n for a complex transform of n points; n is taken as the last dimension.
+    c = _all_bytes(op, s)
+    n = s.numel(op.outputs[0])
+    c.flops = 5 * n * np.log2(np.maximum(2, s.dims(op.inputs[0])[-1]))
+    return c
+
+
+def _optimizer(op: Op, s: Shapes) -> Cost:
+    # A foreach launch over all parameters; the recorder weighed its lists, folded blocks included.
+    read, written = op.attrs["bytes_read"], op.attrs["bytes_written"]
+    return Cost(flops=op.attrs.get("flops", 1) * written // 4, read=read, written=written)
+
+
+_LAWS: dict[str, Callable[[Op, Shapes], Cost]] = {
+    "conv": _conv, "conv_backward": _conv_backward, "matmul": _matmul, "moe_matmul": _moe_matmul,
+    "attention": _attention, "attention_backward": _attention_backward, "rnn": _rnn,
+    "embedding": _embedding, "embedding_backward": _all_bytes, "gather": _gather, "scatter": _scatter,
+    "softmax": _per_output(5), "softmax_backward": _per_output(4), "norm": _norm, "norm_backward": _per_output(10),
+    "elementwise": _per_output(1), "reduce": _per_input(1), "sort": _per_input(10), "pool": _pool,
+    "pool_backward": _per_output(1), "resize": _resize, "copy": _all_bytes, "fill": _written_only,
+    "random": _written_only, "fft": _fft, "optimizer": _optimizer, "unknown": _bytes_only,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Totals:
+    """A whole graph's cost."""
+
+    macs: float
+    flops: float
+    bytes: float
+
+
+def totals(graph: Graph) -> Totals:
+    """FLOPs, MACs and bytes of one call of the graph."""
+    shapes = Shapes(graph)
+    macs = flops = moved = 0.0
+    for op in graph.ops:
+        c = cost(op, shapes)
+        macs += float(c.macs) * op.repeat
+        flops += float(c.flops) * op.repeat
+        moved += float(c.read + c.written) * op.repeat
+    return Totals(macs, flops, moved)

@@ -1,0 +1,163 @@
+"""The one graph that every front door produces: ops in the order they run, tensors, and the memory behind them.
+
+A `Tensor` is what an op sees (a shape and a dtype); a `Storage` is the memory behind one or more tensors (a view
+shares its base's storage) with the op indices between which it lives. Edges are true data edges: a tensor knows the
+op that last wrote it.
+
+A graph is captured at one batch size, and carries how every dimension grows per extra sample (`Tensor.per_sample`),
+so that `Graph.at(batch)` gives the same network at another batch without capturing it again. Repeated blocks are
+folded: an op or a storage with `repeat=30` stands for thirty equal ones.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+#: Bytes per element. 4-bit weights carry a scale and zero point per group of 128: 0.5 + 4/128 bytes.
+DTYPE_BYTES: dict[str, float] = {
+    "fp64": 8, "fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "complex64": 8, "complex128": 16,
+    "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1, "bool": 1, "int4": 0.5 + 4 / 128,
+}  # fmt: skip
+
+#: Every kind of op the cost law knows, with what it expects. `x, w -> y` names inputs and outputs by position;
+#: only those that are listed matter to the law, further inputs and outputs count by their bytes.
+KINDS: dict[str, str] = {
+    "conv": "x[N,C,*], w, bias? -> y; attrs groups:int, transposed:bool, stride:list, dilation:list. "
+            "w is [Cout, Cin/groups, *k] ([Cin, Cout/groups, *k] when transposed)",
+    "conv_backward": "gy, x, w -> gx?, gw?, gb?; attrs as conv, wants:[bool, bool, bool]",
+    "matmul": "a[..., M, K], b[..., K, N], bias? -> y[..., M, N]; one GEMM, or one per leading index (batched). "
+              "attrs shared_b:bool when one b serves every leading index (a linear layer)",
+    "moe_matmul": "x[T*top_k, K], w[E, K, N] -> y[T*top_k, N]; attrs experts:int. One GEMM per expert that is hit",
+    "attention": "q[B,H,S,D], k[B,Hk,T,D], v[B,Hk,T,Dv], mask? -> o[B,H,S,Dv]; attrs causal:bool, window:int? "
+                 "(keys each query may see). Fused: no S x T matrix is stored",
+    "attention_backward": "go, q, k, v -> gq, gk, gv; attrs as attention",
+    "rnn": "x[T,N,I] -> y; attrs cell:'lstm'|'gru'|'rnn', hidden:int, layers:int, directions:int, steps:int, batch:int",
+    "embedding": "table[V,D], index -> y: reads only the rows it looks up",
+    "embedding_backward": "gy, index -> gtable: writes the whole table",
+    "gather": "x, index -> y: reads as much as it writes",
+    "scatter": "x, index, src -> y: reads and writes as much as src holds (index_put, scatter_add, cache updates)",
+    "softmax": "x -> y", "softmax_backward": "gy, y -> gx",
+    "norm": "x, weight?, bias? -> y; attrs type:'batch'|'layer'|'group'|'instance'|'rms'|'lrn', training:bool",
+    "norm_backward": "gy, x, ... -> gx, gw?, gb?",
+    "elementwise": "... -> y: one pass, one operation an element; attrs flops:int per element when not 1",
+    "reduce": "x -> y: sum, mean, max, norm, cumsum", "sort": "x -> ...: sort, topk, unique",
+    "pool": "x -> y; attrs window:int (elements read per output; adaptive: in/out)", "pool_backward": "gy, x -> gx",
+    "resize": "x -> y; attrs taps:int (4 for bilinear, 16 for bicubic)",
+    "copy": "... -> y: memory moved and nothing computed: cat, contiguous, cast, pad, clone, repeat",
+    "fill": "-> y: zeros, ones, arange: writes only", "random": "-> y: dropout masks, samples",
+    "fft": "x -> y",
+    "optimizer": "params, grads, states...; attrs flops:int per parameter, elements:int (one fused foreach launch)",
+    "unknown": "counts its bytes and zero FLOPs, and is named in the notes",
+}  # fmt: skip
+
+
+@dataclass(slots=True)
+class Storage:
+    """A piece of device memory: `born` and `dies` are op indices; -1 before the first op, `None` never freed."""
+
+    bytes: int
+    role: str  # parameter | buffer | input | activation | gradient | state | cache
+    born: int = -1
+    dies: int | None = None
+    repeat: int = 1
+    per_sample: int = 0  # bytes that one more sample adds
+
+
+@dataclass(slots=True)
+class Tensor:
+    """What an op sees: a shape, a dtype, the storage behind it and the op that last wrote it (-1: none)."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    storage: int
+    producer: int = -1
+    per_sample: tuple[int, ...] | None = None  # what one more sample adds to each dimension; None: nothing
+
+
+@dataclass(slots=True)
+class Op:
+    """One launch as the framework sees it: an aten call, an ONNX node."""
+
+    kind: str
+    name: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    attrs: dict[str, Any] = field(default_factory=dict)
+    scope: str = ""  # where in the model: "layers.0.attn"
+    phase: str = "forward"  # forward | backward | optimizer
+    repeat: int = 1
+
+
+@dataclass(slots=True)
+class Graph:
+    """A network as it runs: `ops` in launch order over `tensors` and `storages`."""
+
+    name: str
+    ops: list[Op]
+    tensors: list[Tensor]
+    storages: list[Storage]
+    parameters: int  # every weight the model holds
+    active_parameters: int  # weights one token meets (mixture of experts); else the same
+    batch: int = 1  # the batch size the shapes stand for
+    scalable: bool = False  # per_sample slopes are known: at() works
+    min_batch: int = 1  # below this batch the slopes do not hold
+    outputs: tuple[int, ...] = ()
+    facts: dict[str, Any] = field(default_factory=dict)  # source, versions, context limit, tokens per call ...
+    notes: list[str] = field(default_factory=list)
+
+    def serves(self, batch: int) -> bool:
+        """Whether at(batch) works."""
+        return batch == self.batch or (self.scalable and batch >= self.min_batch)
+
+    def at(self, batch: int) -> Graph:
+        """The same network at another batch size."""
+        if batch == self.batch:
+            return self
+        if not self.serves(batch):
+            raise ValueError(f"{self.name} was captured at batch {self.batch} and cannot be moved to {batch}")
+        step = batch - self.batch
+        tensors = [
+            t if t.per_sample is None
+            else replace(t, shape=tuple(d + s * step for d, s in zip(t.shape, t.per_sample, strict=True)))
+            for t in self.tensors
+        ]  # fmt: skip
+        storages = [s if not s.per_sample else replace(s, bytes=s.bytes + s.per_sample * step) for s in self.storages]
+        return replace(self, tensors=tensors, storages=storages, batch=batch)
+
+    def edges(self) -> list[tuple[int, int]]:
+        """(producer, consumer) pairs of op indices; producer < consumer, so the op order is topological."""
+        return sorted(
+            {(p, i) for i, op in enumerate(self.ops) for t in op.inputs if 0 <= (p := self.tensors[t].producer) < i}
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "name": self.name, "parameters": self.parameters, "active_parameters": self.active_parameters,
+            "batch": self.batch, "scalable": self.scalable, "min_batch": self.min_batch,
+            "outputs": list(self.outputs), "facts": self.facts, "notes": self.notes,
+            "ops": [[o.kind, o.name, o.inputs, o.outputs, o.attrs, o.scope, o.phase, o.repeat] for o in self.ops],
+            "tensors": [[t.shape, t.dtype, t.storage, t.producer, t.per_sample] for t in self.tensors],
+            "storages": [[s.bytes, s.role, s.born, s.dies, s.repeat, s.per_sample] for s in self.storages],
+        }  # fmt: skip
+
+    @classmethod
+    def from_dict(cls, d: dict[str, Any]) -> Graph:
+        head = {k: v for k, v in d.items() if k not in ("ops", "tensors", "storages", "outputs")}
+        return cls(
+            **head,
+            outputs=tuple(d["outputs"]),
+            ops=[Op(k, n, tuple(i), tuple(o), a, s, p, r) for k, n, i, o, a, s, p, r in d["ops"]],
+            tensors=[Tensor(tuple(s), dt, st, p, None if g is None else tuple(g)) for s, dt, st, p, g in d["tensors"]],
+            storages=[Storage(*s) for s in d["storages"]],
+        )
+
+    def content_hash(self) -> str:
+        """A hash of what runs: equal for equal networks at equal shapes, in any process. Names do not count."""
+        ops = [[o.kind, o.inputs, o.outputs, o.attrs, o.phase, o.repeat] for o in self.ops]
+        tensors = [[t.shape, t.dtype, t.storage] for t in self.tensors]
+        storages = [[s.bytes, s.role, s.repeat] for s in self.storages]
+        canon = json.dumps([ops, tensors, storages, self.parameters], sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(canon.encode()).hexdigest()[:32]

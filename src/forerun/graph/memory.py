@@ -1,0 +1,203 @@
+"""Peak memory by simulation: storages live and die along the graph, then the caching allocator rounds and splits.
+
+Folded blocks are unfolded as far as memory needs it: a block that stands for r equal ones is walked twice (its first
+and its last turn) with a jump between them, where the r - 2 turns in between only make and free what outlives a turn.
+Memory moves by the same amount at every turn, so no turn in between can be higher than both ends.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from forerun.graph.ir import Graph
+
+MB = 2**20
+ALIGN = 512  # the CUDA caching allocator rounds every request up to this
+_SMALL = MB  # requests up to here come from 2 MB segments
+_SMALL_SEGMENT, _MEDIUM_SEGMENT, _MEDIUM_LIMIT = 2 * MB, 20 * MB, 10 * MB
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Peaks of one call in MB, and what the peak is made of."""
+
+    allocated_mb: float
+    reserved_mb: float
+    by_role_mb: dict[str, float]
+
+
+class Event(NamedTuple):
+    """At `position` on the timeline, `count` blocks of a storage come (+1) or go (-1)."""
+
+    position: tuple[int, int, int]  # step of the walk; at a jump, the turn and the op within it
+    sign: int
+    storage: int
+    count: int
+
+
+def events(graph: Graph) -> list[Event]:
+    """Every coming and going of memory in the order of one call, folded blocks walked as described above."""
+    first, last, jump = _timeline(graph)
+    out: list[Event] = []
+
+    def at(position: int, sign: int, storage: int, count: int = 1) -> None:
+        out.append(Event((position, 0, 0), sign, storage, count))
+
+    def every_turn(op: int, sign: int, storage: int, turns: int) -> None:
+        at(first[op], sign, storage)
+        out.extend(Event((jump[op], turn, op), sign, storage, 1) for turn in range(turns - 2))
+        at(last[op], sign, storage)
+
+    for i, s in enumerate(graph.storages):
+        born = s.born if 0 <= s.born < len(graph.ops) else None
+        dies = s.dies if s.dies is not None and 0 <= s.dies < len(graph.ops) else None
+        if born is None:
+            at(0, 1, i, s.repeat)
+        elif s.repeat <= 2 or born not in jump:
+            at(first[born], 1, i, s.repeat)
+        elif dies is not None and graph.ops[dies].phase == graph.ops[born].phase:
+            # Gone before the next turn needs its own: one at a time, at the first turn and at the last.
+            at(first[born], 1, i)
+            at(first[dies] if jump.get(dies) == jump[born] else jump[born], -1, i)
+            at(last[born], 1, i)
+            at(last[dies], -1, i)
+            continue
+        else:
+            every_turn(born, 1, i, s.repeat)
+        if dies is not None and s.repeat > 2 and dies in jump:
+            every_turn(dies, -1, i, s.repeat)
+        elif dies is not None:
+            at(last[dies], -1, i, s.repeat)
+    # At one position, what an op makes exists beside what it takes: come first, then go.
+    out.sort(key=lambda e: (e.position, -e.sign))
+    return out
+
+
+def _timeline(graph: Graph) -> tuple[list[int], list[int], dict[int, int]]:
+    """Positions of every op at its first and last turn, and of the jump between them for ops of folded blocks."""
+    first, last = [0] * len(graph.ops), [0] * len(graph.ops)
+    jump: dict[int, int] = {}
+    position = 1
+    i = 0
+    for (repeat, _), run in groupby(graph.ops, key=lambda op: (op.repeat, op.phase)):
+        size = len(list(run))
+        if repeat > 2:
+            for k in range(size):
+                first[i + k], last[i + k], jump[i + k] = position + k, position + size + 1 + k, position + size
+            position += 2 * size + 1
+        else:
+            for k in range(size):
+                first[i + k] = last[i + k] = position + k
+            position += size
+        i += size
+    return first, last, jump
+
+
+def sizes(graph: Graph, batches: np.ndarray | None = None) -> np.ndarray:
+    """Rounded bytes of every storage (rows) at every batch size (columns)."""
+    base = np.array([s.bytes for s in graph.storages], dtype=np.float64)[:, None]
+    if batches is not None:
+        slope = np.array([s.per_sample for s in graph.storages], dtype=np.float64)[:, None]
+        base = base + slope * (np.asarray(batches, dtype=np.float64)[None, :] - graph.batch)
+    return np.ceil(base / ALIGN) * ALIGN
+
+
+def peak_allocated_mb(graph: Graph, batches: np.ndarray) -> np.ndarray:
+    """Peak of live tensors at each batch size, all at once."""
+    walk = events(graph)
+    if not walk:
+        return np.zeros(len(batches))
+    size = sizes(graph, batches)
+    weight = np.array([e.sign * e.count for e in walk], dtype=np.float64)[:, None]
+    return np.cumsum(weight * size[[e.storage for e in walk]], axis=0).max(axis=0) / MB
+
+
+def simulate(graph: Graph) -> Memory:
+    """Peak allocated and reserved memory of one call at the graph's own batch size."""
+    walk = events(graph)
+    size = sizes(graph)[:, 0]
+    allocator = CachingAllocator()
+    live: dict[int, list[Any]] = {}
+    by_role: dict[str, float] = {}
+    now = peak = 0.0
+    peak_roles: dict[str, float] = {}
+    for e in walk:
+        n = int(size[e.storage])
+        role = graph.storages[e.storage].role
+        blocks = live.setdefault(e.storage, [])
+        for _ in range(e.count):
+            if e.sign > 0:
+                blocks.append(allocator.allocate(n))
+            elif blocks:
+                allocator.free(blocks.pop())
+        now += e.sign * e.count * n
+        by_role[role] = by_role.get(role, 0.0) + e.sign * e.count * n
+        if now > peak:
+            peak, peak_roles = now, dict(by_role)
+    roles = {k: v / MB for k, v in sorted(peak_roles.items(), key=lambda kv: -kv[1]) if v > 0}
+    return Memory(peak / MB, allocator.reserved / MB, roles)
+
+
+class CachingAllocator:
+    """PyTorch's CUDA caching allocator: two pools, segments that grow and never shrink, best fit, split, merge."""
+
+    def __init__(self) -> None:
+        self.reserved = 0
+        # Per pool (small, large): free blocks sorted by size. A block is [size, id, segment position ...].
+        self._free: tuple[list[tuple[int, int]], list[tuple[int, int]]] = ([], [])
+        self._blocks: dict[int, list[Any]] = {}  # id -> [size, pool, previous id, next id, is_free]
+        self._next = 0
+
+    def allocate(self, size: int) -> int:
+        """A block of `size` bytes (already rounded); returns its handle."""
+        size = max(size, ALIGN)
+        pool = 0 if size <= _SMALL else 1
+        free = self._free[pool]
+        at = bisect_left(free, (size, -1))
+        if at < len(free):
+            have, block = free.pop(at)
+        else:
+            have = _SMALL_SEGMENT if pool == 0 else _MEDIUM_SEGMENT if size < _MEDIUM_LIMIT else _round_up(size, 2 * MB)
+            self.reserved += have
+            block = self._new(have, pool, None, None)
+        record = self._blocks[block]
+        rest = have - size
+        if rest >= ALIGN if pool == 0 else rest > _SMALL:
+            tail = self._new(rest, pool, block, record[3])
+            if record[3] is not None:
+                self._blocks[record[3]][2] = tail
+            record[3] = tail
+            insort(free, (rest, tail))
+            record[0] = size
+        record[4] = False
+        return block
+
+    def free(self, block: int) -> None:
+        record = self._blocks[block]
+        free = self._free[record[1]]
+        for side in (2, 3):  # merge with a free neighbour on either side
+            other = record[side]
+            if other is None or not self._blocks[other][4]:
+                continue
+            neighbour = self._blocks.pop(other)
+            free.pop(bisect_left(free, (neighbour[0], other)))
+            record[0] += neighbour[0]
+            record[side] = neighbour[side]
+            if neighbour[side] is not None:
+                self._blocks[neighbour[side]][5 - side] = block
+        record[4] = True
+        insort(free, (record[0], block))
+
+    def _new(self, size: int, pool: int, before: int | None, after: int | None) -> int:
+        self._next += 1
+        self._blocks[self._next] = [size, pool, before, after, True]
+        return self._next
+
+
+def _round_up(size: int, step: int) -> int:
+    return -(-size // step) * step

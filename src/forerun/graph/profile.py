@@ -1,0 +1,116 @@
+"""A graph as columns of numbers: what every op costs at one or many batch sizes, ready for vectorised prediction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from forerun.graph.cost import Shapes, cost
+from forerun.graph.ir import Graph, Op
+
+#: Kernel classes: ops that reach a like share of what the hardware allows.
+CLASSES = (
+    "matmul", "batched_matmul", "expert_matmul", "conv", "conv_pointwise", "conv_depthwise", "conv_grouped",
+    "conv_backward", "conv_depthwise_backward", "attention", "attention_backward", "rnn", "norm", "norm_backward",
+    "softmax", "elementwise", "copy", "fill", "reduce", "pool", "resize", "gather", "scatter", "embedding", "sort",
+    "optimizer", "fft", "unknown",
+)  # fmt: skip
+_CLASS_OF_KIND = {
+    "softmax_backward": "softmax", "pool_backward": "pool", "embedding_backward": "scatter", "random": "fill",
+    "moe_matmul": "expert_matmul",
+}  # fmt: skip
+
+#: Units that do the arithmetic. "vector" stands for the plain fp32 lanes that elementwise work runs on.
+UNITS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "vector")
+_TENSOR_KINDS = frozenset({"conv", "conv_backward", "matmul", "moe_matmul", "attention", "attention_backward", "rnn"})
+
+
+def kernel_class(op: Op, graph: Graph) -> str:
+    """The class of kernel an op will hit."""
+    if op.kind in ("conv", "conv_backward"):
+        backward = op.kind == "conv_backward"
+        weight = graph.tensors[op.inputs[2 if backward else 1]].shape
+        groups = op.attrs.get("groups", 1)
+        if groups > 1:
+            depthwise = weight[1] == 1 and groups == weight[0] or groups == weight[0]
+            return ("conv_depthwise_backward" if backward else "conv_depthwise") if depthwise else "conv_grouped"
+        if backward:
+            return "conv_backward"
+        return "conv_pointwise" if all(k == 1 for k in weight[2:]) else "conv"
+    if op.kind == "matmul" and not op.attrs.get("shared_b"):
+        return "batched_matmul"
+    kind = _CLASS_OF_KIND.get(op.kind, op.kind)
+    return kind if kind in CLASSES else "unknown"
+
+
+def unit(op: Op, graph: Graph, dtype: str) -> str:
+    """Which units do the arithmetic of an op under a workload's dtype setting (see workload.DTYPES)."""
+    if op.kind not in _TENSOR_KINDS or not op.inputs:
+        return "vector"
+    own = graph.tensors[op.inputs[0]].dtype
+    if own in ("fp16", "bf16", "fp64", "fp8"):
+        return own
+    if own in ("int8", "uint8"):
+        return "fp16"
+    convolution = op.kind in ("conv", "conv_backward", "rnn")
+    return "tf32" if dtype == "tf32" or (dtype == "fp32" and convolution) else "fp32"
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Columns over ops; `flops` and `bytes` have one further axis, the batch sizes."""
+
+    graph: Graph
+    batches: np.ndarray  # [B]
+    flops: np.ndarray  # [ops, B], of one launch
+    bytes: np.ndarray  # [ops, B]
+    macs: np.ndarray  # [ops, B]
+    classes: np.ndarray  # [ops], index into CLASSES
+    units: np.ndarray  # [ops], index into UNITS
+    repeat: np.ndarray  # [ops]
+    kernels: np.ndarray  # [ops], device launches of one call of the op
+
+
+def profile(graph: Graph, dtype: str, batches: np.ndarray | None = None) -> Profile:
+    """The columns of a graph at its own batch size, or at each of `batches` (the graph must scale)."""
+    columns = np.array([graph.batch]) if batches is None else np.asarray(batches)
+    shapes = Shapes(graph, None if batches is None else columns)
+    n = len(graph.ops)
+    flops, moved, macs = (np.empty((n, len(columns))) for _ in range(3))
+    for i, op in enumerate(graph.ops):
+        c = cost(op, shapes)
+        flops[i], moved[i], macs[i] = c.flops, c.read + c.written, c.macs
+    class_index = {c: i for i, c in enumerate(CLASSES)}
+    unit_index = {u: i for i, u in enumerate(UNITS)}
+    return Profile(
+        graph, columns, flops, moved, macs,
+        classes=np.array([class_index[kernel_class(op, graph)] for op in graph.ops], dtype=int),
+        units=np.array([unit_index[unit(op, graph, dtype)] for op in graph.ops], dtype=int),
+        repeat=np.array([op.repeat for op in graph.ops], dtype=float),
+        kernels=np.array([kernels(op) for op in graph.ops], dtype=float),
+    )  # fmt: skip
+
+
+#: Elements that one block of a foreach launch takes, and blocks and tensors that one launch can hold.
+_CHUNK, _BLOCKS, _TENSORS = 65536, 320, (110, 64, 48, 36, 30)
+
+
+def kernels(op: Op) -> int:
+    """How many kernels one call of the op puts on the device."""
+    if op.kind == "conv_backward":
+        return sum(map(bool, op.attrs.get("wants", (True, True, False))))
+    if op.kind == "attention_backward":
+        return 3
+    if op.kind == "norm_backward":
+        return 2
+    if op.kind == "optimizer":
+        tensors = op.attrs.get("tensors", 1)
+        chunks = op.attrs["bytes_written"] / 4 / _CHUNK
+        per_launch = _TENSORS[min(op.attrs.get("lists", 1), len(_TENSORS)) - 1]
+        return int(max(-(-tensors // per_launch), -(-chunks // _BLOCKS), 1))
+    if op.kind == "sort":
+        return 4
+    if op.kind == "rnn":
+        return 2 * int(op.attrs.get("layers", 1)) * int(op.attrs.get("directions", 1)) * int(op.attrs.get("steps", 1))
+    return 1

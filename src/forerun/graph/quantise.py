@@ -1,0 +1,35 @@
+"""Weight-only quantisation: matmul weights stored in 8 or 4 bits, everything else as it was captured."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from forerun.graph.ir import DTYPE_BYTES, Graph
+
+
+def quantise(graph: Graph, dtype: str) -> Graph:
+    """`graph` with its linear and expert weights in `dtype` ('int8' or 'int4'); embeddings and convolutions stay.
+
+    A weight that is also looked up as an embedding (a tied output layer) stays too, as quantising libraries leave it.
+    """
+    weights: set[int] = set()
+    looked_up: set[int] = set()
+    for op in graph.ops:
+        if op.kind in ("matmul", "moe_matmul"):
+            weights |= {graph.tensors[t].storage for t in op.inputs[1:2]}
+        if op.kind == "embedding":
+            looked_up |= {graph.tensors[t].storage for t in op.inputs[:1]}
+    chosen = {s for s in weights - looked_up if graph.storages[s].role == "parameter"}
+    tensors = [replace(t, dtype=dtype) if t.storage in chosen else t for t in graph.tensors]
+    storages = list(graph.storages)
+    for t in graph.tensors:
+        if t.storage in chosen:
+            whole = graph.storages[t.storage]
+            storages[t.storage] = replace(whole, bytes=round(whole.bytes * DTYPE_BYTES[dtype] / DTYPE_BYTES[t.dtype]))
+    share = sum(graph.storages[s].bytes * graph.storages[s].repeat for s in chosen)
+    total = sum(s.bytes * s.repeat for s in graph.storages if s.role == "parameter")
+    note = (
+        f"{dtype}: weights of linear layers ({share / max(total, 1):.0%} of all weight bytes) are stored in {dtype}; "
+        "activations, embeddings and convolutions stay in half precision"
+    )
+    return replace(graph, tensors=tensors, storages=storages, notes=[*graph.notes, note])

@@ -1,0 +1,87 @@
+"""The front doors: every kind of model comes in here and leaves as one Graph.
+
+A door is a module with three functions, registered under the entry point group `forerun.sources`:
+
+    matches(model) -> bool            cheap, imports nothing heavy
+    key(model, workload) -> dict      what decides the graph, for the cache; None: do not cache
+    load(model, workload) -> Graph    or a list of graphs that between them serve every batch size
+
+An optional `names() -> list[str]` offers names for suggestions.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from forerun.errors import ForerunError, did_you_mean
+from forerun.graph import cache
+from forerun.graph.ir import Graph
+from forerun.graph.quantise import quantise
+from forerun.workload import Workload
+
+
+@functools.cache
+def doors() -> dict[str, ModuleType]:
+    """Every registered front door by name. Two doors of one name are a mistake of whoever installed them."""
+    found: dict[str, ModuleType] = {}
+    for point in entry_points(group="forerun.sources"):
+        if point.name in found and found[point.name].__name__ != point.value:
+            raise ForerunError(f"two front doors call themselves {point.name}: {found[point.name].__name__}, {point.value}")
+        found[point.name] = point.load()
+    return found
+
+
+def find_door(model: Any) -> tuple[str, ModuleType]:
+    """The door that takes this model; a ForerunError with suggestions when there is none."""
+    for name, door in doors().items():
+        if door.matches(model):
+            return name, door
+    raise ForerunError(_unknown(model))
+
+
+def load_graph(workload: Workload) -> Graph:
+    """The graph of a workload at its batch size, from the cache when it has been captured before."""
+    model = workload.model
+    if isinstance(model, Graph):
+        return model.at(workload.batch)
+    name, door = find_door(model)
+    key = door.key(model, workload)
+    hashed = None if key is None else cache.digest({"door": name, "key": key, "settings": workload.graph_settings})
+    graphs = cache.read(hashed) if hashed else []
+    graph = next((g for g in graphs if g.serves(workload.batch)), None)
+    if graph is None:
+        loaded = door.load(model, workload)
+        fresh = loaded if isinstance(loaded, list) else [loaded]
+        graph = next(g for g in fresh if g.serves(workload.batch))
+        if hashed:
+            cache.write(hashed, fresh + [g for g in graphs if not any(f.serves(g.batch) for f in fresh)])
+    if workload.dtype in ("int8", "int4") and not graph.facts.get("quantised"):
+        graph = quantise(graph, workload.dtype)
+    return graph.at(workload.batch)
+
+
+def model_names() -> list[str]:
+    """Every name a door offers."""
+    return [n for door in doors().values() if hasattr(door, "names") for n in door.names()]
+
+
+def _unknown(model: Any) -> str:
+    if not isinstance(model, (str, Path)):
+        return (
+            f"a {type(model).__name__} is not a model forerun knows; it takes a torch.nn.Module, a keras.Model, "
+            "a name, a Hugging Face id or config, or a path to a model file"
+        )
+    text = str(model)
+    if Path(text).suffix in (".pt", ".pth", ".bin", ".safetensors", ".ckpt", ".pkl"):
+        return (
+            f"{text} holds weights, not the network; pass the torch.nn.Module from Python, an ONNX export, "
+            "or the model's name"
+        )
+    if re.search(r"[/\\]", text) and Path(text).exists():
+        return f"{text} is not a model file forerun knows (.onnx, .keras, .h5, SavedModel, Paddle, config.json)"
+    return f"no model is called {text!r}.{did_you_mean(text, model_names()) or ' See: forerun models'}"

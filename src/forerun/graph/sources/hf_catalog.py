@@ -1,0 +1,80 @@
+"""The built-in catalogue of Hugging Face architectures: a config for a model id, with no network and no hub.
+
+The facts lie in `hf_catalog/*.json`, one file per task and one model per line. A config holds what the checkpoint's
+config.json says about shapes, in that file's own (published) field names, so `AutoConfig.for_model(**config)` and
+`AutoModel.from_config` rebuild the very model. Each line names where its facts come from and what was checked.
+
+`parameters` counts `AutoModelForCausalLM` for causal language models and `AutoModel` for everything else, tied
+weights once; it is None where no published count was at hand.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from forerun.errors import ForerunError
+
+TASKS = ("causal-lm", "encoder", "seq2seq", "vision", "speech", "multimodal")
+_FOLDER = Path(__file__).with_suffix("")
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """One published architecture: its id, the config that rebuilds it, and where these facts come from."""
+
+    id: str
+    config: dict[str, Any]
+    parameters: int | None
+    source: str
+    date: str
+    aliases: tuple[str, ...]
+    task: str
+
+
+def architecture(name: str) -> Architecture | None:
+    """The architecture with this id or alias, or None. Case does not matter; the owner may be left out
+    ("Llama-3.1-8B") where only one architecture has that name. Never a substring match."""
+    key = name.strip().lower()
+    full, bare = _names()
+    return full.get(key) or bare.get(key)
+
+
+def architecture_ids() -> list[str]:
+    """The id of every architecture, in the order of the files."""
+    return [entry.id for entry in _entries()]
+
+
+def known_names() -> list[str]:
+    """Every id and alias, for suggestions after a miss."""
+    return [name for entry in _entries() for name in (entry.id, *entry.aliases)]
+
+
+@functools.cache
+def _entries() -> tuple[Architecture, ...]:
+    return tuple(entry for task in TASKS for entry in _read(_FOLDER / f"{task}.json"))
+
+
+def _read(path: Path) -> Iterator[Architecture]:
+    for line in json.loads(path.read_text(encoding="utf-8")):
+        yield Architecture(**{**line, "aliases": tuple(line["aliases"])})
+
+
+@functools.cache
+def _names() -> tuple[dict[str, Architecture], dict[str, Architecture]]:
+    """Two indexes: full names, and bare names (no owner) that only one architecture carries."""
+    full: dict[str, Architecture] = {}
+    bare: dict[str, Architecture | None] = {}
+    for entry in _entries():
+        for name in (entry.id, *entry.aliases):
+            key = name.lower()
+            if key in full:
+                raise ForerunError(f"The model catalogue names {name} twice: in {full[key].id} and in {entry.id}.")
+            full[key] = entry
+            short = key.rpartition("/")[2]
+            bare[short] = entry if bare.get(short, entry) is entry else None
+    return full, {short: entry for short, entry in bare.items() if entry is not None}

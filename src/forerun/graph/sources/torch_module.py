@@ -1,0 +1,83 @@
+"""Front door: any torch.nn.Module the user built."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from forerun.errors import ForerunError
+from forerun.graph.ir import Graph
+from forerun.workload import Workload
+
+
+def matches(model: Any) -> bool:
+    return any(c.__module__.startswith("torch.nn.") for c in type(model).__mro__) and not _is_keras(model)
+
+
+def _is_keras(model: Any) -> bool:
+    return any(c.__module__.split(".")[0] == "keras" for c in type(model).__mro__)
+
+
+def key(model: Any, workload: Workload) -> None:
+    return None  # what a module does is code, and code has no content key
+
+
+def load(model: Any, workload: Workload) -> list[Graph]:
+    from forerun.graph.capture import TORCH_DTYPES
+    from forerun.graph.fold import meta_copy
+
+    dtype = TORCH_DTYPES[workload.weight_dtype]
+    return capture(
+        lambda: meta_copy(model).to(dtype), input_spec(model, workload), workload, name=type(model).__name__
+    )
+
+
+def input_spec(model: Any, workload: Workload) -> dict[str, tuple[tuple[int, ...], str]]:
+    """{argument: (shape without batch, 'float' or 'token')}, from the workload or from what the module shows."""
+    shape = workload.input_shape
+    if isinstance(shape, dict):
+        return {k: (tuple(v), "token" if _looks_like_tokens(k) else "float") for k, v in shape.items()}
+    tokens = _first_layer_is_embedding(model)
+    if shape is not None:
+        return {"": (shape, "token" if tokens else "float")}
+    if tokens and workload.seq_len:
+        return {"": ((workload.seq_len,), "token")}
+    raise ForerunError(
+        f"the input of {type(model).__name__} is not known: give input_shape without the batch, such as (3, 224, 224)"
+        + (", or seq_len" if tokens else "")
+    )
+
+
+def _looks_like_tokens(name: str) -> bool:
+    return any(word in name.lower() for word in ("ids", "token", "index", "indices"))
+
+
+def _first_layer_is_embedding(model: Any) -> bool:
+    leaves = [m for m in model.modules() if not list(m.children()) and type(m).__name__ not in ("Dropout", "Identity")]
+    return bool(leaves) and type(leaves[0]).__name__ in ("Embedding", "EmbeddingBag")
+
+
+def capture(build: Any, inputs: dict[str, tuple[tuple[int, ...], str]], workload: Workload, name: str) -> list[Graph]:
+    """Captures a module on meta; a failure inside the model becomes one sentence."""
+    import torch
+
+    from forerun.graph.capture import TORCH_DTYPES
+    from forerun.graph.steps import capture_module
+
+    dtype = TORCH_DTYPES[workload.weight_dtype]
+
+    def make_inputs(batch: int) -> dict[str, Any]:
+        return {
+            arg: torch.empty((batch, *shape), device="meta", dtype=torch.int64 if kind == "token" else dtype)
+            for arg, (shape, kind) in inputs.items()
+        }
+
+    if workload.mode in ("prefill", "decode") and "input_ids" not in inputs:
+        raise ForerunError(f"{name} has no {workload.mode} mode: it is not a language model that forerun can step")
+    try:
+        return capture_module(build, make_inputs, workload, name)
+    except ForerunError:
+        raise
+    except Exception as e:  # noqa: BLE001 - whatever a model's own code raises, the user gets one sentence
+        shapes = ", ".join(f"{a or 'input'} {tuple(s)}" for a, (s, _) in inputs.items())
+        reason = (str(e).strip().splitlines() or [type(e).__name__])[0]
+        raise ForerunError(f"{name} could not be run on {shapes}: {reason}") from e

@@ -1,0 +1,141 @@
+"""Front door: timm and torchvision models by name. Weights are never downloaded, nor even allocated."""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from forerun.errors import ForerunError, MissingPackage, did_you_mean
+from forerun.graph.ir import Graph
+from forerun.graph.sources import hf_catalog
+from forerun.graph.sources.torch_module import capture
+from forerun.workload import Workload
+
+#: torchvision models that do not take 3 x 224 x 224.
+_TORCHVISION_SHAPES = {
+    r"inception_v3": (3, 299, 299),
+    r"(r3d|mc3|r2plus1d)_18|s3d": (3, 16, 112, 112),
+    r"mvit_.*|swin3d_.*": (3, 16, 224, 224),
+    r"raft_.*": (3, 224, 224),
+}
+
+_FILE_SUFFIX = r"\.(onnx|keras|h5|hdf5|pb|pdmodel|pdiparams|json|pt|pth|bin|safetensors|ckpt|pkl|ya?ml)$"
+
+
+def matches(model: Any) -> bool:
+    """A bare word of letters, digits, dots and underscores, or one behind timm/ or torchvision/."""
+    if not isinstance(model, str):
+        return False
+    if model.startswith(("timm/", "torchvision/")):
+        return True
+    word = re.fullmatch(r"[A-Za-z][\w.]*", model) and not re.search(_FILE_SUFFIX, model)
+    return bool(word) and hf_catalog.architecture(model) is None
+
+
+def key(model: str, workload: Workload) -> dict[str, Any]:
+    return {"name": model, **{p: _version(p) for p in ("timm", "torchvision", "torch")}}
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def load(model: str, workload: Workload) -> list[Graph]:
+    from forerun.graph import torch_compat
+
+    torch_compat.prepare()
+    if workload.mode in ("prefill", "decode"):
+        raise ForerunError(f"{model} is a vision model: it has no {workload.mode} mode")
+    library, _, name = model.rpartition("/")
+    if library != "torchvision" and _in_timm(name):
+        return _load_timm(name, workload)
+    if library != "timm" and name in _torchvision_names():
+        return _load_torchvision(name, workload)
+    raise ForerunError(f"no model is called {model!r}.{did_you_mean(name, names()) or ' See: forerun models'}")
+
+
+def names() -> list[str]:
+    from forerun.graph import torch_compat
+
+    torch_compat.prepare()
+    try:
+        import timm
+    except ImportError:
+        return _torchvision_names()
+    return sorted({*timm.list_models(), *_torchvision_names()})
+
+
+def _in_timm(name: str) -> bool:
+    try:
+        import timm
+    except ImportError:
+        return False
+    return bool(timm.is_model(name))
+
+
+def _torchvision_names() -> list[str]:
+    try:
+        import torchvision
+    except ImportError as e:
+        raise MissingPackage("a model by name", "torchvision", "pip install torchvision timm") from e
+    return list(torchvision.models.list_models())
+
+
+def _load_timm(name: str, workload: Workload) -> list[Graph]:
+    import timm
+    import torch
+
+    from forerun.graph.capture import TORCH_DTYPES
+
+    def build(**options: Any) -> Any:
+        with torch.device("meta"):
+            return timm.create_model(name, pretrained=False, **options).to(TORCH_DTYPES[workload.weight_dtype])
+
+    default = tuple(build().pretrained_cfg.get("input_size") or (3, 224, 224))
+    shape = _shape(name, workload, default)
+    options: dict[str, Any] = {}
+    if shape[1:] != default[1:]:
+        try:  # transformers of fixed grid want to be told; convolutional nets neither need nor accept it
+            build(img_size=shape[1:])
+            options = {"img_size": shape[1:]}
+        except TypeError:
+            options = {}
+    if shape[0] != default[0]:
+        options["in_chans"] = shape[0]
+    return capture(lambda: build(**options), {"": (shape, "float")}, workload, name)
+
+
+def _load_torchvision(name: str, workload: Workload) -> list[Graph]:
+    import torch
+    import torchvision
+
+    from forerun.graph.capture import TORCH_DTYPES
+
+    default = next((s for p, s in _TORCHVISION_SHAPES.items() if re.fullmatch(p, name)), (3, 224, 224))
+    shape = _shape(name, workload, default)
+    options: dict[str, Any] = {"weights": None}
+    if "deeplab" in name or "fcn" in name or "lraspp" in name:
+        options["weights_backbone"] = None
+    if name in ("inception_v3", "googlenet"):
+        options["init_weights"] = False
+
+    def build() -> Any:
+        with torch.device("meta"):
+            return torchvision.models.get_model(name, **options).to(TORCH_DTYPES[workload.weight_dtype])
+
+    inputs = {"": (shape, "float"), "1": (shape, "float")} if name.startswith("raft") else {"": (shape, "float")}
+    return capture(build, inputs, workload, name)
+
+
+def _shape(name: str, workload: Workload, default: tuple[int, ...]) -> tuple[int, ...]:
+    shape = workload.input_shape
+    if shape is None:
+        return default
+    if isinstance(shape, dict) or len(shape) != len(default):
+        want = ",".join(map(str, default))
+        raise ForerunError(f"{name} takes one input of {len(default)} dimensions without the batch, such as {want}")
+    return shape

@@ -1,0 +1,230 @@
+"""How a model is run in each mode, as one callable that `capture.record` can run twice."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import nn
+
+from forerun.errors import ForerunError
+from forerun.graph.capture import TORCH_DTYPES, record
+from forerun.graph.fold import fold, folded_size, meta_copy, parameter_bytes
+from forerun.graph.ir import Graph
+from forerun.graph.scale import merge
+from forerun.workload import Workload
+
+Inputs = dict[str, Any]  # what the model is called with, by argument name ("" and "1" ... for positional ones)
+Held = Iterator[tuple[str, str, torch.Tensor]]
+
+
+class Step:
+    """One call of a model: forward only. `held` names what is in memory before it starts."""
+
+    def __init__(self, model: nn.Module, inputs: Inputs, workload: Workload) -> None:
+        self.model, self.inputs, self.workload = model, inputs, workload
+
+    def call(self, **extra: Any) -> Any:
+        positional = [v for k, v in self.inputs.items() if not k or k.isdigit()]
+        named = {k: v for k, v in self.inputs.items() if k and not k.isdigit()}
+        return self.model(*positional, **named, **extra)
+
+    def __call__(self, recorder: Any, emulation: Any) -> Any:
+        with torch.no_grad():
+            return self.call()
+
+    def held(self) -> Held:
+        for t in self.inputs.values():
+            if isinstance(t, torch.Tensor):
+                yield "input", "", t
+
+
+class TrainingStep(Step):
+    """zero_grad, forward, loss, backward, optimizer step; gradient scaling with fp16 autocast."""
+
+    def __init__(self, model: nn.Module, inputs: Inputs, workload: Workload) -> None:
+        super().__init__(model, inputs, workload)
+        self.params = [p for p in model.parameters() if p.requires_grad]
+        self.optimizer = _optimizer(workload.optimizer or "sgd", self.params)
+        self.scale = torch.ones((), device="meta")
+        self.found_inf = torch.zeros((), device="meta")
+        self.loss = getattr(model, "forerun_loss", None) or default_loss
+
+    def __call__(self, recorder: Any, emulation: Any) -> Any:
+        recorder.phase = "forward"
+        self.optimizer.zero_grad(set_to_none=True)
+        emulation.clear_weight_cache()
+        loss = self.loss(self.call())
+        emulation.clear_weight_cache()
+        if self.workload.amp == "fp16":
+            loss = loss * self.scale
+        recorder.phase = "backward"
+        loss.backward()
+        recorder.phase = "optimizer"
+        if self.workload.amp == "fp16":
+            grads = [p.grad for p in self.params if p.grad is not None]
+            torch._amp_foreach_non_finite_check_and_unscale_(grads, self.found_inf, self.scale)
+            self.found_inf.item()
+        self.optimizer.step()
+        return loss.detach()
+
+    def held(self) -> Held:
+        yield from super().held()
+        for name, p in self.model.named_parameters():
+            if p.grad is not None:
+                yield "gradient", name, p.grad
+            for t in self.optimizer.state.get(p, {}).values():
+                if isinstance(t, torch.Tensor) and t.device.type == "meta":
+                    yield "state", name, t
+
+
+class PrefillStep(Step):
+    """The whole prompt in one call; logits of the last token only; the cache is part of the answer."""
+
+    def __call__(self, recorder: Any, emulation: Any) -> Any:
+        with torch.no_grad():
+            return self.call(use_cache=True, **_last_logits_only(self.model))
+
+
+class DecodeStep(Step):
+    """One new token against a cache of `seq_len` tokens, made by an unrecorded prefill."""
+
+    def __init__(self, model: nn.Module, inputs: Inputs, workload: Workload) -> None:
+        super().__init__(model, inputs, workload)
+        self.cache: Any = None
+        self.cache_name = "past_key_values"
+        self.saved: list[dict[str, Any]] = []
+
+    def __call__(self, recorder: Any, emulation: Any) -> Any:
+        with torch.no_grad():
+            if self.cache is None:
+                self._prefill()
+            if recorder.recording:
+                self.saved = []  # as in generation, nothing but the cache holds the old keys and values
+            ids = self.inputs["input_ids"]
+            token = ids.new_empty((ids.shape[0], 1))
+            cache = {self.cache_name: self.cache, "use_cache": True}
+            out = self.model(input_ids=token, **cache, **_last_logits_only(self.model))
+            for holder, state in zip(self._holders(), self.saved, strict=False):
+                vars(holder).update(state)
+            return out
+
+    def _prefill(self) -> None:
+        out = self.call(use_cache=True, **_last_logits_only(self.model))
+        self.cache_name = next((n for n in ("past_key_values", "cache_params") if getattr(out, n, None) is not None), "")
+        if not self.cache_name:
+            raise ForerunError(f"{type(self.model).__name__} keeps no cache, so it has no decode mode; use inference")
+        self.cache = getattr(out, self.cache_name)
+        self.saved = [_frozen(vars(h)) for h in self._holders()]
+
+    def _holders(self) -> list[Any]:
+        return list(getattr(self.cache, "layers", None) or [self.cache])
+
+    def held(self) -> Held:
+        for holder in self._holders() if self.cache is not None else ():
+            for t in _state_tensors(vars(holder)):
+                yield "cache", "", t
+
+
+def _frozen(state: dict[str, Any]) -> dict[str, Any]:
+    """A copy deep enough that the cache's own updates leave it alone."""
+    return {k: type(v)(v) if type(v) in (list, dict) else v for k, v in state.items()}
+
+
+def _state_tensors(state: dict[str, Any]) -> Iterator[torch.Tensor]:
+    for value in state.values():
+        items = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else [value]
+        yield from (t for t in items if isinstance(t, torch.Tensor))
+
+
+def _last_logits_only(model: nn.Module) -> dict[str, Any]:
+    return {"logits_to_keep": 1} if "logits_to_keep" in inspect.signature(model.forward).parameters else {}
+
+
+def default_loss(out: Any) -> torch.Tensor:
+    """Cross-entropy for class scores, else the mean: what a step costs hangs on the model, not on the loss."""
+    if getattr(out, "loss", None) is not None:
+        return out.loss
+    if hasattr(out, "keys"):
+        out = list(out.values())
+    tensors = [out] if isinstance(out, torch.Tensor) else [t for t in out if isinstance(t, torch.Tensor)]
+    logits = tensors[0]
+    if len(tensors) == 1 and logits.dim() == 2 and logits.shape[1] > 1:
+        return F.cross_entropy(logits, torch.zeros(logits.shape[0], dtype=torch.int64, device=logits.device))
+    return torch.stack([t.float().mean() for t in tensors if t.is_floating_point()]).sum()
+
+
+def _optimizer(name: str, params: list[nn.Parameter]) -> torch.optim.Optimizer:
+    makers: dict[str, Callable[[], torch.optim.Optimizer]] = {
+        "sgd": lambda: torch.optim.SGD(params, lr=0.1, foreach=True),
+        "momentum": lambda: torch.optim.SGD(params, lr=0.1, momentum=0.9, foreach=True),
+        "adam": lambda: torch.optim.Adam(params, lr=1e-3, foreach=True),
+        "adamw": lambda: torch.optim.AdamW(params, lr=1e-3, foreach=True),
+    }
+    return makers[name]()
+
+
+STEPS: dict[str, type[Step]] = {
+    "inference": Step, "training": TrainingStep, "prefill": PrefillStep, "decode": DecodeStep,
+}  # fmt: skip
+
+
+def capture_module(
+    build: Callable[[], nn.Module], make_inputs: Callable[[int], Inputs], workload: Workload, name: str
+) -> list[Graph]:
+    """Graphs that between them answer every batch size: one scalable graph, and the exact one where batch 1 differs.
+
+    `build` gives a fresh module on meta in the weight dtype; `make_inputs` gives its inputs at a batch size.
+    """
+    if workload.batch > 1:
+        try:
+            first = _capture(build, make_inputs, workload, name, 1)
+        except (RuntimeError, ValueError):  # batch norm refuses a batch of one in training
+            first = None
+    else:
+        first = _capture(build, make_inputs, workload, name, 1)
+    second = _capture(build, make_inputs, workload, name, 2)
+    merged = merge(first, second) if first is not None else None
+    if merged is not None:
+        return [merged]
+    third = _capture(build, make_inputs, workload, name, 3)
+    grown = merge(second, third)
+    graphs = [g for g in (grown, first) if g is not None]
+    if not any(g.serves(workload.batch) for g in graphs):
+        graphs.append(_capture(build, make_inputs, workload, name, workload.batch))
+    return graphs
+
+
+def _capture(
+    build: Callable[[], nn.Module], make_inputs: Callable[[int], Inputs], workload: Workload, name: str, batch: int
+) -> Graph:
+    model = build()
+    whole_bytes, parameters = parameter_bytes(model), sum(p.numel() for p in model.parameters())
+    repeats = fold(model)
+    graph = None
+    if repeats and folded_size(model, repeats) == whole_bytes:
+        try:
+            graph, calls = _record(model, make_inputs(batch), workload, repeats)
+            if any(calls.get(scope, 0) != 1 for scope in repeats):
+                graph = None  # the stack is not a plain chain: no block may stand for another
+        except Exception:  # noqa: BLE001 - a model that minds its depth is captured whole; a real fault shows there
+            graph = None
+    if graph is None:
+        model = build() if repeats else model
+        graph, _ = _record(model, make_inputs(batch), workload, {})
+    graph.name, graph.batch = name, batch
+    graph.parameters, graph.active_parameters = parameters, parameters
+    return graph
+
+
+def _record(model: nn.Module, inputs: Inputs, workload: Workload, repeats: dict[str, int]) -> Any:
+    model.train(workload.mode == "training")
+    step = STEPS[workload.mode](model, inputs, workload)
+    amp = TORCH_DTYPES[workload.amp] if workload.amp else None
+    return record(model, step, repeats=repeats, amp=amp, held=step.held)
+
+
+__all__ = ["STEPS", "Inputs", "capture_module", "meta_copy"]

@@ -1,0 +1,134 @@
+"""What a CUDA build of PyTorch would do where meta tensors would do something else: fused attention and autocast."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - the name every PyTorch user knows
+from torch.overrides import TorchFunctionMode
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Attention. On CUDA, scaled_dot_product_attention runs as one fused kernel (flash in half precision, memory-efficient
+# in fp32) for every shape that matters; on meta it would fall apart into matmuls and a stored S x T matrix. These two
+# ops stand for the fused kernel and its backward. As the real ones do, they lay the output out as (B, S, H, D), so
+# that the transpose that follows costs no copy, and save the log-sum-exp for the backward pass.
+
+
+@functools.cache
+def _attention_op() -> Any:
+    library = torch.library.Library("forerun", "DEF")
+    library.define("attention(Tensor q, Tensor k, Tensor v, Tensor? mask, bool causal) -> (Tensor, Tensor)")
+    library.define(
+        "attention_backward(Tensor go, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor? mask, bool causal)"
+        " -> (Tensor, Tensor, Tensor)"
+    )
+
+    def forward_meta(q: Any, k: Any, v: Any, mask: Any, causal: bool) -> Any:
+        batch, heads, length, _ = q.shape
+        out = q.new_empty((batch, length, heads, v.shape[-1])).transpose(1, 2)
+        return out, q.new_empty((batch, heads, length), dtype=torch.float32)
+
+    def backward_meta(go: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, mask: Any, causal: bool) -> Any:
+        return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+
+    library.impl("attention", forward_meta, "Meta")
+    library.impl("attention_backward", backward_meta, "Meta")
+
+    def save(ctx: Any, inputs: Any, output: Any) -> None:
+        q, k, v, mask, causal = inputs
+        ctx.save_for_backward(q, k, v, mask, *output)
+        ctx.causal = causal
+
+    def backward(ctx: Any, go: Any, _glse: Any) -> Any:
+        q, k, v, mask, o, lse = ctx.saved_tensors
+        grads = torch.ops.forerun.attention_backward(go, q, k, v, o, lse, mask, ctx.causal)
+        return *grads, None, None
+
+    torch.library.register_autograd("forerun::attention", backward, setup_context=save, lib=library)
+    return library, torch.ops.forerun.attention
+
+
+def _fused_attention(q: Any, k: Any, v: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
+                     scale: Any = None, enable_gqa: bool = False) -> Any:  # fmt: skip
+    """The fused op, or None where CUDA has no fused kernel and PyTorch really falls back to matmuls."""
+    if q.dim() != 4 or k.dim() != 4 or q.dtype not in (torch.float16, torch.bfloat16, torch.float32):
+        return None
+    grouped = enable_gqa and q.shape[1] != k.shape[1]
+    if grouped and (q.dtype == torch.float32 or attn_mask is not None):
+        return None  # flash takes grouped heads but neither fp32 nor a mask; memory-efficient takes no grouped heads
+    return _attention_op()[1](q, k, v, attn_mask, is_causal)[0]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Autocast. It works by dispatch key and meta tensors have none, so its rules are applied here, at the level of the
+# torch functions a model calls: listed ones take half precision, listed ones take fp32, the rest take what comes.
+
+_TO_HALF = frozenset(
+    "linear conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d matmul __matmul__ __rmatmul__ mm bmm "
+    "addmm baddbmm addbmm mv einsum scaled_dot_product_attention prelu conv_tbc lstm gru chain_matmul".split()
+)
+_TO_FLOAT = frozenset(
+    "softmax log_softmax layer_norm group_norm rms_norm cross_entropy cross_entropy_loss nll_loss nll_loss_nd mse_loss "
+    "l1_loss smooth_l1_loss binary_cross_entropy_with_logits exp log log10 log2 log1p expm1 pow __pow__ __rpow__ rsqrt "
+    "reciprocal sum cumsum cumprod prod norm softplus cosine_similarity kl_div erfinv sinh cosh tan acos asin cdist "
+    "renorm logsumexp grid_sampler".split()
+)
+
+
+class Emulation(TorchFunctionMode):
+    """Sends attention to the fused op and, with `amp`, applies autocast's rules."""
+
+    def __init__(self, amp: torch.dtype | None = None) -> None:
+        super().__init__()
+        self.amp = amp
+        self._weights: dict[int, tuple[Any, Any]] = {}  # autocast casts each weight once a step
+
+    def clear_weight_cache(self) -> None:
+        self._weights.clear()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        if self.amp is not None and (name in _TO_HALF or name in _TO_FLOAT):
+            cast = self._to_half if name in _TO_HALF else self._to_float
+            args, kwargs = torch.utils._pytree.tree_map(cast, (args, kwargs))
+        if name == "scaled_dot_product_attention":
+            fused = _fused_attention(*args, **kwargs)
+            if fused is not None:
+                return fused
+        return func(*args, **kwargs)
+
+    def _to_half(self, x: Any) -> Any:
+        if not isinstance(x, torch.Tensor) or x.dtype != torch.float32:
+            return x
+        if x.is_leaf and x.requires_grad:
+            if id(x) not in self._weights:
+                self._weights[id(x)] = (x, x.to(self.amp))
+            return self._weights[id(x)][1]
+        return x.to(self.amp)
+
+    def _to_float(self, x: Any) -> Any:
+        half = isinstance(x, torch.Tensor) and x.dtype in (torch.float16, torch.bfloat16)
+        return x.float() if half else x
+
+
+@contextlib.contextmanager
+def leaf_functions() -> Iterator[None]:
+    """Lets function modes see the leaf calls inside torch.nn.functional's Python functions, not the functions.
+
+    `F.multi_head_attention_forward` and the like hand themselves to an active mode and run their insides out of its
+    sight; autocast acts on the insides.
+    """
+    names = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
+    saved = {n: getattr(F, n) for n in names}
+    try:
+        for n in names:
+            setattr(F, n, lambda *_: False)
+        yield
+    finally:
+        for n, f in saved.items():
+            setattr(F, n, f)

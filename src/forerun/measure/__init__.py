@@ -1,0 +1,1 @@
+"""What really happened: the measuring protocol, the meters and the sweeps."""

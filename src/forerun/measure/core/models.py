@@ -1,0 +1,240 @@
+"""Builds a model once and turns each of its cases into the call that is measured."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from .protocol import Call
+
+DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
+# What a Hugging Face config is run as, by mode; `inference` is the bare model.
+TASKS = {"inference": "base", "prefill": "causal-lm", "decode": "causal-lm", "training": "causal-lm"}
+
+
+def group_key(case: dict[str, Any]) -> str:
+    """Cases with the same key share one built model. Hugging Face models are built in their dtype, others cast."""
+    parts = {k: case.get(k) for k in ("source", "name", "config", "overrides", "attention")}
+    parts["training"] = case["mode"] == "training"
+    if case["source"] == "hf":
+        parts.update(task=task_of(case), dtype=case["dtype"])
+    return json.dumps(parts, sort_keys=True)
+
+
+def task_of(case: dict[str, Any]) -> str:
+    return str(case.get("task") or TASKS[case["mode"]])
+
+
+class Built:
+    """One model on the device, and what its inputs look like."""
+
+    def __init__(self, case: dict[str, Any], device: str) -> None:
+        import torch
+
+        self.torch = torch
+        self.device = device
+        self.source = case["source"]
+        self.facts: dict[str, Any] = {}
+        self.input_shape: list[int] | None = None
+        self.classes = 1000
+        with torch.device(device):
+            self.model = self._build(case)
+        self.model.train(case["mode"] == "training")
+        if case["mode"] != "training":
+            self.model.requires_grad_(False)
+        self._disturb()
+        self.facts["parameters"] = sum(p.numel() for p in self.model.parameters())
+
+    def prepare(self, case: dict[str, Any]) -> None:
+        """Leaves nothing on the device but the weights, in the case's dtype."""
+        self.model.zero_grad(set_to_none=True)
+        if self.source != "hf":
+            self.model.to(getattr(self.torch, DTYPES[case["dtype"]]))
+
+    def call(self, case: dict[str, Any]) -> Call:
+        """The call for one case, its inputs ready on the device."""
+        dtype = getattr(self.torch, DTYPES[case["dtype"]])
+        if self.source == "hf":
+            return self._hf_call(case)
+        shape = [case["batch"], *(case.get("input_shape") or self.input_shape or (3, 224, 224))]
+        x = self.torch.randn(shape, dtype=dtype, device=self.device)
+        if case["mode"] == "training":
+            return self._training(case, self._vision_loss(x))
+        return Call(self._inference(lambda: self.model(x)))
+
+    def _build(self, case: dict[str, Any]) -> Any:
+        overrides = dict(case.get("overrides") or {})
+        if self.source == "timm":
+            import timm
+
+            model: Any = timm.create_model(case["name"], **overrides)
+            self.classes = model.num_classes
+            size = overrides.get("img_size")
+            found = model.default_cfg.get("input_size", (3, 224, 224))
+            self.input_shape = [int(found[0]), size, size] if size else [int(n) for n in found]
+            return model
+        if self.source == "torchvision":
+            import torchvision
+
+            self.input_shape = [3, 299, 299] if case["name"] == "inception_v3" else [3, 224, 224]
+            return torchvision.models.get_model(case["name"], weights=None, **overrides)
+        if self.source == "cnn":
+            from forerun.graph.sources import cnn_family
+
+            settings = cnn_family.parse(case["name"])
+            self.input_shape = [settings["channels"], settings["image"], settings["image"]]
+            self.classes = settings["classes"]
+            return cnn_family.build(**settings)
+        if self.source == "unet":
+            from forerun.graph.sources import unet_family
+
+            settings = unet_family.parse(case["name"])
+            self.input_shape = [settings["channels"], settings["height"], settings["width"]]
+            return unet_family.build(**settings)
+        if self.source == "hf":
+            return self._hf_build(case, overrides)
+        raise ValueError(f"unknown source {self.source!r}")
+
+    def _hf_build(self, case: dict[str, Any], overrides: dict[str, Any]) -> Any:
+        import transformers
+
+        settings = {**case["config"], **overrides}
+        config = transformers.AutoConfig.for_model(settings.pop("model_type"), **settings)
+        config.use_cache = case["mode"] in ("prefill", "decode")
+        doors: dict[str, Any] = {
+            "base": transformers.AutoModel,
+            "causal-lm": transformers.AutoModelForCausalLM,
+            "sequence-classification": transformers.AutoModelForSequenceClassification,
+        }
+        dtype = getattr(self.torch, DTYPES[case["dtype"]])
+        attention = {"attn_implementation": case["attention"]} if case.get("attention") else {}
+        model = doors[task_of(case)].from_config(config, dtype=dtype, **attention)
+        self.facts["attention"] = getattr(model.config, "_attn_implementation", None)
+        return model
+
+    def _hf_call(self, case: dict[str, Any]) -> Call:
+        torch, model = self.torch, self.model
+        batch, length = case["batch"], case["seq_len"]
+        vocab = model.config.get_text_config().vocab_size
+
+        def tokens(n: int) -> Any:
+            return torch.randint(0, vocab, (batch, n), device=self.device)
+
+        if case["mode"] == "inference":
+            ids = tokens(length)
+            return Call(self._inference(lambda: model(input_ids=ids)), ask_before_capture=False)
+        if case["mode"] == "prefill":
+            ids = tokens(length)
+            call = self._inference(lambda: model(input_ids=ids, use_cache=True, logits_to_keep=1))
+            return Call(call, ask_before_capture=False)
+        if case["mode"] == "decode":
+            return _Decode(self, tokens(1), length).as_call()
+        ids = tokens(length)
+        labels = ids if task_of(case) == "causal-lm" else torch.zeros(batch, dtype=torch.long, device=self.device)
+        return self._training(case, lambda: model(input_ids=ids, labels=labels, use_cache=False).loss)
+
+    def _inference(self, call: Callable[[], Any]) -> Callable[[], Any]:
+        inference_mode = self.torch.inference_mode
+
+        def run() -> Any:
+            with inference_mode():
+                return call()
+
+        return run
+
+    def _vision_loss(self, x: Any) -> Callable[[], Any]:
+        """Cross-entropy of the logits, or the squared error of each map that a U-Net gives."""
+        torch, functional = self.torch, self.torch.nn.functional
+        if self.source == "unet":
+            maps = torch.randn((x.shape[0], 1, *x.shape[2:]), device=x.device)
+            return lambda: sum(functional.mse_loss(out, maps) for out in self.model(x))
+        labels = torch.randint(0, self.classes, (x.shape[0],), device=x.device)
+        return lambda: functional.cross_entropy(self.model(x), labels)
+
+    def _training(self, case: dict[str, Any], loss: Callable[[], Any]) -> Call:
+        """zero_grad, forward, loss, backward, optimizer step; a fresh optimizer, so memory starts from the weights."""
+        torch = self.torch
+        if case.get("optimizer", "sgd") == "adamw":
+            optimizer: Any = torch.optim.AdamW(self.model.parameters(), lr=1e-5)
+        else:
+            optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-5, momentum=0.9)
+        amp = case.get("amp")
+        # A low first scale: a step skipped for overflow would be a faster step than a real one.
+        scaler = torch.amp.GradScaler(self.device, init_scale=256.0) if amp == "fp16" else None
+        autocast = getattr(torch, DTYPES[amp]) if amp else None
+
+        def step() -> None:
+            optimizer.zero_grad(set_to_none=True)
+            if autocast is None:
+                value = loss()
+            else:
+                with torch.autocast(self.device, dtype=autocast):
+                    value = loss()
+            if scaler is None:
+                value.backward()
+                optimizer.step()
+            else:
+                scaler.scale(value).backward()
+                scaler.step(optimizer)
+                scaler.update()
+
+        return Call(step, capturable=False, why_not_capturable="training steps are not captured")
+
+    def _disturb(self) -> None:
+        """Some weights start at zero or one, and zeros draw less power than a trained model would."""
+        torch = self.torch
+        with torch.no_grad():
+            for p in self.model.parameters():
+                if p.dim() <= 1 and p.is_floating_point():
+                    p.add_(torch.randn_like(p), alpha=0.02)
+
+
+class _Decode:
+    """One token against a cache of `length` tokens, which is put back by reassigning references."""
+
+    def __init__(self, built: Built, token: Any, length: int) -> None:
+        self.built, self.token, self.length = built, token, length
+        self.saved: list[dict[str, Any]] = []
+        self.cache = self._fresh()
+
+    def _fresh(self) -> Any:
+        """A cache with random contents, its shapes learnt from a prompt of one token."""
+        from transformers import DynamicCache
+
+        torch, model = self.built.torch, self.built.model
+        with torch.inference_mode():
+            probe = model(input_ids=self.token, use_cache=True, logits_to_keep=1).past_key_values
+            cache: Any = DynamicCache(config=model.config.get_text_config())
+            for i, layer in enumerate(probe.layers):
+                b, heads, _, width = layer.keys.shape
+                shape, kind = (b, heads, self.length, width), {"dtype": layer.keys.dtype, "device": layer.keys.device}
+                vb, vheads, _, vwidth = layer.values.shape
+                values = torch.randn((vb, vheads, self.length, vwidth), **kind)
+                cache.update(torch.randn(shape, **kind), values, i)
+                held = cache.layers[i]
+                held.keys, held.values = held.keys.contiguous(), held.values.contiguous()
+        return cache
+
+    def run(self) -> Any:
+        with self.built.torch.inference_mode():
+            return self.built.model(
+                input_ids=self.token, past_key_values=self.cache, use_cache=True, logits_to_keep=1
+            ).logits
+
+    def hold(self) -> None:
+        # While memory is read the cache just grows, as in real generation; from here on it is put back each call.
+        self.cache = None
+        self.cache = self._fresh()
+        self.saved = [dict(layer.__dict__) for layer in self.cache.layers]
+
+    def restore(self) -> None:
+        for layer, was in zip(self.cache.layers, self.saved, strict=True):
+            layer.__dict__.update(was)
+
+    def as_call(self) -> Call:
+        return Call(self.run, self._restore_if_held, self.hold, ask_before_capture=False)
+
+    def _restore_if_held(self) -> None:
+        if self.saved:
+            self.restore()

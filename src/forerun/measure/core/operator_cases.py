@@ -1,0 +1,209 @@
+"""Which operator shapes are measured: drawn log-uniformly with a seed, and taken from real models."""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import Any
+
+from .operators import UNARY
+from .specs import key_of
+
+# Relative numbers of rows; what costs models most of their time gets most of the rows.
+WEIGHTS = {
+    **{"matmul": 9, "linear": 14, "bmm": 6, "conv_dense": 12, "conv_1x1": 9, "conv_strided": 6, "conv_grouped": 5},
+    **{"conv_depthwise": 8, "sdpa": 9, "softmax": 3, "layer_norm": 4, "rms_norm": 2, "batch_norm": 3, "cast": 1},
+    **{"batch_norm_train": 3, "group_norm": 2, "unary": 7, "add": 2, "mul": 2, "bias_add": 1, "transpose": 2},
+    **{"cat": 2, "sum": 2, "max_pool": 2, "avg_pool": 1, "global_pool": 1, "upsample": 1, "embedding": 2},
+    **{"gather": 1, "scatter_add": 1, "sgd": 2, "adamw": 2, "cross_entropy": 1},
+}
+MAX_FLOPS, MAX_NUMBERS = 2e12, 4e8
+# (hidden, intermediate, heads, head width, key/value heads) of models that people run.
+TRANSFORMERS = (
+    *((768, 3072, 12, 64, 12), (1024, 4096, 16, 64, 16), (384, 1536, 6, 64, 6), (2048, 8192, 32, 64, 8)),
+    *((4096, 14336, 32, 128, 8), (3584, 18944, 28, 128, 4), (896, 4864, 14, 64, 2), (5120, 13824, 40, 128, 40)),
+    *((2560, 10240, 32, 80, 32), (1280, 5120, 20, 64, 20), (192, 768, 3, 64, 3), (576, 1536, 9, 64, 3)),
+)
+# (in, out, size, kernel, stride, groups) of the convolutions of ResNet, MobileNet, EfficientNet, ConvNeXt, RegNet, VGG.
+CONVOLUTIONS = (
+    *((3, 64, 224, 7, 2, 1), (64, 64, 56, 1, 1, 1), (64, 64, 56, 3, 1, 1), (64, 256, 56, 1, 1, 1)),
+    *((256, 128, 56, 1, 1, 1), (128, 128, 56, 3, 2, 1), (128, 512, 28, 1, 1, 1), (128, 128, 28, 3, 1, 1)),
+    *((256, 256, 28, 3, 2, 1), (256, 256, 14, 3, 1, 1), (256, 1024, 14, 1, 1, 1), (1024, 512, 14, 1, 1, 1)),
+    *((512, 512, 14, 3, 2, 1), (512, 512, 7, 3, 1, 1), (512, 2048, 7, 1, 1, 1), (3, 32, 224, 3, 2, 1)),
+    *((32, 32, 112, 3, 1, 32), (96, 96, 112, 3, 2, 96), (144, 144, 56, 3, 1, 144), (192, 192, 28, 3, 1, 192)),
+    *((384, 384, 14, 3, 1, 384), (576, 576, 14, 5, 1, 576), (960, 960, 7, 3, 1, 960), (1152, 1152, 7, 5, 1, 1152)),
+    *((96, 96, 56, 7, 1, 96), (192, 192, 28, 7, 1, 192), (384, 384, 14, 7, 1, 384), (768, 768, 7, 7, 1, 768)),
+    *((3, 96, 224, 4, 4, 1), (96, 192, 56, 2, 2, 1), (3, 768, 224, 16, 16, 1), (64, 64, 224, 3, 1, 1)),
+    *((128, 128, 56, 3, 1, 32), (256, 256, 28, 3, 1, 32), (512, 512, 14, 3, 1, 32), (1024, 1024, 7, 3, 1, 32)),
+    *((128, 128, 112, 3, 1, 1), (256, 256, 56, 3, 1, 1), (512, 512, 28, 3, 1, 1), (3, 64, 32, 3, 1, 1)),
+)
+
+
+def cases(spec: dict[str, Any]) -> list[dict[str, Any]]:
+    """`n` distinct operator cases, in the order they were drawn (already a shuffle)."""
+    rng = random.Random(f"operators/{spec.get('seed', 0)}")
+    weights = {**WEIGHTS, **spec.get("weights", {})}
+    dtypes, wanted = spec.get("dtypes", ["fp32", "tf32", "fp16", "bf16"]), int(spec["n"])
+    max_flops, max_numbers = float(spec.get("max_flops", MAX_FLOPS)), float(spec.get("max_numbers", MAX_NUMBERS))
+    out: dict[str, dict[str, Any]] = {}
+    for _ in range(50 * wanted):
+        if len(out) >= wanted:
+            break
+        label = rng.choices(list(weights), list(weights.values()))[0]
+        op, shape = _real(label, rng) if rng.random() < float(spec.get("real", 0.35)) else _draw(label, rng)
+        flops, numbers = _size(op, shape)
+        if flops > max_flops or numbers > max_numbers:
+            continue
+        dtype = rng.choice(dtypes)
+        if dtype == "tf32" and op not in ("matmul", "linear", "bmm", "conv2d"):
+            dtype = "fp32"
+        no_backward = op in ("sgd", "adamw", "batch_norm", "copy", "cast")
+        direction = "forward" if no_backward or rng.random() < 0.6 else "backward"
+        case = {"kind": "op", "op": op, "shape": shape, "dtype": dtype, "direction": direction, "family": label}
+        out.setdefault(key_of(case), case)
+    return list(out.values())
+
+
+def _log(rng: random.Random, low: float, high: float, align: tuple[int, ...] = (1, 8, 64)) -> int:
+    """A whole number, uniform in its logarithm, often a multiple of what tensor cores like."""
+    value = math.exp(rng.uniform(math.log(low), math.log(high)))
+    step = rng.choice(align)
+    return max(int(low), round(value / step) * step)
+
+
+def _draw(label: str, rng: random.Random) -> tuple[str, dict[str, int]]:
+    def log(low: float, high: float, align: tuple[int, ...] = (1, 8, 64)) -> int:
+        return _log(rng, low, high, align)
+
+    if label in ("matmul", "linear"):
+        return label, {"m": log(1, 32768), "n": log(8, 32768), "k": log(8, 16384)}
+    if label == "bmm":
+        return label, {"b": log(2, 1024, (1, 4)), "m": log(1, 2048), "n": log(8, 2048), "k": log(8, 1024)}
+    if label.startswith("conv_"):
+        return "conv2d", _draw_conv(label, rng)
+    if label == "sdpa":
+        length = log(1, 8192)
+        shape = {"b": log(1, 128, (1, 4)), "heads": log(1, 64, (1, 4)), "q": length, "kv": length}
+        if rng.random() < 0.25:
+            shape.update(q=1, kv=log(16, 16384))
+        causal = shape["q"] > 1 and rng.random() < 0.5
+        return label, {**shape, "d": rng.choice([32, 40, 64, 64, 80, 96, 128, 128, 256]), "causal": int(causal)}
+    if label in ("softmax", "layer_norm", "rms_norm", "bias_add", "sum"):
+        return label, {"rows": log(1, 2**20), "cols": log(16, 16384)}
+    if label == "cross_entropy":
+        return label, {"rows": log(4, 16384), "cols": rng.choice([10, 100, 1000, 30522, 50257, 128256])}
+    if label in ("batch_norm", "batch_norm_train", "group_norm", "max_pool", "avg_pool", "global_pool", "upsample"):
+        return label, _draw_image(label, rng)
+    if label == "unary":
+        return rng.choice(UNARY), {"n": log(256, 4e8, (1, 1024))}
+    if label in ("add", "mul", "cast"):
+        return label, {"n": log(256, 4e8, (1, 1024))}
+    if label == "transpose":
+        return label, {"b": log(1, 256, (1,)), "rows": log(8, 4096), "cols": log(8, 4096)}
+    if label == "cat":
+        more = 1 if rng.random() < 0.5 else log(1, 2048)
+        return label, {"b": log(1, 512, (1,)), "rows": log(8, 8192), "more": more, "cols": log(16, 2048)}
+    if label == "embedding":
+        return label, {"vocab": log(1000, 2e5, (1,)), "cols": log(64, 8192), "rows": log(1, 65536, (1,))}
+    if label in ("gather", "scatter_add"):
+        return label, {"rows": log(64, 2e5, (1,)), "cols": log(16, 4096), "picked": log(16, 65536, (1,))}
+    return label, {"n": log(1e4, 4e8, (1,)), "tensors": log(2, 400, (1,))}  # optimizers
+
+
+def _draw_conv(label: str, rng: random.Random) -> dict[str, int]:
+    size = _log(rng, 4, 256, (1, 2, 7, 8))
+    cin, cout = _log(rng, 3, 2048, (1, 8, 16)), _log(rng, 8, 2048, (8, 16))
+    r, stride, groups = rng.choice([3, 3, 3, 5, 7]), 1, 1
+    if label == "conv_1x1":
+        r = 1
+    elif label == "conv_strided":
+        stride = 2
+        r = rng.choice([1, 2, 3, 3, 7])
+    elif label == "conv_depthwise":
+        cin = cout = groups = _log(rng, 8, 2048, (8,))
+        stride = rng.choice([1, 1, 1, 2])
+    elif label == "conv_grouped":
+        groups = rng.choice([2, 4, 8, 16, 32, 64])
+        width = _log(rng, 4, 128, (4, 8))
+        cin = cout = groups * width
+    shape = {"b": _log(rng, 1, 256, (1, 4)), "cin": cin, "cout": cout, "h": size, "w": size, "r": r}
+    return {**shape, "stride": stride, "groups": groups}
+
+
+def _draw_image(label: str, rng: random.Random) -> dict[str, int]:
+    size = _log(rng, 4, 224, (1, 2, 7))
+    shape = {"b": _log(rng, 1, 256, (1, 4)), "c": _log(rng, 8, 2048, (8,)), "h": size, "w": size}
+    if label == "group_norm":
+        shape["groups"] = rng.choice([g for g in (1, 2, 4, 8, 32) if shape["c"] % g == 0])
+    if label in ("max_pool", "avg_pool"):
+        shape.update(r=rng.choice([2, 3, 3]), stride=2)
+    return shape
+
+
+def _real(label: str, rng: random.Random) -> tuple[str, dict[str, int]]:
+    """A shape from a real model; a drawn one where real models say nothing special."""
+    hidden, inner, heads, width, kv = rng.choice(TRANSFORMERS)
+    batch, length = (
+        rng.choice([1, 1, 2, 4, 8, 16, 32, 64]),
+        rng.choice([1, 16, 64, 128, 197, 256, 512, 1024, 2048, 4096]),
+    )
+    tokens = batch * length
+    if label in ("matmul", "linear"):
+        pairs = ((hidden, (heads + 2 * kv) * width), (hidden, hidden), (hidden, inner), (inner, hidden))
+        k, n = rng.choice(pairs)
+        return label, {"m": tokens, "n": n, "k": k}
+    if label == "bmm":
+        m, n, k = rng.choice([(length, length, width), (length, width, length)])
+        return label, {"b": batch * heads, "m": m, "n": n, "k": k}
+    if label == "sdpa":
+        q = 1 if rng.random() < 0.3 else length
+        shape = {"b": batch, "heads": heads, "q": q, "kv": length, "d": width}
+        return label, {**shape, "causal": int(q > 1 and rng.random() < 0.5)}
+    if label == "softmax":
+        return label, {"rows": batch * heads * length, "cols": length}
+    if label in ("layer_norm", "rms_norm", "bias_add", "sum"):
+        return label, {"rows": tokens, "cols": hidden}
+    if label in ("add", "mul", "cast"):
+        return label, {"n": tokens * rng.choice([hidden, inner])}
+    if label == "unary":
+        return rng.choice(UNARY), {"n": tokens * rng.choice([hidden, inner])}
+    if label.startswith("conv_"):
+        kinds = {
+            "conv_dense": [c for c in CONVOLUTIONS if c[3] > 1 and c[4] == 1 and c[5] == 1],
+            "conv_1x1": [c for c in CONVOLUTIONS if c[3] == 1],
+            "conv_strided": [c for c in CONVOLUTIONS if c[4] > 1 and c[5] == 1],
+            "conv_depthwise": [c for c in CONVOLUTIONS if c[5] == c[0]],
+            "conv_grouped": [c for c in CONVOLUTIONS if 1 < c[5] < c[0]],
+        }
+        cin, cout, size, r, stride, groups = rng.choice(kinds[label])
+        b = rng.choice([1, 2, 4, 8, 16, 32, 64, 128, 256])
+        shape = {"b": b, "cin": cin, "cout": cout, "h": size, "w": size, "r": r}
+        return "conv2d", {**shape, "stride": stride, "groups": groups}
+    if label in ("batch_norm", "batch_norm_train", "max_pool", "avg_pool", "global_pool"):
+        _, cout, size, _, stride, _ = rng.choice(CONVOLUTIONS)
+        shape = {"b": batch, "c": cout, "h": max(2, size // stride), "w": max(2, size // stride)}
+        return label, {**shape, "r": 3, "stride": 2} if label in ("max_pool", "avg_pool") else shape
+    return _draw(label, rng)
+
+
+def _size(op: str, s: dict[str, int]) -> tuple[float, float]:
+    """Rough FLOPs and numbers held, to leave out what would not fit or would take too long."""
+    if op in ("matmul", "linear", "bmm"):
+        b = s.get("b", 1)
+        return 2.0 * b * s["m"] * s["n"] * s["k"], b * (s["m"] * s["k"] + s["k"] * s["n"] + s["m"] * s["n"])
+    if op == "conv2d":
+        area, out = s["h"] * s["w"], (s["h"] // s["stride"]) * (s["w"] // s["stride"])
+        flops = 2.0 * s["b"] * out * s["cout"] * s["cin"] / s["groups"] * s["r"] ** 2
+        return flops, s["b"] * (area * s["cin"] + out * s["cout"])
+    if op == "sdpa":
+        return 4.0 * s["b"] * s["heads"] * s["q"] * s["kv"] * s["d"], s["b"] * s["heads"] * s["d"] * (
+            s["q"] + 2 * s["kv"]
+        )
+    if op in ("gather", "scatter_add", "embedding"):
+        picked = s.get("picked", s["rows"])
+        return 0.0, (s.get("vocab", s["rows"]) + 2 * picked) * s["cols"]
+    numbers = 2.0
+    for name, value in s.items():
+        if name not in ("r", "stride", "groups", "tensors", "more"):
+            numbers *= value
+    return 0.0, numbers * (4 if op in ("upsample", "adamw") else 1)

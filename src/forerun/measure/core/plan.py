@@ -1,0 +1,75 @@
+"""The order of work: units of cases that share a model, shuffled, some repeated later, specs taking turns."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+from . import operator_cases, specs
+from .models import group_key
+
+OPS_PER_UNIT = 40
+REPEAT_EVERY = 7  # one unit in 7 comes back later
+REPEAT_WITHIN = (3, 14)  # after this many other units
+
+
+@dataclass
+class Unit:
+    """Cases that run in one go."""
+
+    cases: list[dict[str, Any]]
+    repeat: int = 0
+
+
+@dataclass
+class Lane:
+    """One spec's units, and the time it has had."""
+
+    name: str
+    share: float
+    units: list[Unit] = field(default_factory=list)
+    spent_s: float = 0.0
+
+
+def lane(spec: dict[str, Any], share: float, seed: int, done: set[tuple[str, int]]) -> Lane:
+    """The units still to do. The order depends on the seed; what is done is left out."""
+    rng = random.Random(f"{seed}/{spec['name']}")
+    if spec.get("kind") == "op":
+        drawn = operator_cases.cases(spec)
+        units = [Unit(drawn[i : i + OPS_PER_UNIT]) for i in range(0, len(drawn), OPS_PER_UNIT)]
+    else:
+        groups: dict[str, list[dict[str, Any]]] = {}
+        for case in specs.cases(spec):
+            groups.setdefault(group_key(case), []).append(case)
+        # The largest first: if it does not fit, that is known before the small ones fill the allocator.
+        units = [Unit(sorted(group, key=_order)) for group in groups.values()]
+    rng.shuffle(units)
+    units = _with_repeats(units, rng)
+    for unit in units:
+        unit.cases = [case for case in unit.cases if (specs.key_of(case), unit.repeat) not in done]
+    return Lane(spec["name"], share, [unit for unit in units if unit.cases])
+
+
+def _order(case: dict[str, Any]) -> tuple[Any, ...]:
+    dtype = ("fp32", "fp16", "bf16").index(case["dtype"])
+    return (dtype, case["mode"], str(case.get("amp")), -case["batch"] * case.get("seq_len", 1))
+
+
+def _with_repeats(units: list[Unit], rng: random.Random) -> list[Unit]:
+    out: list[Unit] = []
+    later: list[tuple[int, Unit]] = []
+    offset = rng.randrange(REPEAT_EVERY)
+    for i, unit in enumerate(units):
+        out.append(unit)
+        if i % REPEAT_EVERY == offset % max(1, min(REPEAT_EVERY, len(units))):
+            later.append((i + rng.randint(*REPEAT_WITHIN), Unit(list(unit.cases), repeat=1)))
+        out += [again for due, again in later if due == i]
+        later = [(due, again) for due, again in later if due > i]
+    return out + [again for _, again in later]
+
+
+def next_lane(lanes: list[Lane]) -> Lane | None:
+    """Whose turn it is: the lane that has had least of its share."""
+    waiting = [lane for lane in lanes if lane.units]
+    return min(waiting, key=lambda lane: lane.spent_s / lane.share) if waiting else None

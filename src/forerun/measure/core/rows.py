@@ -1,0 +1,79 @@
+"""The file of rows: one JSON object per line, appended and flushed one by one, whole again after a kill."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+LOCK_WAIT_S = 20.0
+
+
+def read(path: str | Path) -> list[dict[str, Any]]:
+    """The rows of a file; a last line cut short by a kill is not one."""
+    found = []
+    file = Path(path)
+    if file.exists():
+        for line in file.read_bytes().split(b"\n"):
+            try:
+                row = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(row, dict):
+                found.append(row)
+    return found
+
+
+class Rows:
+    """Appends rows; only one writer at a time holds the file."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.file: IO[bytes] = self.path.open("ab")
+        _lock(self.file)
+        _drop_half_line(self.path)
+
+    def append(self, row: dict[str, Any]) -> None:
+        self.file.write(json.dumps(_finite(row), separators=(",", ":")).encode() + b"\n")
+        self.file.flush()
+
+    def __enter__(self) -> Rows:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.file.close()
+
+
+def _lock(file: IO[bytes]) -> None:
+    until = time.monotonic() + LOCK_WAIT_S
+    while True:
+        try:
+            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.1)
+
+
+def _drop_half_line(path: Path) -> None:
+    """Cuts a last line that a kill left without its end."""
+    data = path.read_bytes()
+    if data and not data.endswith(b"\n"):
+        with path.open("r+b") as file:
+            file.truncate(data.rfind(b"\n") + 1)
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN: what is not a number becomes null. Floats keep seven digits."""
+    if isinstance(value, float):
+        return float(f"{value:.7g}") if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(k): _finite(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(v) for v in value]
+    return value

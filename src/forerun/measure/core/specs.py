@@ -1,0 +1,135 @@
+"""Turns a sweep spec (JSON, or YAML where PyYAML is there) into its cases, the same ones every time."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+KEY_FIELDS = (
+    *("kind", "source", "name", "config", "overrides", "task", "attention", "mode", "batch", "dtype", "seq_len"),
+    *("input_shape", "optimizer", "amp", "op", "shape", "direction"),
+)
+
+
+def load(path: str) -> dict[str, Any]:
+    text = Path(path).read_text()
+    if path.endswith((".yaml", ".yml")):
+        import yaml
+
+        spec = yaml.safe_load(text)
+    else:
+        spec = json.loads(text)
+    spec.setdefault("name", Path(path).stem)
+    return dict(spec)
+
+
+def key_of(case: dict[str, Any]) -> str:
+    """The identity of a case: what ran and how, without the family label."""
+    said = {k: case[k] for k in KEY_FIELDS if case.get(k) not in (None, {}, "")}
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def cases(spec: dict[str, Any]) -> list[dict[str, Any]]:
+    """Every case of a model or host spec; operator specs are expanded by `operators.cases`."""
+    out: dict[str, dict[str, Any]] = {}
+    for block in spec["blocks"]:
+        for model in models(block, int(spec.get("seed", 0))):
+            rng = random.Random(f"{spec.get('seed', 0)}/{json.dumps(model, sort_keys=True)}")
+            drawn = [case for case in _settings(block) if _fits(case, model, block)]
+            wanted = int(model.pop("per_model", block.get("per_model", len(drawn))))
+            for setting in rng.sample(drawn, min(wanted, len(drawn))):
+                case = {"kind": "model", **model, **setting}
+                for aid in ("billions", "dtypes"):
+                    case.pop(aid, None)
+                out.setdefault(key_of(case), case)
+    return list(out.values())
+
+
+def models(block: dict[str, Any], seed: int) -> list[dict[str, Any]]:
+    """Every model of a block: stock names by family, configs, and variants drawn at random."""
+    found: list[dict[str, Any]] = []
+    for family, names in block.get("families", {}).items():
+        for name in names:
+            source, slash, bare = name.partition("/")
+            entry = {"source": source, "name": bare} if slash else {"source": "timm", "name": name}
+            if entry in ({"source": "torchvision", "name": n} for n in ("inception_v3", "googlenet")):
+                entry["overrides"] = {"aux_logits": False, "init_weights": False}
+            found.append({"family": family, **entry})
+    for name, said in block.get("configs", {}).items():
+        found.append({"source": "hf", "name": name, "overrides": {}, **said})
+    for variant in block.get("variants", []):
+        found += _variants(variant, seed)
+    return found
+
+
+def _variants(variant: dict[str, Any], seed: int) -> list[dict[str, Any]]:
+    """Draws `n` distinct members (all of them without `n`) of the product of the listed choices.
+
+    `product` computes a setting from others: {"hidden_size": ["num_attention_heads", "_head"]}. Names with a leading
+    underscore only serve such products and are left out of the result.
+    """
+    base = {k: v for k, v in variant.items() if k not in ("draw", "n", "product", "input_sizes")}
+    draw: dict[str, list[Any]] = variant["draw"]
+    everything = 1
+    for choices in draw.values():
+        everything *= len(choices)
+    rng = random.Random(f"{seed}/{json.dumps(variant, sort_keys=True)}")
+    count = min(int(variant.get("n", everything)), everything)
+    drawn: dict[str, dict[str, Any]] = {}
+    if count == everything:
+        combos = [dict(zip(draw, combo, strict=True)) for combo in itertools.product(*draw.values())]
+    else:
+        unique: dict[str, dict[str, Any]] = {}
+        while len(unique) < count:
+            combo = {key: rng.choice(choices) for key, choices in draw.items()}
+            unique[json.dumps(combo)] = combo
+        combos = list(unique.values())
+    for combo in combos:
+        for name, factors in variant.get("product", {}).items():
+            value = 1.0
+            for factor in factors:
+                value *= combo[factor]
+            combo[name] = max(1, round(value))
+        settings = {k: v for k, v in combo.items() if not k.startswith("_")}
+        model = dict(base)
+        if base["source"] in ("cnn", "unet"):
+            model["name"] = f"{base['source']}:" + ",".join(f"{k}={v}" for k, v in settings.items())
+        else:
+            model["overrides"] = {**base.get("overrides", {}), **settings}
+        if variant.get("input_sizes"):
+            size = rng.choice(variant["input_sizes"])
+            model["input_shape"] = [3, size, size]
+        drawn[json.dumps(model, sort_keys=True)] = model
+    return list(drawn.values())
+
+
+def _settings(block: dict[str, Any]) -> list[dict[str, Any]]:
+    out = []
+    for setting in block["settings"]:
+        lists = [value if isinstance(value, list) else [value] for value in setting.values()]
+        out += [dict(zip(setting, combo, strict=True)) for combo in itertools.product(*lists)]
+    return out
+
+
+def _fits(case: dict[str, Any], model: dict[str, Any], block: dict[str, Any]) -> bool:
+    """Leaves out what would only burn time: too many tokens, or a prompt beyond the model's positions."""
+    length = case.get("seq_len", 1)
+    per_pass = 1 if case["mode"] == "decode" else length
+    billions = model.get("billions", 0.0)
+    if case["batch"] * per_pass * max(billions, 0.05) > float(block.get("max_billion_tokens", 1e9)):
+        return False
+    if case["batch"] * length > float(block.get("max_tokens", 1e12)):
+        return False
+    if case["dtype"] not in model.get("dtypes", DTYPES):
+        return False
+    config = model.get("config", {})
+    positions = config.get("max_position_embeddings", config.get("n_positions", 10**9))
+    reach = length + 8 if case["mode"] == "decode" else length
+    return bool(reach <= positions)
+
+
+DTYPES = ("fp32", "fp16", "bf16")

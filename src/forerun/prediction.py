@@ -1,0 +1,197 @@
+"""Estimate and Prediction: what forerun answers, how sure it is, and on what it stands."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number with the interval it should lie in (90 % of the time) and its unit."""
+
+    value: float
+    low: float
+    high: float
+    unit: str
+
+    def scaled(self, factor: float, unit: str) -> Estimate:
+        return Estimate(self.value * factor, self.low * factor, self.high * factor, unit)
+
+    def __format__(self, spec: str) -> str:
+        return format(self.value, spec) if spec else str(self)
+
+    def __str__(self) -> str:
+        return f"{pretty(self.value)} {self.unit} [{pretty(self.low)} … {pretty(self.high)}]"
+
+
+@dataclass(frozen=True)
+class SliceOption:
+    """One MIG slice: whether the case fits, and how long a call takes on the slice's share of the chip."""
+
+    profile: str
+    memory_mb: float
+    fits: bool
+    latency_ms: float
+    instances: int  # how many such slices one device holds
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Whether the case fits the device's memory, by how much, and the largest batch that does."""
+
+    fits: bool
+    free_mb: float  # negative: what is missing
+    largest_batch: int | None
+    reason: str | None = None  # why largest_batch is not known
+
+
+_ESTIMATES = (
+    "latency_ms", "device_ms", "host_ms", "throughput", "memory_mb", "memory_allocated_mb", "energy_j", "power_w",
+    "carbon_g", "cost_usd", "cost_per_million_usd",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Everything forerun says about one case. An Estimate that is None has its reason under `unknown`."""
+
+    model: str
+    device: str
+    workload: dict[str, Any]
+    basis: str  # measured | learned | roofline
+    latency_ms: Estimate | None = None
+    device_ms: Estimate | None = None
+    host_ms: Estimate | None = None
+    throughput: Estimate | None = None
+    memory_mb: Estimate | None = None
+    memory_allocated_mb: Estimate | None = None
+    energy_j: Estimate | None = None
+    power_w: Estimate | None = None
+    carbon_g: Estimate | None = None
+    cost_usd: Estimate | None = None
+    cost_per_million_usd: Estimate | None = None
+    mig: str | None = None  # the smallest slice that fits, or None
+    mig_options: tuple[SliceOption, ...] = ()
+    fit: Fit | None = None
+    bound: str = "device"  # device | host: which one sets the latency
+    parameters: int = 0
+    active_parameters: int = 0
+    flops: float = 0.0
+    macs: float = 0.0
+    bytes: float = 0.0
+    memory_parts_mb: dict[str, float] = field(default_factory=dict)
+    assumptions: dict[str, str] = field(default_factory=dict)  # price, region, grid: what was taken, from where
+    unknown: dict[str, str] = field(default_factory=dict)  # field -> why it is None
+    notes: tuple[str, ...] = ()
+    check: str | None = None  # the command that checks it on real hardware
+
+    def to_dict(self) -> dict[str, Any]:
+        out: dict[str, Any] = {}
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if isinstance(value, (Estimate, Fit)):
+                value = {g.name: getattr(value, g.name) for g in fields(value)}
+            elif f.name == "mig_options":
+                value = [{g.name: getattr(o, g.name) for g in fields(o)} for o in value]
+            elif isinstance(value, tuple):
+                value = list(value)
+            out[f.name] = value
+        return out
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Prediction:
+        d = dict(data)
+        for name in _ESTIMATES:
+            d[name] = None if d.get(name) is None else Estimate(**d[name])
+        d["fit"] = None if d.get("fit") is None else Fit(**d["fit"])
+        d["mig_options"] = tuple(SliceOption(**o) for o in d.get("mig_options", ()))
+        d["notes"] = tuple(d.get("notes", ()))
+        return cls(**d)
+
+    def to_json(self, indent: int | None = None) -> str:
+        return json.dumps(self.to_dict(), indent=indent)
+
+    @classmethod
+    def from_json(cls, text: str) -> Prediction:
+        return cls.from_dict(json.loads(text))
+
+    def rows(self) -> list[tuple[str, str, str, str]]:
+        """(quantity, value, interval, remark) for people: the one table behind terminal, notebook and web page."""
+        out = []
+        for name, label in _LABELS.items():
+            e = getattr(self, name)
+            if e is not None:
+                value, low, high, unit = in_readable_units(e)
+                out.append((label, f"{value} {unit}", f"{low} … {high}", self._remark(name)))
+            elif name in self.unknown:
+                out.append((label, "unknown", "", self.unknown[name]))
+        return out
+
+    def _remark(self, name: str) -> str:
+        if name == "latency_ms":
+            return f"set by the {self.bound}" + (" (launch overhead)" if self.bound == "host" else "")
+        if name == "memory_mb" and self.fit is not None:
+            return self.fit_sentence()
+        return self.assumptions.get(name, "")
+
+    def fit_sentence(self) -> str:
+        """'fits, 35.1 GB to spare; largest batch 512'."""
+        if self.fit is None:
+            return ""
+        size = pretty(abs(self.fit.free_mb) / 1024)
+        verdict = f"fits, {size} GB to spare" if self.fit.fits else f"does not fit: {size} GB too much"
+        largest = self.fit.largest_batch
+        if largest is not None:
+            verdict += f"; largest batch {largest:,}" if largest else "; no batch fits"
+        return verdict
+
+    def __rich_console__(self, console: Any, options: Any) -> Any:
+        from forerun.show import prediction_view
+
+        yield from prediction_view(self)
+
+    def _repr_html_(self) -> str:
+        from forerun.show import prediction_html
+
+        return prediction_html(self)
+
+    def __str__(self) -> str:
+        lines = [f"{self.model} on {self.device} ({self.basis})"]
+        lines += [f"  {label:<18} {value:>16}  {interval}  {remark}".rstrip() for label, value, interval, remark in self.rows()]
+        return "\n".join(lines)
+
+
+_LABELS = {
+    "latency_ms": "Latency", "device_ms": "  device time", "host_ms": "  host time", "throughput": "Throughput",
+    "memory_mb": "Memory needed", "memory_allocated_mb": "  tensors at peak", "energy_j": "Energy per call",
+    "power_w": "Power", "carbon_g": "Carbon per call", "cost_usd": "Cost per call",
+    "cost_per_million_usd": "Cost per million",
+}  # fmt: skip
+
+#: (unit, threshold, factor, new unit): the first row whose threshold the value reaches is used.
+_READABLE = {
+    "ms": ((60_000, 1 / 60_000, "min"), (1000, 1e-3, "s"), (0.1, 1, "ms"), (0, 1000, "µs")),
+    "MB": ((1024, 1 / 1024, "GB"), (0, 1, "MB")),
+    "J": ((1000, 1e-3, "kJ"), (0.1, 1, "J"), (0, 1000, "mJ")),
+    "g": ((1000, 1e-3, "kg"), (0.1, 1, "g"), (1e-4, 1e3, "mg"), (0, 1e6, "µg")),
+    "USD": ((0.01, 1, "USD"), (0, 1e6, "µUSD")),
+}  # fmt: skip
+
+
+def in_readable_units(e: Estimate) -> tuple[str, str, str, str]:
+    """value, low and high as text in the unit people would say them in, and that unit."""
+    for threshold, factor, unit in _READABLE.get(e.unit, ((0, 1, e.unit),)):
+        if abs(e.value) >= threshold:
+            return pretty(e.value * factor), pretty(e.low * factor), pretty(e.high * factor), unit
+    return pretty(e.value), pretty(e.low), pretty(e.high), e.unit
+
+
+def pretty(x: float) -> str:
+    """Three significant digits, thousands separated."""
+    if x == 0:
+        return "0"
+    if abs(x) >= 100:
+        return f"{x:,.0f}"
+    return f"{x:.3g}"

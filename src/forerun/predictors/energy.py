@@ -1,0 +1,47 @@
+"""Energy of a call: what the chip burns anyway, plus what each operation and each byte costs, capped at its limit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from forerun.device import Device
+from forerun.graph.profile import UNITS, Profile
+
+# Measured on an H200: half-precision tensor work about 0.7 J per TFLOP, TF32 convolutions about 2, plain fp32 about 12,
+# and 0.2 J per GB moved. Divided by what its power limit would buy at full rate (700 W / 989 TFLOP/s = 0.71 J, and so
+# on), these are factors near one, which carry over to other chips.
+_PER_FLOP = {"fp64": 1.1, "fp32": 1.1, "tf32": 1.4, "fp16": 1.0, "bf16": 1.0, "fp8": 1.0, "vector": 0.5}
+_PER_BYTE = 1.2
+#: Power of a chip that is clocked up but waiting, as a share of its limit, where nobody measured it.
+STATIC_SHARE = 0.17
+
+
+def static_w(device: Device) -> float | None:
+    """Power of the device while it waits between kernels."""
+    measured = device.calibrated.get("static_w")
+    if measured is not None:
+        return measured
+    return None if device.tdp_w is None else STATIC_SHARE * device.tdp_w
+
+
+def energy_j(
+    profile: Profile, devices: Sequence[Device], latency_ms: np.ndarray, peaks: np.ndarray, bandwidth: np.ndarray
+) -> np.ndarray:
+    """Joules per call over [batch sizes, devices]; nan where the device's power limit is not known."""
+    out = np.full(latency_ms.shape, np.nan)
+    weights = profile.repeat[:, None]
+    moved_gb = (profile.bytes * weights).sum(axis=0) / 1e9
+    by_unit = np.stack([(profile.flops * weights)[profile.units == u].sum(axis=0) for u in range(len(UNITS))]) / 1e12
+    factors = np.array([_PER_FLOP[u] for u in UNITS])
+    for d, device in enumerate(devices):
+        waiting, limit = static_w(device), device.tdp_w
+        if waiting is None or limit is None:
+            continue
+        joules_per_tflop = factors * limit / peaks[:, d]
+        joules_per_gb = _PER_BYTE * limit / bandwidth[d]
+        seconds = latency_ms[:, d] / 1e3
+        dynamic = joules_per_tflop @ by_unit + joules_per_gb * moved_gb
+        out[:, d] = np.minimum(waiting * seconds + dynamic, limit * seconds)
+    return out

@@ -1,0 +1,198 @@
+"""How answers look: rich tables for a terminal, HTML for a notebook. The core does not import rich; this does."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from forerun.prediction import Prediction, pretty
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from forerun.device import Device
+    from forerun.explanation import Explanation
+
+_BASIS = {
+    "roofline": "spec sheet only: physics, nothing learned; trust the interval, not the digits",
+    "learned": "learned from measurements of like cases",
+    "measured": "this very case was measured",
+}
+
+
+def headline(p: Prediction) -> str:
+    w = p.workload
+    parts = [w["mode"], f"batch {w['batch']}", w["dtype"]]
+    if w.get("seq_len"):
+        parts.append(f"{w['seq_len']:,} tokens")
+    if w.get("optimizer"):
+        parts.append(w["optimizer"] + (f", amp {w['amp']}" if w.get("amp") else ""))
+    if w.get("runtime") != "eager":
+        parts.append(w["runtime"])
+    return f"{p.model} on {p.device}: {', '.join(parts)}"
+
+
+def size_line(p: Prediction) -> str:
+    active = f" ({count(p.active_parameters)} active)" if p.active_parameters != p.parameters else ""
+    return f"{count(p.parameters)} parameters{active}, {count(p.macs)} MACs and {count(p.bytes)}B moved per call"
+
+
+def count(x: float) -> str:
+    """4.09 G, 25.6 M."""
+    for limit, suffix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(x) >= limit:
+            return f"{x / limit:.3g} {suffix}"
+    return f"{x:.3g} "
+
+
+def prediction_view(p: Prediction) -> Iterator[Any]:
+    """What a terminal shows for a prediction."""
+    from rich.table import Table
+    from rich.text import Text
+
+    yield Text(headline(p), style="bold")
+    yield Text(size_line(p), style="dim")
+    table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False)
+    table.add_column("")
+    table.add_column("estimate", justify="right", style="bold", no_wrap=True)
+    table.add_column("90 % interval", justify="right", no_wrap=True)
+    table.add_column("", style="dim")
+    for label, value, interval, remark in p.rows():
+        bad = value == "unknown" or remark.startswith("does not fit")
+        table.add_row(label, value, interval, remark, style="red" if bad else None)
+    yield table
+    if p.mig_options:
+        yield Text()
+        yield _mig_table(p)
+    yield Text()
+    yield Text(f"Basis: {p.basis} ({_BASIS.get(p.basis, '')})", style="dim")
+    for note in p.notes:
+        yield Text(f"Note: {note}", style="yellow")
+    if p.check:
+        yield Text(f"Check it on the device: {p.check}", style="dim")
+
+
+def _mig_table(p: Prediction) -> Any:
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0), title=f"MIG: {p.mig or 'no slice'} is the smallest that fits",
+                  title_justify="left", title_style="")  # fmt: skip
+    for name in ("slice", "memory", "fits", "latency", "per device"):
+        table.add_column(name, justify="left" if name == "slice" else "right")
+    for o in p.mig_options:
+        style = "bold" if o.profile == p.mig else None if o.fits else "dim"
+        table.add_row(o.profile, f"{pretty(o.memory_mb / 1024)} GB", "yes" if o.fits else "no",
+                      f"{pretty(o.latency_ms)} ms" if o.fits else "", f"x {o.instances}", style=style)  # fmt: skip
+    return table
+
+
+def prediction_html(p: Prediction) -> str:
+    """What a notebook shows for a prediction."""
+    rows = "".join(
+        "<tr>" + "".join(f"<td style='text-align:left'>{html.escape(c.strip())}</td>" for c in row) + "</tr>"
+        for row in p.rows()
+    )
+    notes = "".join(f"<li>{html.escape(n)}</li>" for n in p.notes)
+    return (
+        f"<b>{html.escape(headline(p))}</b><br><small>{html.escape(size_line(p))}</small>"
+        f"<table><tr><th></th><th>estimate</th><th>90 % interval</th><th></th></tr>{rows}</table>"
+        f"<small>Basis: {p.basis}</small>" + (f"<ul>{notes}</ul>" if notes else "")
+    )
+
+
+def comparison_table(frame: pd.DataFrame, title: str) -> Any:
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0), title=title, title_justify="left", title_style="bold")
+    unit = str(frame["throughput_unit"].iloc[0])
+    headers = ("device", "latency ms", "90 % interval", unit, "memory GB", "fits", "energy J", "power W", "USD per million")
+    for name in headers:
+        table.add_column(name, justify="left" if name == "device" else "right", no_wrap=True)
+    for row in frame.itertuples():
+        if row.error is not None and row.error == row.error:
+            table.add_row(str(row.device), "", "", "", "", "", "", "", str(row.error), style="red")
+            continue
+        per_million = row.cost_usd / (row.throughput * row.latency_ms / 1e3) * 1e6
+        table.add_row(
+            str(row.device), pretty(row.latency_ms), f"{pretty(row.latency_low_ms)} … {pretty(row.latency_high_ms)}",
+            pretty(row.throughput), pretty(row.memory_mb / 1024), {True: "yes", False: "no"}.get(row.fits, "?"),
+            _or_unknown(row.energy_j), _or_unknown(row.power_w), _or_unknown(per_million),
+            style=None if row.fits is not False else "dim",
+        )  # fmt: skip
+    return table
+
+
+def _or_unknown(x: float) -> str:
+    return "unknown" if x != x else pretty(x)
+
+
+def explanation_view(e: Explanation, top: int) -> Iterator[Any]:
+    from rich.table import Table
+    from rich.text import Text
+
+    binds = "host (launch overhead)" if e.host_ms > e.device_ms else "device"
+    yield Text(f"{e.model} on {e.device}: {pretty(e.latency_ms)} ms, set by the {binds}", style="bold")
+    yield Text(f"device time {pretty(e.device_ms)} ms, host time {pretty(e.host_ms)} ms", style="dim")
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for name in ("op", "kernel", "input", "calls", "ms", "share", "bound by", "GFLOP", "MB", "where first"):
+        table.add_column(name, justify="left" if name in ("op", "kernel", "input", "bound by", "where first") else "right",
+                         overflow="ellipsis", no_wrap=True)  # fmt: skip
+    for o in e.ops[:top]:
+        bar = "█" * max(1, round(o.share * 20)) if o.share > 0.01 else ""
+        table.add_row(o.op, o.kernel, o.shape.replace(" ", ""), f"{o.calls:,}", pretty(o.time_ms), f"{o.share:5.1%} {bar:<8}",
+                      o.bound, pretty(o.gflops), pretty(o.mb), o.scope)  # fmt: skip
+    rest = e.ops[top:]
+    if rest:
+        table.add_row(f"({len(rest)} more)", "", "", f"{sum(o.calls for o in rest):,}", pretty(sum(o.time_ms for o in rest)),
+                      f"{sum(o.share for o in rest):5.1%}", "", "", "", "", style="dim")  # fmt: skip
+    yield table
+    yield Text("\nBy kernel class", style="bold")
+    classes = Table(box=None, padding=(0, 2, 0, 0))
+    for name in ("kernel", "calls", "ms", "share"):
+        classes.add_column(name, justify="left" if name == "kernel" else "right")
+    for kernel, calls, ms, share in e.by_kernel():
+        classes.add_row(kernel, f"{calls:,}", pretty(ms), f"{share:.1%}")
+    yield classes
+
+
+def devices_table(devices: Iterable[Device]) -> Any:
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for name in ("id", "name", "kind", "memory GB", "GB/s", "fp32", "fp16", "bf16", "TDP W", "released"):
+        table.add_column(name, justify="left" if name in ("id", "name", "kind", "released") else "right", no_wrap=True)
+    for d in devices:
+        table.add_row(d.id, d.name, d.kind, *(_or_blank(x) for x in (d.memory_gb, d.bandwidth_gbs, *(
+            d.peak_tflops.get(t) for t in ("fp32", "fp16", "bf16")), d.tdp_w)), d.release_date or "")  # fmt: skip
+    return table
+
+
+def device_view(d: Device) -> Iterator[Any]:
+    from rich.table import Table
+    from rich.text import Text
+
+    yield Text(f"{d.name} ({d.id})", style="bold")
+    if d.note:
+        yield Text(d.note, style="dim")
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for name in ("field", "value", "source"):
+        table.add_column(name, justify="right" if name == "value" else "left")
+    values = {f"{t}_{'tops' if t.startswith('int') else 'tflops'}": v for t, v in d.peak_tflops.items()}
+    plain = ("memory_gb", "bandwidth_gbs", "l2_cache_mb", "sm_count", "boost_clock_mhz", "tdp_w", "idle_w",
+             "interconnect_gbs", "pcie_gbs", "release_date", "launch_price_usd")  # fmt: skip
+    values |= {n: getattr(d, n) for n in plain}
+    for name, value in values.items():
+        if value is None:
+            table.add_row(name, "unknown", "", style="dim")
+        else:
+            table.add_row(name, value if isinstance(value, str) else f"{value:,g}", d.provenance.get(name, ""))
+    for name, value in d.calibrated.items():
+        table.add_row(f"{name} (measured)", f"{value:,g}", d.provenance.get(name, ""))
+    yield table
+    if d.unsupported:
+        yield Text(f"No units for: {', '.join(d.unsupported)}", style="dim")
+
+
+def _or_blank(x: float | None) -> str:
+    return "" if x is None else f"{x:,g}"

@@ -1,0 +1,84 @@
+"""Workload: which model, and how it is run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from forerun.errors import ForerunError, did_you_mean
+
+MODES = ("inference", "training", "prefill", "decode")
+#: fp32 is what PyTorch does by default (convolutions in TF32, matmuls not); tf32 lets matmuls use TF32 too; fp32-ieee
+#: forbids it everywhere. int8 and int4 are weight-only: matmul weights are stored so, activations stay in fp16.
+DTYPES = ("fp32", "tf32", "fp32-ieee", "fp16", "bf16", "int8", "int4")
+OPTIMIZERS = ("sgd", "momentum", "adam", "adamw")
+AMP = ("fp16", "bf16")
+RUNTIMES = ("eager", "cudagraph")
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A model and the way it is run. Everything that decides the graph is here; the device is not."""
+
+    model: Any
+    batch: int = 1
+    dtype: str = "fp32"
+    mode: str = "inference"
+    input_shape: tuple[int, ...] | dict[str, tuple[int, ...]] | None = None
+    seq_len: int | None = None
+    optimizer: str | None = None
+    amp: str | None = None
+    runtime: str = "eager"
+    task: str | None = None
+    trust_remote_code: bool = False  # run Python that ships with a Hugging Face config: only when asked
+
+    def __post_init__(self) -> None:
+        for name, value, allowed in (
+            ("mode", self.mode, MODES), ("dtype", self.dtype, DTYPES), ("runtime", self.runtime, RUNTIMES),
+            ("optimizer", self.optimizer, OPTIMIZERS), ("amp", self.amp, AMP),
+        ):  # fmt: skip
+            if value is not None and value not in allowed:
+                hint = did_you_mean(str(value), allowed) or f" Choose from {', '.join(allowed)}."
+                raise ForerunError(f"{name} {value!r} is not known.{hint}")
+        _positive("batch", self.batch)
+        if self.seq_len is not None:
+            _positive("seq_len", self.seq_len)
+        if self.mode == "training":
+            if self.dtype in ("int8", "int4"):
+                raise ForerunError(f"a model with {self.dtype} weights cannot be trained; choose fp32, fp16 or bf16")
+            if self.optimizer is None:
+                object.__setattr__(self, "optimizer", "sgd")
+            if self.amp and self.dtype not in ("fp32", "tf32", "fp32-ieee"):
+                raise ForerunError(f"amp={self.amp} keeps fp32 weights: leave dtype at fp32 (it was {self.dtype})")
+        elif self.optimizer or self.amp:
+            raise ForerunError(f"optimizer and amp belong to mode training, not {self.mode}")
+        shapes = self.input_shape.values() if isinstance(self.input_shape, dict) else [self.input_shape or ()]
+        for shape in shapes:
+            for d in shape:
+                _positive("input_shape", d)
+
+    @property
+    def weight_dtype(self) -> str:
+        """The dtype that weights and activations have while the graph is captured."""
+        return {"tf32": "fp32", "fp32-ieee": "fp32", "int8": "fp16", "int4": "fp16"}.get(self.dtype, self.dtype)
+
+    @property
+    def graph_settings(self) -> dict[str, Any]:
+        """What decides the graph apart from the model and the batch: part of the cache key."""
+        shape = self.input_shape
+        return {
+            "weights": self.weight_dtype, "quantised": self.dtype if self.dtype in ("int8", "int4") else None,
+            "mode": self.mode, "seq_len": self.seq_len, "optimizer": self.optimizer, "amp": self.amp,
+            "task": self.task, "input_shape": list(shape) if isinstance(shape, tuple) else shape,
+        }  # fmt: skip
+
+    def to_dict(self) -> dict[str, Any]:
+        out = {f.name: getattr(self, f.name) for f in fields(self)}
+        if not isinstance(self.model, str):
+            out["model"] = getattr(self.model, "name", type(self.model).__name__)
+        return out
+
+
+def _positive(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ForerunError(f"{name} must be a whole number of 1 or more, got {value!r}")
