@@ -19,7 +19,7 @@ from forerun.errors import ForerunError
 from forerun.explanation import Explanation, explain_ops
 from forerun.graph.ir import Graph
 from forerun.graph.profile import UNITS, Profile, profile
-from forerun.graph.sources import load_graph
+from forerun.graph.sources import load_graphs
 from forerun.prediction import Estimate, Prediction
 from forerun.predictors import memory as memory_model
 from forerun.predictors.base import Predictor, load_predictor
@@ -74,9 +74,9 @@ def predict_workload(
     """`predict` for a workload and a device already at hand."""
     check_dtype(workload, device)
     chosen = cost_advice.choose_instance(device, instance)
-    grid = carbon_advice.choose_grid(region, chosen)
+    grid = carbon_advice.choose_grid(region, chosen if instance else None)
     teller = load_predictor(predictor)
-    graph, columns = _profiled(workload)
+    graph, scalable, columns = _profiled(workload)
     times = teller.times(columns, [device], workload)
     memory = memory_model.estimate(graph, device)
     unknown: dict[str, str] = {}
@@ -94,11 +94,8 @@ def predict_workload(
         watts = joules / latency.value * 1e3
         limit = device.tdp_w or watts
         power = Estimate(watts, min(watts, max(watts * 0.5, device.idle_w or 0)), max(watts, min(limit, watts * 2)), "W")
-        if grid is None:
-            unknown["carbon_g"] = "no region given, and no priced instance to take one from (--region)"
-        else:
-            carbon = carbon_advice.carbon(energy, grid)
-            assumptions["carbon_g"] = carbon_advice.grid_line(grid)
+        carbon = carbon_advice.carbon(energy, grid)
+        assumptions["carbon_g"] = carbon_advice.grid_line(grid)
     items, unit = _items_per_call(graph, workload)
     if chosen is None:
         unknown["cost_usd"] = f"no cloud price is known for {device.id} (--instance)"
@@ -125,7 +122,7 @@ def predict_workload(
             memory.allocated_mb, *(memory.allocated_mb * f for f in memory_model.ALLOCATED_SPREAD), "MB"
         ),
         energy_j=energy, power_w=power, carbon_g=carbon, cost_usd=cost, cost_per_million_usd=per_million,
-        mig=smallest_that_fits(options), mig_options=options, fit=fit(graph, device, memory),
+        mig=smallest_that_fits(options), mig_options=options, fit=fit(graph, scalable, device, memory),
         bound="host" if host > float(times.device_ms[0, 0]) else "device",
         parameters=graph.parameters, active_parameters=graph.active_parameters,
         flops=float((columns.flops * weights).sum()), macs=float((columns.macs * weights).sum()),
@@ -156,7 +153,7 @@ def _table(w: Workload, devices: list[Device], prices: list[Instance | None], te
     import pandas as pd
 
     problems = [dtype_problem(w, d) for d in devices]
-    graph, columns = _profiled(w)
+    graph, _, columns = _profiled(w)
     able = [i for i, p in enumerate(problems) if p is None]
     times = teller.times(columns, [devices[i] for i in able], w) if able else None
 
@@ -201,37 +198,38 @@ def explain(workload: Workload, device: Device, *, predictor: str | Predictor = 
     """Where the time goes, op by op."""
     check_dtype(workload, device)
     teller = load_predictor(predictor)
-    graph, columns = _profiled(workload)
+    graph, _, columns = _profiled(workload)
     return explain_ops(graph, columns, device, teller, workload)
 
 
 @functools.lru_cache(maxsize=256)
-def _profile_of(key: tuple[Any, ...], holder: _ByIdentity) -> tuple[Graph, Profile]:
-    workload: Workload = holder.value
-    graph = load_graph(workload)
-    return graph, profile(graph, workload.dtype)
+def _remembered(key: tuple[str, ...], holder: _Uncompared) -> tuple[Graph, Graph | None, Profile]:
+    return _read(holder.workload)
 
 
-class _ByIdentity:
-    """Carries a value through a cache without being part of its key."""
+class _Uncompared:
+    """Carries a workload through a cache without being part of its key."""
 
-    def __init__(self, value: Any) -> None:
-        self.value = value
+    def __init__(self, workload: Workload) -> None:
+        self.workload = workload
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _ByIdentity)
+        return isinstance(other, _Uncompared)
 
     def __hash__(self) -> int:
         return 0
 
 
-def _profiled(workload: Workload) -> tuple[Graph, Profile]:
-    """The graph and its columns; remembered within the process for models given by name."""
+def _read(workload: Workload) -> tuple[Graph, Graph | None, Profile]:
+    graph, scalable = load_graphs(workload)
+    return graph, scalable, profile(graph, workload.dtype)
+
+
+def _profiled(workload: Workload) -> tuple[Graph, Graph | None, Profile]:
+    """The graph, the one that scales with the batch, and its columns; remembered for models given by name."""
     if not isinstance(workload.model, str) or Path(workload.model).exists():
-        graph = load_graph(workload)
-        return graph, profile(graph, workload.dtype)
-    key = tuple(str(v) for v in workload.to_dict().values())
-    return _profile_of(key, _ByIdentity(workload))
+        return _read(workload)
+    return _remembered(tuple(str(v) for v in workload.to_dict().values()), _Uncompared(workload))
 
 
 def dtype_problem(workload: Workload, device: Device) -> str | None:

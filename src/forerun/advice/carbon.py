@@ -8,16 +8,16 @@ from forerun.errors import ForerunError
 from forerun.prediction import Estimate
 
 
-def choose_grid(region: str | None, instance: Instance | None) -> Grid | None:
-    """The grid named, or that of the instance's region; None when neither says where."""
+def choose_grid(region: str | None, instance: Instance | None) -> Grid:
+    """The grid named, or that of the instance the user named, or the world's average (said so beside the number)."""
     if region is not None:
         return load_grid(region)
-    if instance is None:
-        return None
-    try:
-        return load_grid(f"{instance.cloud}/{instance.region}")
-    except ForerunError:
-        return None
+    if instance is not None:
+        try:
+            return load_grid(f"{instance.cloud}/{instance.region}")
+        except ForerunError:
+            pass
+    return load_grid("world")
 
 
 def carbon(energy_j: Estimate, grid: Grid) -> Estimate:

@@ -14,14 +14,18 @@ from forerun.predictors.memory import MemoryEstimate
 MAX_BATCH = 2**20
 
 
-def fit(graph: Graph, device: Device, memory: MemoryEstimate) -> Fit | None:
-    """Holds a case's memory against the device's; None when the device's memory is not known."""
+def fit(graph: Graph, scalable: Graph | None, device: Device, memory: MemoryEstimate) -> Fit | None:
+    """Holds a case's memory against the device's; None when the device's memory is not known.
+
+    `scalable` is the graph that serves other batch sizes, when there is one.
+    """
     if device.memory_mb is None:
         return None
     free = device.memory_mb - memory.needed_mb
-    if not graph.scalable:
-        return Fit(free >= 0, free, None, "the graph was captured at one batch size only")
-    return Fit(free >= 0, free, largest_batch(graph, device.memory_mb, memory))
+    if scalable is None:
+        return Fit(free >= 0, free, None, "the model was captured at one batch size only")
+    found = largest_batch(scalable, device.memory_mb, memory)
+    return Fit(free >= 0, free, max(found, graph.batch if free >= 0 else 0))
 
 
 def largest_batch(graph: Graph, memory_mb: float, memory: MemoryEstimate) -> int:
@@ -29,10 +33,8 @@ def largest_batch(graph: Graph, memory_mb: float, memory: MemoryEstimate) -> int
 
     What the allocator holds beyond live tensors is taken to grow as they do: the ratio at this batch holds at others.
     """
-    own = graph.batch
-    peak_here = float(peak_allocated_mb(graph, np.array([own]))[0])
-    overhead = memory.reserved_mb / max(peak_here, 1e-9)
-    room = (memory_mb - memory.context_mb) / max(overhead, 1.0)
+    overhead = memory.reserved_mb / max(memory.allocated_mb, 1e-9)
+    room = (memory_mb - memory.context_mb) / max(overhead, 1.0) - memory.parts_mb.get("workspace", 0.0)
     low, high = graph.min_batch, MAX_BATCH
     if peak_allocated_mb(graph, np.array([low]))[0] > room:
         return 0

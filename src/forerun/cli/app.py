@@ -201,8 +201,10 @@ def install(what: Annotated[str, typer.Argument(help="keras or paddle: the packa
     """Adds the packages that one kind of model needs, in an environment of their own."""
     from forerun.graph.sources import converter_env
 
-    with waiting(f"installing {what} (a few minutes)"):
-        where = converter_env.install(what)
+    from rich.console import Console
+
+    with Console(stderr=True).status(f"installing {what} …") as status:
+        where = converter_env.install(what, progress=lambda line: status.update(line))
     print(f"{what} is ready in {where}")
 
 

@@ -27,7 +27,8 @@ def examine() -> dict[str, Any]:
             packages.append({"name": name, "for": purpose, "installed": None, "add": f"pip install {name}"})
     for name, purpose in (("keras", "Keras and TensorFlow models"), ("paddle", "PaddlePaddle models")):
         state = converter_env.status(name)
-        packages.append({"name": name, "for": purpose, "installed": state, "add": None if state else f"forerun install {name}"})
+        ready = state["state"] in ("here", "installed")
+        packages.append({"name": name, "for": purpose, "installed": state["state"] if ready else None, "add": state["command"]})
     folder = cache.folder()
     files = list(folder.glob("*.json.z")) if folder.is_dir() else []
     writable = os.access(folder if folder.exists() else next(p for p in folder.parents if p.exists()), os.W_OK)

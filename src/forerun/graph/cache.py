@@ -11,8 +11,6 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from platformdirs import user_cache_dir
-
 from forerun.graph.ir import Graph
 
 #: Raise when capture, folding or the IR change, so that graphs of older versions are not taken for new ones.
@@ -21,7 +19,12 @@ VERSION = 1
 
 def folder() -> Path:
     """Where graphs are kept: $FORERUN_CACHE, or the user's cache folder."""
-    return Path(os.environ.get("FORERUN_CACHE") or user_cache_dir("forerun")) / f"graphs-v{VERSION}"
+    chosen = os.environ.get("FORERUN_CACHE")
+    if not chosen:
+        from platformdirs import user_cache_dir
+
+        chosen = user_cache_dir("forerun")
+    return Path(chosen) / f"graphs-v{VERSION}"
 
 
 def digest(key: dict[str, Any]) -> str:

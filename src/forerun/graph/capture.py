@@ -132,7 +132,7 @@ class Recorder(TorchDispatchMode):
         if kind == "unknown":
             self.unknown.add(func.name())
         scope = self.scope()
-        attrs = {"causal": bool(args[-1])} if func.namespace == "forerun" else attributes(kind, name, args, outputs)
+        attrs = attributes(kind, name, args, outputs)
         if kind == "matmul" and name in ("addmm", "baddbmm", "addbmm", "addmv"):
             input_ids = [input_ids[1], input_ids[2], input_ids[0]]  # (bias, a, b) -> (a, b, bias)
         if kind == "optimizer":

@@ -135,6 +135,13 @@ def _moe_matmul(op: Op, s: Shapes) -> Cost:
     return _contraction(op, s, macs, rest + s.bytes(w) * hit / experts)
 
 
+def _moe_matmul_backward(op: Op, s: Shapes) -> Cost:
+    # Every row adds an outer product of K * N to its expert's gradient.
+    x, gy = op.inputs[:2]
+    macs = s.numel(x) * s.dims(gy)[-1]
+    return _contraction(op, s, macs, s.bytes(x) + s.bytes(gy))
+
+
 def attended_share(op: Op, s: Shapes) -> Number:
     """The share of the S x T score matrix that is needed: causal masks and sliding windows leave part of it out."""
     queries, keys = s.dims(op.inputs[0])[-2], s.dims(op.inputs[1])[-2]
@@ -238,7 +245,7 @@ def _optimizer(op: Op, s: Shapes) -> Cost:
 
 
 _LAWS: dict[str, Callable[[Op, Shapes], Cost]] = {
-    "conv": _conv, "conv_backward": _conv_backward, "matmul": _matmul, "moe_matmul": _moe_matmul,
+    "conv": _conv, "conv_backward": _conv_backward, "matmul": _matmul, "moe_matmul": _moe_matmul, "moe_matmul_backward": _moe_matmul_backward,
     "attention": _attention, "attention_backward": _attention_backward, "rnn": _rnn,
     "embedding": _embedding, "embedding_backward": _all_bytes, "gather": _gather, "scatter": _scatter,
     "softmax": _per_output(5), "softmax_backward": _per_output(4), "norm": _norm, "norm_backward": _per_output(10),

@@ -31,6 +31,7 @@ KINDS: dict[str, str] = {
     "matmul": "a[..., M, K], b[..., K, N], bias? -> y[..., M, N]; one GEMM, or one per leading index (batched). "
               "attrs shared_b:bool when one b serves every leading index (a linear layer)",
     "moe_matmul": "x[T*top_k, K], w[E, K, N] -> y[T*top_k, N]; attrs experts:int. One GEMM per expert that is hit",
+    "moe_matmul_backward": "x[T*top_k, K], gy[T*top_k, N], w -> gw[E, K, N]",
     "attention": "q[B,H,S,D], k[B,Hk,T,D], v[B,Hk,T,Dv], mask? -> o[B,H,S,Dv]; attrs causal:bool, window:int? "
                  "(keys each query may see). Fused: no S x T matrix is stored",
     "attention_backward": "go, q, k, v -> gq, gk, gv; attrs as attention",

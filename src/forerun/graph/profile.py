@@ -18,12 +18,13 @@ CLASSES = (
 )  # fmt: skip
 _CLASS_OF_KIND = {
     "softmax_backward": "softmax", "pool_backward": "pool", "embedding_backward": "scatter", "random": "fill",
-    "moe_matmul": "expert_matmul",
+    "moe_matmul": "expert_matmul", "moe_matmul_backward": "expert_matmul",
 }  # fmt: skip
 
 #: Units that do the arithmetic. "vector" stands for the plain fp32 lanes that elementwise work runs on.
 UNITS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "vector")
-_TENSOR_KINDS = frozenset({"conv", "conv_backward", "matmul", "moe_matmul", "attention", "attention_backward", "rnn"})
+_TENSOR_KINDS = frozenset({"conv", "conv_backward", "matmul", "moe_matmul", "moe_matmul_backward",
+                           "attention", "attention_backward", "rnn"})
 
 
 def kernel_class(op: Op, graph: Graph) -> str:

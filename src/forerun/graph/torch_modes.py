@@ -19,8 +19,13 @@ from torch.overrides import TorchFunctionMode
 
 
 @functools.cache
+def _library() -> Any:
+    return torch.library.Library("forerun", "DEF")  # its ops live as long as it does
+
+
+@functools.cache
 def _attention_op() -> Any:
-    library = torch.library.Library("forerun", "DEF")
+    library = _library()
     library.define("attention(Tensor q, Tensor k, Tensor v, Tensor? mask, bool causal) -> (Tensor, Tensor)")
     library.define(
         "attention_backward(Tensor go, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor? mask, bool causal)"
@@ -49,7 +54,7 @@ def _attention_op() -> Any:
         return *grads, None, None
 
     torch.library.register_autograd("forerun::attention", backward, setup_context=save, lib=library)
-    return library, torch.ops.forerun.attention
+    return torch.ops.forerun.attention
 
 
 def _fused_attention(q: Any, k: Any, v: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
@@ -60,7 +65,36 @@ def _fused_attention(q: Any, k: Any, v: Any, attn_mask: Any = None, dropout_p: f
     grouped = enable_gqa and q.shape[1] != k.shape[1]
     if grouped and (q.dtype == torch.float32 or attn_mask is not None):
         return None  # flash takes grouped heads but neither fp32 nor a mask; memory-efficient takes no grouped heads
-    return _attention_op()[1](q, k, v, attn_mask, is_causal)[0]
+    return _attention_op()(q, k, v, attn_mask, is_causal)[0]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Grouped matmul. One GEMM per expert in one launch; its meta form takes bf16 only and refuses what CUDA accepts.
+
+
+@functools.cache
+def _expert_op() -> Any:
+    library = _library()
+    library.define("moe_matmul(Tensor x, Tensor w, Tensor? offs) -> Tensor")
+    library.define("moe_matmul_backward(Tensor x, Tensor gy, Tensor w) -> Tensor")
+    library.impl("moe_matmul", lambda x, w, offs: x.new_empty((x.shape[0], w.shape[-1])), "Meta")
+    library.impl("moe_matmul_backward", lambda x, gy, w: w.new_empty(w.shape), "Meta")
+
+    def save(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.save_for_backward(*inputs)
+
+    def backward(ctx: Any, gy: Any) -> Any:
+        x, w, offs = ctx.saved_tensors
+        gx = torch.ops.forerun.moe_matmul(gy, w.transpose(-1, -2), offs)
+        return gx, torch.ops.forerun.moe_matmul_backward(x, gy, w), None
+
+    torch.library.register_autograd("forerun::moe_matmul", backward, setup_context=save, lib=library)
+    return torch.ops.forerun.moe_matmul
+
+
+def _grouped_matmul(x: Any, w: Any, offs: Any = None, **_: Any) -> Any:
+    """The expert op for rows against a stack of weights; None for other forms of grouped matmul."""
+    return _expert_op()(x, w, offs) if x.dim() == 2 and w.dim() == 3 else None
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -69,7 +103,7 @@ def _fused_attention(q: Any, k: Any, v: Any, attn_mask: Any = None, dropout_p: f
 
 _TO_HALF = frozenset(
     "linear conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d matmul __matmul__ __rmatmul__ mm bmm "
-    "addmm baddbmm addbmm mv einsum scaled_dot_product_attention prelu conv_tbc lstm gru chain_matmul".split()
+    "addmm baddbmm addbmm mv einsum scaled_dot_product_attention prelu conv_tbc grouped_mm _grouped_mm lstm gru chain_matmul".split()
 )
 _TO_FLOAT = frozenset(
     "softmax log_softmax layer_norm group_norm rms_norm cross_entropy cross_entropy_loss nll_loss nll_loss_nd mse_loss "
@@ -77,6 +111,11 @@ _TO_FLOAT = frozenset(
     "reciprocal sum cumsum cumprod prod norm softplus cosine_similarity kl_div erfinv sinh cosh tan acos asin cdist "
     "renorm logsumexp grid_sampler".split()
 )
+
+
+_FUSED = {
+    "scaled_dot_product_attention": _fused_attention, "grouped_mm": _grouped_matmul, "_grouped_mm": _grouped_matmul,
+}  # fmt: skip
 
 
 class Emulation(TorchFunctionMode):
@@ -96,11 +135,8 @@ class Emulation(TorchFunctionMode):
         if self.amp is not None and (name in _TO_HALF or name in _TO_FLOAT):
             cast = self._to_half if name in _TO_HALF else self._to_float
             args, kwargs = torch.utils._pytree.tree_map(cast, (args, kwargs))
-        if name == "scaled_dot_product_attention":
-            fused = _fused_attention(*args, **kwargs)
-            if fused is not None:
-                return fused
-        return func(*args, **kwargs)
+        fused = _FUSED[name](*args, **kwargs) if name in _FUSED else None
+        return func(*args, **kwargs) if fused is None else fused
 
     def _to_half(self, x: Any) -> Any:
         if not isinstance(x, torch.Tensor) or x.dtype != torch.float32:

@@ -90,8 +90,6 @@ def classify(name: str) -> str:
         return _KIND[name]
     if name in _MATMUL:
         return "matmul"
-    if name in ("_grouped_mm", "_scaled_grouped_mm"):
-        return "moe_matmul"
     if name.startswith(("_foreach_", "_fused_adam", "_fused_sgd", "_amp_foreach")):
         return "optimizer"
     if name in ("convolution", "_convolution", "convolution_overrideable"):
@@ -116,6 +114,10 @@ def attributes(kind: str, name: str, args: tuple[Any, ...], outputs: list[Any]) 
         # convolution_backward(gy, x, w, bias_sizes, stride, padding, dilation, transposed, output_padding, groups, mask)
         return {"groups": args[9], "transposed": bool(args[7]), "stride": list(args[4]),
                 "dilation": list(args[6]), "wants": list(args[10])}  # fmt: skip
+    if kind in ("attention", "attention_backward"):
+        return {"causal": bool(args[-1])}
+    if kind == "moe_matmul":
+        return {"experts": int(args[1].shape[0])}
     if kind == "norm":
         type_ = next((t for t in ("batch", "layer", "group", "rms") if t in name), "layer")
         return {"type": type_, "training": bool("batch" in name and len(args) > 5 and args[5] is True)}

@@ -45,24 +45,41 @@ def find_door(model: Any) -> tuple[str, ModuleType]:
 
 
 def load_graph(workload: Workload) -> Graph:
-    """The graph of a workload at its batch size, from the cache when it has been captured before."""
+    """The graph of a workload at its batch size."""
+    return load_graphs(workload)[0]
+
+
+def load_graphs(workload: Workload) -> tuple[Graph, Graph | None]:
+    """The graph of a workload at its batch size, and the one that serves other batch sizes, if the model has one.
+
+    Taken from the cache when the model has been captured before.
+    """
+    graphs = _captured(workload)
+    graph = next(g for g in graphs if g.serves(workload.batch))
+    scalable = next((g for g in graphs if g.scalable), None)
+    if workload.dtype in ("int8", "int4") and not graph.facts.get("quantised"):
+        graph, scalable = quantise(graph, workload.dtype), scalable and quantise(scalable, workload.dtype)
+    return graph.at(workload.batch), scalable
+
+
+def _captured(workload: Workload) -> list[Graph]:
+    """Graphs of which at least one serves the batch size."""
     model = workload.model
     if isinstance(model, Graph):
-        return model.at(workload.batch)
+        if not model.serves(workload.batch):
+            raise ForerunError(f"the graph of {model.name} was captured at batch {model.batch} and serves no other")
+        return [model]
     name, door = find_door(model)
     key = door.key(model, workload)
     hashed = None if key is None else cache.digest({"door": name, "key": key, "settings": workload.graph_settings})
     graphs = cache.read(hashed) if hashed else []
-    graph = next((g for g in graphs if g.serves(workload.batch)), None)
-    if graph is None:
+    if not any(g.serves(workload.batch) for g in graphs):
         loaded = door.load(model, workload)
         fresh = loaded if isinstance(loaded, list) else [loaded]
-        graph = next(g for g in fresh if g.serves(workload.batch))
+        graphs = fresh + [g for g in graphs if not any(f.serves(g.batch) for f in fresh)]
         if hashed:
-            cache.write(hashed, fresh + [g for g in graphs if not any(f.serves(g.batch) for f in fresh)])
-    if workload.dtype in ("int8", "int4") and not graph.facts.get("quantised"):
-        graph = quantise(graph, workload.dtype)
-    return graph.at(workload.batch)
+            cache.write(hashed, graphs)
+    return graphs
 
 
 def model_names() -> list[str]:

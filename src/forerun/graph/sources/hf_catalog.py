@@ -10,10 +10,11 @@ weights once; it is None where no published count was at hand.
 
 from __future__ import annotations
 
+import copy
 import functools
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,9 @@ def architecture(name: str) -> Architecture | None:
     ("Llama-3.1-8B") where only one architecture has that name. Never a substring match."""
     key = name.strip().lower()
     full, bare = _names()
-    return full.get(key) or bare.get(key)
+    entry = full.get(key) or bare.get(key)
+    # A copy, because transformers edits nested dicts (rope_scaling) of the config it is given.
+    return replace(entry, config=copy.deepcopy(entry.config)) if entry else None
 
 
 def architecture_ids() -> list[str]:

@@ -52,7 +52,7 @@ class Axes:
                     f"--input-shape {','.join(map(str, asked))} (without the batch) fits no input of this file; "
                     f"it has {wanted}."
                 )
-            return {name: (self.workload.batch, *asked) for name in fitting}
+            return dict.fromkeys(fitting, (self.workload.batch, *asked))
         for name, shape in asked.items():
             if name not in self.inputs:
                 known = ", ".join(self.inputs)

@@ -1,4 +1,4 @@
-"""Control flow and sequences of ONNX: one branch of an If, one turn of a Loop or Scan, lists of tensors."""
+"""Control flow and sequences of ONNX: one branch of an If, the turns of a Loop or Scan, lists of tensors."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
+import onnx
 from onnx import TensorProto
 
 from forerun.graph.sources.onnx_trace import Node, Trace, Value
+
+#: A Loop with more turns than this runs until its condition says stop.
+MOST_TURNS = 1 << 20
 
 
 def _truth(value: Value | None) -> bool | None:
@@ -33,6 +37,17 @@ def _stack(t: Trace, n: Node, item: Value, turns: int) -> Value:
     return out
 
 
+def _turns(t: Trace, n: Node, body: onnx.GraphProto, turns: int | None) -> None:
+    """Walk the body once; each of its ops stands for as many as there are turns."""
+    start = len(t.ops)
+    t.walk(body)
+    if turns is None:
+        t.notes[f"A {n.op} whose number of turns depends on the data: one turn is counted."] = None
+        return
+    for op in t.ops[start:]:
+        op.repeat *= turns
+
+
 def _loop(t: Trace, n: Node) -> None:
     body = n.attrs["body"]
     limit, start = n.input(0), _truth(n.input(1))
@@ -44,16 +59,16 @@ def _loop(t: Trace, n: Node) -> None:
         for name in n.outputs[len(carried) :]:
             t.env[name] = Value((0,), TensorProto.FLOAT, constant=True)
         return
-    if turns != 1:
-        t.notes[f"A Loop of {turns if turns and turns < 2**31 else 'unknown'} turns: one turn is counted."] = None
+    if turns is not None and turns > MOST_TURNS:
+        turns = None  # "until the condition says so" is written as the largest integer
     t.bind_initializers(body)
     counter = Value((), TensorProto.INT64, np.array(0, dtype=np.int64), constant=True)
     go_on = Value((), TensorProto.BOOL, np.array(True), constant=True)
     for info, value in zip(body.input, [counter, go_on, *carried], strict=False):
         t.env[info.name] = value
-    t.walk(body)
+    _turns(t, n, body, turns)
     results = [t.env[o.name] for o in body.output][1:]
-    stacked = turns if turns is not None and turns < 2**20 else 1
+    stacked = turns or 1
     for position, (name, value) in enumerate(zip(n.outputs, results, strict=False)):
         if position >= len(carried):
             value = _stack(t, n, value, stacked)
@@ -69,14 +84,12 @@ def _scan(t: Trace, n: Node) -> None:
     states, inputs = values[: len(values) - scanned], values[len(values) - scanned :]
     axes = list(n.attrs.get("scan_input_axes") or [0] * scanned)
     turns = inputs[0].shape[axes[0]] if inputs and inputs[0].shape else 1
-    if turns != 1:
-        t.notes[f"A Scan of {turns} turns: one turn is counted."] = None
     t.bind_initializers(body)
     slices = [t.alias(v, tuple(d for i, d in enumerate(v.shape) if i != ax % len(v.shape)))
               for v, ax in zip(inputs, axes, strict=True)]  # fmt: skip
     for info, value in zip(body.input, [*states, *slices], strict=False):
         t.env[info.name] = value
-    t.walk(body)
+    _turns(t, n, body, turns)
     results = [t.env[o.name] for o in body.output]
     for position, (name, value) in enumerate(zip(n.outputs, results, strict=False)):
         if name:

@@ -45,7 +45,8 @@ def _squeeze(a: Attrs, i: Inputs, _: int) -> Array:
 
 def _unsqueeze(a: Attrs, i: Inputs, _: int) -> Array:
     x, axes = i[0], _axes(a, i)
-    assert x is not None and axes is not None
+    assert x is not None
+    assert axes is not None
     rank = x.ndim + len(axes)
     for axis in sorted(ax % rank for ax in axes):
         x = np.expand_dims(x, axis)
@@ -73,16 +74,14 @@ def _slice(a: Attrs, i: Inputs, _: int) -> Array:
 
 
 def _div(a: Attrs, i: Inputs, _: int) -> Array:
-    x, y = i[0], i[1]
-    assert x is not None and y is not None
+    x, y = np.asarray(i[0]), np.asarray(i[1])
     if np.issubdtype(x.dtype, np.integer):  # truncates, where numpy floors
         return np.asarray(np.trunc(x / np.where(y == 0, 1, y)), dtype=x.dtype)
     return np.asarray(x / y)
 
 
 def _gather(a: Attrs, i: Inputs, _: int) -> Array:
-    x, index = i[0], i[1]
-    assert x is not None and index is not None
+    x, index = np.asarray(i[0]), np.asarray(i[1])
     return np.take(x, index.astype(np.int64), axis=int(a.get("axis", 0)))
 
 
@@ -126,7 +125,10 @@ def _split(a: Attrs, i: Inputs, outputs: int) -> list[Array]:
 
 
 def _ufunc(fn: Callable[..., Any]) -> Callable[[Attrs, Inputs, int], Array]:
-    return lambda a, i, _: np.asarray(fn(*i))
+    def run(a: Attrs, i: Inputs, _: int) -> Array:
+        return np.asarray(fn(*i))
+
+    return run
 
 
 def _many(fn: Callable[..., Any]) -> Callable[[Attrs, Inputs, int], Array]:
@@ -147,7 +149,7 @@ def _clip(a: Attrs, i: Inputs, _: int) -> Array:
 
 #: Ops whose value can be known before the model runs. Cast and ConstantOfShape need ONNX types: see onnx_trace.
 EVALUATORS: dict[str, Callable[[Attrs, Inputs, int], Array | list[Array]]] = {
-    "Identity": lambda a, i, _: np.asarray(i[0]),
+    "Identity": _ufunc(np.asarray),
     "Squeeze": _squeeze, "Unsqueeze": _unsqueeze, "Slice": _slice, "Gather": _gather, "Reshape": _reshape,
     "Flatten": lambda a, i, _: np.asarray(i[0]).reshape(
         math.prod(np.asarray(i[0]).shape[: int(a.get("axis", 1))]), -1
@@ -155,23 +157,23 @@ EVALUATORS: dict[str, Callable[[Attrs, Inputs, int], Array | list[Array]]] = {
     "Transpose": lambda a, i, _: np.transpose(np.asarray(i[0]), a.get("perm")),
     "Concat": lambda a, i, _: np.concatenate([np.asarray(x) for x in i], axis=int(a["axis"])),
     "Split": _split, "Expand": _expand, "Range": _range, "Clip": _clip, "Div": _div,
-    "Tile": lambda a, i, _: np.tile(np.asarray(i[0]), np.ravel(np.asarray(i[1])).tolist()),
+    "Tile": _ufunc(lambda x, times: np.tile(x, np.ravel(times).tolist())),
     "Add": _ufunc(np.add), "Sub": _ufunc(np.subtract), "Mul": _ufunc(np.multiply),
-    "Pow": lambda a, i, _: np.power(np.asarray(i[0]), np.asarray(i[1])).astype(np.asarray(i[0]).dtype),
+    "Pow": _ufunc(lambda x, y: np.power(x, y).astype(x.dtype)),
     "Mod": lambda a, i, _: (np.fmod if a.get("fmod") else np.mod)(np.asarray(i[0]), np.asarray(i[1])),
     "Min": _many(np.minimum), "Max": _many(np.maximum), "Sum": _many(np.add),
     "Neg": _ufunc(np.negative), "Abs": _ufunc(np.abs), "Sign": _ufunc(np.sign), "Not": _ufunc(np.logical_not),
     "Floor": _ufunc(np.floor), "Ceil": _ufunc(np.ceil), "Round": _ufunc(np.round), "Sqrt": _ufunc(np.sqrt),
     "Exp": _ufunc(np.exp), "Log": _ufunc(np.log),
-    "Reciprocal": lambda a, i, _: (1 / np.asarray(i[0])).astype(np.asarray(i[0]).dtype),
+    "Reciprocal": _ufunc(lambda x: (1 / x).astype(x.dtype)),
     "And": _ufunc(np.logical_and), "Or": _ufunc(np.logical_or), "Xor": _ufunc(np.logical_xor),
     "Equal": _ufunc(np.equal), "Greater": _ufunc(np.greater), "Less": _ufunc(np.less),
     "GreaterOrEqual": _ufunc(np.greater_equal), "LessOrEqual": _ufunc(np.less_equal),
     "Where": _ufunc(np.where),
     "ReduceProd": _reduce(np.prod), "ReduceSum": _reduce(np.sum), "ReduceMax": _reduce(np.max),
     "ReduceMin": _reduce(np.min), "ReduceMean": _reduce(np.mean),
-    "CumSum": lambda a, i, _: np.cumsum(np.asarray(i[0]), axis=int(np.ravel(np.asarray(i[1]))[0])),
-    "NonZero": lambda a, i, _: np.array(np.nonzero(np.asarray(i[0])), dtype=np.int64),
+    "CumSum": _ufunc(lambda x, axis: np.cumsum(x, axis=int(np.ravel(axis)[0]))),
+    "NonZero": _ufunc(lambda x: np.array(np.nonzero(x), dtype=np.int64)),
     "GatherElements": lambda a, i, _: np.take_along_axis(
         np.asarray(i[0]), np.asarray(i[1]), axis=int(a.get("axis", 0))
     ),

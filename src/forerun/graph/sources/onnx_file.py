@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 DOOR_VERSION = 1
 #: A file whose functions expand to more nodes than this is refused.
 MAX_NODES = 1_000_000
+#: Tensors of more elements than this are never shape arithmetic: their values can go.
+MAX_VALUES = 4096
 
 
 def matches(model: Any) -> bool:
@@ -72,7 +74,7 @@ def refuse_mode(workload: Any, what: str) -> None:
 def read(path: Path) -> onnx.ModelProto:
     """Parse the file without opening any external data."""
     import onnx
-    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+    from google.protobuf.message import DecodeError
 
     if not path.is_file():
         raise ForerunError(f"There is no file {path}.")
@@ -131,6 +133,14 @@ def check(proto: onnx.ModelProto) -> None:
                 )
 
 
+def drop_values(proto: onnx.ModelProto) -> None:
+    """Empty every large tensor; shapes and types stay, which is all that the graph needs."""
+    for tensor in tensors(proto.graph):
+        if math.prod(tensor.dims) > MAX_VALUES:
+            for values in ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data"):
+                tensor.ClearField(values)
+
+
 def inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
     """Functions of the model replaced by their bodies; large values are dropped first, they are not needed."""
     if not proto.functions:
@@ -141,10 +151,7 @@ def inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
     refuse_explosion(proto)
     light = onnx.ModelProto()
     light.CopyFrom(proto)
-    for tensor in tensors(light.graph):
-        if math.prod(tensor.dims) > 4096:
-            for values in ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data"):
-                tensor.ClearField(values)
+    drop_values(light)
     try:
         return inliner.inline_local_functions(light)
     except Exception as error:
@@ -201,8 +208,16 @@ def axes_of(proto: onnx.ModelProto, workload: Any) -> Axes:
 
 
 def build(proto: onnx.ModelProto, workload: Any, name: str) -> Graph:
+    """The graph of a parsed model; a file that breaks ONNX's own rules is one clear error."""
+    try:
+        return _build(proto, workload, name)
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, RuntimeError, OverflowError) as error:
+        raise ForerunError(f"This ONNX file breaks the rules of ONNX: {first_line(error)}.") from error
+
+
+def _build(proto: onnx.ModelProto, workload: Any, name: str) -> Graph:
     """Walk the model at the asked batch, and at two more to learn how every dimension grows with the batch."""
-    from forerun.graph.sources.onnx_trace import Trace, Unsafe
+    from forerun.graph.sources.onnx_trace import Trace, UnsafeBatchError
 
     check(proto)
     proto = inlined(proto)
@@ -221,11 +236,11 @@ def build(proto: onnx.ModelProto, workload: Any, name: str) -> Graph:
         return trace
 
     guide: Trace | None = None
-    with contextlib.suppress(Unsafe, ForerunError):
+    with contextlib.suppress(UnsafeBatchError, ForerunError):
         guide = walk(2)
     try:
         trace = walk(workload.batch, guide)
-    except Unsafe as unsafe:
+    except UnsafeBatchError as unsafe:
         raise ForerunError(
             f"This file fixes its batch at {fixed} and cannot be moved to {workload.batch} ({unsafe}); "
             f"ask for batch {fixed}, or export it with a dynamic batch axis."
@@ -252,7 +267,7 @@ def build(proto: onnx.ModelProto, workload: Any, name: str) -> Graph:
 
 def check_rebatched(trace: Trace, base: Trace, old: int, new: int) -> None:
     """After a change of batch the outputs grew in front by the same factor, and nowhere else."""
-    from forerun.graph.sources.onnx_trace import Unsafe
+    from forerun.graph.sources.onnx_trace import UnsafeBatchError
 
     grew = False
     for now, before in zip(trace.outputs, base.outputs, strict=True):
@@ -260,10 +275,10 @@ def check_rebatched(trace: Trace, base: Trace, old: int, new: int) -> None:
         if a == b:
             continue
         if len(a) != len(b) or a[0] * old != b[0] * new or a[1:] != b[1:]:
-            raise Unsafe("its outputs do not follow the batch")
+            raise UnsafeBatchError("its outputs do not follow the batch")
         grew = True
     if not grew:
-        raise Unsafe("its outputs do not follow the batch")
+        raise UnsafeBatchError("its outputs do not follow the batch")
 
 
 def count_parameters(trace: Trace) -> int:
@@ -330,13 +345,13 @@ def same_structure(a: Trace, b: Trace) -> bool:
 
 def learn_slopes(graph: Graph, trace: Trace, walk: Callable[[int], Trace]) -> None:
     """Fill `per_sample` from the walk at two batch sizes, and check it at the asked one."""
-    from forerun.graph.sources.onnx_trace import Unsafe
+    from forerun.graph.sources.onnx_trace import UnsafeBatchError
 
     for low in dict.fromkeys((1, 2, graph.batch)):
         try:
             first = trace if low == graph.batch else walk(low)
             second = trace if low + 1 == graph.batch else walk(low + 1)
-        except (Unsafe, ForerunError):
+        except (UnsafeBatchError, ForerunError):
             continue
         if not (same_structure(first, trace) and same_structure(second, trace)):
             continue
@@ -361,4 +376,3 @@ def learn_slopes(graph: Graph, trace: Trace, walk: Callable[[int], Trace]) -> No
             storage.per_sample = bytes_more
         graph.scalable, graph.min_batch = True, low
         return
-

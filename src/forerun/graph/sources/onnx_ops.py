@@ -17,10 +17,10 @@ def _kinds(**groups: str) -> dict[str, str]:
 #: ONNX op -> kind, for nodes whose inputs and outputs already stand as the kind expects them.
 KINDS_OF: dict[str, str] = _kinds(
     elementwise="Abs Acos Acosh Add And Asin Asinh Atan Atanh BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor "
-    "Ceil Celu Clip Cos Cosh Div Elu Equal Erf Exp Floor Gelu Greater GreaterOrEqual HardSigmoid HardSwish Hardmax "
-    "IsInf IsNaN LeakyRelu Less LessOrEqual Log Max Mean Min Mish Mod Mul Neg Not Or PRelu Pow QuickGelu Reciprocal "
-    "Relu Round Selu Shrink Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Sub Sum Swish Tan Tanh ThresholdedRelu Where "
-    "Xor RotaryEmbedding FastGelu BiasGelu BiasAdd BiasSplitGelu AffineGrid QuantizeLinear DequantizeLinear "
+    "Ceil Celu Clip Cos Cosh Div Elu Equal Erf Erfc Exp Floor Gelu Greater GreaterOrEqual HardSigmoid HardSwish "
+    "Hardmax IsInf IsNaN LeakyRelu Less LessOrEqual Log Max Mean Min Mish Mod Mul Neg Not Or PRelu Pow QuickGelu "
+    "Reciprocal Relu Round Selu Shrink Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Sub Sum Swish Tan Tanh ThresholdedRelu "
+    "Where Xor RotaryEmbedding FastGelu BiasGelu BiasAdd BiasSplitGelu AffineGrid QuantizeLinear DequantizeLinear "
     "DynamicQuantizeLinear QLinearSigmoid QLinearLeakyRelu NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss Swiglu",
     reduce="ArgMax ArgMin CumSum CumProd NonZero ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean "
     "ReduceMin ReduceProd ReduceSum ReduceSumSquare Det",
@@ -56,7 +56,7 @@ NORMS: dict[str, str] = {
 #: Nodes of com.microsoft that have the signature of a standard op.
 SCHEMA_AS: dict[str, str] = {"FusedConv": "Conv", "FusedGemm": "Gemm"}
 #: Ops whose output has the shape of the first input, for those that ONNX gives no shape rule of their own.
-SAME_SHAPE = frozenset((*NORMS, "Gelu", "Swish", "QuickGelu", "RotaryEmbedding", "Softmax", "LogSoftmax"))
+SAME_SHAPE = frozenset((*NORMS, "Gelu", "Swish", "QuickGelu", "RotaryEmbedding", "Softmax", "LogSoftmax", "Erfc"))
 
 
 def data_dependent(node: Node, dims: list[int | str]) -> list[int] | None:

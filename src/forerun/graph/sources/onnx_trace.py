@@ -30,6 +30,8 @@ DTYPES: dict[int, str] = {
     TensorProto.INT4: "int4", TensorProto.UINT4: "int4",
     TensorProto.STRING: "uint8",
 }  # fmt: skip
+#: Read as this opset at least: exporters left Resize's roi out before the standard allowed it.
+MORE_LENIENT = {"Resize": 13}
 FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16)
 #: Float tensors that a module keeps beside its weights, by the name they have in a state dict.
 _BUFFER_NAME = re.compile(
@@ -39,7 +41,7 @@ _BUFFER_NAME = re.compile(
 _SCALAR_WEIGHT = re.compile(r"^[\w.]*(weight|bias|slope|scale|gamma|beta|alpha)$")
 
 
-class Unsafe(Exception):
+class UnsafeBatchError(Exception):
     """This graph does not work at the batch size that was tried."""
 
 
@@ -123,6 +125,7 @@ class Trace:
         self.decisions: dict[str, bool] = {} if guide is None else guide.decisions
         self.opsets = {o.domain if o.domain != "ai.onnx" else "": o.version for o in model.opset_import}
         self.from_torch = model.producer_name == "pytorch"
+        self.described = {info.name: info for info in (*model.graph.value_info, *model.graph.output)}
         self.env: dict[str, Value] = {}
         self.ops: list[Op] = []
         self.tensors: list[Tensor] = []
@@ -288,13 +291,13 @@ class Trace:
             known = self.schema_types(node, proto)
         except onnx.shape_inference.InferenceError as error:
             if self.rebatch is not None:
-                raise Unsafe(f"node '{node.name}' ({node.op})") from error
+                raise UnsafeBatchError(f"node '{node.name}' ({node.op})") from error
             if self.strict:
                 reason = str(error).split("] ")[-1].strip().splitlines()[0].rstrip(".")
                 raise ForerunError(
                     f"These input shapes do not fit node '{node.name}' ({node.op}) of the ONNX file: {reason}."
                 ) from error
-        except onnx.defs.SchemaError:
+        except (onnx.defs.SchemaError, onnx.checker.ValidationError):
             if rule is not None:  # onnxruntime writes some of its nodes under the standard domain
                 return rule(node)
         out = []
@@ -305,12 +308,12 @@ class Trace:
             if name and node.op not in onnx_ops.SAME_SHAPE:
                 out.append(self.declared(name) or Value(fallback.shape, fallback.dtype))
                 if node.op in onnx_ops.KINDS_OF and self.declared(name) is None:
-                    self.notes[f"The output shape of '{node.name}' ({node.op}) is not known; taken as its input's."] = None
+                    self.notes[f"The shape '{node.name}' ({node.op}) returns is unknown: its input's is taken."] = None
             else:
                 out.append(Value(fallback.shape, fallback.dtype))
         if node.op == "Reshape" and not node.domain and out[0].size != node.need(0).size:
             if self.rebatch is not None:
-                raise Unsafe(f"node '{node.name}' (Reshape)")
+                raise UnsafeBatchError(f"node '{node.name}' (Reshape)")
             raise ForerunError(
                 f"Reshape '{node.name}' of the ONNX file cannot turn {list(node.need(0).shape)} into "
                 f"{list(out[0].shape)}; give the input shape the file was made for."
@@ -327,7 +330,7 @@ class Trace:
             proto = helper.make_node(onnx_ops.SCHEMA_AS[node.op], list(proto.input), list(proto.output))
             proto.attribute.extend(a for a in self.proto_attributes(node) if not a.name.startswith("activation"))
         version = self.opsets.get("" if node.op in onnx_ops.SCHEMA_AS else node.domain, onnx.defs.onnx_opset_version())
-        schema = onnx.defs.get_schema(proto.op_type, version, proto.domain)
+        schema = onnx.defs.get_schema(proto.op_type, max(version, MORE_LENIENT.get(proto.op_type, 0)), proto.domain)
         types: dict[str, onnx.TypeProto] = {}
         data: dict[str, onnx.TensorProto] = {}
         for name, value in zip(proto.input, node.inputs, strict=False):
@@ -364,11 +367,13 @@ class Trace:
 
     def declared(self, name: str) -> Value | None:
         """What the file itself says about a value, when every dimension of it is a number."""
-        for info in (*self.model.graph.value_info, *self.model.graph.output):
-            dims = dims_of(info.type) if info.name == name and self.rebatch is None else None
-            if dims is not None and all(isinstance(d, int) for d in dims):
-                return Value(tuple(int(d) for d in dims), info.type.tensor_type.elem_type)
-        return None
+        if self.rebatch is not None:
+            return None
+        info = self.described.get(name)
+        dims = None if info is None else dims_of(info.type)
+        if info is None or dims is None or any(isinstance(d, str) for d in dims):
+            return None
+        return Value(tuple(int(d) for d in dims), info.type.tensor_type.elem_type)
 
     def decide(self, node: Node, verdict: bool) -> bool:
         """Whether the node launches nothing; the first walk's verdict holds for all."""
@@ -419,11 +424,11 @@ class Trace:
             if moved or not spelled or spelled[0] in (0, -1) or x.shape[0] == before.shape[0]:
                 return  # the target follows the batch by itself; a wrong size is found after inference
             if out.shape[0] * new % old:
-                raise Unsafe(f"node '{node.name}' (Reshape)")
+                raise UnsafeBatchError(f"node '{node.name}' (Reshape)")
             fitted = np.array([out.shape[0] * new // old, *out.shape[1:]], dtype=np.int64)
             if target is None:
                 node.attrs["shape"] = fitted.tolist()
-                raise Unsafe(f"node '{node.name}' (Reshape)")
+                raise UnsafeBatchError(f"node '{node.name}' (Reshape)")
             node.inputs[1] = Value(fitted.shape, TensorProto.INT64, fitted, constant=True)
         elif node.op == "Concat" and not node.domain and node.attrs.get("axis", 0) != 0:
             lead = max(v.shape[0] for v in node.inputs if v is not None and v.shape)

@@ -10,7 +10,7 @@ from . import operator_cases, specs
 from .models import group_key
 
 OPS_PER_UNIT = 40
-REPEAT_EVERY = 7  # one unit in 7 comes back later
+REPEAT_SHARE = 0.12  # repeated rows for each first one
 REPEAT_WITHIN = (3, 14)  # after this many other units
 
 
@@ -57,16 +57,19 @@ def _order(case: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def _with_repeats(units: list[Unit], rng: random.Random) -> list[Unit]:
+    """A unit comes back whenever the repeated rows have fallen below their share, so every stretch has its part."""
     out: list[Unit] = []
     later: list[tuple[int, Unit]] = []
-    offset = rng.randrange(REPEAT_EVERY)
+    first = again = 0
     for i, unit in enumerate(units):
         out.append(unit)
-        if i % REPEAT_EVERY == offset % max(1, min(REPEAT_EVERY, len(units))):
+        first += len(unit.cases)
+        if again < REPEAT_SHARE * first:
+            again += len(unit.cases)
             later.append((i + rng.randint(*REPEAT_WITHIN), Unit(list(unit.cases), repeat=1)))
-        out += [again for due, again in later if due == i]
-        later = [(due, again) for due, again in later if due > i]
-    return out + [again for _, again in later]
+        out += [unit for due, unit in later if due == i]
+        later = [(due, unit) for due, unit in later if due > i]
+    return out + [unit for _, unit in later]
 
 
 def next_lane(lanes: list[Lane]) -> Lane | None:

@@ -1,0 +1,87 @@
+"""Front door for Keras and TensorFlow: .keras, .h5, a SavedModel folder, a live keras.Model; through tf2onnx.
+
+Batch normalization is folded into the convolution before it, as TensorFlow's own graph optimizer does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from forerun.errors import ForerunError
+from forerun.graph.ir import Graph
+from forerun.graph.sources import converted, converter_env, onnx_file
+
+#: Bumped when the conversion would write another ONNX file for the same model.
+DOOR_VERSION = 1
+SUFFIXES = (".keras", ".h5", ".hdf5")
+
+
+def matches(model: Any) -> bool:
+    """A Keras file (whether or not it exists), a SavedModel folder, or a live Keras model."""
+    if isinstance(model, (str, Path)):
+        path = Path(model)
+        return path.suffix.lower() in SUFFIXES or (path / "saved_model.pb").is_file()
+    return _is_live(model)
+
+
+def _is_live(model: Any) -> bool:
+    return any(
+        cls.__name__ == "Model" and cls.__module__.split(".")[0] in ("keras", "tf_keras", "tensorflow")
+        for cls in type(model).__mro__
+    )
+
+
+def key(model: Any, workload: Any) -> dict[str, Any] | None:
+    """The content of the file or folder and the versions of what converts it; a live model has no key."""
+    if not isinstance(model, (str, Path)):
+        return None
+    path = Path(model)
+    if path.is_file():
+        digest = onnx_file.file_hash(path)
+    elif path.is_dir():
+        # The graph and its variables' index; the values do not matter.
+        parts = [p for p in (path / "saved_model.pb", path / "variables" / "variables.index") if p.is_file()]
+        digest = hashlib.sha256("".join(onnx_file.file_hash(p) for p in parts).encode()).hexdigest()
+    else:
+        return None
+    packages = list(converter_env.environment("keras").packages)
+    return {"door": "keras", "version": [DOOR_VERSION, onnx_file.DOOR_VERSION], "packages": packages, "sha256": digest}
+
+
+def load(model: Any, workload: Any) -> Graph:
+    """The graph of a Keras or TensorFlow model at the workload's batch and shapes."""
+    onnx_file.refuse_mode(workload, "A Keras or TensorFlow model")
+    if _is_live(model):
+        with tempfile.TemporaryDirectory(prefix="forerun-") as scratch:
+            saved = _save(model, Path(scratch))
+            graph = _from_path(saved, workload, str(getattr(model, "name", "keras")), None)
+    else:
+        path = Path(model)
+        if not path.exists():
+            raise ForerunError(f"There is no file {path}.")
+        graph = _from_path(path, workload, path.stem, key(model, workload))
+    graph.notes.append("Converted by tf2onnx, which folds batch normalization into the convolution before it.")
+    return graph
+
+
+def _save(model: Any, scratch: Path) -> Path:
+    """Write a live model down so that another Python can read it."""
+    if not getattr(model, "built", True):
+        raise ForerunError("This Keras model is not built yet; call it once or give it an Input.")
+    try:
+        model.save(scratch / "model.keras")
+    except (ValueError, TypeError, NotImplementedError, OSError) as error:
+        raise ForerunError(f"This Keras model cannot be saved: {onnx_file.first_line(error)}.") from error
+    return scratch / "model.keras"
+
+
+def _from_path(path: Path, workload: Any, name: str, content: dict[str, Any] | None) -> Graph:
+    def run(made: Path, facts: Path) -> None:
+        arguments = [str(path.resolve()), str(made), str(facts)]
+        converter_env.convert("keras", "keras_to_onnx.py", arguments, path.name)
+
+    proto, facts = converted.convert_once(content, run)
+    return converted.graph_from(proto, facts, workload, name, "keras")

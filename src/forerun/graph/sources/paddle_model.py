@@ -1,0 +1,83 @@
+"""Front door for Paddle inference models: .pdmodel or .json (PIR) with .pdiparams, or their folder; by paddle2onnx."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from forerun.errors import ForerunError
+from forerun.graph.ir import Graph
+from forerun.graph.sources import converted, converter_env, onnx_file
+
+#: Bumped when the conversion would write another ONNX file for the same model.
+DOOR_VERSION = 1
+
+
+def matches(model: Any) -> bool:
+    """A Paddle file (whether or not it exists), a .json that is a Paddle program, or a folder with such a pair."""
+    if not isinstance(model, (str, Path)):
+        return False
+    path = Path(model)
+    suffix = path.suffix.lower()
+    if suffix in (".pdmodel", ".pdiparams"):
+        return True
+    if suffix == ".json":
+        return _is_program(path)
+    return path.is_dir() and any(path.glob("*.pdiparams"))
+
+
+def _is_program(path: Path) -> bool:
+    """A .json is Paddle's when it opens as one; a Hugging Face config.json does not."""
+    try:
+        with path.open("rb") as handle:
+            head = handle.read(256)
+    except OSError:
+        return False
+    return b'"base_code"' in head and b'"pir"' in head
+
+
+def _pair(model: Any) -> tuple[Path, Path]:
+    """The program and its weights."""
+    path = Path(model)
+    if path.is_dir():
+        params = sorted(path.glob("*.pdiparams"))
+        if len(params) != 1:
+            raise ForerunError(f"{path} holds {len(params)} Paddle models; name one of them.")
+        path = params[0]
+    elif not path.is_file():
+        raise ForerunError(f"There is no file {path}.")
+    if path.suffix.lower() == ".pdiparams":
+        programs = [p for p in (path.with_suffix(".json"), path.with_suffix(".pdmodel")) if p.is_file()]
+        if not programs:
+            raise ForerunError(f"{path.name} holds weights only; {path.stem}.json or {path.stem}.pdmodel is missing.")
+        return programs[0], path
+    params_path = path.with_suffix(".pdiparams")
+    if not params_path.is_file():
+        raise ForerunError(f"{path.name} needs its weights beside it: there is no {params_path.name}.")
+    return path, params_path
+
+
+def key(model: Any, workload: Any) -> dict[str, Any] | None:
+    """The content of the program and the versions of what converts it."""
+    try:
+        program, params = _pair(model)
+    except ForerunError:
+        return None
+    return {
+        "door": "paddle", "version": [DOOR_VERSION, onnx_file.DOOR_VERSION],
+        "packages": list(converter_env.environment("paddle").packages),
+        "sha256": [onnx_file.file_hash(program), onnx_file.file_hash(params)],
+    }  # fmt: skip
+
+
+def load(model: Any, workload: Any) -> Graph:
+    """The graph of a Paddle inference model at the workload's batch and shapes."""
+    onnx_file.refuse_mode(workload, "A Paddle inference model")
+    program, params = _pair(model)
+
+    def run(made: Path, facts: Path) -> None:
+        arguments = [str(program.resolve()), str(params.resolve()), str(made)]
+        converter_env.convert("paddle", "paddle_to_onnx.py", arguments, program.name)
+
+    proto, facts = converted.convert_once(key(model, workload), run)
+    return converted.graph_from(proto, facts, workload, program.stem, "paddle")
