@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from forerun.measure.core import operator_cases, plan, rows, specs
+from forerun.measure.core import kernel_phase, operator_cases, operator_profile, plan, rows, specs, supervisor
+from forerun.measure.core.__main__ import arguments
 from forerun.measure.core.kernels import kernel_class
 from forerun.measure.core.meters import Meter
 from forerun.measure.core.protocol import PROTOCOL_VERSION, Call, measure, summary
@@ -45,8 +46,8 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
 
 
-def names(found: list[dict[str, Any]]) -> Counter[tuple[str, int]]:
-    return Counter((row["key"], row["repeat"]) for row in found)
+def names(found: list[dict[str, Any]], kind: str = "model") -> Counter[tuple[str, int]]:
+    return Counter((row["key"], row["repeat"]) for row in found if row["kind"] == kind)
 
 
 def test_killed_and_resumed(tmp_path: Path) -> None:
@@ -55,24 +56,40 @@ def test_killed_and_resumed(tmp_path: Path) -> None:
     wanted = {(specs.key_of(case), unit.repeat) for unit in plan.lane(TINY, 1.0, 0, set()).units for case in unit.cases}
     child = subprocess.Popen(command(spec, out), env=environment(), stdout=subprocess.DEVNULL)
     until = time.monotonic() + 120
-    while len(rows.read(out)) < 2 and time.monotonic() < until:
+    while len(names(rows.read(out))) < 2 and time.monotonic() < until:
         time.sleep(0.1)
     os.kill(child.pid, signal.SIGKILL)
     child.wait()
     before = rows.read(out)
-    assert 2 <= len(before) < len(wanted)
+    assert 2 <= len(names(before)) < len(wanted)
     with out.open("ab") as file:  # as if the kill had hit in the middle of a write
         file.write(b'{"kind": "model", "key": "half a r')
-    done = subprocess.run(command(spec, out), env=environment(), capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, done.stderr
+    run(spec, out)
     found = rows.read(out)
-    counted = names(found)
-    assert set(counted) == wanted
-    assert set(counted.values()) == {1}
+    for kind in ("model", "kernels"):
+        assert set(names(found, kind)) == wanted
+        assert set(names(found, kind).values()) == {1}
     assert found[: len(before)] == before
     assert all(json.loads(line) for line in out.read_text().splitlines())
-    for row in found:
+    assert all("device" not in row and "software" not in row for row in found if row["kind"] != "session")
+    merged = rows.merge(found)
+    assert len(merged) == len(wanted)
+    for row in merged:
         check_row(row)
+    phases = [row["phase"] for row in found if row["kind"] == "session"]
+    assert phases == ["timing", "timing", "kernels"]
+    # A lost kernels line is made again, and nothing is timed a second time.
+    kept = [row for row in found if row["kind"] != "kernels" or row != found[-1]]
+    out.write_text("".join(json.dumps(row) + "\n" for row in kept))
+    run(spec, out)
+    again = rows.read(out)
+    assert names(again) == names(found)
+    assert names(again, "kernels") == names(found, "kernels")
+
+
+def run(spec: Path, out: Path) -> None:
+    done = subprocess.run(command(spec, out), env=environment(), capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
 
 
 def check_row(row: dict[str, Any]) -> None:
@@ -85,12 +102,88 @@ def check_row(row: dict[str, Any]) -> None:
     assert row["loop_s"] >= 0.5
     assert row["memory"]["used_mb"] > 10
     assert row["kernel_ms"] is None
-    assert row["kernel_ms_reason"]
+    assert row["kernel_ms_reason"] == "a CPU launches no kernels"
+    assert row["kernels_session"] != row["session"]
     assert (row["energy_j"] is None) == bool(row.get("energy_reason"))
     assert row["case"]["input_shape"] == [3, 32, 32]
     assert row["software"]["torch"]
     assert row["host"]["cores"]
     assert row["device"]["kind"] == "cpu"
+
+
+def test_merge() -> None:
+    session = {"kind": "session", "session": "s", "device": {"name": "d"}, "host": {}, "software": {"torch": "2"}}
+    model = {"kind": "model", "key": "k", "repeat": 0, "session": "s", "status": "ok", "latency_ms": 3.0, "time": "t"}
+    line = {"kind": "kernels", "key": "k", "repeat": 0, "session": "p", "kernel_ms": 1.0, "kernels": 4, "time": "u"}
+    failed = {**model, "key": "f", "status": "oom"}
+    old = {"kind": "model", "key": "o", "repeat": 0, "status": "ok", "kernel_ms": 9.0, "device": {"name": "old"}}
+    merged = rows.merge([line, model, session, {**model, "repeat": 1}, {**line, "kernel_ms": 2.0}, failed, old])
+    assert [(row["key"], row["repeat"], row.get("kernel_ms")) for row in merged] == [
+        ("k", 0, 2.0),
+        ("k", 1, None),
+        ("f", 0, None),
+        ("o", 0, 9.0),
+    ]
+    assert merged[0]["time"] == "t"
+    assert merged[0]["kernels"] == 4
+    assert merged[0]["kernels_session"] == "p"
+    assert merged[1]["kernel_ms_reason"] == "not profiled yet"
+    assert "kernel_ms_reason" not in merged[2]
+    assert merged[0]["device"] == {"name": "d"}
+    assert merged[3]["device"] == {"name": "old"}
+
+
+def test_waiting_for_the_profiler() -> None:
+    def timed(key: str, name: str, repeat: int = 0, status: str = "ok") -> dict[str, Any]:
+        case = {"kind": "model", "source": "timm", "name": name, "mode": "inference", "batch": 1, "dtype": "fp32"}
+        return {"kind": "model", "key": key, "repeat": repeat, "status": status, "case": case}
+
+    earlier = [timed("a", "x"), timed("b", "x"), timed("c", "y", status="oom"), timed("d", "y"), timed("a", "x", 1)]
+    units = kernel_phase.waiting([*earlier, {"kind": "kernels", "key": "b", "repeat": 0}])
+    assert [[(row["key"], row["repeat"]) for row in unit] for unit in units] == [[("a", 0)], [("d", 0)], [("a", 1)]]
+
+
+def test_phases_share_the_budget(tmp_path: Path) -> None:
+    model, ops = tmp_path / "m.json", tmp_path / "o.json"
+    model.write_text(json.dumps(TINY))
+    ops.write_text(json.dumps({"name": "o", "kind": "op", "n": 3}))
+
+    def phases(*said: str) -> list[tuple[str, float]]:
+        return [(name, round(until, 6)) for name, until in supervisor.phases(arguments([*said, "--out", "x"]))]
+
+    assert phases("--spec", str(model)) == [("timing", 0.76), ("kernels", 1.0)]
+    assert phases("--spec", str(ops)) == [("operators", 1.0)]
+    both = ["--spec", str(model), "--spec", str(ops)]
+    assert phases(*both) == [("timing", 0.64), ("kernels", 0.84), ("operators", 1.0), ("kernels", 1.0)]
+    assert phases(*both, "--timing-share", "0")[0] == ("kernels", 0.84)
+
+
+def test_operators_on_a_cpu(tmp_path: Path) -> None:
+    spec, out = tmp_path / "ops.json", tmp_path / "rows.jsonl"
+    spec.write_text(json.dumps({"name": "ops", "kind": "op", "n": 12, "max_flops": 1e7, "max_numbers": 1e5}))
+    run(spec, out)
+    found = [row for row in rows.merge(rows.read(out)) if row["kind"] == "op"]
+    assert len(found) == len(names(found, "op")) >= 12
+    assert {row["status"] for row in found} == {"ok"}, found
+    assert all(row["device_ms"] > 0 and row["method"] == "wall" for row in found)
+
+
+def test_markers_part_the_records() -> None:
+    def record(name: str, start: int, ns: int) -> operator_profile.Record:
+        return (name, start, ns)
+
+    marks = [record("at::cuda::(anonymous namespace)::spin_kernel(long)", at, 900) for at in (100, 200, 300)]
+    first = [record("gemm", 110, 2_000_000), record("gemm", 120, 4_000_000)]
+    second = [record("Memset (Device)", 210, 1000), record("relu", 220, 3000), record("relu", 230, 3000)]
+    parts = operator_profile.split([*second, *marks, record("stray", 50, 1), *first], 2)
+    assert parts == [first, second]
+    row = operator_profile.summarise(first, 2)
+    assert (row["device_ms"], row["device_min_ms"], row["device_max_ms"], row["kernels"]) == (3.0, 2.0, 4.0, 1.0)
+    uneven = operator_profile.summarise(second, 2)
+    assert uneven["device_min_ms"] is None
+    assert uneven["kernels"] == 1.0
+    assert uneven["copies"] == 0.5
+    assert operator_profile.split(marks[:2], 2) is None
 
 
 def test_failures_are_rows(tmp_path: Path) -> None:
@@ -99,7 +192,7 @@ def test_failures_are_rows(tmp_path: Path) -> None:
     spec.write_text(json.dumps({"name": "bad", "blocks": [block]}))
     done = subprocess.run(command(spec, out), env=environment(), capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
-    found = rows.read(out)
+    found = [row for row in rows.read(out) if row["kind"] != "session"]
     assert {row["status"] for row in found} == {"error"}
     assert all("no_such_model_anywhere" in row["reason"] for row in found)
     assert set(names(found).values()) == {1}
@@ -126,7 +219,7 @@ def test_energy_between_counter_steps() -> None:
 def test_slow_calls_are_timed_less() -> None:
     results = measure(Call(lambda: time.sleep(0.15)), Meter())
     assert results["timed_calls"] == 5
-    assert results["warmup_calls"] == 5
+    assert results["warmup_calls"] == 4
     assert results["energy_j"] is None
     assert results["energy_reason"]
 

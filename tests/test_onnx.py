@@ -178,9 +178,7 @@ def test_shape_arithmetic_vanishes() -> None:
         helper.make_node("Transpose", ["r"], ["y"], perm=[0, 2, 1]),
     ]
     scalars = [numpy_helper.from_array(np.array(v, dtype=np.int64), n) for n, v in (("zero", 0), ("one", 1))]
-    proto = model(
-        nodes, {"x": (FLOAT, ["batch", 3, "h", "w"])}, ["y"], [*scalars, ints("axis", 0), ints("rest", -1)]
-    )
+    proto = model(nodes, {"x": (FLOAT, ["batch", 3, "h", "w"])}, ["y"], [*scalars, ints("axis", 0), ints("rest", -1)])
     graph = load(proto, batch=2, input_shape=(3, 5, 7))
     assert kinds(graph) == ["elementwise", "copy"]
     assert graph.tensors[graph.outputs[0]].shape == (2, 35, 3)

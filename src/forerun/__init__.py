@@ -1,7 +1,7 @@
 """forerun: know how a deep-learning model will run before you run it.
 
-    import forerun
-    forerun.predict("resnet50", "a100", batch=8)
+import forerun
+forerun.predict("resnet50", "a100", batch=8)
 """
 
 from __future__ import annotations

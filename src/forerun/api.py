@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ from forerun.graph.sources import load_graphs
 from forerun.prediction import Estimate, Prediction
 from forerun.predictors import memory as memory_model
 from forerun.predictors.base import Predictor, load_predictor
-from forerun.predictors.roofline import substituted
+from forerun.predictors.roofline import HOST_SPREAD, substituted
 from forerun.workload import Workload
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def predict(
     batch: int = 1,
     dtype: str = "fp32",
     mode: str = "inference",
-    input_shape: Sequence[int] | dict[str, Sequence[int]] | None = None,
+    input_shape: Sequence[int] | Mapping[str, Sequence[int]] | None = None,
     seq_len: int | None = None,
     optimizer: str | None = None,
     amp: str | None = None,
@@ -54,12 +54,10 @@ def predict(
     trust_remote_code: bool = False,
 ) -> Prediction:
     """How `model` will run on `device`: every estimate with its interval, and the basis it stands on."""
-    shape: Any = {k: tuple(v) for k, v in input_shape.items()} if isinstance(input_shape, dict) else (
+    shape: Any = {k: tuple(v) for k, v in input_shape.items()} if isinstance(input_shape, Mapping) else (
         None if input_shape is None else tuple(input_shape)
     )  # fmt: skip
-    workload = Workload(
-        model, batch, dtype, mode, shape, seq_len, optimizer, amp, runtime, task, trust_remote_code
-    )
+    workload = Workload(model, batch, dtype, mode, shape, seq_len, optimizer, amp, runtime, task, trust_remote_code)
     return predict_workload(workload, load_device(device), region=region, instance=instance, predictor=predictor)
 
 
@@ -90,10 +88,12 @@ def predict_workload(
     if np.isnan(joules):
         unknown["energy_j"] = unknown["carbon_g"] = f"the power limit (tdp_w) of {device.id} is not known"
     else:
-        energy = Estimate(joules, joules * ENERGY_SPREAD[0], joules * ENERGY_SPREAD[1], "J")
+        energy = _spread(joules, ENERGY_SPREAD, "J")
         watts = joules / latency.value * 1e3
         limit = device.tdp_w or watts
-        power = Estimate(watts, min(watts, max(watts * 0.5, device.idle_w or 0)), max(watts, min(limit, watts * 2)), "W")
+        power = Estimate(
+            watts, min(watts, max(watts * 0.5, device.idle_w or 0)), max(watts, min(limit, watts * 2)), "W"
+        )
         carbon = carbon_advice.carbon(energy, grid)
         assumptions["carbon_g"] = carbon_advice.grid_line(grid)
     items, unit = _items_per_call(graph, workload)
@@ -115,12 +115,12 @@ def predict_workload(
         basis=teller.basis,
         latency_ms=latency,
         device_ms=device_ms,
-        host_ms=Estimate(host, host * 0.5, host * 2, "ms"),
-        throughput=Estimate(*(1e3 * items / t for t in (latency.value, latency.high, latency.low)), f"{unit}/s"),
-        memory_mb=_memory_estimate(memory, device),
-        memory_allocated_mb=Estimate(
-            memory.allocated_mb, *(memory.allocated_mb * f for f in memory_model.ALLOCATED_SPREAD), "MB"
+        host_ms=_spread(host, HOST_SPREAD, "ms"),
+        throughput=Estimate(
+            1e3 * items / latency.value, 1e3 * items / latency.high, 1e3 * items / latency.low, f"{unit}/s"
         ),
+        memory_mb=_memory_estimate(memory, device),
+        memory_allocated_mb=_spread(memory.allocated_mb, memory_model.ALLOCATED_SPREAD, "MB"),
         energy_j=energy, power_w=power, carbon_g=carbon, cost_usd=cost, cost_per_million_usd=per_million,
         mig=smallest_that_fits(options), mig_options=options, fit=fit(graph, scalable, device, memory),
         bound="host" if host > float(times.device_ms[0, 0]) else "device",
@@ -180,8 +180,10 @@ def _table(w: Workload, devices: list[Device], prices: list[Instance | None], te
             "model": graph.name, "device": [d.id for d in devices], "batch": w.batch, "dtype": w.dtype, "mode": w.mode,
             "seq_len": w.seq_len, "latency_ms": latency, "latency_low_ms": edge(0), "latency_high_ms": edge(1),
             "device_ms": column("device_ms"), "host_ms": column("host_ms"), "throughput": 1e3 * items / latency,
-            "throughput_unit": f"{unit}/s", "memory_mb": needed, "memory_allocated_mb": [m.allocated_mb for m in memory],
-            "fits": np.where(np.isnan(have), None, needed <= have), "energy_j": energy,
+            "throughput_unit": f"{unit}/s", "memory_mb": needed,
+            "memory_allocated_mb": [m.allocated_mb for m in memory],
+            "fits": [None if np.isnan(h) else bool(n <= h) for n, h in zip(needed, have, strict=True)],
+            "energy_j": energy,
             "power_w": 1e3 * energy / latency, "cost_usd": latency * hourly / 3.6e6, "basis": teller.basis,
             "error": problems,
         }
@@ -256,6 +258,10 @@ def _items_per_call(graph: Graph, workload: Workload) -> tuple[int, str]:
 def _estimate(values: np.ndarray, spread: np.ndarray, unit: str) -> Estimate:
     value = float(values[0, 0])
     return Estimate(value, value * float(spread[0, 0, 0]), value * float(spread[0, 0, 1]), unit)
+
+
+def _spread(value: float, factors: tuple[float, float], unit: str) -> Estimate:
+    return Estimate(value, value * factors[0], value * factors[1], unit)
 
 
 def _memory_estimate(memory: memory_model.MemoryEstimate, device: Device) -> Estimate:

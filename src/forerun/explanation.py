@@ -47,7 +47,9 @@ class Explanation:
         groups: dict[str, list[OpTime]] = defaultdict(list)
         for op in self.ops:
             groups[op.kernel].append(op)
-        rows = [(k, sum(o.calls for o in v), sum(o.time_ms for o in v), sum(o.share for o in v)) for k, v in groups.items()]
+        rows = [
+            (k, sum(o.calls for o in v), sum(o.time_ms for o in v), sum(o.share for o in v)) for k, v in groups.items()
+        ]
         return sorted(rows, key=lambda r: -r[2])
 
     def to_dict(self) -> dict[str, Any]:
@@ -78,13 +80,14 @@ def explain_ops(graph: Graph, columns: Profile, device: Device, teller: Predicto
             bound = "launch"
         else:
             bound = "compute" if compute_ms[first] >= memory_ms[first] else "memory"
-        ms = float((per_call[members] * columns.repeat[members]).sum())
-        calls = int(columns.repeat[members].sum())
+        times_run = columns.repeat[members]
+        ms = float((per_call[members] * times_run).sum())
         rows.append(
             OpTime(
-                name.removeprefix("aten::").removeprefix("forerun::"), graph.ops[first].scope, kernel, shape_text, calls,
-                ms, ms / total if total else 0.0, bound, float((columns.flops[members, 0] * columns.repeat[members]).sum()) / 1e9,
-                float((columns.bytes[members, 0] * columns.repeat[members]).sum()) / 2**20,
+                op=name.rpartition("::")[2], scope=graph.ops[first].scope, kernel=kernel, shape=shape_text,
+                calls=int(times_run.sum()), time_ms=ms, share=ms / total if total else 0.0, bound=bound,
+                gflops=float((columns.flops[members, 0] * times_run).sum()) / 1e9,
+                mb=float((columns.bytes[members, 0] * times_run).sum()) / 2**20,
             )
         )  # fmt: skip
     rows.sort(key=lambda r: -r.time_ms)

@@ -159,7 +159,10 @@ class Prediction:
 
     def __str__(self) -> str:
         lines = [f"{self.model} on {self.device} ({self.basis})"]
-        lines += [f"  {label:<18} {value:>16}  {interval}  {remark}".rstrip() for label, value, interval, remark in self.rows()]
+        lines += [
+            f"  {label:<18} {value:>16}  {interval}  {remark}".rstrip()
+            for label, value, interval, remark in self.rows()
+        ]
         return "\n".join(lines)
 
 

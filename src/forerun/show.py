@@ -106,7 +106,17 @@ def comparison_table(frame: pd.DataFrame, title: str) -> Any:
 
     table = Table(box=None, padding=(0, 2, 0, 0), title=title, title_justify="left", title_style="bold")
     unit = str(frame["throughput_unit"].iloc[0])
-    headers = ("device", "latency ms", "90 % interval", unit, "memory GB", "fits", "energy J", "power W", "USD per million")
+    headers = (
+        "device",
+        "latency ms",
+        "90 % interval",
+        unit,
+        "memory GB",
+        "fits",
+        "energy J",
+        "power W",
+        "USD per million",
+    )
     for name in headers:
         table.add_column(name, justify="left" if name == "device" else "right", no_wrap=True)
     for row in frame.itertuples():
@@ -135,17 +145,19 @@ def explanation_view(e: Explanation, top: int) -> Iterator[Any]:
     yield Text(f"{e.model} on {e.device}: {pretty(e.latency_ms)} ms, set by the {binds}", style="bold")
     yield Text(f"device time {pretty(e.device_ms)} ms, host time {pretty(e.host_ms)} ms", style="dim")
     table = Table(box=None, padding=(0, 2, 0, 0))
-    for name in ("op", "kernel", "input", "calls", "ms", "share", "bound by", "GFLOP", "MB", "where first"):
-        table.add_column(name, justify="left" if name in ("op", "kernel", "input", "bound by", "where first") else "right",
-                         overflow="ellipsis", no_wrap=True)  # fmt: skip
+    for name in ("op", "kernel", "input", "bound by", "where first"):
+        table.add_column(name, overflow="ellipsis", no_wrap=True)
+    for name in ("calls", "ms", "GFLOP", "MB", "share"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
     for o in e.ops[:top]:
-        bar = "█" * max(1, round(o.share * 20)) if o.share > 0.01 else ""
-        table.add_row(o.op, o.kernel, o.shape.replace(" ", ""), f"{o.calls:,}", pretty(o.time_ms), f"{o.share:5.1%} {bar:<8}",
-                      o.bound, pretty(o.gflops), pretty(o.mb), o.scope)  # fmt: skip
+        numbers = (f"{o.calls:,}", pretty(o.time_ms), pretty(o.gflops), pretty(o.mb), f"{o.share:.1%}")
+        bar = "█" * round(o.share * 20)
+        table.add_row(o.op, o.kernel, o.shape.replace(" ", ""), o.bound, o.scope, *numbers, bar)
     rest = e.ops[top:]
     if rest:
-        table.add_row(f"({len(rest)} more)", "", "", f"{sum(o.calls for o in rest):,}", pretty(sum(o.time_ms for o in rest)),
-                      f"{sum(o.share for o in rest):5.1%}", "", "", "", "", style="dim")  # fmt: skip
+        calls, ms, share = sum(o.calls for o in rest), sum(o.time_ms for o in rest), sum(o.share for o in rest)
+        table.add_row(f"({len(rest)} more)", *[""] * 4, f"{calls:,}", pretty(ms), "", "", f"{share:.1%}", style="dim")
     yield table
     yield Text("\nBy kernel class", style="bold")
     classes = Table(box=None, padding=(0, 2, 0, 0))

@@ -27,4 +27,5 @@ def cost_usd(latency_ms: Estimate, instance: Instance) -> Estimate:
 
 
 def price_line(instance: Instance) -> str:
-    return f"{instance.cloud} {instance.id}, {instance.usd_per_device_hour:.2f} USD per accelerator hour on {instance.date}"
+    hourly = f"{instance.usd_per_device_hour:.2f} USD per accelerator hour"
+    return f"{instance.cloud} {instance.id}, {hourly} on {instance.date}"

@@ -17,8 +17,8 @@ from forerun.cli.options import (
     DtypeOption,
     InputShapeOption,
     JsonOption,
-    ModeOption,
     ModelArgument,
+    ModeOption,
     OptimizerOption,
     RemoteCodeOption,
     RuntimeOption,
@@ -38,7 +38,9 @@ app = typer.Typer(
 
 
 @app.callback(invoke_without_command=True)
-def top(version: Annotated[bool, typer.Option("--version", help="Show the version and leave.", is_eager=True)] = False) -> None:
+def top(
+    version: Annotated[bool, typer.Option("--version", help="Show the version and leave.", is_eager=True)] = False,
+) -> None:
     if version:
         print(f"forerun {__version__}")
         raise typer.Exit
@@ -199,9 +201,9 @@ def doctor(as_json: JsonOption = False) -> None:
 @app.command()
 def install(what: Annotated[str, typer.Argument(help="keras or paddle: the packages that read such models.")]) -> None:
     """Adds the packages that one kind of model needs, in an environment of their own."""
-    from forerun.graph.sources import converter_env
-
     from rich.console import Console
+
+    from forerun.graph.sources import converter_env
 
     with Console(stderr=True).status(f"installing {what} …") as status:
         where = converter_env.install(what, progress=lambda line: status.update(line))

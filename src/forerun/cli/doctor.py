@@ -28,14 +28,16 @@ def examine() -> dict[str, Any]:
     for name, purpose in (("keras", "Keras and TensorFlow models"), ("paddle", "PaddlePaddle models")):
         state = converter_env.status(name)
         ready = state["state"] in ("here", "installed")
-        packages.append({"name": name, "for": purpose, "installed": state["state"] if ready else None, "add": state["command"]})
+        packages.append(
+            {"name": name, "for": purpose, "installed": state["state"] if ready else None, "add": state["command"]}
+        )
     folder = cache.folder()
     files = list(folder.glob("*.json.z")) if folder.is_dir() else []
     writable = os.access(folder if folder.exists() else next(p for p in folder.parents if p.exists()), os.W_OK)
     return {
         "python": platform.python_version(), "packages": packages,
-        "cache": {"folder": str(folder), "graphs": len(files), "mb": round(sum(f.stat().st_size for f in files) / 2**20, 2),
-                  "writable": writable},
+        "cache": {"folder": str(folder), "graphs": len(files), "writable": writable,
+                  "mb": round(sum(f.stat().st_size for f in files) / 2**20, 2)},
     }  # fmt: skip
 
 
@@ -47,7 +49,9 @@ def view(found: dict[str, Any]) -> list[Any]:
     for column in ("package", "for", "installed", "to add it"):
         table.add_column(column)
     for p in found["packages"]:
-        table.add_row(p["name"], p["for"], p["installed"] or "missing", p["add"] or "", style=None if p["installed"] else "yellow")
+        table.add_row(
+            p["name"], p["for"], p["installed"] or "missing", p["add"] or "", style=None if p["installed"] else "yellow"
+        )
     c = found["cache"]
     state = "" if c["writable"] else " (not writable: every model is captured anew)"
     return [

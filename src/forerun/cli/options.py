@@ -34,7 +34,10 @@ ModelArgument = Annotated[
     ),
 ]
 DeviceOption = Annotated[
-    str, typer.Option("--device", "-d", help="A device's id or alias, or a .yaml of your own.", autocompletion=_complete_device)
+    str,
+    typer.Option(
+        "--device", "-d", help="A device's id or alias, or a .yaml of your own.", autocompletion=_complete_device
+    ),
 ]
 BatchOption = Annotated[int, typer.Option("--batch", "-b", help="Samples per call.")]
 DtypeOption = Annotated[str, typer.Option(help=", ".join(DTYPES), autocompletion=_complete(DTYPES))]
@@ -45,7 +48,9 @@ InputShapeOption = Annotated[
     typer.Option("--input-shape", help="Without the batch: 3,224,224; or per input: NAME=3,224,224 (may be repeated)."),
 ]
 OptimizerOption = Annotated[str | None, typer.Option(help=", ".join(OPTIMIZERS), autocompletion=_complete(OPTIMIZERS))]
-AmpOption = Annotated[str | None, typer.Option(help="Mixed-precision training: fp16, bf16.", autocompletion=_complete(AMP))]
+AmpOption = Annotated[
+    str | None, typer.Option(help="Mixed-precision training: fp16, bf16.", autocompletion=_complete(AMP))
+]
 RuntimeOption = Annotated[str, typer.Option(help=", ".join(RUNTIMES), autocompletion=_complete(RUNTIMES))]
 TaskOption = Annotated[str | None, typer.Option(help="Hugging Face task, such as text-classification or causal-lm.")]
 RemoteCodeOption = Annotated[bool, typer.Option("--trust-remote-code", help="Run code that ships with a hub model.")]

@@ -146,11 +146,8 @@ def attended_share(op: Op, s: Shapes) -> Number:
     """The share of the S x T score matrix that is needed: causal masks and sliding windows leave part of it out."""
     queries, keys = s.dims(op.inputs[0])[-2], s.dims(op.inputs[1])[-2]
     window = op.attrs.get("window")
-    if op.attrs.get("causal"):
-        # The last query sees all T keys, each earlier one a key less: T - (S - 1) / 2 on average.
-        seen = keys - (queries - 1) / 2
-    else:
-        seen = keys
+    # Causal: the last query sees all T keys, each earlier one a key less: T - (S - 1) / 2 on average.
+    seen = keys - (queries - 1) / 2 if op.attrs.get("causal") else keys
     return np.minimum(seen, window) / keys if window else seen / keys
 
 
@@ -245,7 +242,8 @@ def _optimizer(op: Op, s: Shapes) -> Cost:
 
 
 _LAWS: dict[str, Callable[[Op, Shapes], Cost]] = {
-    "conv": _conv, "conv_backward": _conv_backward, "matmul": _matmul, "moe_matmul": _moe_matmul, "moe_matmul_backward": _moe_matmul_backward,
+    "conv": _conv, "conv_backward": _conv_backward, "matmul": _matmul, "moe_matmul": _moe_matmul,
+    "moe_matmul_backward": _moe_matmul_backward,
     "attention": _attention, "attention_backward": _attention_backward, "rnn": _rnn,
     "embedding": _embedding, "embedding_backward": _all_bytes, "gather": _gather, "scatter": _scatter,
     "softmax": _per_output(5), "softmax_backward": _per_output(4), "norm": _norm, "norm_backward": _per_output(10),

@@ -29,7 +29,7 @@ def fold(model: nn.Module) -> dict[str, int]:
 
 
 def _fold_inside(module: nn.Module, scope: str, repeats: dict[str, int]) -> None:
-    if type(module) in (nn.ModuleList, nn.Sequential) and len(module) >= MIN_EQUAL:
+    if isinstance(module, (nn.ModuleList, nn.Sequential)) and len(module) >= MIN_EQUAL:
         _fold_stack(module, scope, repeats)
     for name, child in module.named_children():
         _fold_inside(child, f"{scope}.{name}" if scope else name, repeats)

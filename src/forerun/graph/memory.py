@@ -32,12 +32,12 @@ class Memory:
 
 
 class Event(NamedTuple):
-    """At `position` on the timeline, `count` blocks of a storage come (+1) or go (-1)."""
+    """At `position` on the timeline, `blocks` blocks of a storage come (+1) or go (-1)."""
 
     position: tuple[int, int, int]  # step of the walk; at a jump, the turn and the op within it
     sign: int
     storage: int
-    count: int
+    blocks: int
 
 
 def events(graph: Graph) -> list[Event]:
@@ -113,7 +113,7 @@ def peak_allocated_mb(graph: Graph, batches: np.ndarray) -> np.ndarray:
     if not walk:
         return np.zeros(len(batches))
     size = sizes(graph, batches)
-    weight = np.array([e.sign * e.count for e in walk], dtype=np.float64)[:, None]
+    weight = np.array([e.sign * e.blocks for e in walk], dtype=np.float64)[:, None]
     return np.cumsum(weight * size[[e.storage for e in walk]], axis=0).max(axis=0) / MB
 
 
@@ -130,13 +130,13 @@ def simulate(graph: Graph) -> Memory:
         n = int(size[e.storage])
         role = graph.storages[e.storage].role
         blocks = live.setdefault(e.storage, [])
-        for _ in range(e.count):
+        for _ in range(e.blocks):
             if e.sign > 0:
                 blocks.append(allocator.allocate(n))
             elif blocks:
                 allocator.free(blocks.pop())
-        now += e.sign * e.count * n
-        by_role[role] = by_role.get(role, 0.0) + e.sign * e.count * n
+        now += e.sign * e.blocks * n
+        by_role[role] = by_role.get(role, 0.0) + e.sign * e.blocks * n
         if now > peak:
             peak, peak_roles = now, dict(by_role)
     roles = {k: v / MB for k, v in sorted(peak_roles.items(), key=lambda kv: -kv[1]) if v > 0}

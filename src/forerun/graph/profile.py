@@ -23,8 +23,9 @@ _CLASS_OF_KIND = {
 
 #: Units that do the arithmetic. "vector" stands for the plain fp32 lanes that elementwise work runs on.
 UNITS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "vector")
-_TENSOR_KINDS = frozenset({"conv", "conv_backward", "matmul", "moe_matmul", "moe_matmul_backward",
-                           "attention", "attention_backward", "rnn"})
+_TENSOR_KINDS = frozenset(
+    {"conv", "conv_backward", "matmul", "moe_matmul", "moe_matmul_backward", "attention", "attention_backward", "rnn"}
+)
 
 
 def kernel_class(op: Op, graph: Graph) -> str:
@@ -34,7 +35,7 @@ def kernel_class(op: Op, graph: Graph) -> str:
         weight = graph.tensors[op.inputs[2 if backward else 1]].shape
         groups = op.attrs.get("groups", 1)
         if groups > 1:
-            depthwise = weight[1] == 1 and groups == weight[0] or groups == weight[0]
+            depthwise = (weight[1] == 1 and groups == weight[0]) or groups == weight[0]
             return ("conv_depthwise_backward" if backward else "conv_depthwise") if depthwise else "conv_grouped"
         if backward:
             return "conv_backward"

@@ -114,7 +114,9 @@ class DecodeStep(Step):
 
     def _prefill(self) -> None:
         out = self.call(use_cache=True, **_last_logits_only(self.model))
-        self.cache_name = next((n for n in ("past_key_values", "cache_params") if getattr(out, n, None) is not None), "")
+        self.cache_name = next(
+            (n for n in ("past_key_values", "cache_params") if getattr(out, n, None) is not None), ""
+        )
         if not self.cache_name:
             raise ForerunError(f"{type(self.model).__name__} keeps no cache, so it has no decode mode; use inference")
         self.cache = getattr(out, self.cache_name)

@@ -102,8 +102,9 @@ def _grouped_matmul(x: Any, w: Any, offs: Any = None, **_: Any) -> Any:
 # torch functions a model calls: listed ones take half precision, listed ones take fp32, the rest take what comes.
 
 _TO_HALF = frozenset(
-    "linear conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d matmul __matmul__ __rmatmul__ mm bmm "
-    "addmm baddbmm addbmm mv einsum scaled_dot_product_attention prelu conv_tbc grouped_mm _grouped_mm lstm gru chain_matmul".split()
+    "linear conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d matmul __matmul__ __rmatmul__ "
+    "mm bmm addmm baddbmm addbmm mv einsum scaled_dot_product_attention prelu conv_tbc grouped_mm _grouped_mm "
+    "lstm gru chain_matmul".split()
 )
 _TO_FLOAT = frozenset(
     "softmax log_softmax layer_norm group_norm rms_norm cross_entropy cross_entropy_loss nll_loss nll_loss_nd mse_loss "
@@ -113,7 +114,7 @@ _TO_FLOAT = frozenset(
 )
 
 
-_FUSED = {
+_FUSED: dict[str, Any] = {
     "scaled_dot_product_attention": _fused_attention, "grouped_mm": _grouped_matmul, "_grouped_mm": _grouped_matmul,
 }  # fmt: skip
 

@@ -111,7 +111,7 @@ def attributes(kind: str, name: str, args: tuple[Any, ...], outputs: list[Any]) 
         # convolution(x, w, bias, stride, padding, dilation, transposed, output_padding, groups)
         return {"groups": args[8], "transposed": bool(args[6]), "stride": list(args[3]), "dilation": list(args[5])}
     if kind == "conv_backward":
-        # convolution_backward(gy, x, w, bias_sizes, stride, padding, dilation, transposed, output_padding, groups, mask)
+        # convolution_backward(gy, x, w, bias_sizes, stride, padding, dilation, transposed, out_padding, groups, mask)
         return {"groups": args[9], "transposed": bool(args[7]), "stride": list(args[4]),
                 "dilation": list(args[6]), "wants": list(args[10])}  # fmt: skip
     if kind in ("attention", "attention_backward"):

@@ -1,8 +1,8 @@
 """The contract every predictor keeps, and the place where predictors are found.
 
 A predictor is an estimator: its constructor stores parameters and computes nothing; `fit(dataset)` returns itself;
-`times` answers for one graph at any number of batch sizes on any number of devices at once. Predictors register under the
-entry point group `forerun.predictors`.
+`times` answers for one graph at any number of batch sizes on any number of devices at once. Predictors register under
+the entry point group `forerun.predictors`.
 """
 
 from __future__ import annotations
@@ -62,4 +62,3 @@ def load_predictor(name: str | Predictor) -> Predictor:
         hint = did_you_mean(name, known) or f" Known: {', '.join(sorted(known))}."
         raise ForerunError(f"no predictor is called {name!r}.{hint}")
     return known[chosen].load()()
-

@@ -46,9 +46,7 @@ class RooflinePredictor:
             light_ms[:, d] = (bound * weights).sum(axis=0) * 1e3
             device_ms[:, d] = (bound * slow).sum(axis=0) * 1e3 + floor_us * run[d].floor_share / 1e3
         launch_us = (HOST_US[profile.classes] * profile.repeat).sum()
-        host_ms = np.broadcast_to(
-            np.array([launch_us * r.host_share + r.call_us for r in run]) / 1e3, device_ms.shape
-        )
+        host_ms = np.broadcast_to(np.array([launch_us * r.host_share + r.call_us for r in run]) / 1e3, device_ms.shape)
         latency_ms = np.maximum(device_ms, host_ms)
         return Times(
             latency_ms=latency_ms,
@@ -86,12 +84,14 @@ def _spread(latency: np.ndarray, device: np.ndarray, host: np.ndarray, light: np
 
 
 def spec_matrix(devices: Sequence[Device]) -> tuple[np.ndarray, np.ndarray]:
-    """Peaks in TFLOP/s over [UNITS, devices] and bandwidth in GB/s; what the device lacks runs on the next best units."""
+    """Peaks in TFLOP/s over [UNITS, devices] and bandwidth in GB/s; an unknown peak is that of the next best units."""
     peaks = np.empty((len(UNITS), len(devices)))
     bandwidth = np.empty(len(devices))
     for d, device in enumerate(devices):
         if device.bandwidth_gbs is None or not device.peak_tflops:
-            lacking = "memory bandwidth (bandwidth_gbs)" if device.peak_tflops else "arithmetic peaks (such as fp32_tflops)"
+            lacking = (
+                "memory bandwidth (bandwidth_gbs)" if device.peak_tflops else "arithmetic peaks (such as fp32_tflops)"
+            )
             raise ForerunError(f"{device.id} has no known {lacking}, and no prediction is possible without it")
         bandwidth[d] = device.bandwidth_gbs
         peaks[:, d] = [unit_peak(device, u) for u in UNITS]

@@ -31,7 +31,9 @@ def doors() -> dict[str, ModuleType]:
     found: dict[str, ModuleType] = {}
     for point in entry_points(group="forerun.sources"):
         if point.name in found and found[point.name].__name__ != point.value:
-            raise ForerunError(f"two front doors call themselves {point.name}: {found[point.name].__name__}, {point.value}")
+            raise ForerunError(
+                f"two front doors call themselves {point.name}: {found[point.name].__name__}, {point.value}"
+            )
         found[point.name] = point.load()
     return found
 

@@ -48,7 +48,9 @@ def matches(model: Any) -> bool:
     if path.name == "config.json" or (path.is_dir() and (path / "config.json").is_file()):
         return True
     organisation, slash, name = str(model).partition("/")
-    looks_like_id = bool(slash) and "/" not in name and bool(name) and organisation not in ("timm", "torchvision", ".", "")
+    looks_like_id = (
+        bool(slash) and "/" not in name and bool(name) and organisation not in ("timm", "torchvision", ".", "")
+    )
     return looks_like_id and not path.exists() and "." not in path.suffix.replace(".", "", 1) and not _file_like(path)
 
 
@@ -112,20 +114,19 @@ def _offline_config(model: Any) -> dict[str, Any] | None:
 
 
 def _config(model: Any, workload: Workload) -> Any:
-    from transformers import AutoConfig
-    from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
+    from transformers import CONFIG_MAPPING, AutoConfig
 
     data = _offline_config(model)
     if data is None:
         return _config_from_hub(str(model), workload.trust_remote_code)
     data = dict(data)
     kind = data.pop("model_type")
-    if kind not in CONFIG_MAPPING_NAMES:
-        hint = did_you_mean(str(kind), CONFIG_MAPPING_NAMES)
+    if kind not in CONFIG_MAPPING:
+        hint = did_you_mean(str(kind), CONFIG_MAPPING.keys())
         raise ForerunError(f"transformers {version('transformers')} knows no model_type {kind!r}.{hint}")
     try:
         return AutoConfig.for_model(kind, **data)
-    except Exception as e:  # noqa: BLE001 - config classes raise all sorts on a wrong field
+    except Exception as e:
         raise ForerunError(f"the {kind} config is not valid: {_first_line(e)}") from e
 
 
@@ -134,7 +135,7 @@ def _config_from_hub(name: str, trust_remote_code: bool) -> Any:
 
     try:
         return AutoConfig.from_pretrained(name, trust_remote_code=trust_remote_code)
-    except Exception as e:  # noqa: BLE001 - the hub client raises many kinds of error for "not reachable"
+    except Exception as e:
         hint = did_you_mean(name, hf_catalog.known_names())
         raise ForerunError(
             f"{name} is not in the built-in catalogue and the Hugging Face hub did not give it ({_first_line(e)})."
@@ -281,7 +282,14 @@ def _context_limit(text: Any) -> int | None:
         limit = getattr(text, field, None)
         if isinstance(limit, int) and limit > 0:
             # RoBERTa and its kin reserve positions up to the padding index.
-            reserved = text.model_type in ("roberta", "xlm-roberta", "camembert", "longformer", "mpnet", "xlm-roberta-xl")
+            reserved = text.model_type in (
+                "roberta",
+                "xlm-roberta",
+                "camembert",
+                "longformer",
+                "mpnet",
+                "xlm-roberta-xl",
+            )
             return limit - 2 if reserved else limit
     return None
 

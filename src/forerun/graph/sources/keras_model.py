@@ -5,7 +5,10 @@ Batch normalization is folded into the convolution before it, as TensorFlow's ow
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import io
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -56,8 +59,10 @@ def load(model: Any, workload: Any) -> Graph:
     onnx_file.refuse_mode(workload, "A Keras or TensorFlow model")
     if _is_live(model):
         with tempfile.TemporaryDirectory(prefix="forerun-") as scratch:
-            saved = _save(model, Path(scratch))
-            graph = _from_path(saved, workload, str(getattr(model, "name", "keras")), None)
+            name = str(getattr(model, "name", "keras"))
+            with contextlib.redirect_stdout(io.StringIO()):
+                saved = _save(model, Path(scratch))
+            graph = _from_path(saved, workload, name, None)
     else:
         path = Path(model)
         if not path.exists():
@@ -71,17 +76,24 @@ def _save(model: Any, scratch: Path) -> Path:
     """Write a live model down so that another Python can read it."""
     if not getattr(model, "built", True):
         raise ForerunError("This Keras model is not built yet; call it once or give it an Input.")
-    try:
-        model.save(scratch / "model.keras")
-    except (ValueError, TypeError, NotImplementedError, OSError) as error:
-        raise ForerunError(f"This Keras model cannot be saved: {onnx_file.first_line(error)}.") from error
-    return scratch / "model.keras"
+    trouble: Exception | None = None
+    # A SavedModel holds the computation itself, so layers of the user's own survive; only TensorFlow writes it.
+    ways = [("saved", "export")] if "tensorflow" in sys.modules else []
+    for name, method in [*ways, ("model.keras", "save")]:
+        try:
+            getattr(model, method)(str(scratch / name))
+        except (ValueError, TypeError, AttributeError, NotImplementedError, RuntimeError, OSError) as error:
+            trouble = error
+        else:
+            return scratch / name
+    reason = onnx_file.first_line(trouble) if trouble else "unknown"
+    raise ForerunError(f"This Keras model cannot be saved: {reason}.") from trouble
 
 
 def _from_path(path: Path, workload: Any, name: str, content: dict[str, Any] | None) -> Graph:
     def run(made: Path, facts: Path) -> None:
         arguments = [str(path.resolve()), str(made), str(facts)]
-        converter_env.convert("keras", "keras_to_onnx.py", arguments, path.name)
+        converter_env.convert("keras", "keras_to_onnx.py", arguments, path.name if content else name)
 
     proto, facts = converted.convert_once(content, run)
     return converted.graph_from(proto, facts, workload, name, "keras")

@@ -78,7 +78,8 @@ class Axes:
     def find_fixed_batch(self) -> int | None:
         """The one number that every input has in front, when no input leaves its batch open."""
         fronts = [dims[0] for dims in self.inputs.values() if dims]
-        if not fronts or any(isinstance(d, str) for d in fronts):
+        named = [d for dims in self.inputs.values() for d in dims if isinstance(d, str) and _BATCH.search(d)]
+        if not fronts or named or any(isinstance(d, str) for d in fronts):
             return None
         numbers = {int(d) for d in fronts}
         if len(numbers - {1}) > 1:

@@ -9,10 +9,12 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
+from forerun.errors import ForerunError
 from forerun.graph.sources.onnx_trace import Node, Trace, Value
 
 #: A Loop with more turns than this runs until its condition says stop.
 MOST_TURNS = 1 << 20
+MOST_PARTS = 1 << 16
 
 
 def _truth(value: Value | None) -> bool | None:
@@ -112,6 +114,8 @@ def _split(t: Trace, n: Node) -> None:
     x, sizes = n.need(0), n.input(1)
     axis, keep = int(n.attrs.get("axis", 0)) % max(len(x.shape), 1), bool(n.attrs.get("keepdims", 1))
     length = x.shape[axis]
+    if length > MOST_PARTS:
+        raise ForerunError(f"'{n.name}' splits a tensor into {length:,} parts; {MOST_PARTS:,} is the limit.")
     if sizes is None or sizes.data is None:
         parts = [1] * length
     elif sizes.data.ndim == 0:

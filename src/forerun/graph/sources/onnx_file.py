@@ -210,9 +210,18 @@ def axes_of(proto: onnx.ModelProto, workload: Any) -> Axes:
 def build(proto: onnx.ModelProto, workload: Any, name: str) -> Graph:
     """The graph of a parsed model; a file that breaks ONNX's own rules is one clear error."""
     try:
-        return _build(proto, workload, name)
+        graph = _build(proto, workload, name)
+    except ForerunError as error:
+        raise ForerunError(printable(str(error))) from error
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, RuntimeError, OverflowError) as error:
-        raise ForerunError(f"This ONNX file breaks the rules of ONNX: {first_line(error)}.") from error
+        raise ForerunError(f"This ONNX file breaks the rules of ONNX: {printable(first_line(error))}.") from error
+    graph.notes = [printable(note) for note in graph.notes]
+    return graph
+
+
+def printable(text: str) -> str:
+    """Names come from the file: without what would break the line or steer a terminal."""
+    return "".join(c if c.isprintable() else "?" for c in text)
 
 
 def _build(proto: onnx.ModelProto, workload: Any, name: str) -> Graph:

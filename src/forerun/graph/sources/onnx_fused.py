@@ -75,9 +75,7 @@ def _qpool_shape(n: Node) -> list[Value]:
     kernel = list(n.attrs["kernel_shape"])
     strides = list(n.attrs.get("strides", [1] * len(kernel)))
     pads = list(n.attrs.get("pads", [0] * 2 * len(kernel)))
-    spatial = [
-        (d + pads[i] + pads[i + len(kernel)] - kernel[i]) // strides[i] + 1 for i, d in enumerate(x.shape[2:])
-    ]
+    spatial = [(d + pads[i] + pads[i + len(kernel)] - kernel[i]) // strides[i] + 1 for i, d in enumerate(x.shape[2:])]
     return _pad(n, Value((*x.shape[:2], *spatial), x.dtype))
 
 
@@ -230,6 +228,7 @@ def _nbits(t: Trace, n: Node) -> None:
     weight = n.need(1)
     if weight.constant and weight.tensor is None:
         weight.role, weight.packed = "parameter", (k * width, "int8" if bits > 4 else "int4")
+        t.elements.update(dict.fromkeys(weight.origin, k * width))
     t.product(n, n.need(0), t.alias(weight, (k, width)), n.input(5))
 
 

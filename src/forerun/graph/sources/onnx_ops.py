@@ -19,9 +19,10 @@ KINDS_OF: dict[str, str] = _kinds(
     elementwise="Abs Acos Acosh Add And Asin Asinh Atan Atanh BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor "
     "Ceil Celu Clip Cos Cosh Div Elu Equal Erf Erfc Exp Floor Gelu Greater GreaterOrEqual HardSigmoid HardSwish "
     "Hardmax IsInf IsNaN LeakyRelu Less LessOrEqual Log Max Mean Min Mish Mod Mul Neg Not Or PRelu Pow QuickGelu "
-    "Reciprocal Relu Round Selu Shrink Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Sub Sum Swish Tan Tanh ThresholdedRelu "
-    "Where Xor RotaryEmbedding FastGelu BiasGelu BiasAdd BiasSplitGelu AffineGrid QuantizeLinear DequantizeLinear "
-    "DynamicQuantizeLinear QLinearSigmoid QLinearLeakyRelu NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss Swiglu",
+    "Reciprocal Relu Round Selu Shrink Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Sub Sum Swish Tan Tanh "
+    "ThresholdedRelu Where Xor RotaryEmbedding FastGelu BiasGelu BiasAdd BiasSplitGelu AffineGrid QuantizeLinear "
+    "DequantizeLinear DynamicQuantizeLinear QLinearSigmoid QLinearLeakyRelu NegativeLogLikelihoodLoss "
+    "SoftmaxCrossEntropyLoss Swiglu",
     reduce="ArgMax ArgMin CumSum CumProd NonZero ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean "
     "ReduceMin ReduceProd ReduceSum ReduceSumSquare Det",
     sort="TopK NonMaxSuppression Unique",
@@ -45,9 +46,7 @@ DATA_INPUTS: dict[str, int] = {
 #: Operations per element where one node does more than one.
 FLOPS_PER_ELEMENT: dict[str, int] = {"BiasGelu": 2, "BiasSplitGelu": 3, "RotaryEmbedding": 3, "AffineGrid": 6}
 #: Rename memory and launch nothing.
-VIEWS = frozenset(
-    ("Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Dropout", "StringNormalizer", "BitCast")
-)
+VIEWS = frozenset(("Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Dropout", "StringNormalizer", "BitCast"))
 NORMS: dict[str, str] = {
     "BatchNormalization": "batch", "LayerNormalization": "layer", "GroupNormalization": "group",
     "InstanceNormalization": "instance", "RMSNormalization": "rms", "SimplifiedLayerNormalization": "rms",
@@ -279,5 +278,3 @@ def emit(t: Trace, n: Node) -> None:
         return
     attrs: dict[str, Any] = {"flops": FLOPS_PER_ELEMENT[n.op]} if n.op in FLOPS_PER_ELEMENT else {}
     t.emit(kind, n, n.inputs[: DATA_INPUTS.get(n.op, len(n.inputs))], **attrs)
-
-

@@ -36,7 +36,7 @@ FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProt
 #: Float tensors that a module keeps beside its weights, by the name they have in a state dict.
 _BUFFER_NAME = re.compile(
     r"(running_(mean|var)|moving_(mean|variance)|num_batches_tracked|inv_freq|attn_mask|position_ids|masked_bias"
-    r"|relative_(position|coords)_(index|table)|anchors?|_cached)$"
+    r"|relative_(position|coords)_(index|table)|anchors?|lookup|_cached)$"
 )
 _SCALAR_WEIGHT = re.compile(r"^[\w.]*(weight|bias|slope|scale|gamma|beta|alpha)$")
 
@@ -185,7 +185,8 @@ class Trace:
                 data = None
         if data is not None and data.dtype == object:
             data = None
-        if weight and (size > 1 or _SCALAR_WEIGHT.match(name)) and not _BUFFER_NAME.search(name):
+        floating = tensor.data_type in FLOATS  # integers are weights only where an op reads them so: mark_weight
+        if weight and floating and (size > 1 or _SCALAR_WEIGHT.match(name)) and not _BUFFER_NAME.search(name):
             self.elements[name] = size
         return Value(shape, tensor.data_type, data, origin=frozenset({name}), constant=True)
 
@@ -218,9 +219,7 @@ class Trace:
             self.fit_batch(node, proto)
         if node.op == "Identity" and self.is_merged_weight(node.need(0)):
             self.elements[node.outputs[0]] = node.need(0).size
-            self.env[node.outputs[0]] = replace(
-                node.need(0), tensor=None, origin=frozenset(node.outputs), role=None
-            )
+            self.env[node.outputs[0]] = replace(node.need(0), tensor=None, origin=frozenset(node.outputs), role=None)
             return
         read = node.inputs[:1] if node.op == "CastLike" else node.inputs
         known = all(v is None or v.data is not None for v in read)
@@ -251,8 +250,11 @@ class Trace:
         """Whether all elements are the same number; None when the values are not in this file."""
         if tensor.data_location == TensorProto.EXTERNAL:
             return None
-        data = numpy_helper.to_array(tensor)
-        return bool((data == data.flat[0]).all())
+        try:
+            data = numpy_helper.to_array(tensor)
+        except (ValueError, TypeError):  # dropped, or cut short
+            return None
+        return bool((data == data.flat[0]).all()) if data.size else None
 
     def constant_node(self, node: Node) -> Value:
         name = node.outputs[0]
@@ -466,7 +468,7 @@ class Trace:
     def count(self, value: Value) -> None:
         if value.constant and self.is_weight(value):
             for name in value.origin & self.elements.keys():
-                self.counted[name] = value.packed[0] if value.packed else self.elements[name]
+                self.counted[name] = self.elements[name]
 
     def tensor(self, value: Value) -> int:
         """The IR tensor of a value, made now if no op needed it before."""
@@ -492,6 +494,8 @@ class Trace:
         for value in values:
             if value is not None and value.constant and value.tensor is None and value.role is None:
                 value.role = "parameter"
+                for name in value.origin:
+                    self.elements.setdefault(name, value.size)
 
     def swapped(self, value: Value) -> Value:
         return self.alias(value, (*value.shape[:-2], value.shape[-1], value.shape[-2]))

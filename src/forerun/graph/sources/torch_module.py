@@ -26,9 +26,7 @@ def load(model: Any, workload: Workload) -> list[Graph]:
     from forerun.graph.fold import meta_copy
 
     dtype = TORCH_DTYPES[workload.weight_dtype]
-    return capture(
-        lambda: meta_copy(model).to(dtype), input_spec(model, workload), workload, name=type(model).__name__
-    )
+    return capture(lambda: meta_copy(model).to(dtype), input_spec(model, workload), workload, name=type(model).__name__)
 
 
 def input_spec(model: Any, workload: Workload) -> dict[str, tuple[tuple[int, ...], str]]:
@@ -77,7 +75,7 @@ def capture(build: Any, inputs: dict[str, tuple[tuple[int, ...], str]], workload
         return capture_module(build, make_inputs, workload, name)
     except ForerunError:
         raise
-    except Exception as e:  # noqa: BLE001 - whatever a model's own code raises, the user gets one sentence
+    except Exception as e:
         shapes = ", ".join(f"{a or 'input'} {tuple(s)}" for a, (s, _) in inputs.items())
         reason = (str(e).strip().splitlines() or [type(e).__name__])[0]
         raise ForerunError(f"{name} could not be run on {shapes}: {reason}") from e

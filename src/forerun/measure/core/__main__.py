@@ -18,7 +18,10 @@ def arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--device", choices=("auto", "cuda", "cpu"), default="auto")
     parser.add_argument("--no-host-probe", action="store_true", help="do not measure the host's launch cost")
     parser.add_argument("--restarts", type=int, default=12, help="how often a broken worker is replaced")
+    parser.add_argument("--timing-share", type=float, help="share of the budget for timing (0.64; 0.76 without ops)")
+    parser.add_argument("--operator-share", type=float, default=0.16, help="share kept for operators, where asked for")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--phase", default="timing", help=argparse.SUPPRESS)
     parser.add_argument("--state", help=argparse.SUPPRESS)
     return parser.parse_args(argv)
 
@@ -26,9 +29,9 @@ def arguments(argv: list[str]) -> argparse.Namespace:
 def main() -> int:
     args = arguments(sys.argv[1:])
     if args.worker:
-        from . import runner
+        from . import worker
 
-        return runner.main(args)
+        return worker.main(args)
     from . import supervisor
 
     return supervisor.main(args, sys.argv[1:])

@@ -11,7 +11,8 @@ from typing import Any
 
 from .errors import CapturePoisonedError
 
-REPLAYS, REPLAY_S = 10, 0.15
+REPLAYS, REPLAY_S = 10, 0.1
+_side: list[Any] = []  # the stream that captures
 _CLASSES = (
     ("copy", r"^memcpy|copy_kernel|CatArray|cat_|DtoD"),
     ("memset", r"^memset"),
@@ -44,10 +45,23 @@ def kernel_class(name: str) -> str:
     return "other"
 
 
+def device_events(profiler: Any) -> list[tuple[str, int, int]]:
+    """(name, start, duration) in ns of every kernel, copy and memset of a finished session of the profiler."""
+    from torch._C._autograd import DeviceType
+
+    # The raw events: building PyTorch's event tree takes far longer than the calls themselves.
+    found = []
+    for event in profiler.kineto_results.events():
+        if event.device_type() != DeviceType.CUDA or event.is_user_annotation():
+            continue
+        if not event.name().startswith(("Optimizer.", "ProfilerStep")):
+            found.append((event.name(), event.start_ns(), event.duration_ns()))
+    return found
+
+
 def kernel_times(call: Callable[[], Any], restore: Callable[[], None] | None, calls: int) -> dict[str, Any]:
     """`kernel_ms` (sum of all device activity in one call), how many, by class, and the heaviest by name."""
     import torch
-    from torch._C._autograd import DeviceType
     from torch.autograd.profiler import profile
 
     try:
@@ -60,12 +74,10 @@ def kernel_times(call: Callable[[], Any], restore: Callable[[], None] | None, ca
     except Exception as error:  # noqa: BLE001 - whatever the profiler does, the row keeps its other results
         return {"kernel_ms": None, "kernel_ms_reason": f"the profiler failed: {error}"[:200]}
     by_name: dict[str, list[float]] = defaultdict(lambda: [0.0, 0])
-    # The raw events: building PyTorch's event tree takes far longer than the call itself.
-    for event in profiler.kineto_results.events():
-        if event.device_type() == DeviceType.CUDA and not event.name().startswith(("Optimizer.", "ProfilerStep")):
-            entry = by_name[event.name()]
-            entry[0] += event.duration_ns() / 1e6
-            entry[1] += 1
+    for name, _, ns in device_events(profiler):
+        entry = by_name[name]
+        entry[0] += ns / 1e6
+        entry[1] += 1
     if not by_name:
         return {"kernel_ms": None, "kernel_ms_reason": "the profiler saw no kernels"}
     classes: dict[str, list[float]] = defaultdict(lambda: [0.0, 0])
@@ -73,7 +85,7 @@ def kernel_times(call: Callable[[], Any], restore: Callable[[], None] | None, ca
         entry = classes[kernel_class(name)]
         entry[0] += ms / calls
         entry[1] += count / calls
-    heaviest = sorted(by_name.items(), key=lambda item: -item[1][0])[:8]
+    heaviest = sorted(by_name.items(), key=lambda item: -item[1][0])[:5]
     copies = sum(entry[1] for name, entry in by_name.items() if name.startswith(("Memcpy", "Memset")))
     return {
         "kernel_ms": sum(entry[0] for entry in by_name.values()) / calls,
@@ -92,18 +104,19 @@ def graph_replay(call: Callable[[], Any], restore: Callable[[], None] | None, as
     if ask and synchronises(call, restore):
         return {"graph_ms": None, "graph_ms_reason": "the call waits for the device (it synchronises)"}
     graph = torch.cuda.CUDAGraph()
-    stream: Any = torch.cuda.Stream()
     try:
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            if restore is not None:
-                restore()
-            call()
-        torch.cuda.current_stream().wait_stream(stream)
+        if not _side:
+            # Once in a process, so that what is set up per stream exists. A stream has its own cached memory, so doing
+            # this for every case would cost as many allocations as the case's first call.
+            _side.append(torch.cuda.Stream())
+            with torch.cuda.stream(_side[0]):
+                if restore is not None:
+                    restore()
+                call()
         torch.cuda.synchronize()
         if restore is not None:
             restore()
-        kept = capture(graph, stream, call)
+        kept = _capture(graph, _side[0], call)
         return _time_replays(graph, kept)
     except torch.cuda.OutOfMemoryError:
         return {"graph_ms": None, "graph_ms_reason": "out of memory while capturing"}
@@ -118,13 +131,13 @@ def graph_replay(call: Callable[[], Any], restore: Callable[[], None] | None, as
         del graph
 
 
-def capture(graph: Any, stream: Any, call: Callable[[], Any], pool: Any = None) -> Any:
+def _capture(graph: Any, stream: Any, call: Callable[[], Any]) -> Any:
     """What the call gives while it is captured. torch.cuda.graph would collect garbage and empty the cache first."""
     import torch
 
     torch.cuda.synchronize()
     with torch.cuda.stream(stream):
-        graph.capture_begin(**({} if pool is None else {"pool": pool}))
+        graph.capture_begin()
         try:
             return call()
         finally:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from .protocol import Call
+from .protocol import GRAPH_DECODE_MS, Call
 
 DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 # What a Hugging Face config is run as, by mode; `inference` is the bare model.
@@ -233,7 +233,8 @@ class _Decode:
             layer.__dict__.update(was)
 
     def as_call(self) -> Call:
-        return Call(self.run, self._restore_if_held, self.hold, ask_before_capture=False)
+        limit = GRAPH_DECODE_MS
+        return Call(self.run, self._restore_if_held, self.hold, ask_before_capture=False, graph_limit_ms=limit)
 
     def _restore_if_held(self) -> None:
         if self.saved:

@@ -1,19 +1,14 @@
-"""Single operators: how a case is built and how its device time is taken, free of launch overhead."""
+"""Single operators: how the call of a case is built."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from .kernels import capture, synchronises, timer
-from .meters import Meter
 from .models import DTYPES
-from .protocol import summary
 
-GRAPH_S, GRAPH_MAX, REPLAYS = 0.006, 40, 3
 UNARY = ("relu", "gelu", "silu", "sigmoid", "exp", "tanh", "hardswish", "copy", "scale")
-_pool: list[Any] = []  # one graph pool for all captures: a new one each time would cost a cudaMalloc per tensor
 
 
 def build(case: dict[str, Any], device: str) -> tuple[Callable[[], Any], list[Any]]:
@@ -139,37 +134,31 @@ def _optimizer(op: str, s: dict[str, int], dtype: Any, device: str) -> Callable[
         parameters.append(p)
     optimizer: Any
     if op == "adamw":
-        optimizer = torch.optim.AdamW(parameters, lr=1e-6, capturable=device == "cuda")
+        optimizer = torch.optim.AdamW(parameters, lr=1e-6)
     else:
         optimizer = torch.optim.SGD(parameters, lr=1e-6, momentum=0.9)
     return lambda: optimizer.step()
 
 
-def measure(case: dict[str, Any], meter: Meter) -> dict[str, Any]:
-    """`device_ms` of one launch: many of them in a CUDA graph, or one after another where none can be captured."""
+@contextlib.contextmanager
+def with_tf32(on: bool) -> Iterator[None]:
+    """Single precision on tensor cores, or not at all: PyTorch's default would use it for convolutions only."""
     import torch
 
-    tf32 = case["dtype"] == "tf32"
-    torch.backends.cuda.matmul.allow_tf32 = tf32
-    torch.backends.cudnn.allow_tf32 = tf32
+    torch.backends.cuda.matmul.allow_tf32 = on
+    torch.backends.cudnn.allow_tf32 = on
     try:
-        if meter.kind != "cuda":
-            return _measure_plain(_callable(case, meter), meter)
-        stream: Any = torch.cuda.Stream()
-        with torch.cuda.stream(stream):
-            results = _measure_cuda(_callable(case, meter), stream)
-        if case["op"] == "adamw":
-            results["note"] = "capturable=True, which a graph needs; the default AdamW keeps its step count on the host"
-        return results
+        yield
     finally:
         torch.backends.cuda.matmul.allow_tf32 = False
         torch.backends.cudnn.allow_tf32 = True
 
 
-def _callable(case: dict[str, Any], meter: Meter) -> Callable[[], Any]:
+def call_of(case: dict[str, Any], device: str) -> Callable[[], Any]:
+    """The call that is measured: forward alone, backward alone (its forward is done here), or an optimizer step."""
     import torch
 
-    forward, inputs = build(case, meter.device)
+    forward, inputs = build(case, device)
     if case["direction"] != "backward":
         if case["op"] in ("sgd", "adamw"):
             return forward
@@ -179,74 +168,7 @@ def _callable(case: dict[str, Any], meter: Meter) -> Callable[[], Any]:
                 return forward()
 
         return run
-    out = forward()
+    with with_tf32(case["dtype"] == "tf32"):
+        out = forward()
     upstream = torch.randn_like(out)
     return lambda: torch.autograd.grad(out, inputs, upstream, retain_graph=True)
-
-
-def _measure_cuda(call: Callable[[], Any], stream: Any) -> dict[str, Any]:
-    import torch
-
-    call()
-    waits = synchronises(call)
-    stream.synchronize()
-    start, end = timer(), timer()
-    begin = time.perf_counter()
-    start.record(stream)
-    call()
-    host_ms = 1e3 * (time.perf_counter() - begin)
-    end.record(stream)
-    end.synchronize()
-    once_s = max(start.elapsed_time(end) / 1e3, 2e-6)
-    launches = max(1, min(GRAPH_MAX, int(GRAPH_S / once_s)))
-    out: dict[str, Any] = {"launches": launches, "once_ms": 1e3 * once_s, "host_us": 1e3 * host_ms}
-
-    def eager() -> None:
-        for _ in range(launches):
-            call()
-
-    work: Callable[[], Any]
-    graph = torch.cuda.CUDAGraph()
-    if not _pool:
-        _pool.append(torch.cuda.graph_pool_handle())
-    try:
-        if waits:
-            work, out["method"] = eager, "loop"
-        else:
-            capture(graph, stream, eager, _pool[0])
-            work, out["method"] = graph.replay, "graph"
-    except torch.cuda.OutOfMemoryError:
-        raise
-    except RuntimeError as error:
-        torch.cuda.synchronize()
-        torch.randn(8, device="cuda")  # raises when the broken capture poisoned the process
-        work = eager
-        out.update(method="loop", why_loop=str(error).splitlines()[0][:120])
-    work()
-    times = []
-    for _ in range(REPLAYS):
-        start, end = timer(), timer()
-        start.record(stream)
-        work()
-        end.record(stream)
-        end.synchronize()
-        times.append(start.elapsed_time(end) / launches)
-    if out["method"] == "graph":
-        graph.reset()
-    spread = summary(times)
-    return {**out, "device_ms": spread["median"], "device_mean_ms": spread["mean"], "device_min_ms": spread["min"]}
-
-
-def _measure_plain(call: Callable[[], Any], meter: Meter) -> dict[str, Any]:
-    times: list[float] = []
-    begin = time.perf_counter()
-    call()
-    while len(times) < 20 and (len(times) < 3 or time.perf_counter() - begin < 0.2):
-        start = time.perf_counter()
-        call()
-        times.append(1e3 * (time.perf_counter() - start))
-    spread = summary(times)
-    return {
-        **{"method": "wall", "launches": len(times), "host_us": None, "device_ms": spread["median"]},
-        **{"device_mean_ms": spread["mean"], "device_min_ms": spread["min"]},
-    }

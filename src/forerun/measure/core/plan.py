@@ -9,7 +9,7 @@ from typing import Any
 from . import operator_cases, specs
 from .models import group_key
 
-OPS_PER_UNIT = 40
+OPS_PER_UNIT = 48  # one session of the profiler
 REPEAT_SHARE = 0.12  # repeated rows for each first one
 REPEAT_WITHIN = (3, 14)  # after this many other units
 

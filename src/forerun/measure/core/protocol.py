@@ -1,29 +1,33 @@
 """The timing protocol: the one place that says how a call is measured. Any change to it is a new PROTOCOL_VERSION.
 
-Eager PyTorch, TF32 as PyTorch sets it. Up to 5 warm-up calls, 30 timed calls synchronised one by one (fewer when a call
-is slow: 0.6 s of them, never under 5), a free-running loop of 0.5 s (1 s on repeats) for energy, memory three ways,
-kernel times from the profiler, CUDA-graph replay. `latency_ms` is the mean wall time of one synchronised call.
+Eager PyTorch, TF32 as PyTorch sets it. Up to 5 warm-up calls (0.5 s of them, never under 2), 30 timed calls, each one
+synchronised (fewer when a call is slow: 0.4 s of them, never under 5), a free-running loop of 0.5 s (1 s on repeats)
+for energy, memory three ways, CUDA-graph replay. `latency_ms` is the mean wall time of one synchronised call. Kernel
+times come from the profiler, in another process: once it has run, all later launches of its process are slower.
 """
 
 from __future__ import annotations
 
 import gc
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from .errors import CapturePoisonedError, TooSlowError
-from .kernels import graph_replay, kernel_times, timer
+from .kernels import graph_replay, timer
 from .meters import Meter
 
-PROTOCOL_VERSION = 1
-WARMUP_CALLS, WARMUP_S, WARMUP_MIN = 5, 1.0, 2
-TIMED_CALLS, TIMED_S, TIMED_MIN = 30, 0.6, 5
+PROTOCOL_VERSION = 2
+WARMUP_CALLS, WARMUP_S, WARMUP_MIN = 5, 0.5, 2
+TIMED_CALLS, TIMED_S, TIMED_MIN = 30, 0.4, 5
 LOOP_S, REPEAT_LOOP_S = 0.5, 1.0
 SLOW_CALL_S = 1.0  # a call beyond this is not measured: one such case would cost as much as ten others
-GRAPH_LATENCY_MS = 120.0  # above it the launches are hidden anyway
-TICK_WAIT_S = 0.12  # how long to wait for the energy counter's next step, at each end of the loop
+GRAPH_LATENCY_MS, GRAPH_DECODE_MS = 60.0, 30.0  # above it no graph: the launches are hidden, or the cache is large
+# The H200's energy counter steps every 100 ms. A thread watches it during the loop, so that energy is taken between the
+# first and the last step within it, whatever the length of a call, and nothing waits for a step.
+POLL_S = 0.003
 
 
 @dataclass
@@ -39,47 +43,65 @@ class Call:
     # Ask first whether the call synchronises, since a broken capture disturbs the process. Hugging Face models
     # synchronise outside a capture only, so for them the question gives the wrong answer.
     ask_before_capture: bool = True
+    graph_limit_ms: float = GRAPH_LATENCY_MS
 
 
 def measure(case: Call, meter: Meter, repeat: int = 0, deadline: float | None = None) -> dict[str, Any]:
-    """All the results of one case. Raises what the call raises."""
+    """All the results of one case but its kernels. Raises what the call raises. `spent_s` says where the time went."""
+    spent: dict[str, float] = {}
+    at = time.perf_counter()
+
+    def lap(name: str) -> None:
+        nonlocal at
+        spent[name], at = time.perf_counter() - at, time.perf_counter()
+
     meter.reset_memory()
     results: dict[str, Any] = {"before_mb": meter.allocated_mb()}
-    warmups = _warm_up(case, meter)
+    warmups, results["first_call_ms"] = _warm_up(case, meter)
     results["memory"] = meter.memory()
+    lap("warm_up")
     if case.hold is not None:
         case.hold()
         case.call()
         meter.sync()
+        lap("hold")
     gc.collect(0)
     gc.disable()
     try:
         results.update(_timed(case, meter))
         results["warmup_calls"] = warmups
+        lap("timed")
         results.update(_loop(case, meter, results["latency_ms"] / 1e3, REPEAT_LOOP_S if repeat else LOOP_S))
         results.update(meter.state())
-        if meter.kind != "cuda":
-            results.update(kernel_ms=None, kernel_ms_reason=meter.why_no_kernels)
-            results.update(graph_ms=None, graph_ms_reason=meter.why_no_graph)
-            return results
-        results.update(kernel_times(case.call, case.restore, calls=1 if results["latency_ms"] > 60 else 2))
-        if deadline is not None and time.perf_counter() > deadline:
-            results.update(graph_ms=None, graph_ms_reason="no time left for this case")
-        elif results["latency_ms"] > GRAPH_LATENCY_MS:
-            results.update(graph_ms=None, graph_ms_reason=f"not asked of calls over {GRAPH_LATENCY_MS:.0f} ms")
-        elif not case.capturable:
-            results.update(graph_ms=None, graph_ms_reason=case.why_not_capturable)
-        else:
-            try:
-                results.update(graph_replay(case.call, case.restore, case.ask_before_capture))
-            except CapturePoisonedError as error:
-                results.update(graph_ms=None, graph_ms_reason=str(error), poisoned=True)
+        lap("loop")
+        results.update(_graph(case, meter, results["latency_ms"], deadline))
+        lap("graph")
     finally:
         gc.enable()
-    return results
+    return {**results, "spent_s": spent}
 
 
-def _warm_up(case: Call, meter: Meter) -> int:
+def _graph(case: Call, meter: Meter, latency_ms: float, deadline: float | None) -> dict[str, Any]:
+    reason = ""
+    if meter.kind != "cuda":
+        reason = meter.why_no_graph
+    elif not case.capturable:
+        reason = case.why_not_capturable
+    elif latency_ms > case.graph_limit_ms:
+        reason = f"not asked of calls over {case.graph_limit_ms:.0f} ms"
+    elif deadline is not None and time.perf_counter() > deadline:
+        reason = "no time left for this case"
+    if reason:
+        return {"graph_ms": None, "graph_ms_reason": reason}
+    try:
+        return graph_replay(case.call, case.restore, case.ask_before_capture)
+    except CapturePoisonedError as error:
+        return {"graph_ms": None, "graph_ms_reason": str(error), "poisoned": True}
+
+
+def _warm_up(case: Call, meter: Meter) -> tuple[int, float]:
+    """How many calls, and the milliseconds of the first one."""
+    first = 0.0
     begin = time.perf_counter()
     done = 0
     while done < WARMUP_CALLS and (done < WARMUP_MIN or time.perf_counter() - begin < WARMUP_S):
@@ -88,9 +110,10 @@ def _warm_up(case: Call, meter: Meter) -> int:
         meter.sync()
         done += 1
         took = time.perf_counter() - at
+        first = first or 1e3 * took
         if done == WARMUP_MIN and took > SLOW_CALL_S:
             raise TooSlowError(f"one call takes {took:.2f} s, over the limit of {SLOW_CALL_S} s")
-    return done
+    return done, first
 
 
 def _timed(case: Call, meter: Meter) -> dict[str, Any]:
@@ -126,47 +149,60 @@ def _timed(case: Call, meter: Meter) -> dict[str, Any]:
 
 def _loop(case: Call, meter: Meter, call_s: float, loop_s: float) -> dict[str, Any]:
     """Calls one after another without waiting; energy between two steps of the counter, so its step does not matter."""
-
-    def run(calls: int) -> None:
-        for _ in range(calls):
-            if case.restore is not None:
-                case.restore()
-            case.call()
-        meter.sync()
-
-    few = max(1, int(0.005 / call_s))
-    first, has_energy = _next_step(meter, lambda: run(few))
+    watch = _Steps(meter)
     begin = time.perf_counter()
     calls, elapsed = 0, 0.0
     chunk = max(1, round(loop_s / call_s))
-    while elapsed < loop_s:
-        run(chunk)
-        calls += chunk
-        elapsed = time.perf_counter() - begin
-        chunk = max(1, int(1.05 * (loop_s - elapsed) * calls / elapsed))
-    each_s = elapsed / calls
-    out: dict[str, Any] = {"loop_ms": 1e3 * each_s, "loop_calls": calls, "loop_s": elapsed}
-    if not has_energy:
-        return {**out, "energy_j": None, "power_w": None, "energy_reason": meter.why_no_energy}
-    last, _ = _next_step(meter, lambda: run(few))
-    joules, seconds = (last[0] - first[0]) / 1e3, last[1] - first[1]
-    if joules <= 0:
-        return {**out, "energy_j": None, "power_w": None, "energy_reason": "the energy counter did not move"}
+    try:
+        while elapsed < loop_s:
+            for _ in range(chunk):
+                if case.restore is not None:
+                    case.restore()
+                case.call()
+            meter.sync()
+            calls += chunk
+            elapsed = time.perf_counter() - begin
+            chunk = max(1, int(1.02 * (loop_s - elapsed) * calls / elapsed) + 1)
+    finally:
+        steps = watch.end()
+    out: dict[str, Any] = {"loop_ms": 1e3 * elapsed / calls, "loop_calls": calls, "loop_s": elapsed}
+    reason = ""
+    if steps is None:
+        reason = meter.why_no_energy
+    elif len(steps) < 2:
+        reason = "the energy counter moved less than twice in the loop"
+    if reason or steps is None:
+        return {**out, "energy_j": None, "power_w": None, "energy_reason": reason}
+    joules, seconds = (steps[-1][0] - steps[0][0]) / 1e3, steps[-1][1] - steps[0][1]
     power = joules / seconds
-    return {**out, "energy_j": power * each_s, "power_w": power, "energy_window_s": seconds}
+    return {**out, "energy_j": power * elapsed / calls, "power_w": power, "energy_window_s": seconds}
 
 
-def _next_step(meter: Meter, work: Callable[[], None]) -> tuple[tuple[float, float], bool]:
-    """Works on until the energy counter steps: (millijoules, time) at that moment, and whether there is a counter."""
-    before = meter.energy_mj()
-    if before is None:
-        return (0.0, time.perf_counter()), False
-    until = time.perf_counter() + TICK_WAIT_S
-    while True:
-        work()
-        now, at = meter.energy_mj(), time.perf_counter()
-        if now is None or now != before or at > until:
-            return (now if now is not None else before, at), True
+class _Steps:
+    """Notes (millijoules, time) at every step of the energy counter until it is told to end."""
+
+    def __init__(self, meter: Meter) -> None:
+        self.meter, self.last = meter, meter.energy_mj()
+        self.steps: list[tuple[float, float]] = []
+        self.over = threading.Event()
+        self.thread = threading.Thread(target=self._watch, daemon=True)
+        if self.last is not None:
+            self.thread.start()
+
+    def end(self) -> list[tuple[float, float]] | None:
+        if self.last is None:
+            return None
+        self.over.set()
+        self.thread.join()
+        return self.steps
+
+    def _watch(self) -> None:
+        last = self.last
+        while not self.over.wait(POLL_S):
+            now, at = self.meter.energy_mj(), time.perf_counter()
+            if now is not None and now != last:
+                self.steps.append((now, at))
+                last = now
 
 
 def summary(values: list[float]) -> dict[str, float]:

@@ -6,11 +6,14 @@ import fcntl
 import json
 import math
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
 LOCK_WAIT_S = 20.0
+SESSION_FIELDS = ("device", "host", "software")
+KERNELS_OWN = ("kind", "key", "repeat", "session", "protocol", "time")
 
 
 def read(path: str | Path) -> list[dict[str, Any]]:
@@ -26,6 +29,31 @@ def read(path: str | Path) -> list[dict[str, Any]]:
             if isinstance(row, dict):
                 found.append(row)
     return found
+
+
+def merge(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Whole rows: each with what its session says, and model rows with their kernels line, found by (key, repeat).
+
+    The last kernels line wins. Rows of older protocols, which carry all of this themselves, pass through as they are.
+    """
+    found = list(rows)
+    sessions = {row["session"]: row for row in found if row.get("kind") == "session"}
+    kernels = {(row["key"], row["repeat"]): row for row in found if row.get("kind") == "kernels"}
+    out = []
+    for row in found:
+        if row.get("kind") in ("session", "kernels"):
+            continue
+        about = sessions.get(row.get("session"), {})
+        whole = {**row, **{name: about[name] for name in SESSION_FIELDS if name in about}}
+        if row.get("kind") == "model" and row.get("status") == "ok" and "kernel_ms" not in row:
+            line = kernels.get((row["key"], row.get("repeat", 0)))
+            if line is None:
+                whole.update(kernel_ms=None, kernel_ms_reason="not profiled yet")
+            else:
+                whole.update({name: value for name, value in line.items() if name not in KERNELS_OWN})
+                whole["kernels_session"] = line.get("session")
+        out.append(whole)
+    return out
 
 
 class Rows:
@@ -69,9 +97,9 @@ def _drop_half_line(path: Path) -> None:
 
 
 def _finite(value: Any) -> Any:
-    """JSON has no NaN: what is not a number becomes null. Floats keep seven digits."""
+    """JSON has no NaN: what is not a number becomes null. Floats keep six digits."""
     if isinstance(value, float):
-        return float(f"{value:.7g}") if math.isfinite(value) else None
+        return float(f"{value:.6g}") if math.isfinite(value) else None
     if isinstance(value, dict):
         return {str(k): _finite(v) for k, v in value.items()}
     if isinstance(value, list | tuple):

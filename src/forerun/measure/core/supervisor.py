@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import datetime
 import json
 import signal
 import subprocess
@@ -14,38 +13,64 @@ from pathlib import Path
 from typing import Any
 
 from . import specs
+from .kernel_phase import waiting
 from .protocol import PROTOCOL_VERSION
-from .rows import Rows
-from .runner import RESTART
+from .rows import Rows, read
+from .worker import RESTART, now_text
 
 POLL_S = 0.5
 PR_SET_PDEATHSIG = 1
 
 
+def phases(args: Any) -> list[tuple[str, float]]:
+    """The phases in order, and the share of the budget that is used up when each must end.
+
+    Timing comes first, since the others use the profiler. Operators take whatever kernels leave, and kernels whatever
+    operators leave.
+    """
+    kinds = {str(specs.load(path).get("kind", "model")) for path in args.spec}
+    operators = args.operator_share if "op" in kinds else 0.0
+    timing = args.timing_share if args.timing_share is not None else (0.64 if operators else 0.76)
+    found = [("kernels", 1.0 - operators)]
+    if timing and kinds - {"op"}:
+        found.insert(0, ("timing", timing if timing + operators < 1 else 1.0 - operators))
+    if operators:
+        found += [("operators", 1.0), ("kernels", 1.0)]
+    return found if kinds != {"op"} else [("operators", 1.0)]
+
+
 def main(args: Any, argv: list[str]) -> int:
-    """Runs the same command line in a child until the budget is spent or the work is done."""
+    """Runs the same command line in a child, phase by phase, until the budget is spent or the work is done."""
     begin = time.monotonic()
+    restarts = 0
     with tempfile.TemporaryDirectory() as folder:
         state = Path(folder) / "now.json"
-        restarts = 0
-        while True:
-            left = args.budget - (time.monotonic() - begin)
-            if left < 5:
-                return 0
-            state.unlink(missing_ok=True)
-            command = [sys.executable, "-m", __package__, *argv, "--worker", "--state", str(state)]
-            if restarts:
-                command += ["--no-host-probe"]
-            child = subprocess.Popen([*command, "--budget", f"{left:.1f}"], preexec_fn=_die_with_parent)
-            code, reason = _watch(child, state, 3 * args.case_limit, left + 30)
-            if code == 0:
-                return 0
-            if reason is not None:
-                _record(args.out, state, reason)
-            restarts += 1
-            print(f"worker ended with {code} ({reason or 'asked for a fresh process'}); restart {restarts}", flush=True)
-            if restarts > args.restarts:
-                return 1
+        for phase, until in phases(args):
+            while True:
+                left = until * args.budget - (time.monotonic() - begin)
+                if left < 5 or (phase == "kernels" and not waiting(_current([*args.resume, args.out]))):
+                    break
+                state.unlink(missing_ok=True)
+                command = [sys.executable, "-m", __package__, *argv, "--worker", "--state", str(state)]
+                if restarts:
+                    command += ["--no-host-probe"]
+                command += ["--phase", phase, "--budget", f"{left:.1f}"]
+                child = subprocess.Popen(command, preexec_fn=_die_with_parent)
+                code, reason = _watch(child, state, 3 * args.case_limit, left + 30)
+                if code == 0:
+                    break
+                if reason is not None:
+                    _record(args.out, state, reason)
+                restarts += 1
+                said = reason or "asked for a fresh process"
+                print(f"{phase} worker ended with {code} ({said}); restart {restarts}", flush=True)
+                if restarts > args.restarts:
+                    return 1
+    return 0
+
+
+def _current(paths: list[str]) -> list[dict[str, Any]]:
+    return [row for path in paths for row in read(path) if row.get("protocol") == PROTOCOL_VERSION]
 
 
 def _watch(child: subprocess.Popen[bytes], state: Path, stuck_s: float, whole_s: float) -> tuple[int, str | None]:
@@ -56,7 +81,7 @@ def _watch(child: subprocess.Popen[bytes], state: Path, stuck_s: float, whole_s:
         try:
             stuck = time.time() - json.loads(state.read_text())["at"] > stuck_s
         except (OSError, ValueError, KeyError):
-            stuck = time.monotonic() - begin > 300
+            stuck = time.monotonic() - begin > 150
         if stuck or time.monotonic() - begin > whole_s:
             child.kill()
             child.wait()
@@ -73,12 +98,13 @@ def _record(out: str, state: Path, reason: str) -> None:
         now = json.loads(state.read_text())
     except (OSError, ValueError):
         return
-    case = now["case"]
-    stamp = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    row = {"kind": case["kind"], "key": specs.key_of(case), "repeat": now["repeat"], "case": case}
-    status = "timeout" if "hung" in reason else "error"
+    row = now["row"]
+    if row["kind"] == "kernels":
+        row.update(kernel_ms=None, kernel_ms_reason=reason)
+    else:
+        row.update(status="timeout" if "hung" in reason else "error", reason=reason)
     with Rows(out) as rows:
-        rows.append({**row, "status": status, "reason": reason, "protocol": PROTOCOL_VERSION, "time": stamp})
+        rows.append({**row, "time": now_text()})
 
 
 def _die_with_parent() -> None:

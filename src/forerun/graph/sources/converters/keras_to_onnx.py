@@ -52,6 +52,8 @@ def refuse_code(config: Any) -> None:
     name, module = config.get("class_name"), config.get("module")
     if name in ("Lambda", "__lambda__", "TFOpLambda", "SlicingOpLambda"):
         raise ValueError("it holds a Lambda layer, which is Python code inside the file and is not run")
+    if name and not module and config.get("registered_name"):
+        raise ValueError(f"it needs the custom class {name}, whose code is not in the file")
     if isinstance(module, str) and module != "builtins" and "class_name" in config:
         if module != "keras" and not module.startswith("keras."):
             raise ValueError(f"it needs the class {module}.{name}, which is not part of Keras")

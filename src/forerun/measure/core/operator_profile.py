@@ -1,0 +1,145 @@
+"""Device time of operators by the profiler's kernel records: one session for many cases, a marker kernel between them.
+
+Each case is warmed up before the session. In it every case is a marker (`torch.cuda._sleep`, the `spin_kernel`) and
+then its calls, so the records between two markers are the case's own and no clocks need matching.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from .errors import TooSlowError
+from .kernels import device_events, timer
+from .meters import Meter
+from .operators import with_tf32
+from .protocol import SLOW_CALL_S, summary
+from .worker import sticky, why
+
+MARKER = "spin_kernel"
+WARMUPS, CALLS, SLOW_CALLS, SLOW_MS = 3, 5, 2, 20.0
+Record = tuple[str, int, int]  # name, start in ns, duration in ns
+
+
+@dataclass
+class Ready:
+    """A case with its inputs on the device, warmed up."""
+
+    case: dict[str, Any]
+    call: Callable[[], Any]
+    calls: int = CALLS
+    once_ms: float | None = None
+
+
+def warm_up(case: dict[str, Any], call: Callable[[], Any], meter: Meter) -> Ready:
+    """Three calls, the last one timed; a slow operator is called less."""
+    ready = Ready(case, call)
+    if meter.kind != "cuda":
+        return ready
+    with with_tf32(case["dtype"] == "tf32"):
+        for i in range(WARMUPS):
+            start, end = timer(), timer()
+            start.record()
+            call()
+            end.record()
+            end.synchronize()
+            ready.once_ms = float(start.elapsed_time(end))
+            if i and ready.once_ms > 1e3 * SLOW_CALL_S:
+                raise TooSlowError(f"one call takes {ready.once_ms:.0f} ms, over the limit of {SLOW_CALL_S} s")
+    if ready.once_ms is not None and ready.once_ms > SLOW_MS:
+        ready.calls = SLOW_CALLS
+    return ready
+
+
+def by_profiler(ready: list[Ready], tell: Callable[[dict[str, Any]], None]) -> list[dict[str, Any]]:
+    """A row for each case, in order; {} for those after one that broke the process."""
+    import torch
+    from torch.autograd.profiler import profile
+
+    failures: dict[int, Exception] = {}
+    begun = 0
+    with profile(use_cpu=False, use_device="cuda", use_kineto=True) as profiler:
+        for i, one in enumerate(ready):
+            tell(one.case)
+            begun += 1
+            try:
+                torch.cuda._sleep(1)
+                with with_tf32(one.case["dtype"] == "tf32"):
+                    for _ in range(one.calls):
+                        one.call()
+                torch.cuda.synchronize()
+            except Exception as error:  # noqa: BLE001 - a failure is a row
+                error.__traceback__ = None
+                failures[i] = error
+                if sticky(error):
+                    break
+        if not any(sticky(error) for error in failures.values()):
+            torch.cuda._sleep(1)
+            torch.cuda.synchronize()
+    broken = any(sticky(error) for error in failures.values())
+    parts = None if broken else split(device_events(profiler), begun)
+    rows: list[dict[str, Any]] = []
+    for i, one in enumerate(ready):
+        if i in failures:
+            status, reason = why(failures[i])
+            rows.append({"status": status, "reason": reason, "sticky": sticky(failures[i])})
+        elif broken:
+            rows.append({})
+        elif parts is None:
+            rows.append({"status": "error", "reason": "the profiler lost records", "lost": True})
+        elif not parts[i] and one.once_ms:
+            rows.append({"status": "error", "reason": "the profiler saw no kernels", "lost": True})
+        else:
+            rows.append({"status": "ok", **summarise(parts[i], one.calls), "once_ms": one.once_ms})
+    return rows
+
+
+def split(records: list[Record], cases: int) -> list[list[Record]] | None:
+    """The records of each case, or None when not every marker is there."""
+    parts: list[list[Record]] = []
+    for record in sorted(records, key=lambda record: record[1]):
+        if MARKER in record[0]:
+            parts.append([])
+        elif parts:
+            parts[-1].append(record)
+    return parts[:cases] if len(parts) == cases + 1 else None
+
+
+def summarise(records: list[Record], calls: int) -> dict[str, Any]:
+    """`device_ms` is the time in kernels and copies of one call; min and max where the calls can be told apart."""
+    total = sum(ns for _, _, ns in records) / 1e6
+    copies = sum(name.startswith(("Memcpy", "Memset")) for name, _, _ in records)
+    out: dict[str, Any] = {
+        "method": "profiler",
+        "device_ms": total / calls,
+        "device_min_ms": None,
+        "device_max_ms": None,
+        "kernels": (len(records) - copies) / calls,
+        "copies": copies / calls,
+        "calls": calls,
+    }
+    if records and len(records) % calls == 0:
+        n = len(records) // calls
+        each = [sum(ns for _, _, ns in records[i * n : (i + 1) * n]) / 1e6 for i in range(calls)]
+        out.update(device_min_ms=min(each), device_max_ms=max(each))
+    by_name: dict[str, int] = {}
+    for name, _, ns in records:
+        by_name[name] = by_name.get(name, 0) + ns
+    out["kernel_names"] = [name[:80] for name in sorted(by_name, key=lambda name: -by_name[name])[:4]]
+    return out
+
+
+def by_wall(call: Callable[[], Any]) -> dict[str, Any]:
+    """Without a device profiler: the wall clock, up to 20 calls."""
+    times: list[float] = []
+    begin = time.perf_counter()
+    call()
+    while len(times) < 20 and (len(times) < 3 or time.perf_counter() - begin < 0.2):
+        start = time.perf_counter()
+        call()
+        times.append(1e3 * (time.perf_counter() - start))
+    spread = summary(times)
+    times_ms = {"device_ms": spread["median"], "device_min_ms": spread["min"], "device_max_ms": max(times)}
+    return {"method": "wall", "calls": len(times), **times_ms}

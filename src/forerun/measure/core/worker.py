@@ -1,0 +1,162 @@
+"""What the workers of all phases share: the budget, the file of rows, the session line, limits, and what went wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import gc
+import json
+import os
+import signal
+import sys
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from . import meters
+from .errors import CaseTimeoutError, TooSlowError
+from .protocol import PROTOCOL_VERSION
+from .rows import Rows, read
+
+RESTART = 75  # exit code that asks the supervisor for a fresh process
+STOP_BEFORE_S = 2.0
+LIBRARIES = {"timm": ("timm",), "torchvision": ("torchvision",), "hf": ("transformers",)}
+
+
+class Worker:
+    """One process of one phase. Everything it writes names its session, which is described once."""
+
+    phase = ""
+
+    def __init__(self, args: Any) -> None:
+        self.begin = time.monotonic()
+        self.budget_s, self.case_s = float(args.budget), float(args.case_limit)
+        self.state = Path(args.state) if args.state else None
+        self.rows = Rows(args.out)
+        every = [row for path in [*args.resume, args.out] for row in read(path)]
+        # Rows of another protocol say nothing about what this one still has to measure.
+        self.earlier = [row for row in every if row.get("protocol") == PROTOCOL_VERSION]
+        self.meter = meters.meter_for(args.device)
+        _prepare_torch()
+        self.session = uuid.uuid4().hex[:12]
+        self.described = False
+        self.counts: dict[str, int] = {}
+        signal.signal(signal.SIGALRM, _out_of_time)
+
+    def left_s(self) -> float:
+        return self.budget_s - (time.monotonic() - self.begin)
+
+    def write(self, row: dict[str, Any]) -> None:
+        about = {"session": self.session, "protocol": PROTOCOL_VERSION}
+        if not self.described:
+            self.described = True
+            said = {"device": self.meter.describe(), "host": meters.host(), "software": meters.software()}
+            self.rows.append({"kind": "session", **about, "phase": self.phase, "time": now_text(), **said})
+        self.rows.append({**row, **about, "time": now_text()})
+        status = str(row.get("status", "done"))
+        self.counts[status] = self.counts.get(status, 0) + 1
+
+    def now(self, kind: str, key: str, repeat: int, case: dict[str, Any] | None = None, spec: str = "") -> None:
+        """Tells the supervisor what is under way, in case this process does not come back from it."""
+        if self.state is not None:
+            row = {"kind": kind, "key": key, "repeat": repeat, "session": self.session, "protocol": PROTOCOL_VERSION}
+            if case is not None:
+                row.update(spec=spec, case=case)
+            self.state.write_text(json.dumps({"at": time.time(), "row": row}))
+
+    def forget(self) -> None:
+        gc.collect()
+        self.meter.reset_memory()
+
+    def say_end(self, waiting: int) -> None:
+        print(f"{self.phase}: {self.counts} in {time.monotonic() - self.begin:.0f} s; {waiting} units left", flush=True)
+
+    def run(self) -> int:
+        raise NotImplementedError
+
+
+def preload(sources: Iterable[str]) -> None:
+    """Imports the libraries that the cases need, then tells the collector not to look at their objects again."""
+    for source in sources:
+        for library in LIBRARIES.get(source, ()):
+            with contextlib.suppress(Exception):  # a broken library fails again, and is recorded, with its first model
+                __import__(library)
+        if source == "hf":
+            with contextlib.suppress(Exception):
+                from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, DynamicCache
+
+                del AutoModelForCausalLM, AutoModelForSequenceClassification, DynamicCache
+    gc.collect()
+    gc.freeze()
+
+
+@contextlib.contextmanager
+def limit(seconds: float) -> Iterator[None]:
+    """Raises CaseTimeoutError in the main thread after so many seconds."""
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _out_of_time(number: int, frame: FrameType | None) -> None:
+    raise CaseTimeoutError
+
+
+def why(error: Exception) -> tuple[str, str]:
+    """A row's status and reason."""
+    if isinstance(error, CaseTimeoutError):
+        return "timeout", "the case took longer than its limit"
+    if isinstance(error, TooSlowError):
+        return "timeout", str(error)
+    text = f"{type(error).__name__}: {error}".splitlines()[0][:300]
+    return ("oom", text) if "out of memory" in str(error).lower() else ("error", text)
+
+
+def sticky(error: Exception) -> bool:
+    """Whether CUDA itself is broken from here on in this process."""
+    text = str(error)
+    signs = ("CUDA error", "illegal memory access", "device-side assert", "Offset increment", "captur")
+    return any(sign in text for sign in signs) and "out of memory" not in text.lower()
+
+
+def _prepare_torch() -> None:
+    import logging
+    import warnings
+
+    import torch
+
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # every model is built from its config; nothing is to be fetched
+    warnings.filterwarnings("ignore")
+    logging.disable(logging.WARNING)
+    torch.manual_seed(0)
+    try:
+        from forerun.graph import torch_compat
+
+        torch_compat.prepare()
+    except ImportError:
+        pass
+
+
+def now_text() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
+def main(args: Any) -> int:
+    """Runs the phase that the supervisor asked for."""
+    from . import kernel_phase, operator_phase, timing_phase
+
+    phases: dict[str, type[Worker]] = {
+        "timing": timing_phase.Timing,
+        "kernels": kernel_phase.Kernels,
+        "operators": operator_phase.Operators,
+    }
+    worker = phases[args.phase](args)
+    with worker.rows:
+        code = worker.run()
+    sys.stdout.flush()
+    return code

@@ -1,0 +1,30 @@
+"""Shared by all tests: a cache folder of their own, and small networks written here."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Tests neither read nor fill the user's cache."""
+    os.environ["FORERUN_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture
+def run_forerun(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs the real command in a process of its own."""
+
+    def run(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", "from forerun.cli import main; main()", *words]
+        return subprocess.run(
+            command, capture_output=True, text=True, cwd=tmp_path, env={**os.environ, **env}, timeout=120
+        )
+
+    return run

@@ -1,0 +1,193 @@
+"""What capture writes down: ops, edges, lifetimes, folding, batch scaling."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from networks import Residual, Transformer
+from torch import nn
+
+from forerun.errors import ForerunError
+from forerun.graph import fold as folding
+from forerun.graph.cost import totals
+from forerun.graph.ir import Graph
+from forerun.graph.memory import simulate
+from forerun.graph.sources import load_graph
+from forerun.workload import Workload
+
+
+def graph_of(model: object, **settings: object) -> Graph:
+    return load_graph(Workload(model, **settings))  # type: ignore[arg-type]
+
+
+def test_a_residual_block_is_a_dag_and_not_a_chain() -> None:
+    g = graph_of(Residual(), input_shape=(8, 16, 16), batch=2)
+    assert [op.kind for op in g.ops] == ["conv", "elementwise", "elementwise"]
+    assert g.edges() == [(0, 1), (1, 2)]  # the add also reads the input, which no op wrote
+    add = g.ops[2]
+    producers = sorted(g.tensors[t].producer for t in add.inputs)
+    assert producers == [-1, 1]
+    assert g.parameters == 8 * 8 * 9 + 8
+
+
+def test_edges_point_forward_and_views_leave_no_op() -> None:
+    g = graph_of(Transformer(layers=2), seq_len=16)
+    assert all(a < b for a, b in g.edges())
+    assert not {"view", "transpose", "permute"} & {op.name.split("::")[-1].split(".")[0] for op in g.ops}
+    assert sum(op.kind == "attention" for op in g.ops) == 2
+
+
+def test_flops_by_hand() -> None:
+    net = nn.Sequential(nn.Conv2d(3, 16, 3, stride=2, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(16 * 16 * 16, 10))
+    g = graph_of(net, input_shape=(3, 32, 32), batch=4)
+    conv = 4 * 16 * 16 * 16 * 3 * 9  # batch * Cout * H * W * Cin * k * k
+    linear = 4 * 4096 * 10
+    assert totals(g).macs == conv + linear
+    assert totals(g).flops == 2 * (conv + linear) + 4 * 16 * 16 * 16  # one more per element for the ReLU
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape", "macs"),
+    [
+        (nn.Conv2d(8, 16, 3, groups=4, padding=1), (8, 10, 10), 16 * 100 * 2 * 9),
+        (nn.Conv2d(8, 8, 5, groups=8, padding=2), (8, 10, 10), 8 * 100 * 25),
+        (nn.ConvTranspose2d(8, 4, 2, stride=2), (8, 10, 10), 8 * 100 * 4 * 4),
+        (nn.Conv3d(2, 4, 3, padding=1), (2, 6, 6, 6), 4 * 216 * 2 * 27),
+        (nn.Conv1d(4, 8, 3), (4, 12), 8 * 10 * 4 * 3),
+    ],
+    ids=["grouped", "depthwise", "transposed", "3d", "1d"],
+)
+def test_every_kind_of_convolution(layer: nn.Module, shape: tuple[int, ...], macs: int) -> None:
+    assert totals(graph_of(layer, input_shape=shape)).macs == macs
+
+
+def test_training_costs_three_forward_passes_less_the_first_input_gradient() -> None:
+    net = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 8, 3, padding=1), nn.Flatten(),
+                        nn.Linear(8 * 64, 5))  # fmt: skip
+    forward = totals(graph_of(net, input_shape=(3, 8, 8), batch=4)).macs
+    step = graph_of(net, input_shape=(3, 8, 8), batch=4, mode="training", optimizer="adamw")
+    first = 4 * 8 * 64 * 3 * 9
+    assert totals(step).macs == 3 * forward - first
+    assert {op.phase for op in step.ops} == {"forward", "backward", "optimizer"}
+
+
+@pytest.mark.parametrize(("optimizer", "copies"), [("sgd", 0), ("momentum", 1), ("adam", 2), ("adamw", 2)])
+def test_optimizer_state_is_in_memory(optimizer: str, copies: int) -> None:
+    net = nn.Linear(512, 512, bias=False)
+    g = graph_of(net, input_shape=(512,), batch=2, mode="training", optimizer=optimizer)
+    state = sum(s.bytes * s.repeat for s in g.storages if s.role == "state")
+    assert state == copies * 512 * 512 * 4
+
+
+def test_amp_runs_matmuls_in_half_and_norms_in_fp32() -> None:
+    g = graph_of(Transformer(layers=2), seq_len=16, batch=2, mode="training", amp="bf16")
+    def dtypes(kind: str) -> set[str]:
+        return {g.tensors[op.inputs[0]].dtype for op in g.ops if op.kind == kind and op.phase == "forward"}
+
+    assert dtypes("matmul") == {"bf16"} and dtypes("attention") == {"bf16"} and dtypes("norm") == {"fp32"}
+
+
+@pytest.mark.parametrize("settings", [
+    {"mode": "inference"},
+    {"mode": "training", "optimizer": "adamw"},
+    {"mode": "training", "optimizer": "momentum", "amp": "fp16"},
+], ids=lambda s: "-".join(s.values()))  # fmt: skip
+def test_folding_changes_nothing_but_the_number_of_ops(settings: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    net = Transformer(layers=12)
+    folded = graph_of(net, seq_len=24, batch=3, **settings)
+    monkeypatch.setattr(folding, "MIN_EQUAL", 10**6)
+    whole = graph_of(net, seq_len=24, batch=3, **settings)
+    assert len(folded.ops) < len(whole.ops) / 2
+    assert folded.parameters == whole.parameters
+    assert totals(folded).macs == totals(whole).macs
+    assert totals(folded).bytes == pytest.approx(totals(whole).bytes, rel=1e-6)
+    assert simulate(folded).allocated_mb == pytest.approx(simulate(whole).allocated_mb, rel=0.01)
+
+
+def test_cost_of_capture_does_not_grow_with_depth() -> None:
+    shallow, deep = (graph_of(Transformer(layers=n), seq_len=16) for n in (6, 60))
+    assert len(shallow.ops) == len(deep.ops)
+    assert totals(deep).macs > 8 * totals(shallow).macs
+
+
+def test_blocks_that_differ_are_not_folded_together() -> None:
+    stack = nn.Sequential(*[nn.Linear(16, 16) for _ in range(5)], *[nn.Linear(16, 16, bias=False) for _ in range(5)])
+    g = graph_of(stack, input_shape=(16,), batch=2)
+    assert sum(op.repeat for op in g.ops if op.kind == "matmul") == 10
+    assert sum(op.repeat for op in g.ops if op.name.startswith("aten::addmm")) == 5
+
+
+def test_one_layer_used_many_times_is_counted_many_times() -> None:
+    class Shared(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(16, 16)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for _ in range(6):
+                x = self.layer(x)
+            return x
+
+    g = graph_of(Shared(), input_shape=(16,))
+    assert g.parameters == 16 * 17
+    assert sum(op.repeat for op in g.ops if op.kind == "matmul") == 6
+
+
+@pytest.mark.parametrize("mode", ["inference", "training"])
+def test_a_graph_moved_to_another_batch_is_the_graph_captured_there(mode: str) -> None:
+    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+                        nn.Linear(8, 4))  # fmt: skip
+    small = graph_of(net, input_shape=(3, 12, 12), batch=2, mode=mode)
+    moved = small.at(7)
+    fresh = graph_of(net, input_shape=(3, 12, 12), batch=7, mode=mode)
+    assert moved.content_hash() == fresh.content_hash()
+    assert totals(moved) == totals(fresh)
+
+
+def test_a_users_module_is_left_as_it_was() -> None:
+    net = Transformer(layers=8)
+    before = {k: v.clone() for k, v in net.state_dict().items()}
+    net.eval()
+    graph_of(net, seq_len=8, mode="training", optimizer="adamw")
+    assert not net.training and len(net.blocks) == 8
+    assert all(torch.equal(v, before[k]) for k, v in net.state_dict().items())
+    assert all(p.grad is None and p.device.type == "cpu" for p in net.parameters())
+
+
+def test_the_hash_is_the_same_in_another_process() -> None:
+    code = (
+        "import sys; sys.path.insert(0, 'tests'); from networks import Residual;"
+        "from forerun.graph.sources import load_graph; from forerun.workload import Workload;"
+        "print(load_graph(Workload(Residual(), input_shape=(8, 16, 16))).content_hash())"
+    )
+    hashes = {
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True,
+                       env={**os.environ, "PYTHONHASHSEED": seed}).stdout.strip()
+        for seed in ("1", "2")
+    }  # fmt: skip
+    assert hashes == {graph_of(Residual(), input_shape=(8, 16, 16)).content_hash()}
+
+
+def test_an_unknown_op_counts_its_bytes_and_is_named() -> None:
+    class Odd(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.special.bessel_j0(x)
+
+    g = graph_of(Odd(), input_shape=(1024,))
+    assert totals(g).flops == 0 and totals(g).bytes == 2 * 4096
+    assert any("bessel_j0" in note for note in g.notes)
+
+
+def test_a_model_that_fails_says_so_in_one_sentence() -> None:
+    with pytest.raises(ForerunError, match="could not be run on input") as caught:
+        graph_of(nn.Linear(8, 8), input_shape=(9,))
+    assert "\n" not in str(caught.value)
+
+
+def test_without_a_shape_the_message_says_what_to_give() -> None:
+    with pytest.raises(ForerunError, match="give input_shape"):
+        graph_of(nn.Linear(8, 8))

@@ -1,0 +1,115 @@
+"""The command line as a user meets it: a real process, its output, its exit code."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+CHIP = """
+name: My chip
+kind: gpu
+fp32_tflops: 30
+fp16_tflops: 120
+memory_gb: 24
+bandwidth_gbs: 900
+tdp_w: 250
+"""
+
+
+def test_predict_prints_a_table(run_forerun: Run) -> None:
+    done = run_forerun("predict", "resnet18", "--device", "a100", "--batch", "8")
+    assert done.returncode == 0, done.stderr
+    for word in ("Latency", "Throughput", "Memory needed", "Energy", "Carbon", "Cost", "MIG", "Basis: roofline", "90 %"):
+        assert word in done.stdout
+
+
+def test_predict_json_with_a_chip_of_ones_own(run_forerun: Run, tmp_path: Path) -> None:
+    (tmp_path / "my_chip.yaml").write_text(CHIP)
+    done = run_forerun("predict", "cnn:depth=4,filters=8", "--device", "my_chip.yaml", "--json")
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert answer["latency_ms"]["low"] <= answer["latency_ms"]["value"] <= answer["latency_ms"]["high"]
+    assert answer["basis"] == "roofline"
+
+
+def test_compare_explain_devices_models_doctor(run_forerun: Run) -> None:
+    done = run_forerun("compare", "resnet18", "--devices", "t4,l4,h100-sxm", "--batch", "32", "--json")
+    assert [r["device"] for r in json.loads(done.stdout)] == ["h100-sxm", "l4", "t4"]
+    done = run_forerun("explain", "resnet18", "--device", "h200", "--batch", "64")
+    assert "convolution" in done.stdout and "bound by" in done.stdout and "By kernel class" in done.stdout
+    assert "h200" in run_forerun("devices").stdout
+    shown = run_forerun("devices", "NVIDIA H200").stdout
+    assert "bandwidth_gbs" in shown and "2026" in shown
+    assert "8,030,261,248" in run_forerun("models", "meta-llama/Llama-3.1-8B").stdout
+    found = json.loads(run_forerun("models", "swin_tiny", "--json").stdout)
+    assert "swin_tiny_patch4_window7_224" in found["vision"]
+    health = json.loads(run_forerun("doctor", "--json").stdout)
+    assert {p["name"] for p in health["packages"]} >= {"torch", "onnx", "keras", "paddle"}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["predict", "resnet51", "-d", "h200"], "Did you mean"),
+        (["predict", "bert-base-uncasd", "-d", "h200"], "Did you mean bert-base-uncased"),
+        (["predict", "resnet18", "-d", "h20000"], "unknown device 'h20000'"),
+        (["predict", "resnet18", "-d", "h200", "--batch", "-1"], "batch must be"),
+        (["predict", "resnet18", "-d", "t4", "--dtype", "bf16"], "no bf16 units"),
+        (["predict", "gpt2", "-d", "h200", "--seq-len", "4096"], "at most 1,024 tokens"),
+        (["predict", "missing.onnx", "-d", "h200"], "missing.onnx"),
+        (["predict", "broken.onnx", "-d", "h200"], "broken.onnx"),
+        (["predict", "weights.pt", "-d", "h200"], "holds weights, not the network"),
+        (["predict", "resnet18", "-d", "bad.yaml"], "memory_gb"),
+        (["predict", "config.json", "-d", "h200"], "model_type"),
+        (["predict", "cnn:depth=0,filters=8", "-d", "h200"], "depth"),
+        (["predict", "resnet18", "-d", "h200", "--input-shape", "3;224"], "3,224,224"),
+        (["install", "caffe"], "caffe"),
+    ],
+    ids=lambda v: "-".join(v[1:4]) if isinstance(v, list) else "",
+)
+def test_a_mistake_is_one_line_and_exit_code_2(run_forerun: Run, tmp_path: Path, words: list[str], message: str) -> None:
+    (tmp_path / "broken.onnx").write_bytes(b"\x08\x07this is not a model")
+    (tmp_path / "bad.yaml").write_text(CHIP.replace("memory_gb: 24", "memory_gb: 24 GB"))
+    (tmp_path / "config.json").write_text("{}")
+    before = {p: p.read_bytes() for p in tmp_path.iterdir() if p.is_file()}
+    done = run_forerun(*words)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert message in done.stderr and done.stderr.count("\n") == 1, done.stderr
+    assert done.stdout == ""
+    assert {p: p.read_bytes() for p in tmp_path.iterdir() if p.is_file()} == before
+
+
+def test_import_is_light(run_forerun: Run) -> None:
+    code = "import sys, forerun; print([m for m in ('torch', 'numpy', 'rich', 'yaml', 'pandas') if m in sys.modules])"
+    import sys
+
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+
+
+def test_a_known_model_needs_no_torch_the_second_time(run_forerun: Run) -> None:
+    first = run_forerun("predict", "resnet18", "-d", "l4", "--json")
+    code = (
+        "import sys; from forerun.cli import main\n"
+        "sys.argv = ['forerun', 'predict', 'resnet18', '-d', 'l4', '--json']\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "print('torch' in sys.modules, file=sys.stderr)"
+    )
+    again = subprocess.run([__import__("sys").executable, "-c", code], capture_output=True, text=True, check=True)
+    assert again.stdout == first.stdout and again.stderr.strip() == "False"
+
+
+def test_a_typing_mistake_in_an_option_is_exit_code_2(run_forerun: Run) -> None:
+    done = run_forerun("predict", "resnet18", "--divice", "t4")
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+
+
+def test_completion_knows_devices(run_forerun: Run) -> None:
+    done = run_forerun(_FORERUN_COMPLETE="complete_bash", COMP_WORDS="forerun predict resnet50 --device h10", COMP_CWORD="4")
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,223 @@
+"""The Keras and Paddle front doors: what they take, what they refuse, and a real conversion where one can run."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from forerun.errors import ForerunError, MissingPackage
+from forerun.graph.sources import converter_env, keras_model, paddle_model
+from forerun.graph.sources.converters import keras_to_onnx
+from forerun.workload import Workload
+
+
+@pytest.fixture
+def no_environments(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A machine on which nothing was installed yet."""
+    monkeypatch.setenv("FORERUN_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(converter_env, "_here", {}.get)
+    return tmp_path
+
+
+def environment_or_skip(name: str) -> str:
+    if converter_env.status(name)["state"] not in ("here", "installed"):
+        reason = f"the {name} converter is not installed on this machine (forerun install {name})"
+        print(reason)
+        pytest.skip(reason)
+    return converter_env.python_for(name)
+
+
+def make(python: str, code: str, folder: Path) -> None:
+    """Write a model with the framework itself, in the converter's own Python."""
+    quiet = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
+    subprocess.run([python, "-c", code], cwd=folder, check=True, capture_output=True, env=quiet, timeout=300)
+
+
+# -- what matches ------------------------------------------------------------------------------------------------
+
+
+def test_matches_by_name_and_content(tmp_path: Path) -> None:
+    assert all(keras_model.matches(f"missing{suffix}") for suffix in (".keras", ".h5", ".hdf5"))
+    assert not keras_model.matches("resnet50")
+    assert not keras_model.matches(tmp_path)
+    (tmp_path / "saved_model.pb").write_bytes(b"")
+    assert keras_model.matches(tmp_path)
+    assert paddle_model.matches("missing.pdmodel")
+    config, program = tmp_path / "config.json", tmp_path / "net.json"
+    config.write_text('{"model_type": "bert"}')
+    program.write_text('{"base_code":{"magic":"pir","trainable":true,"version":4},"program":{}}')
+    assert not paddle_model.matches(config)
+    assert paddle_model.matches(program)
+    assert not paddle_model.matches({"model_type": "bert"})
+
+
+def test_live_model_is_known_by_its_class() -> None:
+    base = type("Model", (), {"__module__": "keras.src.models.model"})
+    live = type("Mine", (base,), {"__module__": "__main__"})()
+    assert keras_model.matches(live)
+    assert keras_model.key(live, None) is None
+    assert not keras_model.matches(type("Model", (), {})())
+
+
+# -- when nothing is installed -----------------------------------------------------------------------------------
+
+
+def test_missing_environment_names_one_command(no_environments: Path) -> None:
+    model = no_environments / "net.keras"
+    model.write_bytes(b"PK")
+    with pytest.raises(MissingPackage, match=r"add it with: forerun install keras$"):
+        keras_model.load(model, Workload(model))
+    program = no_environments / "net.pdmodel"
+    program.write_bytes(b"x")
+    program.with_suffix(".pdiparams").write_bytes(b"x")
+    with pytest.raises(MissingPackage, match=r"add it with: forerun install paddle$"):
+        paddle_model.load(program, Workload(program))
+    status = converter_env.status("paddle")
+    assert (status["state"], status["command"]) == ("missing", "forerun install paddle")
+
+
+def test_half_made_environment_does_not_count(no_environments: Path) -> None:
+    (converter_env.folder("keras") / "bin").mkdir(parents=True)
+    assert converter_env.status("keras")["state"] == "missing"
+
+
+def test_other_versions_are_outdated(no_environments: Path) -> None:
+    python = converter_env._python(converter_env.folder("keras"))
+    python.parent.mkdir(parents=True)
+    python.write_text("")
+    (converter_env.folder("keras") / "forerun.json").write_text('{"fingerprint": "old"}')
+    assert converter_env.status("keras")["state"] == "outdated"
+
+
+def test_failed_installation_is_one_sentence(no_environments: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(command: Any, say: Any) -> None:
+        raise ForerunError("The installation failed: no network")
+
+    monkeypatch.setattr(converter_env, "_step", fail)
+    with pytest.raises(ForerunError, match="no network"):
+        converter_env.install("paddle")
+    assert not list(converter_env.folder("paddle").parent.iterdir())
+    with pytest.raises(ForerunError, match=r"nothing called 'padle'.*Did you mean paddle"):
+        converter_env.install("padle")
+
+
+# -- bad input ---------------------------------------------------------------------------------------------------
+
+
+def test_missing_files() -> None:
+    for door, name in ((keras_model, "no.keras"), (keras_model, "no.h5"), (paddle_model, "no.pdmodel")):
+        with pytest.raises(ForerunError, match="There is no file"):
+            door.load(name, Workload(name))
+        assert door.key(name, None) is None
+
+
+def test_paddle_needs_both_files(tmp_path: Path) -> None:
+    program = tmp_path / "net.pdmodel"
+    program.write_bytes(b"x")
+    with pytest.raises(ForerunError, match=r"there is no net\.pdiparams"):
+        paddle_model.load(program, Workload(program))
+    program.rename(tmp_path / "net.pdiparams")
+    with pytest.raises(ForerunError, match="holds weights only"):
+        paddle_model.load(tmp_path, Workload(tmp_path))
+
+
+def test_inference_only(tmp_path: Path) -> None:
+    for door, name in ((keras_model, "net.keras"), (paddle_model, "net.pdmodel")):
+        with pytest.raises(ForerunError, match="inference only"):
+            door.load(tmp_path / name, Workload(name, mode="training"))
+
+
+@pytest.mark.parametrize(
+    ("layer", "message"),
+    [
+        ({"class_name": "Lambda", "module": "keras.layers", "config": {}}, "Lambda layer"),
+        ({"class_name": "Dense", "config": {"activation": {"class_name": "__lambda__"}}}, "Lambda layer"),
+        ({"class_name": "TFOpLambda", "config": {}}, "Lambda layer"),
+        ({"class_name": "system", "module": "os", "config": {}}, "os.system, which is not part of Keras"),
+        ({"class_name": "Mine", "module": None, "registered_name": "Mine"}, "custom class Mine"),
+        ({"class_name": "function", "module": "keras.utils", "config": "get_file"}, "which no layer needs"),
+    ],
+)
+def test_code_in_a_keras_file_is_refused(layer: dict[str, Any], message: str, tmp_path: Path) -> None:
+    path = tmp_path / "net.keras"
+    config = {"class_name": "Sequential", "module": "keras", "config": {"layers": [layer]}}
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("config.json", json.dumps(config))
+    with pytest.raises(ValueError, match=message):
+        keras_to_onnx.refuse_code(keras_to_onnx.model_config(path))
+
+
+def test_reason_is_the_last_word_of_the_converter() -> None:
+    log = "W0000 noise\nTraceback (most recent call last):\n  File ...\nValueError: no such op\n"
+    assert converter_env.reason(log, 1) == "ValueError: no such op"
+    assert converter_env.reason("noise\nFORERUN-ERROR it is empty.\nmore noise", 1) == "it is empty"
+    assert converter_env.reason("", -11) == "the converter was ended by signal 11"
+    assert converter_env.reason("", 3) == "the converter ended with code 3"
+
+
+def test_converter_that_hangs_is_stopped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    script = tmp_path / "converters" / "slow.py"
+    script.parent.mkdir()
+    script.write_text("import time; time.sleep(60)")
+    monkeypatch.setattr(converter_env, "__file__", str(tmp_path / "converter_env.py"))
+    monkeypatch.setattr(converter_env, "python_for", {"keras": sys.executable}.get)
+    with pytest.raises(ForerunError, match=r"Converting net\.keras to ONNX took longer than 0 s"):
+        converter_env.convert("keras", "slow.py", [], "net.keras", timeout_s=0.3)
+
+
+# -- real conversions --------------------------------------------------------------------------------------------
+
+KERAS_NET = """
+import keras
+from keras import layers as L
+x = i = keras.Input((32, 32, 3))
+x = L.BatchNormalization()(L.Conv2D(8, 3)(x))
+x = L.Dense(10)(L.GlobalAveragePooling2D()(L.ReLU()(x)))
+net = keras.Model(i, x)
+net.save("net.keras"); net.save("net.h5"); net.export("saved", verbose=False)
+keras.Sequential([keras.Input((8,)), L.Lambda(lambda v: v * 2)]).save("lambda.h5")
+"""
+PADDLE_NET = """
+import paddle
+from paddle import nn
+net = nn.Sequential(nn.Conv2D(3, 8, 3), nn.BatchNorm2D(8), nn.ReLU(), nn.AdaptiveAvgPool2D(1), nn.Flatten(),
+                    nn.Linear(8, 10))
+net.eval()
+paddle.jit.save(net, "net", input_spec=[paddle.static.InputSpec([-1, 3, 32, 32], "float32", "x")])
+"""
+
+
+def test_keras_conversion(tmp_path: Path) -> None:
+    make(environment_or_skip("keras"), KERAS_NET, tmp_path)
+    for name in ("net.keras", "net.h5", "saved"):
+        graph = keras_model.load(tmp_path / name, Workload(name, batch=2))
+        # 8 * 27 + 8, batch normalization 2 * 8 (moving statistics are not parameters), 8 * 10 + 10
+        assert graph.parameters == 224 + 16 + 90
+        assert [op.kind for op in graph.ops if op.kind in ("conv", "matmul")] == ["conv", "matmul"]
+        assert graph.tensors[graph.outputs[0]].shape == (2, 10)
+        assert graph.at(5).tensors[graph.outputs[0]].shape == (5, 10)
+    with pytest.raises(ForerunError, match=r"lambda\.h5 cannot be converted to ONNX: it holds a Lambda layer"):
+        keras_model.load(tmp_path / "lambda.h5", Workload("lambda.h5"))
+    (tmp_path / "cut.keras").write_bytes((tmp_path / "net.keras").read_bytes()[:500])
+    with pytest.raises(ForerunError, match="truncated"):
+        keras_model.load(tmp_path / "cut.keras", Workload("cut.keras"))
+
+
+def test_paddle_conversion(tmp_path: Path) -> None:
+    make(environment_or_skip("paddle"), PADDLE_NET, tmp_path)
+    for name in ("net.json", "net.pdiparams", ""):
+        graph = paddle_model.load(tmp_path / name, Workload(name, batch=2))
+        assert graph.parameters == 224 + 16 + 90
+        assert [op.kind for op in graph.ops if op.kind in ("conv", "norm", "matmul")] == ["conv", "norm", "matmul"]
+        assert graph.tensors[graph.outputs[0]].shape == (2, 10)
+    (tmp_path / "net.json").write_text('{"base_code":{"magic":"pir"},"program":{}}')
+    with pytest.raises(ForerunError, match=r"net\.json cannot be converted to ONNX") as caught:
+        paddle_model.load(tmp_path / "net.json", Workload("net.json"))
+    assert "\n" not in str(caught.value)

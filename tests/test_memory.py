@@ -1,0 +1,94 @@
+"""The allocator and the walk over lifetimes, against cases worked out by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from forerun.graph.ir import Graph, Op, Storage
+from forerun.graph.memory import MB, CachingAllocator, peak_allocated_mb, simulate
+from forerun.graph.sources import load_graph
+from forerun.workload import Workload
+
+
+def test_small_requests_share_a_2_mb_segment_and_medium_ones_a_20_mb_segment() -> None:
+    a = CachingAllocator()
+    for _ in range(4):
+        a.allocate(512 * 1024)
+    assert a.reserved == 2 * MB
+    a.allocate(3 * MB)
+    a.allocate(9 * MB)
+    assert a.reserved == 22 * MB
+    a.allocate(11 * MB)
+    assert a.reserved == 22 * MB + 12 * MB  # large requests are rounded to 2 MB
+
+
+def test_freed_memory_is_used_again_and_neighbours_merge() -> None:
+    a = CachingAllocator()
+    blocks = [a.allocate(5 * MB) for _ in range(4)]
+    assert a.reserved == 20 * MB
+    for b in (blocks[1], blocks[2]):
+        a.free(b)
+    a.allocate(10 * MB - 512)  # only fits where the two freed neighbours became one
+    assert a.reserved == 20 * MB
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 40 * MB)), max_size=60))
+def test_the_allocator_never_hands_out_more_than_it_reserved(steps: list[tuple[bool, int]]) -> None:
+    a = CachingAllocator()
+    live: list[tuple[int, int]] = []
+    peak = 0
+    for release, size in steps:
+        if release and live:
+            a.free(live.pop(0)[0])
+        else:
+            rounded = -(-size // 512) * 512
+            live.append((a.allocate(rounded), rounded))
+        peak = max(peak, sum(s for _, s in live))
+    assert a.reserved >= peak
+    for block, _ in live:
+        a.free(block)
+    free = sum(size for pool in a._free for size, _ in pool)
+    assert free == a.reserved  # everything came back
+
+
+def _graph(storages: list[Storage], ops: int) -> Graph:
+    return Graph("test", [Op("copy", "copy", (), ()) for _ in range(ops)], [], storages, 0, 0)
+
+
+def test_peak_is_the_largest_sum_of_what_lives_at_once() -> None:
+    storages = [
+        Storage(100 * MB, "parameter"),
+        Storage(10 * MB, "activation", born=0, dies=1),
+        Storage(30 * MB, "activation", born=1, dies=1),
+        Storage(20 * MB, "activation", born=2, dies=None),
+    ]
+    memory = simulate(_graph(storages, 3))
+    assert memory.allocated_mb == 140
+    assert memory.by_role_mb == {"parameter": 100, "activation": 40}
+
+
+def test_chain_of_linear_layers_keeps_two_activations_alive() -> None:
+    net = nn.Sequential(*[nn.Linear(1024, 1024, bias=False) for _ in range(20)])
+    g = load_graph(Workload(net, input_shape=(1024,), batch=1024))
+    weights, activation = 20 * 4, 4  # MB
+    assert simulate(g).allocated_mb == weights + 3 * activation  # the input, and the two ends of one layer
+
+
+def test_training_keeps_every_activation() -> None:
+    net = nn.Sequential(*[nn.Linear(1024, 1024, bias=False) for _ in range(20)])
+    g = load_graph(Workload(net, input_shape=(1024,), batch=1024, mode="training", optimizer="sgd"))
+    parts = simulate(g).by_role_mb
+    assert parts["parameter"] == 80
+    assert simulate(g).allocated_mb >= 80 + 20 * 4  # weights, and the input of every layer
+
+
+@pytest.mark.parametrize("batches", [[1, 2, 3, 64, 1000]])
+def test_many_batch_sizes_at_once_agree_with_one_at_a_time(batches: list[int]) -> None:
+    net = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 8, 3, padding=1))
+    g = load_graph(Workload(net, input_shape=(3, 32, 32)))
+    together = peak_allocated_mb(g, np.array(batches))
+    assert together == pytest.approx([simulate(g.at(b)).allocated_mb for b in batches])

@@ -1,0 +1,209 @@
+"""forerun.predict and its companions, through the public door."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from networks import Transformer
+
+import forerun
+from forerun import ForerunError, Prediction, Workload
+from forerun.device import all_devices, load_device
+from forerun.graph.sources import load_graph
+
+
+def test_a_full_answer() -> None:
+    p = forerun.predict("resnet18", "a100-sxm4-40gb", batch=8, region="DEU")
+    for name in ("latency_ms", "device_ms", "throughput", "memory_mb", "memory_allocated_mb", "energy_j", "power_w",
+                 "carbon_g", "cost_usd", "cost_per_million_usd"):  # fmt: skip
+        e = getattr(p, name)
+        assert 0 < e.low <= e.value <= e.high, name
+    assert p.basis == "roofline" and p.device == "a100-sxm4-40gb" and not p.unknown
+    assert p.throughput.value == pytest.approx(8e3 / p.latency_ms.value)
+    assert p.power_w.value == pytest.approx(1e3 * p.energy_j.value / p.latency_ms.value)
+    assert p.fit.fits and p.fit.largest_batch > 8
+    assert p.mig == "1g.5gb"
+    assert "aws" in p.assumptions["cost_usd"] or "20" in p.assumptions["cost_usd"]
+
+
+def test_slices_are_slower_the_smaller_they_are() -> None:
+    p = forerun.predict("resnet50", "h200", batch=64, dtype="fp16")
+    latency = [o.latency_ms for o in p.mig_options]
+    assert latency == sorted(latency, reverse=True) and latency[0] > 3 * latency[-1]
+    assert p.mig_options[-1].latency_ms == pytest.approx(p.latency_ms.value, rel=0.05)
+
+
+def test_a_case_that_does_not_fit_says_by_how_much() -> None:
+    p = forerun.predict("meta-llama/Llama-3.1-8B", "t4", dtype="fp16", mode="decode", seq_len=512)
+    assert not p.fit.fits and p.fit.free_mb < 0 and p.fit.largest_batch == 0
+    assert "does not fit" in str(p)
+
+
+def test_the_largest_batch_fits_and_one_more_does_not() -> None:
+    device = load_device("t4")
+    p = forerun.predict("resnet50", device, batch=64, mode="training", optimizer="adamw")
+    largest = p.fit.largest_batch
+    assert largest and largest > 64
+    at = {b: forerun.predict("resnet50", device, batch=b, mode="training", optimizer="adamw") for b in
+          (largest, round(largest * 1.1))}  # fmt: skip
+    assert at[largest].memory_mb.value == pytest.approx(device.memory_mb, rel=0.06)
+    assert not at[round(largest * 1.1)].fit.fits
+
+
+def test_decode_reads_every_weight_and_the_cache() -> None:
+    p = forerun.predict("meta-llama/Llama-3.1-8B", "h100-sxm", dtype="bf16", mode="decode", batch=16, seq_len=2048)
+    weights = 2 * 8.03e9
+    cache = 16 * 2048 * 32 * 2 * 8 * 128 * 2  # batch * tokens * layers * (k, v) * heads * width * bytes
+    assert p.bytes > weights + cache - 2 * 128256 * 4096  # the embedding table is not read whole
+    assert p.throughput.unit == "tokens/s"
+    assert p.memory_allocated_mb.value > (weights + cache) / 2**20
+
+
+@pytest.mark.parametrize(("dtype", "share"), [("int8", 0.5), ("int4", 0.27)])
+def test_quantised_weights_take_less_memory_and_time(dtype: str, share: float) -> None:
+    settings = {"mode": "decode", "seq_len": 128}
+    half = forerun.predict("meta-llama/Llama-2-7b-hf", "l4", dtype="fp16", **settings)
+    small = forerun.predict("meta-llama/Llama-2-7b-hf", "l4", dtype=dtype, **settings)
+    assert small.memory_parts_mb["parameter"] / half.memory_parts_mb["parameter"] == pytest.approx(share, abs=0.04)
+    assert small.device_ms.value < half.device_ms.value
+    assert any(dtype in note for note in small.notes)
+
+
+def test_tf32_only_helps_where_the_chip_has_it() -> None:
+    def device_ms(device: str, dtype: str) -> float:
+        return forerun.predict("vit_tiny_patch16_224", device, batch=64, dtype=dtype).device_ms.value
+
+    assert device_ms("a100", "tf32") < device_ms("a100", "fp32") <= device_ms("a100", "fp32-ieee")
+    assert device_ms("v100", "fp32") == device_ms("v100", "fp32-ieee")
+
+
+def test_cuda_graphs_take_the_launch_overhead_away() -> None:
+    eager = forerun.predict("resnet18", "h200")
+    replayed = forerun.predict("resnet18", "h200", runtime="cudagraph")
+    assert eager.bound == "host" and replayed.latency_ms.value < eager.latency_ms.value / 2
+
+
+def test_every_device_with_a_bandwidth_and_a_peak_answers() -> None:
+    usable = [d for d in all_devices() if d.bandwidth_gbs and d.peak_tflops]
+    assert len(usable) >= 80
+    frame = forerun.predict_many([Workload("resnet18", batch=4)], usable)
+    assert len(frame) == len(usable)
+    assert (frame["latency_ms"] > 0).all() and frame["error"].isna().all()
+
+
+def test_what_a_device_lacks_is_named() -> None:
+    chip = {"name": "plain", "fp32_tflops": 10, "memory_gb": 8, "bandwidth_gbs": 200}
+    p = forerun.predict("resnet18", chip, dtype="fp16")
+    assert p.energy_j is None and "tdp_w" in p.unknown["energy_j"]
+    assert p.cost_usd is None and "price" in p.unknown["cost_usd"]
+    assert any("fp16 peak of" in n for n in p.notes)
+
+
+def test_predict_many_agrees_with_predict() -> None:
+    cases = [Workload("resnet18", batch=b, dtype=d) for b in (1, 32) for d in ("fp32", "fp16")]
+    devices = ["t4", "h200", "rtx4090"]
+    frame = forerun.predict_many(cases, devices)
+    assert len(frame) == 12
+    row = frame[(frame.device == "h200") & (frame.batch == 32) & (frame.dtype == "fp16")].iloc[0]
+    p = forerun.predict("resnet18", "h200", batch=32, dtype="fp16")
+    assert row.latency_ms == pytest.approx(p.latency_ms.value)
+    assert row.memory_mb == pytest.approx(p.memory_mb.value)
+    assert row.energy_j == pytest.approx(p.energy_j.value)
+    assert row.cost_usd == pytest.approx(p.cost_usd.value)
+
+
+def test_predict_many_keeps_a_case_that_cannot_run_with_its_reason() -> None:
+    frame = forerun.predict_many([Workload("resnet18", dtype="bf16")], ["t4", "l4"])
+    assert list(frame["error"].notna()) == [True, False]
+    assert "no bf16 units" in frame["error"].iloc[0]
+
+
+def test_compare_is_sorted() -> None:
+    frame = forerun.compare("resnet18", ["t4", "h100-sxm", "a100"], batch=64)
+    assert list(frame["latency_ms"]) == sorted(frame["latency_ms"])
+
+
+def test_explanation_adds_up() -> None:
+    e = forerun.explain(Workload("resnet18", batch=16), load_device("h200"))
+    assert sum(o.time_ms for o in e.ops) == pytest.approx(e.device_ms)
+    assert sum(o.share for o in e.ops) == pytest.approx(1)
+    assert {o.bound for o in e.ops} <= {"compute", "memory", "launch"}
+
+
+def test_a_module_of_the_users_own_and_a_graph_already_captured() -> None:
+    net = Transformer()
+    by_module = forerun.predict(net, "l4", seq_len=32, batch=2)
+    by_graph = forerun.predict(load_graph(Workload(net, seq_len=32, batch=2)), "l4", batch=2)
+    assert by_module.latency_ms == by_graph.latency_ms
+    assert by_module.check is None  # no command can name an object in memory
+
+
+def test_hugging_face_by_id_dict_file_and_folder(tmp_path: Path) -> None:
+    config = {"model_type": "bert", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2,
+              "intermediate_size": 128, "vocab_size": 99}  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    answers = {forerun.predict(m, "t4", seq_len=16).flops for m in
+               (config, str(tmp_path), tmp_path / "config.json")}  # fmt: skip
+    assert len(answers) == 1
+    assert forerun.predict("bert-base-uncased", "t4", seq_len=16).parameters == 109_482_240
+
+
+@pytest.mark.parametrize("model", ["openai/clip-vit-base-patch32", "openai/whisper-tiny", "t5-small", "gpt2",
+                                   "google/vit-base-patch16-224", "microsoft/deberta-v3-small"])  # fmt: skip
+def test_every_sort_of_hugging_face_model(model: str) -> None:
+    p = forerun.predict(model, "a100", batch=2)
+    assert p.macs > 1e8 and p.latency_ms.value > 0
+
+
+def test_json_round_trip_and_notebook_view() -> None:
+    p = forerun.predict("resnet18", "h200", batch=4)
+    again = Prediction.from_json(p.to_json())
+    assert again == p
+    html = p._repr_html_()
+    assert "<table>" in html and "Latency" in html and "resnet18 on h200" in html
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"batch": 0}, "batch must be a whole number"),
+        ({"batch": 2.5}, "batch must be a whole number"),
+        ({"dtype": "fp17"}, "Did you mean fp1"),
+        ({"mode": "train"}, "Did you mean training"),
+        ({"mode": "decode"}, "no decode mode"),
+        ({"optimizer": "adam"}, "belong to mode training"),
+        ({"mode": "training", "dtype": "int8"}, "cannot be trained"),
+        ({"mode": "training", "amp": "bf16", "dtype": "fp16"}, "keeps fp32 weights"),
+        ({"input_shape": (3, 224)}, "3 dimensions"),
+        ({"instance": "p4d.24xlarge"}, "carries a100"),
+        ({"region": "Atlantis"}, "unknown region"),
+        ({"predictor": "oracle"}, "no predictor is called"),
+    ],
+)
+def test_bad_settings_get_one_sentence(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(ForerunError, match=message) as caught:
+        forerun.predict("resnet18", "h200", **settings)  # type: ignore[arg-type]
+    assert "\n" not in str(caught.value)
+
+
+def test_a_sequence_longer_than_the_model_allows() -> None:
+    with pytest.raises(ForerunError, match="at most 512 tokens"):
+        forerun.predict("bert-base-uncased", "h200", seq_len=513)
+    with pytest.raises(ForerunError, match="at most 1,024 tokens"):
+        forerun.predict("gpt2", "h200", mode="decode", seq_len=1024)
+
+
+def test_an_encoder_has_no_decode_mode() -> None:
+    with pytest.raises(ForerunError, match="not a decoder-only"):
+        forerun.predict("t5-small", "h200", mode="decode", seq_len=64)
+
+
+def test_prefill_and_decode_of_a_sliding_window_and_a_latent_attention_model() -> None:
+    for name in ("google/gemma-3-1b-it", "deepseek-ai/DeepSeek-V2-Lite"):
+        prefill = forerun.predict(name, "h200", mode="prefill", seq_len=1024, dtype="bf16")
+        decode = forerun.predict(name, "h200", mode="decode", seq_len=1024, dtype="bf16")
+        assert prefill.macs > 1000 * prefill.active_parameters * 0.7
+        assert decode.parameters == prefill.parameters
+        assert decode.macs < prefill.macs / 30
