@@ -1,0 +1,44 @@
+# make predict   a first answer: makes the environment, installs, predicts resnet50 on an A100
+# make test      installs what the tests need and runs them all
+# make lint      ruff and mypy
+# make wheel     builds the wheel and tries it in an empty environment, away from the checkout
+# make bench     the speed figures of the README (benchmarks/speed.py)
+# make capture   captures 200 timm models and the whole catalogue (nightly: about half an hour)
+
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+# Tests convert real Keras and Paddle models; their environments live in the checkout.
+export FORERUN_HOME ?= $(CURDIR)/.converters
+
+.PHONY: predict test lint wheel bench capture clean
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $(READY)
+
+predict: $(READY)
+	$(BIN)/forerun predict resnet50 --device a100
+
+test: $(READY)
+	$(BIN)/forerun install keras
+	$(BIN)/forerun install paddle
+	$(BIN)/pytest -n 2 --dist loadgroup
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+wheel: $(READY)
+	$(BIN)/python benchmarks/wheel.py
+
+bench: $(READY)
+	$(BIN)/python benchmarks/speed.py
+
+capture: $(READY)
+	$(BIN)/python benchmarks/capture_all.py
+
+clean:
+	rm -rf .venv .converters build dist
