@@ -18,6 +18,7 @@ from forerun.device import Device, load_device
 from forerun.errors import ForerunError
 from forerun.explanation import Explanation, explain_ops
 from forerun.graph.ir import Graph
+from forerun.graph.memory import simulate
 from forerun.graph.profile import UNITS, Profile, profile
 from forerun.graph.sources import load_graphs
 from forerun.prediction import Estimate, Prediction
@@ -169,7 +170,8 @@ def _table(w: Workload, devices: list[Device], prices: list[Instance | None], te
             out[able] = (times.latency_ms * times.latency_spread[..., side])[0]
         return out
 
-    memory = [memory_model.estimate(graph, d) for d in devices]
+    simulated = simulate(graph)
+    memory = [memory_model.estimate(graph, d, simulated) for d in devices]
     items, unit = _items_per_call(graph, w)
     latency, energy = column("latency_ms"), column("energy_j")
     needed = np.array([m.needed_mb for m in memory])

@@ -32,8 +32,10 @@ TORCH_DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bflo
 class Recorder(TorchDispatchMode):
     """Writes every aten call into ops, tensors and storages while `recording` is on."""
 
-    def __init__(self, repeats: dict[str, int]) -> None:
+    def __init__(self, repeats: dict[str, int], mask_density: float = 1.0) -> None:
         super().__init__()
+        self.mask_density = mask_density
+        self.guessed = False  # a size hung on values that are not there
         self.repeats = repeats  # scope of a folded block -> how many blocks it stands for
         self.parameter_scopes: dict[int, str] = {}
         self.recording = False
@@ -97,13 +99,22 @@ class Recorder(TorchDispatchMode):
                 times *= count
         return times
 
+    def _found(self, mask: torch.Tensor) -> torch.Tensor:
+        """What `nonzero` finds on a tensor without values: all of a vector, a share of a mask (uniform routing)."""
+        hits = mask.numel() if mask.dim() < 2 else max(1, round(mask.numel() * self.mask_density))
+        if self.recording:
+            self.guessed = True
+        return mask.new_empty((hits, mask.dim()), dtype=torch.int64)
+
     # -- recording ---------------------------------------------------------------------------------------------------
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         name = base_name(func.name())
-        if name == "_local_scalar_dense":
+        if name == "_local_scalar_dense" and args[0].device.type == "meta":
             return _scalar(args[0])
+        if name == "nonzero" and args[0].device.type == "meta":
+            return self._found(args[0])
         if not self.recording:
             out = func(*args, **kwargs)
             for t in _tensors(out):
@@ -160,8 +171,8 @@ class Recorder(TorchDispatchMode):
 
 
 def _scalar(t: torch.Tensor) -> Any:
-    """What `.item()` answers on a tensor without values: true, one; models branch on it, costs do not hang on it."""
-    return True if t.dtype == torch.bool else 1.0 if t.dtype.is_floating_point else 1
+    """What `.item()` answers on a tensor without values: "nothing special here", one. Models branch on it."""
+    return False if t.dtype == torch.bool else 1.0 if t.dtype.is_floating_point else 1
 
 
 def _tensors(tree: Any) -> list[torch.Tensor]:
@@ -205,6 +216,7 @@ def record(
     *,
     repeats: dict[str, int],
     amp: torch.dtype | None = None,
+    mask_density: float = 1.0,
     held: Callable[[], Iterator[tuple[str, str, torch.Tensor]]],
 ) -> tuple[Graph, dict[str, int]]:
     """Runs `step` twice (once to let lazy state come into being, once recorded) and returns the graph it launched.
@@ -212,7 +224,7 @@ def record(
     `held` yields (role, scope, tensor) for what exists before the call: inputs, gradients, optimizer state, cache.
     The second value counts how often each module ran.
     """
-    recorder = Recorder(repeats)
+    recorder = Recorder(repeats, mask_density)
     emulation = Emulation(amp)
     calls: dict[str, int] = {}
     collecting = gc.isenabled()
@@ -240,6 +252,9 @@ def record(
     finally:
         if collecting:
             gc.enable()
+    notes = [f"no cost law for {n}: its bytes are counted, its FLOPs are not" for n in sorted(recorder.unknown)]
+    if recorder.guessed:
+        notes.append("sizes that hang on the data (which token goes to which expert) are taken as spread evenly")
     graph = Graph(
         name=type(model).__name__,
         ops=recorder.ops,
@@ -248,7 +263,7 @@ def record(
         parameters=0,
         active_parameters=0,
         outputs=outputs,
-        notes=[f"no cost law for {n}: its bytes are counted, its FLOPs are not" for n in sorted(recorder.unknown)],
+        notes=notes,
     )
     return graph, calls
 

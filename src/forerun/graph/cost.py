@@ -178,11 +178,13 @@ def _rnn(op: Op, s: Shapes) -> Cost:
     # Per step, layer and direction: gates * hidden * (inputs + hidden); later layers take directions * hidden inputs.
     gates = {"lstm": 4, "gru": 3, "rnn": 1}[op.attrs["cell"]]
     hidden, layers, ways = op.attrs["hidden"], op.attrs["layers"], op.attrs["directions"]
-    x = s.dims(op.inputs[0])
+    backward = op.kind == "rnn_backward"
+    x = s.dims(op.inputs[2 if backward else 0])
     steps = x[0] * x[1]  # T * N, in either order
     first = gates * hidden * (x[-1] + hidden)
     later = gates * hidden * (ways * hidden + hidden)
-    return _contraction(op, s, steps * ways * (first + (layers - 1) * later))
+    forward = steps * ways * (first + (layers - 1) * later)
+    return _contraction(op, s, 2 * forward if backward else forward)
 
 
 def _embedding(op: Op, s: Shapes) -> Cost:
@@ -245,6 +247,7 @@ _LAWS: dict[str, Callable[[Op, Shapes], Cost]] = {
     "conv": _conv, "conv_backward": _conv_backward, "matmul": _matmul, "moe_matmul": _moe_matmul,
     "moe_matmul_backward": _moe_matmul_backward,
     "attention": _attention, "attention_backward": _attention_backward, "rnn": _rnn,
+    "rnn_backward": _rnn,
     "embedding": _embedding, "embedding_backward": _all_bytes, "gather": _gather, "scatter": _scatter,
     "softmax": _per_output(5), "softmax_backward": _per_output(4), "norm": _norm, "norm_backward": _per_output(10),
     "elementwise": _per_output(1), "reduce": _per_input(1), "sort": _per_input(10), "pool": _pool,

@@ -35,7 +35,8 @@ KINDS: dict[str, str] = {
     "attention": "q[B,H,S,D], k[B,Hk,T,D], v[B,Hk,T,Dv], mask? -> o[B,H,S,Dv]; attrs causal:bool, window:int? "
                  "(keys each query may see). Fused: no S x T matrix is stored",
     "attention_backward": "go, q, k, v -> gq, gk, gv; attrs as attention",
-    "rnn": "x[T,N,I] -> y; attrs cell:'lstm'|'gru'|'rnn', hidden:int, layers:int, directions:int, steps:int, batch:int",
+    "rnn": "x[T,N,I] -> y; attrs cell:'lstm'|'gru'|'rnn', hidden:int, layers:int, directions:int, steps:int",
+    "rnn_backward": "gy, y, x, weights... -> gx, gw...; attrs as rnn",
     "embedding": "table[V,D], index -> y: reads only the rows it looks up",
     "embedding_backward": "gy, index -> gtable: writes the whole table",
     "gather": "x, index -> y: reads as much as it writes",

@@ -19,12 +19,14 @@ CLASSES = (
 _CLASS_OF_KIND = {
     "softmax_backward": "softmax", "pool_backward": "pool", "embedding_backward": "scatter", "random": "fill",
     "moe_matmul": "expert_matmul", "moe_matmul_backward": "expert_matmul",
+    "rnn_backward": "rnn",
 }  # fmt: skip
 
 #: Units that do the arithmetic. "vector" stands for the plain fp32 lanes that elementwise work runs on.
 UNITS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "vector")
 _TENSOR_KINDS = frozenset(
-    {"conv", "conv_backward", "matmul", "moe_matmul", "moe_matmul_backward", "attention", "attention_backward", "rnn"}
+    {"conv", "conv_backward", "matmul", "moe_matmul", "moe_matmul_backward", "attention", "attention_backward", "rnn",
+     "rnn_backward"}
 )
 
 
@@ -55,7 +57,7 @@ def unit(op: Op, graph: Graph, dtype: str) -> str:
         return own
     if own in ("int8", "uint8"):
         return "fp16"
-    convolution = op.kind in ("conv", "conv_backward", "rnn")
+    convolution = op.kind in ("conv", "conv_backward", "rnn", "rnn_backward")
     return "tf32" if dtype == "tf32" or (dtype == "fp32" and convolution) else "fp32"
 
 
@@ -113,6 +115,6 @@ def kernels(op: Op) -> int:
         return int(max(-(-tensors // per_launch), -(-chunks // _BLOCKS), 1))
     if op.kind == "sort":
         return 4
-    if op.kind == "rnn":
+    if op.kind in ("rnn", "rnn_backward"):
         return 2 * int(op.attrs.get("layers", 1)) * int(op.attrs.get("directions", 1)) * int(op.attrs.get("steps", 1))
     return 1

@@ -12,7 +12,7 @@ from torch import nn
 
 from forerun.errors import ForerunError
 from forerun.graph.capture import TORCH_DTYPES, record
-from forerun.graph.fold import fold, folded_size, meta_copy, parameter_bytes
+from forerun.graph.fold import fold, folded_size, parameter_bytes
 from forerun.graph.ir import Graph
 from forerun.graph.scale import merge
 from forerun.workload import Workload
@@ -114,18 +114,22 @@ class DecodeStep(Step):
 
     def _prefill(self) -> None:
         out = self.call(use_cache=True, **_last_logits_only(self.model))
-        self.cache_name = next(
-            (n for n in ("past_key_values", "cache_params") if getattr(out, n, None) is not None), ""
-        )
+        names = ("past_key_values", "cache_params", "state")
+        self.cache_name = next((n for n in names if getattr(out, n, None) is not None), "")
         if not self.cache_name:
             raise ForerunError(f"{type(self.model).__name__} keeps no cache, so it has no decode mode; use inference")
         self.cache = getattr(out, self.cache_name)
         self.saved = [_frozen(vars(h)) for h in self._holders()]
 
     def _holders(self) -> list[Any]:
+        """The objects whose attributes are the cache: one per layer; none when it is a plain list of tensors."""
+        if isinstance(self.cache, list):
+            return []
         return list(getattr(self.cache, "layers", None) or [self.cache])
 
     def held(self) -> Held:
+        if isinstance(self.cache, list):
+            yield from (("cache", "", t) for t in self.cache)
         for holder in self._holders() if self.cache is not None else ():
             for t in _state_tensors(vars(holder)):
                 yield "cache", "", t
@@ -175,33 +179,44 @@ STEPS: dict[str, type[Step]] = {
 
 
 def capture_module(
-    build: Callable[[], nn.Module], make_inputs: Callable[[int], Inputs], workload: Workload, name: str
+    build: Callable[[], nn.Module],
+    make_inputs: Callable[[int], Inputs],
+    workload: Workload,
+    name: str,
+    mask_density: float = 1.0,
 ) -> list[Graph]:
     """Graphs that between them answer every batch size: one scalable graph, and the exact one where batch 1 differs.
 
     `build` gives a fresh module on meta in the weight dtype; `make_inputs` gives its inputs at a batch size.
     """
-    if workload.batch > 1:
-        try:
-            first = _capture(build, make_inputs, workload, name, 1)
-        except (RuntimeError, ValueError):  # batch norm refuses a batch of one in training
-            first = None
-    else:
-        first = _capture(build, make_inputs, workload, name, 1)
-    second = _capture(build, make_inputs, workload, name, 2)
+
+    def at(batch: int) -> Graph:
+        return _capture(build, make_inputs, workload, name, mask_density, batch)
+
+    first: Graph | None = None
+    try:
+        first = at(1)
+    except (RuntimeError, ValueError):  # batch norm refuses a batch of one in training
+        if workload.batch == 1:
+            raise
+    second = at(2)
     merged = merge(first, second) if first is not None else None
     if merged is not None:
         return [merged]
-    third = _capture(build, make_inputs, workload, name, 3)
-    grown = merge(second, third)
+    grown = merge(second, at(3))
     graphs = [g for g in (grown, first) if g is not None]
     if not any(g.serves(workload.batch) for g in graphs):
-        graphs.append(_capture(build, make_inputs, workload, name, workload.batch))
+        graphs.append(at(workload.batch))
     return graphs
 
 
 def _capture(
-    build: Callable[[], nn.Module], make_inputs: Callable[[int], Inputs], workload: Workload, name: str, batch: int
+    build: Callable[[], nn.Module],
+    make_inputs: Callable[[int], Inputs],
+    workload: Workload,
+    name: str,
+    mask_density: float,
+    batch: int,
 ) -> Graph:
     model = build()
     whole_bytes, parameters = parameter_bytes(model), sum(p.numel() for p in model.parameters())
@@ -209,24 +224,37 @@ def _capture(
     graph = None
     if repeats and folded_size(model, repeats) == whole_bytes:
         try:
-            graph, calls = _record(model, make_inputs(batch), workload, repeats)
+            graph, calls = _record(model, make_inputs(batch), workload, repeats, mask_density)
             if any(calls.get(scope, 0) != 1 for scope in repeats):
                 graph = None  # the stack is not a plain chain: no block may stand for another
         except Exception:  # noqa: BLE001 - a model that minds its depth is captured whole; a real fault shows there
             graph = None
     if graph is None:
-        model = build() if repeats else model
-        graph, _ = _record(model, make_inputs(batch), workload, {})
+        graph = _record_whole(build, make_inputs, workload, mask_density, batch)
     graph.name, graph.batch = name, batch
     graph.parameters, graph.active_parameters = parameters, parameters
     return graph
 
 
-def _record(model: nn.Module, inputs: Inputs, workload: Workload, repeats: dict[str, int]) -> Any:
+def _record_whole(
+    build: Callable[[], nn.Module],
+    make_inputs: Callable[[int], Inputs],
+    workload: Workload,
+    mask_density: float,
+    batch: int,
+) -> Graph:
+    """The model without folding. Code that makes tensors without naming a device is run with meta as the default."""
+    try:
+        return _record(build(), make_inputs(batch), workload, {}, mask_density)[0]
+    except RuntimeError as e:
+        if "device" not in str(e):
+            raise
+        with torch.device("meta"):
+            return _record(build(), make_inputs(batch), workload, {}, mask_density)[0]
+
+
+def _record(model: nn.Module, inputs: Inputs, workload: Workload, repeats: dict[str, int], mask_density: float) -> Any:
     model.train(workload.mode == "training")
     step = STEPS[workload.mode](model, inputs, workload)
     amp = TORCH_DTYPES[workload.amp] if workload.amp else None
-    return record(model, step, repeats=repeats, amp=amp, held=step.held)
-
-
-__all__ = ["STEPS", "Inputs", "capture_module", "meta_copy"]
+    return record(model, step, repeats=repeats, amp=amp, mask_density=mask_density, held=step.held)

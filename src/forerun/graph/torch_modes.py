@@ -98,6 +98,55 @@ def _grouped_matmul(x: Any, w: Any, offs: Any = None, **_: Any) -> Any:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
+# Recurrent layers. cuDNN runs all steps of all layers behind one call; on meta they fall apart into thousands.
+
+
+@functools.cache
+def _rnn_op() -> Any:
+    library = _library()
+    settings = "str cell, int hidden, int layers, int directions, int time_axis"
+    library.define(f"rnn(Tensor x, Tensor[] weights, {settings}) -> (Tensor, Tensor, Tensor)")
+    library.define(f"rnn_backward(Tensor gy, Tensor y, Tensor x, Tensor[] weights, {settings}) -> (Tensor, Tensor[])")
+
+    def forward_meta(x: Any, weights: Any, cell: str, hidden: int, layers: int, directions: int, time_axis: int) -> Any:
+        samples = x.shape[1 - time_axis]
+        state = (layers * directions, samples, hidden)
+        return x.new_empty((*x.shape[:2], directions * hidden)), x.new_empty(state), x.new_empty(state)
+
+    def backward_meta(gy: Any, y: Any, x: Any, weights: Any, *settings: Any) -> Any:
+        return torch.empty_like(x), [torch.empty_like(w) for w in weights]
+
+    library.impl("rnn", forward_meta, "Meta")
+    library.impl("rnn_backward", backward_meta, "Meta")
+
+    def save(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.save_for_backward(output[0], inputs[0], *inputs[1])
+        ctx.settings = inputs[2:]
+
+    def backward(ctx: Any, gy: Any, _gh: Any, _gc: Any) -> Any:
+        y, x, *weights = ctx.saved_tensors
+        gx, gw = torch.ops.forerun.rnn_backward(gy, y, x, weights, *ctx.settings)
+        return gx, gw, None, None, None, None, None
+
+    torch.library.register_autograd("forerun::rnn", backward, setup_context=save, lib=library)
+    return torch.ops.forerun.rnn
+
+
+def _recurrent(cell: str) -> Any:
+    def run(x: Any, hx: Any, weights: Any, *rest: Any) -> Any:
+        """(x, initial state, weights, biases?, layers, dropout, training, bidirectional, batch_first)"""
+        state = hx[0] if isinstance(hx, (tuple, list)) else hx
+        if isinstance(weights, torch.Tensor) or len(rest) != 6 or x.dim() != 3:
+            return None  # packed sequences come as (data, batch sizes, ...)
+        _biases, layers, _dropout, _training, bidirectional, batch_first = rest
+        settings = (state.shape[-1], layers, 2 if bidirectional else 1, 1 if batch_first else 0)
+        y, h, c = _rnn_op()(x, list(weights), cell, *settings)
+        return (y, h, c) if cell == "lstm" else (y, h)
+
+    return run
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 # Autocast. It works by dispatch key and meta tensors have none, so its rules are applied here, at the level of the
 # torch functions a model calls: listed ones take half precision, listed ones take fp32, the rest take what comes.
 
@@ -116,6 +165,7 @@ _TO_FLOAT = frozenset(
 
 _FUSED: dict[str, Any] = {
     "scaled_dot_product_attention": _fused_attention, "grouped_mm": _grouped_matmul, "_grouped_mm": _grouped_matmul,
+    "lstm": _recurrent("lstm"), "gru": _recurrent("gru"), "rnn_tanh": _recurrent("rnn"), "rnn_relu": _recurrent("rnn"),
 }  # fmt: skip
 
 
@@ -136,6 +186,8 @@ class Emulation(TorchFunctionMode):
         if self.amp is not None and (name in _TO_HALF or name in _TO_FLOAT):
             cast = self._to_half if name in _TO_HALF else self._to_float
             args, kwargs = torch.utils._pytree.tree_map(cast, (args, kwargs))
+        if name == "__format__" and args[0].dim() == 0 and args[0].device.type == "meta":
+            return format(1, args[1])  # a name made from a value: any expert stands for every other
         fused = _FUSED[name](*args, **kwargs) if name in _FUSED else None
         return func(*args, **kwargs) if fused is None else fused
 

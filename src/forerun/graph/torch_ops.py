@@ -9,9 +9,10 @@ _BY_KIND: dict[str, str] = {
     "softmax_backward": "_softmax_backward_data _log_softmax_backward_data",
     "norm": "native_layer_norm native_group_norm native_batch_norm _native_batch_norm_legit cudnn_batch_norm "
             "_native_batch_norm_legit_no_training _batch_norm_with_update _fused_rms_norm batch_norm_stats "
-            "_batch_norm_no_update",
+            "_batch_norm_no_update _weight_norm_interface",
     "norm_backward": "native_layer_norm_backward native_group_norm_backward native_batch_norm_backward "
-                     "batch_norm_backward cudnn_batch_norm_backward _fused_rms_norm_backward",
+                     "batch_norm_backward cudnn_batch_norm_backward _fused_rms_norm_backward "
+                     "_weight_norm_interface_backward",
     "embedding": "embedding _embedding_bag _embedding_bag_forward_only",
     "embedding_backward": "embedding_dense_backward _embedding_bag_backward _embedding_bag_dense_backward",
     "gather": "index_select gather index take take_along_dim _unsafe_index masked_select nonzero bucketize "
@@ -53,7 +54,7 @@ FREE = frozenset(
     "empty empty_like new_empty empty_strided detach alias lift_fresh lift_fresh_copy _local_scalar_dense "
     "is_same_size set_ resize_ record_stream _assert_async _assert_scalar sym_size sym_numel sym_stride "
     "_unsafe_view _reshape_alias is_pinned _has_compatible_shallow_copy_type _reshape_copy dim size stride "
-    "unsafe_split unsafe_chunk unsafe_split_with_sizes".split()
+    "unsafe_split unsafe_chunk unsafe_split_with_sizes as_strided_".split()
 )
 
 #: Calls that touch every element once and do about one operation on it. Heavier ones carry a count.
@@ -98,8 +99,6 @@ def classify(name: str) -> str:
         return "conv_backward"
     if name in _ELEMENTWISE or name.rstrip("_") in _ELEMENTWISE:
         return "elementwise"
-    if name.startswith(("lstm", "_thnn_fused_lstm", "mkldnn_rnn", "_cudnn_rnn")):
-        return "rnn"
     if name.rstrip("_") in _KIND:
         return _KIND[name.rstrip("_")]
     return "unknown"
@@ -116,6 +115,10 @@ def attributes(kind: str, name: str, args: tuple[Any, ...], outputs: list[Any]) 
                 "dilation": list(args[6]), "wants": list(args[10])}  # fmt: skip
     if kind in ("attention", "attention_backward"):
         return {"causal": bool(args[-1])}
+    if kind in ("rnn", "rnn_backward"):
+        x, (cell, hidden, layers, directions, time_axis) = args[0 if kind == "rnn" else 2], args[-5:]
+        return {"cell": cell, "hidden": hidden, "layers": layers, "directions": directions,
+                "steps": int(x.shape[time_axis])}  # fmt: skip
     if kind == "moe_matmul":
         return {"experts": int(args[1].shape[0])}
     if kind == "norm":

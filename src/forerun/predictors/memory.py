@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from forerun.device import Device
 from forerun.graph.ir import Graph
-from forerun.graph.memory import simulate
+from forerun.graph.memory import Memory, simulate
 
 #: What the runtime takes before the first tensor: CUDA context, loaded kernels.
 CONTEXT_MB = {"gpu": 900.0, "soc": 500.0, "tpu": 500.0, "asic": 500.0, "cpu": 250.0}
@@ -31,9 +31,9 @@ class MemoryEstimate:
         return self.reserved_mb + self.context_mb
 
 
-def estimate(graph: Graph, device: Device) -> MemoryEstimate:
-    """Memory of one call of `graph` at its batch size on `device`."""
-    memory = simulate(graph)
+def estimate(graph: Graph, device: Device, memory: Memory | None = None) -> MemoryEstimate:
+    """Memory of one call of `graph` at its batch size on `device`; `memory` is its simulation, if already at hand."""
+    memory = memory or simulate(graph)
     workspace = workspace_mb(graph, device)
     context = context_mb(device)
     parts = dict(memory.by_role_mb)

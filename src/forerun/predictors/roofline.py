@@ -6,6 +6,7 @@ plus a floor per launch. Summed: device time. Launch costs summed: host time. La
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -84,6 +85,11 @@ def _spread(latency: np.ndarray, device: np.ndarray, host: np.ndarray, light: np
 
 
 def spec_matrix(devices: Sequence[Device]) -> tuple[np.ndarray, np.ndarray]:
+    return _spec_matrix(tuple(devices))
+
+
+@functools.lru_cache(maxsize=64)
+def _spec_matrix(devices: tuple[Device, ...]) -> tuple[np.ndarray, np.ndarray]:
     """Peaks in TFLOP/s over [UNITS, devices] and bandwidth in GB/s; an unknown peak is that of the next best units."""
     peaks = np.empty((len(UNITS), len(devices)))
     bandwidth = np.empty(len(devices))

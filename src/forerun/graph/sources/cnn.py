@@ -31,6 +31,6 @@ def load(model: str, workload: Workload) -> list[Graph]:
 
     def build() -> Any:
         with torch.device("meta"):
-            return cnn_family.build(**settings).to(TORCH_DTYPES[workload.weight_dtype])
+            return cnn_family.build(**settings).to(device="meta", dtype=TORCH_DTYPES[workload.weight_dtype])
 
     return capture(build, {"": (shape, "float")}, workload, cnn_family.name(**settings))

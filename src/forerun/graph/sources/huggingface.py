@@ -79,10 +79,11 @@ def load(model: Any, workload: Workload) -> list[Graph]:
     task = _task(config, workload, name)
     inputs = _inputs(config, workload, name, task, notes)
     build = _builder(config, task, workload)
-    graphs = capture(build, inputs, workload, name)
-    share = _active_share(config)
+    experts, chosen = _experts(config)
+    graphs = capture(build, inputs, workload, name, mask_density=1 / experts if experts else 1.0)
+    active = _active_parameters(build, chosen / experts) if experts else None
     for graph in graphs:
-        graph.active_parameters = _active_parameters(build, share) if share < 1 else graph.parameters
+        graph.active_parameters = active or graph.parameters
         graph.facts.update(_facts(config, workload, inputs, task))
         graph.notes += notes
     return graphs
@@ -195,19 +196,21 @@ def _builder(config: Any, task: str, workload: Workload) -> Any:
 
     def build() -> Any:
         with torch.device("meta"):
-            return auto.from_config(config, dtype=dtype, **options).to(dtype)
+            return auto.from_config(config, dtype=dtype, **options).to(device="meta", dtype=dtype)
 
     return build
 
 
-def _active_share(config: Any) -> float:
-    """Experts a token meets over experts there are; 1 for dense models."""
-    text = config.get_text_config()
-    experts = next((getattr(text, n) for n in ("num_local_experts", "num_experts", "n_routed_experts")
-                    if isinstance(getattr(text, n, None), int)), 0)  # fmt: skip
-    chosen = next((getattr(text, n) for n in ("num_experts_per_tok", "moe_topk", "top_k_experts")
-                   if isinstance(getattr(text, n, None), int)), 0)  # fmt: skip
-    return chosen / experts if experts and chosen else 1.0
+def _experts(config: Any) -> tuple[int, int]:
+    """(experts there are, experts a token meets); (0, 0) for dense models."""
+
+    def field(*names: str) -> int:
+        places = [config.get_text_config(), getattr(config, "ffn_config", None)]
+        found = (getattr(p, n, None) for p in places for n in names)
+        return next((v for v in found if isinstance(v, int)), 0)
+
+    experts = field("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
+    return experts, field("num_experts_per_tok", "moe_topk", "top_k_experts", "moe_top_k") or min(experts, 1)
 
 
 def _active_parameters(build: Any, share: float) -> int:
@@ -228,6 +231,8 @@ def _inputs(config: Any, workload: Workload, name: str, task: str, notes: list[s
     inputs: Inputs = {}
     if main == "pixel_values":
         inputs["pixel_values"] = (_image_shape(config, workload), "float")
+    elif main == "input_values" and hasattr(config, "num_mel_bins"):  # a spectrogram rather than a waveform
+        inputs["input_values"] = ((config.max_length, config.num_mel_bins), "float")
     elif main == "input_features":
         frames = 2 * getattr(config, "max_source_positions", 1500)
         inputs["input_features"] = ((getattr(config, "num_mel_bins", 80), frames), "float")
@@ -274,7 +279,9 @@ def _image_shape(config: Any, workload: Workload) -> tuple[int, ...]:
     vision = getattr(config, "vision_config", config)
     size = getattr(vision, "image_size", 224)
     height, width = (size, size) if isinstance(size, int) else tuple(size)[:2]
-    return (getattr(vision, "num_channels", 3), height, width)
+    image = (getattr(vision, "num_channels", 3), height, width)
+    frames = getattr(vision, "num_frames", None)
+    return (frames, *image) if isinstance(frames, int) else image
 
 
 def _context_limit(text: Any) -> int | None:

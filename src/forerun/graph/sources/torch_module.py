@@ -54,8 +54,17 @@ def _first_layer_is_embedding(model: Any) -> bool:
     return bool(leaves) and type(leaves[0]).__name__ in ("Embedding", "EmbeddingBag")
 
 
-def capture(build: Any, inputs: dict[str, tuple[tuple[int, ...], str]], workload: Workload, name: str) -> list[Graph]:
-    """Captures a module on meta; a failure inside the model becomes one sentence."""
+def capture(
+    build: Any,
+    inputs: dict[str, tuple[tuple[int, ...], str]],
+    workload: Workload,
+    name: str,
+    mask_density: float = 1.0,
+) -> list[Graph]:
+    """Captures a module on meta; a failure inside the model becomes one sentence.
+
+    `mask_density` is the share of a mask that is set, where a model asks for it (tokens that go to one expert).
+    """
     import torch
 
     from forerun.graph.capture import TORCH_DTYPES
@@ -72,7 +81,7 @@ def capture(build: Any, inputs: dict[str, tuple[tuple[int, ...], str]], workload
     if workload.mode in ("prefill", "decode") and "input_ids" not in inputs:
         raise ForerunError(f"{name} has no {workload.mode} mode: it is not a language model that forerun can step")
     try:
-        return capture_module(build, make_inputs, workload, name)
+        return capture_module(build, make_inputs, workload, name, mask_density)
     except ForerunError:
         raise
     except Exception as e:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -37,6 +38,7 @@ def key(model: str, workload: Workload) -> dict[str, Any]:
     return {"name": model, **{p: _version(p) for p in ("timm", "torchvision", "torch")}}
 
 
+@functools.cache
 def _version(package: str) -> str | None:
     try:
         return version(package)
@@ -93,7 +95,7 @@ def _load_timm(name: str, workload: Workload) -> list[Graph]:
 
     def build(**options: Any) -> Any:
         with torch.device("meta"):
-            return timm.create_model(name, pretrained=False, **options).to(TORCH_DTYPES[workload.weight_dtype])
+            return timm.create_model(name, pretrained=False, **options).to(device="meta", dtype=TORCH_DTYPES[workload.weight_dtype])
 
     default = tuple(build().pretrained_cfg.get("input_size") or (3, 224, 224))
     shape = _shape(name, workload, default)
@@ -125,7 +127,7 @@ def _load_torchvision(name: str, workload: Workload) -> list[Graph]:
 
     def build() -> Any:
         with torch.device("meta"):
-            return torchvision.models.get_model(name, **options).to(TORCH_DTYPES[workload.weight_dtype])
+            return torchvision.models.get_model(name, **options).to(device="meta", dtype=TORCH_DTYPES[workload.weight_dtype])
 
     inputs = {"": (shape, "float"), "1": (shape, "float")} if name.startswith("raft") else {"": (shape, "float")}
     return capture(build, inputs, workload, name)
