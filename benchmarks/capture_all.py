@@ -1,7 +1,7 @@
 """Captures 200 timm models and every architecture of the catalogue, and counts what fails. Nightly, not in CI.
 
-    python benchmarks/capture_all.py            # everything: about half an hour on two cores
-    python benchmarks/capture_all.py --sample 30
+python benchmarks/capture_all.py            # everything: about half an hour on two cores
+python benchmarks/capture_all.py --sample 30
 """
 
 from __future__ import annotations
@@ -52,7 +52,13 @@ def capture(case: tuple[str, str]) -> dict[str, object]:
                 "parameters": graph.parameters, "ops": len(graph.ops), "scalable": graph.scalable,
                 "notes": graph.notes}  # fmt: skip
     except Exception as e:  # noqa: BLE001 - counting failures is what this script is for
-        return {"model": model, "mode": mode, "ok": False, "s": round(time.perf_counter() - start, 2), "why": str(e)[:300]}
+        return {
+            "model": model,
+            "mode": mode,
+            "ok": False,
+            "s": round(time.perf_counter() - start, 2),
+            "why": str(e)[:300],
+        }
 
 
 def main() -> int:

@@ -59,8 +59,10 @@ def main() -> int:
         timed(resnet, cache, times=1)
         rows.append(("predict resnet50, warm", timed(resnet, cache), 1.5, "s"))
         env = {**os.environ, "FORERUN_CACHE": str(Path(cache) / "many")}
-        runs = [subprocess.run([sys.executable, "-c", MANY], env=env, check=True, capture_output=True, text=True).stdout.split()
-                for _ in range(3)]  # fmt: skip
+        many = [sys.executable, "-c", MANY]
+        runs = [
+            subprocess.run(many, env=env, check=True, capture_output=True, text=True).stdout.split() for _ in range(3)
+        ]
         rows.append((f"predict_many, {int(runs[0][0]):,} cached cases", min(float(r[1]) for r in runs), 2, "s"))
     for what, got, limit, unit in rows:
         print(f"{what:<40} {got:6.2f} {unit:<3} (at most {limit} {unit}){'' if got <= limit else '  MISSED'}")

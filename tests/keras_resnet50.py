@@ -1,4 +1,4 @@
-"""Saves torchvision's ResNet-50 (no convolution bias, stride in the 3x3), written in Keras. Run by the Keras environment.
+"""Saves torchvision's ResNet-50 (no convolution bias, stride in the 3x3), written in Keras; run in its environment.
 
 keras.applications has another ResNet-50: biases in every convolution and the stride in the first 1x1.
 """

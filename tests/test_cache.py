@@ -61,7 +61,8 @@ def test_a_cache_that_cannot_be_written_costs_only_time(tmp_path: Path, monkeypa
 
 def test_two_processes_at_once(empty_cache: Path) -> None:
     code = (
-        "from forerun.graph import cache; from forerun.graph.sources import load_graph; from forerun.workload import Workload\n"
+        "from forerun.graph import cache; from forerun.graph.sources import load_graph\n"
+        "from forerun.workload import Workload\n"
         f"g = load_graph(Workload({CASE!r}))\n"
         "for _ in range(200):\n"
         "    cache.write('shared', [g]); assert cache.read('shared')[0].content_hash() == g.content_hash()\n"

@@ -8,7 +8,6 @@ import sys
 
 import pytest
 import torch
-from networks import Residual, Transformer
 from torch import nn
 
 from forerun.errors import ForerunError
@@ -18,6 +17,7 @@ from forerun.graph.ir import Graph
 from forerun.graph.memory import simulate
 from forerun.graph.sources import load_graph
 from forerun.workload import Workload
+from networks import Residual, Transformer
 
 
 def graph_of(model: object, **settings: object) -> Graph:
@@ -85,6 +85,7 @@ def test_optimizer_state_is_in_memory(optimizer: str, copies: int) -> None:
 
 def test_amp_runs_matmuls_in_half_and_norms_in_fp32() -> None:
     g = graph_of(Transformer(layers=2), seq_len=16, batch=2, mode="training", amp="bf16")
+
     def dtypes(kind: str) -> set[str]:
         return {g.tensors[op.inputs[0]].dtype for op in g.ops if op.kind == kind and op.phase == "forward"}
 
@@ -96,7 +97,9 @@ def test_amp_runs_matmuls_in_half_and_norms_in_fp32() -> None:
     {"mode": "training", "optimizer": "adamw"},
     {"mode": "training", "optimizer": "momentum", "amp": "fp16"},
 ], ids=lambda s: "-".join(s.values()))  # fmt: skip
-def test_folding_changes_nothing_but_the_number_of_ops(settings: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folding_changes_nothing_but_the_number_of_ops(
+    settings: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     net = Transformer(layers=12)
     folded = graph_of(net, seq_len=24, batch=3, **settings)
     monkeypatch.setattr(folding, "MIN_EQUAL", 10**6)
@@ -119,6 +122,16 @@ def test_blocks_that_differ_are_not_folded_together() -> None:
     g = graph_of(stack, input_shape=(16,), batch=2)
     assert sum(op.repeat for op in g.ops if op.kind == "matmul") == 10
     assert sum(op.repeat for op in g.ops if op.name.startswith("aten::addmm")) == 5
+
+
+def test_a_stack_that_narrows_is_not_folded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten equal ReLUs, but each at another image size: none may stand for another."""
+    folded = graph_of("cnn:depth=10,filters=8", batch=4, mode="training")
+    monkeypatch.setattr(folding, "MIN_EQUAL", 10**6)
+    monkeypatch.setenv("FORERUN_CACHE", "/nowhere")
+    whole = graph_of("cnn:depth=10,filters=8", batch=4, mode="training")
+    assert totals(folded) == totals(whole)
+    assert simulate(folded) == simulate(whole)
 
 
 def test_one_layer_used_many_times_is_counted_many_times() -> None:

@@ -25,7 +25,17 @@ tdp_w: 250
 def test_predict_prints_a_table(run_forerun: Run) -> None:
     done = run_forerun("predict", "resnet18", "--device", "a100", "--batch", "8")
     assert done.returncode == 0, done.stderr
-    for word in ("Latency", "Throughput", "Memory needed", "Energy", "Carbon", "Cost", "MIG", "Basis: roofline", "90 %"):
+    for word in (
+        "Latency",
+        "Throughput",
+        "Memory needed",
+        "Energy",
+        "Carbon",
+        "Cost",
+        "MIG",
+        "Basis: roofline",
+        "90 %",
+    ):
         assert word in done.stdout
 
 
@@ -73,7 +83,9 @@ def test_compare_explain_devices_models_doctor(run_forerun: Run) -> None:
     ],
     ids=lambda v: "-".join(v[1:4]) if isinstance(v, list) else "",
 )
-def test_a_mistake_is_one_line_and_exit_code_2(run_forerun: Run, tmp_path: Path, words: list[str], message: str) -> None:
+def test_a_mistake_is_one_line_and_exit_code_2(
+    run_forerun: Run, tmp_path: Path, words: list[str], message: str
+) -> None:
     (tmp_path / "broken.onnx").write_bytes(b"\x08\x07this is not a model")
     (tmp_path / "bad.yaml").write_text(CHIP.replace("memory_gb: 24", "memory_gb: 24 GB"))
     (tmp_path / "config.json").write_text("{}")
@@ -89,7 +101,9 @@ def test_import_is_light(run_forerun: Run) -> None:
     code = "import sys, forerun; print([m for m in ('torch', 'numpy', 'rich', 'yaml', 'pandas') if m in sys.modules])"
     import sys
 
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    )
 
 
 def test_a_known_model_needs_no_torch_the_second_time(run_forerun: Run) -> None:
@@ -111,5 +125,7 @@ def test_a_typing_mistake_in_an_option_is_exit_code_2(run_forerun: Run) -> None:
 
 
 def test_completion_knows_devices(run_forerun: Run) -> None:
-    done = run_forerun(_FORERUN_COMPLETE="complete_bash", COMP_WORDS="forerun predict resnet50 --device h10", COMP_CWORD="4")
+    done = run_forerun(
+        _FORERUN_COMPLETE="complete_bash", COMP_WORDS="forerun predict resnet50 --device h10", COMP_CWORD="4"
+    )
     assert "Traceback" not in done.stderr

@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
-from networks import Transformer
 
 import forerun
 from forerun import ForerunError, Prediction, Workload
 from forerun.device import all_devices, load_device
 from forerun.graph.sources import load_graph
+from networks import Transformer
 
 
 def test_a_full_answer() -> None:

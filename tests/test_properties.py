@@ -12,7 +12,14 @@ from forerun.device import all_devices
 from forerun.workload import Workload
 
 USABLE = [d for d in all_devices() if d.bandwidth_gbs and d.peak_tflops and d.memory_gb]
-MODELS = ["resnet18", "mobilenetv3_small_100", "vit_tiny_patch16_224", "cnn:depth=6,filters=16", "gpt2", "prajjwal1/bert-tiny"]
+MODELS = [
+    "resnet18",
+    "mobilenetv3_small_100",
+    "vit_tiny_patch16_224",
+    "cnn:depth=6,filters=16",
+    "gpt2",
+    "prajjwal1/bert-tiny",
+]
 devices = st.sampled_from(USABLE)
 batches = st.integers(1, 4096)
 
@@ -59,7 +66,9 @@ def test_no_prediction_beats_the_device(case: dict[str, str], device: forerun.De
 
 @settings(max_examples=40, deadline=None)
 @given(cases, devices, batches)
-def test_intervals_hold_their_point_and_json_round_trips(case: dict[str, str], device: forerun.Device, batch: int) -> None:
+def test_intervals_hold_their_point_and_json_round_trips(
+    case: dict[str, str], device: forerun.Device, batch: int
+) -> None:
     p = predict(case, device, batch)
     for e in (p.latency_ms, p.device_ms, p.throughput, p.memory_mb, p.memory_allocated_mb, p.energy_j, p.power_w):
         assert e is None or e.low <= e.value <= e.high
@@ -72,7 +81,7 @@ def test_a_column_of_batches_is_the_batches_one_by_one(model: str, sizes: list[i
     from forerun.graph.profile import profile
     from forerun.graph.sources import load_graphs
 
-    graph, scalable = load_graphs(Workload(model, batch=2))
+    _, scalable = load_graphs(Workload(model, batch=2))
     assert scalable is not None
     column = profile(scalable, "fp32", np.array([max(s, scalable.min_batch) for s in sizes]))
     for i, size in enumerate(column.batches):

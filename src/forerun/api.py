@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     from forerun.device.cloud import Instance
 
-#: Energy is off by more than time is: the power at partial load is a guess without measurements.
-ENERGY_SPREAD = (0.4, 2.0)
+#: Energy follows time, and power at partial load differs from chip to chip.
+ENERGY_SPREAD = (0.5, 2.2)
 
 
 def predict(
@@ -121,7 +121,7 @@ def predict_workload(
             1e3 * items / latency.value, 1e3 * items / latency.high, 1e3 * items / latency.low, f"{unit}/s"
         ),
         memory_mb=_memory_estimate(memory, device),
-        memory_allocated_mb=_spread(memory.allocated_mb, memory_model.ALLOCATED_SPREAD, "MB"),
+        memory_allocated_mb=_spread(memory.allocated_mb, memory.spread, "MB"),
         energy_j=energy, power_w=power, carbon_g=carbon, cost_usd=cost, cost_per_million_usd=per_million,
         mig=smallest_that_fits(options), mig_options=options, fit=fit(graph, scalable, device, memory),
         bound="host" if host > float(times.device_ms[0, 0]) else "device",
@@ -269,7 +269,7 @@ def _spread(value: float, factors: tuple[float, float], unit: str) -> Estimate:
 def _memory_estimate(memory: memory_model.MemoryEstimate, device: Device) -> Estimate:
     measured = "context_mb" in device.calibrated
     low, high = (0.9, 1.1) if measured else memory_model.CONTEXT_SPREAD
-    tensor_low, tensor_high = memory_model.ALLOCATED_SPREAD
+    tensor_low, tensor_high = memory.spread
     return Estimate(
         memory.needed_mb,
         memory.reserved_mb * tensor_low + memory.context_mb * low,

@@ -6,14 +6,12 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from forerun.device import Device
 from forerun.graph.ir import Graph
 from forerun.graph.profile import CLASSES, UNITS, Profile
 from forerun.predictors.base import Predictor
-from forerun.predictors.kernels import HOST_US, runtime
-from forerun.predictors.roofline import spec_matrix
+from forerun.predictors.kernels import COMPUTE, HOST_US, MEMORY, runtime
+from forerun.predictors.roofline import op_roofline_s, spec_matrix
 from forerun.workload import Workload
 
 
@@ -64,8 +62,8 @@ def explain_ops(graph: Graph, columns: Profile, device: Device, teller: Predicto
     per_call = teller.op_times_ms(columns, device, workload)
     times = teller.times(columns, [device], workload)
     peaks, bandwidth = spec_matrix([device])
-    compute_ms = columns.flops[:, 0] / (peaks[columns.units, 0] * 1e9)
-    memory_ms = columns.bytes[:, 0] / (bandwidth[0] * 1e6)
+    compute_ms, memory_ms = (1e3 * s[:, 0] for s in op_roofline_s(columns, peaks[:, 0], bandwidth[0]))
+    compute_ms, memory_ms = compute_ms * COMPUTE[columns.classes], memory_ms * MEMORY[columns.classes]
     launch_ms = HOST_US[columns.classes] * runtime(device, workload.runtime).host_share / 1e3
     total = float((per_call * columns.repeat).sum())
     groups: dict[tuple[str, ...], list[int]] = defaultdict(list)
@@ -75,8 +73,10 @@ def explain_ops(graph: Graph, columns: Profile, device: Device, teller: Predicto
     rows = []
     for (name, kernel, _unit, shape_text, _phase), members in groups.items():
         first = members[0]
-        worth = max(compute_ms[first], memory_ms[first])
-        if launch_ms[first] > per_call[first] or per_call[first] > 4 * max(worth, 1e-12) * _slack(kernel):
+        work = max(compute_ms[first], memory_ms[first])
+        if (
+            launch_ms[first] > per_call[first] or per_call[first] > 2 * work
+        ):  # the host, or the floor, outlasts the work
             bound = "launch"
         else:
             bound = "compute" if compute_ms[first] >= memory_ms[first] else "memory"
@@ -95,9 +95,3 @@ def explain_ops(graph: Graph, columns: Profile, device: Device, teller: Predicto
         graph.name, device.id, float(times.device_ms[0, 0]), float(times.host_ms[0, 0]), float(times.latency_ms[0, 0]),
         tuple(rows),
     )  # fmt: skip
-
-
-def _slack(kernel: str) -> float:
-    from forerun.predictors.kernels import SLOWDOWN
-
-    return float(np.asarray(SLOWDOWN)[CLASSES.index(kernel)])

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from forerun.explanation import Explanation
 
 _BASIS = {
-    "roofline": "spec sheet only: physics, nothing learned; trust the interval, not the digits",
+    "roofline": "physics and a spec sheet, with constants fitted on one H200: trust the interval, not the digits",
     "learned": "learned from measurements of like cases",
     "measured": "this very case was measured",
 }

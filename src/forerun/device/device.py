@@ -260,6 +260,10 @@ def _build(
     if "idle_w" in values and "tdp_w" in values and values["idle_w"] >= values["tdp_w"]:
         problems.append(f"idle_w {values['idle_w']:g} must be below tdp_w {values['tdp_w']:g}")
     values["calibrated"] = _calibrated(entry.get("calibrated"), problems)
+    for name, value in values["calibrated"].items():
+        written = entry["calibrated"][name]
+        if isinstance(written, dict):
+            cells[name] = fields.Cell(value, written.get("source"), written.get("date"))
     if base is not None:
         values["calibrated"] = {**base.calibrated, **values["calibrated"]}
         values |= {"id": device_id, "peak_tflops": {**base.peak_tflops, **peaks}}

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from forerun.graph.fold import Call
 from forerun.graph.ir import Graph, Op, Storage, Tensor
 from forerun.graph.torch_modes import Emulation, leaf_functions
 from forerun.graph.torch_ops import FREE, attributes, base_name, classify
@@ -185,19 +186,28 @@ def _tensors(tree: Any) -> list[torch.Tensor]:
     return []
 
 
+def _first_shape(tree: Any) -> Any:
+    first = next(iter(_tensors(tree)), None)
+    return None if first is None else (tuple(first.shape), first.dtype)
+
+
 @contextlib.contextmanager
-def _scopes(recorder: Recorder, model: torch.nn.Module, calls: dict[str, int]) -> Iterator[None]:
-    """Keeps `recorder.scopes` at the module that runs, and counts calls per module."""
+def _scopes(recorder: Recorder, model: torch.nn.Module, calls: dict[str, Call]) -> Iterator[None]:
+    """Keeps `recorder.scopes` at the module that runs, and notes how each module was called."""
     names = {id(m): n for n, m in model.named_modules()}
 
-    def enter(module: Any, _args: Any) -> None:
+    def enter(module: Any, args: Any) -> None:
         name = names.get(id(module), recorder.scopes[-1] if recorder.scopes else "")
         recorder.scopes.append(name)
         if recorder.recording:
-            calls[name] = calls.get(name, 0) + 1
+            call = calls.setdefault(name, Call())
+            call.times += 1
+            call.input = _first_shape(args)
 
-    def leave(_module: Any, _args: Any, _out: Any) -> None:
-        recorder.scopes.pop()
+    def leave(_module: Any, _args: Any, out: Any) -> None:
+        name = recorder.scopes.pop()
+        if recorder.recording and name in calls:
+            calls[name].output = _first_shape(out)
 
     handles = [
         torch.nn.modules.module.register_module_forward_pre_hook(enter),
@@ -218,15 +228,15 @@ def record(
     amp: torch.dtype | None = None,
     mask_density: float = 1.0,
     held: Callable[[], Iterator[tuple[str, str, torch.Tensor]]],
-) -> tuple[Graph, dict[str, int]]:
+) -> tuple[Graph, dict[str, Call]]:
     """Runs `step` twice (once to let lazy state come into being, once recorded) and returns the graph it launched.
 
     `held` yields (role, scope, tensor) for what exists before the call: inputs, gradients, optimizer state, cache.
-    The second value counts how often each module ran.
+    The second value says how each module was called.
     """
     recorder = Recorder(repeats, mask_density)
     emulation = Emulation(amp)
-    calls: dict[str, int] = {}
+    calls: dict[str, Call] = {}
     collecting = gc.isenabled()
     gc.collect()
     gc.disable()

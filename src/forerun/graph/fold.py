@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -21,39 +23,75 @@ MIN_EQUAL = 5
 _PLACE = frozenset("layer_idx layer_id layer_index idx index layer_number block_idx drop_prob layer_num depth".split())
 
 
-def fold(model: nn.Module) -> dict[str, int]:
-    """Shortens every stack of equal blocks in place; returns {scope of a kept middle block: blocks it stands for}."""
-    repeats: dict[str, int] = {}
-    _fold_inside(model, "", repeats)
-    return repeats
+@dataclass
+class Folding:
+    """What was folded, and what must turn out to be true for it to stand."""
+
+    repeats: dict[str, int] = field(default_factory=dict)  # scope of a kept middle block -> blocks it stands for
+    stacks: list[dict[str, str]] = field(default_factory=list)  # per stack: scope of a kept block -> its signature
+
+    def stands(self, calls: Mapping[str, Call]) -> bool:
+        """Whether the recorded calls show plain chains of equal work: then any block may stand for its equals.
+
+        Every kept block ran once; all blocks of a stack gave results of one shape, and equal blocks took inputs of one
+        shape. A stack that narrows on its way (convolutions with pooling between them) is none.
+        """
+        for stack in self.stacks:
+            ran = {scope: calls.get(scope) for scope in stack}
+            if any(call is None or call.times != 1 for call in ran.values()):
+                return False
+            if len({call.output for call in ran.values() if call is not None}) != 1:
+                return False
+            inputs: dict[str, set[Any]] = defaultdict(set)
+            for scope, call in ran.items():
+                inputs[stack[scope]].add(call.input if call is not None else None)
+            if any(len(shapes) != 1 for shapes in inputs.values()):
+                return False
+        return True
 
 
-def _fold_inside(module: nn.Module, scope: str, repeats: dict[str, int]) -> None:
+@dataclass
+class Call:
+    """How a module was called: how often, and the shapes of its first input and output."""
+
+    times: int = 0
+    input: Any = None
+    output: Any = None
+
+
+def fold(model: nn.Module) -> Folding:
+    """Shortens every stack of equal blocks in place."""
+    folding = Folding()
+    _fold_inside(model, "", folding)
+    return folding
+
+
+def _fold_inside(module: nn.Module, scope: str, folding: Folding) -> None:
     if isinstance(module, (nn.ModuleList, nn.Sequential)) and len(module) >= MIN_EQUAL:
-        _fold_stack(module, scope, repeats)
+        _fold_stack(module, scope, folding)
     for name, child in module.named_children():
-        _fold_inside(child, f"{scope}.{name}" if scope else name, repeats)
+        _fold_inside(child, f"{scope}.{name}" if scope else name, folding)
 
 
-def _fold_stack(stack: Any, scope: str, repeats: dict[str, int]) -> None:
+def _fold_stack(stack: Any, scope: str, folding: Folding) -> None:
     children = list(stack)
     if len({id(c) for c in children}) != len(children):
         return  # one module used several times: its parameters are shared, there is nothing to fold
-    groups: dict[str, list[int]] = defaultdict(list)
-    for i, child in enumerate(children):
-        groups[signature(child)].append(i)
+    signatures = [signature(child) for child in children]
     keep: dict[int, int] = {}
-    for members in groups.values():
+    for kind in dict.fromkeys(signatures):
+        members = [i for i, s in enumerate(signatures) if s == kind]
         middle = members[1:-1] if len(members) >= MIN_EQUAL else []
         for i in members:
             if i not in middle[1:]:
                 keep[i] = len(middle) if middle and i == middle[0] else 1
     if len(keep) == len(children):
         return
-    stack._modules = OrderedDict((str(n), children[i]) for n, i in enumerate(sorted(keep)))
-    for n, i in enumerate(sorted(keep)):
-        if keep[i] > 1:
-            repeats[f"{scope}.{n}" if scope else str(n)] = keep[i]
+    kept = sorted(keep)
+    stack._modules = OrderedDict((str(n), children[i]) for n, i in enumerate(kept))
+    scopes = {i: f"{scope}.{n}" if scope else str(n) for n, i in enumerate(kept)}
+    folding.stacks.append({scopes[i]: signatures[i] for i in kept})
+    folding.repeats |= {scopes[i]: keep[i] for i in kept if keep[i] > 1}
 
 
 def signature(module: nn.Module) -> str:

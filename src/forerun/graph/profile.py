@@ -25,8 +25,17 @@ _CLASS_OF_KIND = {
 #: Units that do the arithmetic. "vector" stands for the plain fp32 lanes that elementwise work runs on.
 UNITS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "vector")
 _TENSOR_KINDS = frozenset(
-    {"conv", "conv_backward", "matmul", "moe_matmul", "moe_matmul_backward", "attention", "attention_backward", "rnn",
-     "rnn_backward"}
+    {
+        "conv",
+        "conv_backward",
+        "matmul",
+        "moe_matmul",
+        "moe_matmul_backward",
+        "attention",
+        "attention_backward",
+        "rnn",
+        "rnn_backward",
+    }
 )
 
 

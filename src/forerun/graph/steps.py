@@ -220,13 +220,13 @@ def _capture(
 ) -> Graph:
     model = build()
     whole_bytes, parameters = parameter_bytes(model), sum(p.numel() for p in model.parameters())
-    repeats = fold(model)
+    folding = fold(model)
     graph = None
-    if repeats and folded_size(model, repeats) == whole_bytes:
+    if folding.repeats and folded_size(model, folding.repeats) == whole_bytes:
         try:
-            graph, calls = _record(model, make_inputs(batch), workload, repeats, mask_density)
-            if any(calls.get(scope, 0) != 1 for scope in repeats):
-                graph = None  # the stack is not a plain chain: no block may stand for another
+            graph, calls = _record(model, make_inputs(batch), workload, folding.repeats, mask_density)
+            if not folding.stands(calls):
+                graph = None
         except Exception:  # noqa: BLE001 - a model that minds its depth is captured whole; a real fault shows there
             graph = None
     if graph is None:

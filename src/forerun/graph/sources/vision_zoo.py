@@ -95,7 +95,9 @@ def _load_timm(name: str, workload: Workload) -> list[Graph]:
 
     def build(**options: Any) -> Any:
         with torch.device("meta"):
-            return timm.create_model(name, pretrained=False, **options).to(device="meta", dtype=TORCH_DTYPES[workload.weight_dtype])
+            return timm.create_model(name, pretrained=False, **options).to(
+                device="meta", dtype=TORCH_DTYPES[workload.weight_dtype]
+            )
 
     default = tuple(build().pretrained_cfg.get("input_size") or (3, 224, 224))
     shape = _shape(name, workload, default)
@@ -127,7 +129,9 @@ def _load_torchvision(name: str, workload: Workload) -> list[Graph]:
 
     def build() -> Any:
         with torch.device("meta"):
-            return torchvision.models.get_model(name, **options).to(device="meta", dtype=TORCH_DTYPES[workload.weight_dtype])
+            return torchvision.models.get_model(name, **options).to(
+                device="meta", dtype=TORCH_DTYPES[workload.weight_dtype]
+            )
 
     inputs = {"": (shape, "float"), "1": (shape, "float")} if name.startswith("raft") else {"": (shape, "float")}
     return capture(build, inputs, workload, name)
