@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -99,8 +101,6 @@ def test_a_mistake_is_one_line_and_exit_code_2(
 
 def test_import_is_light(run_forerun: Run) -> None:
     code = "import sys, forerun; print([m for m in ('torch', 'numpy', 'rich', 'yaml', 'pandas') if m in sys.modules])"
-    import sys
-
     assert (
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
     )
@@ -115,7 +115,7 @@ def test_a_known_model_needs_no_torch_the_second_time(run_forerun: Run) -> None:
         "except SystemExit: pass\n"
         "print('torch' in sys.modules, file=sys.stderr)"
     )
-    again = subprocess.run([__import__("sys").executable, "-c", code], capture_output=True, text=True, check=True)
+    again = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert again.stdout == first.stdout and again.stderr.strip() == "False"
 
 
@@ -124,8 +124,22 @@ def test_a_typing_mistake_in_an_option_is_exit_code_2(run_forerun: Run) -> None:
     assert done.returncode == 2 and "Traceback" not in done.stderr
 
 
-def test_completion_knows_devices(run_forerun: Run) -> None:
-    done = run_forerun(
-        _FORERUN_COMPLETE="complete_bash", COMP_WORDS="forerun predict resnet50 --device h10", COMP_CWORD="4"
-    )
-    assert "Traceback" not in done.stderr
+def test_completion_knows_devices() -> None:
+    script = Path(sys.executable).parent / "forerun"
+    words = {
+        "_FORERUN_COMPLETE": "complete_bash",
+        "COMP_WORDS": "forerun predict resnet50 --device h10",
+        "COMP_CWORD": "4",
+    }
+    done = subprocess.run([script], env={**os.environ, **words}, capture_output=True, text=True)
+    assert done.stdout.split() == ["h100-nvl", "h100-pcie", "h100-sxm"]
+
+
+def test_measure_on_this_machine(run_forerun: Run) -> None:
+    done = run_forerun("measure", "cnn:depth=2,filters=4", "--batch", "4", "--json")
+    assert done.returncode == 0, done.stderr
+    row = json.loads(done.stdout)
+    assert 0 < row["wall_ms"]["min"] <= row["latency_ms"] <= row["wall_ms"]["p99"]
+    assert row["device"]["name"] and row["software"]["torch"] and row["protocol"] >= 2
+    done = run_forerun("measure", "t5-small")
+    assert done.returncode == 2 and "seq2seq" in done.stderr

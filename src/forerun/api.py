@@ -290,12 +290,21 @@ def _notes(graph: Graph, columns: Profile, device: Device) -> Iterable[str]:
 
 
 def _check_command(workload: Workload) -> str | None:
-    """The command that measures the same case on real hardware."""
-    if not isinstance(workload.model, str):
+    """The command that measures the same case on real hardware, where `forerun measure` can run it."""
+    from forerun.measure.once import case_of
+
+    try:
+        case_of(workload)
+    except ForerunError:
         return None
     parts = ["forerun", "measure", workload.model, "--batch", str(workload.batch), "--dtype", workload.dtype]
     if workload.mode != "inference":
         parts += ["--mode", workload.mode]
-    if workload.seq_len:
-        parts += ["--seq-len", str(workload.seq_len)]
+    for option, value in (
+        ("--seq-len", workload.seq_len),
+        ("--optimizer", workload.optimizer),
+        ("--amp", workload.amp),
+    ):
+        if value:
+            parts += [option, str(value)]
     return shlex.join(parts)

@@ -168,6 +168,30 @@ def explanation_view(e: Explanation, top: int) -> Iterator[Any]:
     yield classes
 
 
+def measurement_view(row: dict[str, Any]) -> Iterator[Any]:
+    from rich.table import Table
+    from rich.text import Text
+
+    case, wall = row["case"], row["wall_ms"]
+    yield Text(
+        f"{case['name']} on {row['device']['name']}: {case['mode']}, batch {case['batch']}, {case['dtype']}",
+        style="bold",
+    )
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+    spread = f"median {pretty(wall['median'])}, p90 {pretty(wall['p90'])}, {row['timed_calls']} calls"
+    table.add_row("Latency", f"{pretty(wall['mean'])} ms", spread)
+    for name, value in row["memory"].items():
+        if value is not None:
+            table.add_row(f"Memory, {name.removesuffix('_mb')}", f"{pretty(value)} MB", "")
+    if row["energy_j"] is not None:
+        table.add_row("Energy per call", f"{pretty(row['energy_j'])} J", f"{pretty(row['power_w'])} W")
+    else:
+        table.add_row("Energy per call", "unknown", str(row.get("energy_reason", "")))
+    yield table
+    software = row["software"]
+    yield Text(f"torch {software['torch']}, protocol {row['protocol']}", style="dim")
+
+
 def devices_table(devices: Iterable[Device]) -> Any:
     from rich.table import Table
 

@@ -148,6 +148,33 @@ def explain(
 
 
 @app.command()
+def measure(
+    model: ModelArgument,
+    batch: BatchOption = 1,
+    dtype: DtypeOption = "fp32",
+    mode: ModeOption = "inference",
+    seq_len: SeqLenOption = None,
+    input_shape: InputShapeOption = None,
+    optimizer: OptimizerOption = None,
+    amp: AmpOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """What a model really does on this machine: its GPU, or its CPU when there is none."""
+    from forerun.measure.once import measure_workload
+    from forerun.workload import Workload
+
+    work = Workload(model, batch, dtype, mode, parse_input_shape(input_shape), seq_len, optimizer, amp)
+    with waiting(f"measuring {model}", quiet=as_json):
+        row = measure_workload(work)
+    if as_json:
+        print(json.dumps(row, indent=2))
+    else:
+        from forerun.show import measurement_view
+
+        show(*measurement_view(row))
+
+
+@app.command()
 def devices(
     name: Annotated[str | None, typer.Argument(help="A device, to see all its fields and their sources.")] = None,
     as_json: JsonOption = False,
