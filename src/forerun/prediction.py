@@ -6,6 +6,8 @@ import json
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from forerun.readable import in_readable_units, pretty
+
 
 @dataclass(frozen=True)
 class Estimate:
@@ -123,7 +125,7 @@ class Prediction:
         for name, label in _LABELS.items():
             e = getattr(self, name)
             if e is not None:
-                value, low, high, unit = in_readable_units(e)
+                value, low, high, unit = in_readable_units(e.value, e.low, e.high, e.unit)
                 out.append((label, f"{value} {unit}", f"{low} … {high}", self._remark(name)))
             elif name in self.unknown:
                 out.append((label, "unknown", "", self.unknown[name]))
@@ -172,29 +174,3 @@ _LABELS = {
     "power_w": "Power", "carbon_g": "Carbon per call", "cost_usd": "Cost per call",
     "cost_per_million_usd": "Cost per million",
 }  # fmt: skip
-
-#: (unit, threshold, factor, new unit): the first row whose threshold the value reaches is used.
-_READABLE = {
-    "ms": ((60_000, 1 / 60_000, "min"), (1000, 1e-3, "s"), (0.1, 1, "ms"), (0, 1000, "µs")),
-    "MB": ((1024, 1 / 1024, "GB"), (0, 1, "MB")),
-    "J": ((1000, 1e-3, "kJ"), (0.1, 1, "J"), (0, 1000, "mJ")),
-    "g": ((1000, 1e-3, "kg"), (0.1, 1, "g"), (1e-4, 1e3, "mg"), (0, 1e6, "µg")),
-    "USD": ((0.01, 1, "USD"), (0, 1e6, "µUSD")),
-}  # fmt: skip
-
-
-def in_readable_units(e: Estimate) -> tuple[str, str, str, str]:
-    """value, low and high as text in the unit people would say them in, and that unit."""
-    for threshold, factor, unit in _READABLE.get(e.unit, ((0, 1, e.unit),)):
-        if abs(e.value) >= threshold:
-            return pretty(e.value * factor), pretty(e.low * factor), pretty(e.high * factor), unit
-    return pretty(e.value), pretty(e.low), pretty(e.high), e.unit
-
-
-def pretty(x: float) -> str:
-    """Three significant digits, thousands separated."""
-    if x == 0:
-        return "0"
-    if abs(x) >= 100:
-        return f"{x:,.0f}"
-    return f"{x:.3g}"

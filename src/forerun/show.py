@@ -1,4 +1,7 @@
-"""How answers look: rich tables for a terminal, HTML for a notebook. The core does not import rich; this does."""
+"""How answers look: rich tables for a terminal, HTML for a notebook. The core does not import rich; this does.
+
+A `p` here is a Prediction; its class is not imported, since a Prediction shows itself through this module.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import html
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from forerun.prediction import Prediction, pretty
+from forerun.readable import pretty
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,7 +24,7 @@ _BASIS = {
 }
 
 
-def headline(p: Prediction) -> str:
+def headline(p: Any) -> str:
     w = p.workload
     parts = [w["mode"], f"batch {w['batch']}", w["dtype"]]
     if w.get("seq_len"):
@@ -33,7 +36,7 @@ def headline(p: Prediction) -> str:
     return f"{p.model} on {p.device}: {', '.join(parts)}"
 
 
-def size_line(p: Prediction) -> str:
+def size_line(p: Any) -> str:
     active = f" ({count(p.active_parameters)} active)" if p.active_parameters != p.parameters else ""
     return f"{count(p.parameters)} parameters{active}, {count(p.macs)} MACs and {count(p.bytes)}B moved per call"
 
@@ -46,7 +49,7 @@ def count(x: float) -> str:
     return f"{x:.3g} "
 
 
-def prediction_view(p: Prediction) -> Iterator[Any]:
+def prediction_view(p: Any) -> Iterator[Any]:
     """What a terminal shows for a prediction."""
     from rich.table import Table
     from rich.text import Text
@@ -73,7 +76,7 @@ def prediction_view(p: Prediction) -> Iterator[Any]:
         yield Text(f"Check it on the device: {p.check}", style="dim")
 
 
-def _mig_table(p: Prediction) -> Any:
+def _mig_table(p: Any) -> Any:
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 2, 0, 0), title=f"MIG: {p.mig or 'no slice'} is the smallest that fits",
@@ -87,7 +90,7 @@ def _mig_table(p: Prediction) -> Any:
     return table
 
 
-def prediction_html(p: Prediction) -> str:
+def prediction_html(p: Any) -> str:
     """What a notebook shows for a prediction."""
     rows = "".join(
         "<tr>" + "".join(f"<td style='text-align:left'>{html.escape(c.strip())}</td>" for c in row) + "</tr>"

@@ -1,0 +1,29 @@
+"""Numbers as people say them: three digits, the unit that fits."""
+
+from __future__ import annotations
+
+#: (unit, threshold, factor, new unit): the first row whose threshold the value reaches is used.
+_READABLE = {
+    "ms": ((60_000, 1 / 60_000, "min"), (1000, 1e-3, "s"), (0.1, 1, "ms"), (0, 1000, "µs")),
+    "MB": ((1024, 1 / 1024, "GB"), (0, 1, "MB")),
+    "J": ((1000, 1e-3, "kJ"), (0.1, 1, "J"), (0, 1000, "mJ")),
+    "g": ((1000, 1e-3, "kg"), (0.1, 1, "g"), (1e-4, 1e3, "mg"), (0, 1e6, "µg")),
+    "USD": ((0.01, 1, "USD"), (0, 1e6, "µUSD")),
+}  # fmt: skip
+
+
+def in_readable_units(value: float, low: float, high: float, unit: str) -> tuple[str, str, str, str]:
+    """The three numbers as text in the unit people would say them in, and that unit."""
+    for threshold, factor, better in _READABLE.get(unit, ((0, 1, unit),)):
+        if abs(value) >= threshold:
+            return pretty(value * factor), pretty(low * factor), pretty(high * factor), better
+    return pretty(value), pretty(low), pretty(high), unit
+
+
+def pretty(x: float) -> str:
+    """Three significant digits, thousands separated."""
+    if x == 0:
+        return "0"
+    if abs(x) >= 100:
+        return f"{x:,.0f}"
+    return f"{x:.3g}"
