@@ -70,6 +70,7 @@ def test_compare_explain_devices_models_doctor(run_forerun: Run) -> None:
     [
         (["predict", "resnet51", "-d", "h200"], "Did you mean"),
         (["predict", "bert-base-uncasd", "-d", "h200"], "Did you mean bert-base-uncased"),
+        (["predict", "someone/some-model", "-d", "h200"], "the Hugging Face hub did not give it"),
         (["predict", "resnet18", "-d", "h20000"], "unknown device 'h20000'"),
         (["predict", "resnet18", "-d", "h200", "--batch", "-1"], "batch must be"),
         (["predict", "resnet18", "-d", "t4", "--dtype", "bf16"], "no bf16 units"),
@@ -92,7 +93,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(
     (tmp_path / "bad.yaml").write_text(CHIP.replace("memory_gb: 24", "memory_gb: 24 GB"))
     (tmp_path / "config.json").write_text("{}")
     before = {p: p.read_bytes() for p in tmp_path.iterdir() if p.is_file()}
-    done = run_forerun(*words)
+    done = run_forerun(*words, HF_HUB_OFFLINE="1")
     assert done.returncode == 2, done.stdout + done.stderr
     assert message in done.stderr and done.stderr.count("\n") == 1, done.stderr
     assert done.stdout == ""

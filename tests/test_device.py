@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forerun.device import Device, aliases, all_devices, device_ids, load_device
-from forerun.device.device import _catalogue
 from forerun.device.fields import DATASHEET, DTYPES, KINDS, PEAKS, QUANTITIES
+from forerun.device.loading import _catalogue
 from forerun.device.mig import profiles, slice_device
 from forerun.device.reading import CATALOG, key
 from forerun.errors import ForerunError
@@ -383,7 +383,7 @@ WITH_MIG = ["a30", "a100-pcie-40gb", "a100-pcie-80gb", "a100-sxm4-40gb", "a100-s
 @pytest.mark.parametrize("device_id", WITH_MIG)
 def test_slices_fit_in_the_whole(device_id: str) -> None:
     whole = load_device(device_id)
-    found = profiles(device_id)
+    found = profiles(whole)
     assert len(found) >= 5
     for profile in found:
         assert 0 < profile.sm_fraction <= 1
@@ -398,7 +398,7 @@ def test_slices_fit_in_the_whole(device_id: str) -> None:
 
 
 def test_hopper_slices_have_the_sms_that_nvidia_smi_lists() -> None:
-    sms = {p.name: p.sm_count for p in profiles("h100-sxm")}
+    sms = {p.name: p.sm_count for p in profiles(load_device("h100-sxm"))}
     assert (sms["1g.10gb"], sms["1g.20gb"], sms["3g.40gb"], sms["7g.80gb"]) == (16, 26, 60, 132)
 
 
@@ -411,12 +411,12 @@ def test_a_slice_is_a_device() -> None:
     assert part.memory_mb == pytest.approx(16 * 1024)
     assert part.tdp_w == pytest.approx(700 * 16 / 132)
     assert part.interconnect_gbs is None
-    assert part == slice_device(whole, "1g.18gb") == slice_device("NVIDIA H200", profiles("h200")[0])
+    assert part == slice_device(whole, "1g.18gb") == slice_device(load_device("NVIDIA H200"), profiles(whole)[0])
     assert "slice 1g.18gb of h200" in part.provenance["fp16_tflops"]
 
 
 def test_slices_that_do_not_exist() -> None:
-    assert profiles("t4") == []
+    assert profiles(load_device("t4")) == []
     with pytest.raises(ForerunError, match="t4 has no MIG profiles"):
         load_device("t4/1g.5gb")
     with pytest.raises(ForerunError, match=r"unknown MIG profile of h200 '1g.10gb'.*It has 1g.18gb"):

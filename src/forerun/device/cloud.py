@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from forerun.device.device import Device, load_device
+from forerun.device.device import Device
+from forerun.device.loading import load_device
 from forerun.device.reading import CATALOG, key, read_yaml, unknown
 from forerun.errors import ForerunError
 

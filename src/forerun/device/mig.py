@@ -8,7 +8,7 @@ from fractions import Fraction
 from functools import cache
 from typing import Any
 
-from forerun.device.device import Device, load_device
+from forerun.device.device import Device
 from forerun.device.reading import CATALOG, key, read_yaml, source_line, unknown
 from forerun.errors import ForerunError
 
@@ -28,10 +28,9 @@ class MigProfile:
     source: str
 
 
-def profiles(device: str | Device) -> list[MigProfile]:
+def profiles(device: Device) -> list[MigProfile]:
     """The MIG profiles of a device, smallest first; empty when it has no MIG or its profiles are not known."""
-    whole = load_device(device)
-    return list(_profiles(whole.id, whole.sm_count))
+    return list(_profiles(device.id, device.sm_count))
 
 
 @cache
@@ -61,9 +60,8 @@ def _profiles(device_id: str, whole_sm_count: float | None) -> tuple[MigProfile,
     return tuple(sorted(found, key=lambda p: (p.compute_slices, p.memory_mb, p.media)))
 
 
-def slice_device(device: str | Device, profile: str | MigProfile) -> Device:
+def slice_device(whole: Device, profile: str | MigProfile) -> Device:
     """The device that one MIG slice is. Compute scales with its SMs; memory, bandwidth and L2 with its memory share."""
-    whole = load_device(device)
     if isinstance(profile, str):
         known = {key(p.name): p for p in profiles(whole)}
         if not known:

@@ -132,16 +132,40 @@ def _config(model: Any, workload: Workload) -> Any:
 
 
 def _config_from_hub(name: str, trust_remote_code: bool) -> Any:
+    """The config of an id beyond the catalogue: from the hub's local cache, else from the hub when it is in reach."""
     from transformers import AutoConfig
 
+    options = {"trust_remote_code": trust_remote_code}
     try:
-        return AutoConfig.from_pretrained(name, trust_remote_code=trust_remote_code)
-    except Exception as e:
-        hint = did_you_mean(name, hf_catalog.known_names())
-        raise ForerunError(
-            f"{name} is not in the built-in catalogue and the Hugging Face hub did not give it ({_first_line(e)})."
-            f"{hint or ' Pass its config.json instead.'}"
-        ) from e
+        return AutoConfig.from_pretrained(name, local_files_only=True, **options)
+    except Exception:  # noqa: BLE001 - whatever is wrong with the local copy, the hub is asked next
+        reason = "it cannot be reached from here"
+    if _hub_in_reach():
+        try:
+            return AutoConfig.from_pretrained(name, **options)
+        except Exception as e:  # noqa: BLE001 - the hub client raises many kinds of error
+            reason = _first_line(e)
+    hint = did_you_mean(name, hf_catalog.known_names()) or " Pass its config.json instead."
+    raise ForerunError(
+        f"{name} is not in the built-in catalogue, and the Hugging Face hub did not give it: {reason}.{hint}"
+    )
+
+
+def _hub_in_reach() -> bool:
+    """One quick look, because the hub client tries for half a minute before it gives up."""
+    import socket
+    from urllib.parse import urlsplit
+
+    from huggingface_hub import constants
+
+    address = urlsplit(constants.ENDPOINT)
+    if constants.HF_HUB_OFFLINE or address.hostname is None:
+        return False
+    try:
+        with socket.create_connection((address.hostname, address.port or 443), timeout=3):
+            return True
+    except OSError:
+        return False
 
 
 def _first_line(e: Exception) -> str:

@@ -10,8 +10,10 @@ import onnx
 from onnx import TensorProto
 
 from forerun.errors import ForerunError
-from forerun.graph.sources.onnx_trace import Node, Trace, Value
+from forerun.graph.sources.onnx_trace import Trace
+from forerun.graph.sources.onnx_values import Node, Value
 
+Walk = Callable[[Trace, onnx.GraphProto], None]
 #: A Loop with more turns than this runs until its condition says stop.
 MOST_TURNS = 1 << 20
 MOST_PARTS = 1 << 16
@@ -21,13 +23,13 @@ def _truth(value: Value | None) -> bool | None:
     return None if value is None or value.data is None or not value.data.size else bool(value.data.ravel()[0])
 
 
-def _if(t: Trace, n: Node) -> None:
+def _if(t: Trace, n: Node, walk: Walk) -> None:
     chosen = _truth(n.need(0))
     branch = n.attrs["else_branch" if chosen is False else "then_branch"]
     if chosen is None:
         t.notes["An If whose condition depends on the data: its then-branch is counted."] = None
     t.bind_initializers(branch)
-    t.walk(branch)
+    walk(t, branch)
     for name, info in zip(n.outputs, branch.output, strict=False):
         t.env[name] = t.env[info.name]
 
@@ -39,10 +41,10 @@ def _stack(t: Trace, n: Node, item: Value, turns: int) -> Value:
     return out
 
 
-def _turns(t: Trace, n: Node, body: onnx.GraphProto, turns: int | None) -> None:
+def _turns(t: Trace, n: Node, body: onnx.GraphProto, turns: int | None, walk: Walk) -> None:
     """Walk the body once; each of its ops stands for as many as there are turns."""
     start = len(t.ops)
-    t.walk(body)
+    walk(t, body)
     if turns is None:
         t.notes[f"A {n.op} whose number of turns depends on the data: one turn is counted."] = None
         return
@@ -50,7 +52,7 @@ def _turns(t: Trace, n: Node, body: onnx.GraphProto, turns: int | None) -> None:
         op.repeat *= turns
 
 
-def _loop(t: Trace, n: Node) -> None:
+def _loop(t: Trace, n: Node, walk: Walk) -> None:
     body = n.attrs["body"]
     limit, start = n.input(0), _truth(n.input(1))
     turns = int(limit.data.ravel()[0]) if limit is not None and limit.data is not None and limit.data.size else None
@@ -68,7 +70,7 @@ def _loop(t: Trace, n: Node) -> None:
     go_on = Value((), TensorProto.BOOL, np.array(True), constant=True)
     for info, value in zip(body.input, [counter, go_on, *carried], strict=False):
         t.env[info.name] = value
-    _turns(t, n, body, turns)
+    _turns(t, n, body, turns, walk)
     results = [t.env[o.name] for o in body.output][1:]
     stacked = turns or 1
     for position, (name, value) in enumerate(zip(n.outputs, results, strict=False)):
@@ -80,7 +82,7 @@ def _loop(t: Trace, n: Node) -> None:
             t.env[name] = value
 
 
-def _scan(t: Trace, n: Node) -> None:
+def _scan(t: Trace, n: Node, walk: Walk) -> None:
     body, scanned = n.attrs["body"], int(n.attrs["num_scan_inputs"])
     values = [v for v in n.inputs if v is not None]
     states, inputs = values[: len(values) - scanned], values[len(values) - scanned :]
@@ -91,7 +93,7 @@ def _scan(t: Trace, n: Node) -> None:
               for v, ax in zip(inputs, axes, strict=True)]  # fmt: skip
     for info, value in zip(body.input, [*states, *slices], strict=False):
         t.env[info.name] = value
-    _turns(t, n, body, turns)
+    _turns(t, n, body, turns, walk)
     results = [t.env[o.name] for o in body.output]
     for position, (name, value) in enumerate(zip(n.outputs, results, strict=False)):
         if name:
@@ -167,10 +169,11 @@ def _optional(t: Trace, n: Node) -> None:
         t.env[n.outputs[0]] = n.inputs[0] if n.inputs and n.inputs[0] is not None else Value((), TensorProto.FLOAT)
 
 
-#: Nodes that the walk itself carries out.
-CONTROL: dict[str, Callable[[Trace, Node], None]] = {
-    "If": _if, "Loop": _loop, "Scan": _scan, "SequenceConstruct": _sequence, "SequenceEmpty": _sequence,
-    "SequenceInsert": _insert, "SplitToSequence": _split, "SequenceAt": _at, "SequenceLength": _length,
-    "ConcatFromSequence": _concat, "Optional": _optional, "OptionalGetElement": _optional,
-    "OptionalHasElement": _optional,
+#: Nodes that hold graphs of their own, each to be walked in its turn.
+BODIES: dict[str, Callable[[Trace, Node, Walk], None]] = {"If": _if, "Loop": _loop, "Scan": _scan}
+#: Nodes that give their outputs their values themselves.
+SEQUENCES: dict[str, Callable[[Trace, Node], None]] = {
+    "SequenceConstruct": _sequence, "SequenceEmpty": _sequence, "SequenceInsert": _insert, "SplitToSequence": _split,
+    "SequenceAt": _at, "SequenceLength": _length, "ConcatFromSequence": _concat, "Optional": _optional,
+    "OptionalGetElement": _optional, "OptionalHasElement": _optional,
 }  # fmt: skip

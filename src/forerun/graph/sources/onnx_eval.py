@@ -147,7 +147,7 @@ def _clip(a: Attrs, i: Inputs, _: int) -> Array:
     return np.asarray(np.clip(np.asarray(i[0]), low, high)).astype(np.asarray(i[0]).dtype)
 
 
-#: Ops whose value can be known before the model runs. Cast and ConstantOfShape need ONNX types: see onnx_trace.
+#: Ops whose value can be known before the model runs. Cast and ConstantOfShape need ONNX types: see onnx_walk.
 EVALUATORS: dict[str, Callable[[Attrs, Inputs, int], Array | list[Array]]] = {
     "Identity": _ufunc(np.asarray),
     "Squeeze": _squeeze, "Unsqueeze": _unsqueeze, "Slice": _slice, "Gather": _gather, "Reshape": _reshape,

@@ -181,7 +181,7 @@ def axes_of(proto: onnx.ModelProto, workload: Any) -> Axes:
     from onnx import TensorProto
 
     from forerun.graph.sources.onnx_axes import Axes
-    from forerun.graph.sources.onnx_trace import dims_of
+    from forerun.graph.sources.onnx_values import dims_of
 
     weights = {t.name for t in proto.graph.initializer} | {s.values.name for s in proto.graph.sparse_initializer}
     inputs = {}
@@ -226,7 +226,9 @@ def printable(text: str) -> str:
 
 def _build(proto: onnx.ModelProto, workload: Any, name: str) -> Graph:
     """Walk the model at the asked batch, and at two more to learn how every dimension grows with the batch."""
-    from forerun.graph.sources.onnx_trace import Trace, UnsafeBatchError
+    from forerun.graph.sources import onnx_walk
+    from forerun.graph.sources.onnx_trace import Trace
+    from forerun.graph.sources.onnx_values import UnsafeBatchError
 
     check(proto)
     proto = inlined(proto)
@@ -238,9 +240,9 @@ def _build(proto: onnx.ModelProto, workload: Any, name: str) -> Graph:
     def walk(batch: int, guide: Trace | None = None) -> Trace:
         bound = axes.at(batch)
         if fixed is None or batch == fixed:
-            return Trace(proto, bound.shapes, override, strict=bound.chosen, guide=guide).run()
+            return onnx_walk.run(Trace(proto, bound.shapes, override, strict=bound.chosen, guide=guide))
         base = walk(fixed)
-        trace = Trace(proto, bound.shapes, override, rebatch=(fixed, batch, base), guide=guide).run()
+        trace = onnx_walk.run(Trace(proto, bound.shapes, override, rebatch=(fixed, batch, base), guide=guide))
         check_rebatched(trace, base, fixed, batch)
         return trace
 
@@ -276,7 +278,7 @@ def _build(proto: onnx.ModelProto, workload: Any, name: str) -> Graph:
 
 def check_rebatched(trace: Trace, base: Trace, old: int, new: int) -> None:
     """After a change of batch the outputs grew in front by the same factor, and nowhere else."""
-    from forerun.graph.sources.onnx_trace import UnsafeBatchError
+    from forerun.graph.sources.onnx_values import UnsafeBatchError
 
     grew = False
     for now, before in zip(trace.outputs, base.outputs, strict=True):
@@ -354,7 +356,7 @@ def same_structure(a: Trace, b: Trace) -> bool:
 
 def learn_slopes(graph: Graph, trace: Trace, walk: Callable[[int], Trace]) -> None:
     """Fill `per_sample` from the walk at two batch sizes, and check it at the asked one."""
-    from forerun.graph.sources.onnx_trace import UnsafeBatchError
+    from forerun.graph.sources.onnx_values import UnsafeBatchError
 
     for low in dict.fromkeys((1, 2, graph.batch)):
         try:

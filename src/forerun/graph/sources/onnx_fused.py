@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
-from forerun.graph.sources.onnx_trace import Node, Trace, Value
+from forerun.graph.sources.onnx_trace import Trace
+from forerun.graph.sources.onnx_values import Node, Value
 
 Rule = Callable[[Node], list[Value]]
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from forerun.graph.sources import onnx_fused
-from forerun.graph.sources.onnx_trace import Node, Trace, Value
+from forerun.graph.sources.onnx_trace import Trace
+from forerun.graph.sources.onnx_values import Node, Value
 
 
 def _kinds(**groups: str) -> dict[str, str]:

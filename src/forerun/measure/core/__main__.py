@@ -29,9 +29,9 @@ def arguments(argv: list[str]) -> argparse.Namespace:
 def main() -> int:
     args = arguments(sys.argv[1:])
     if args.worker:
-        from . import worker
+        from . import phases
 
-        return worker.main(args)
+        return phases.main(args)
     from . import supervisor
 
     return supervisor.main(args, sys.argv[1:])

@@ -8,7 +8,6 @@ import gc
 import json
 import os
 import signal
-import sys
 import time
 import uuid
 from collections.abc import Iterable, Iterator
@@ -144,19 +143,3 @@ def _prepare_torch() -> None:
 
 def now_text() -> str:
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-
-
-def main(args: Any) -> int:
-    """Runs the phase that the supervisor asked for."""
-    from . import kernel_phase, operator_phase, timing_phase
-
-    phases: dict[str, type[Worker]] = {
-        "timing": timing_phase.Timing,
-        "kernels": kernel_phase.Kernels,
-        "operators": operator_phase.Operators,
-    }
-    worker = phases[args.phase](args)
-    with worker.rows:
-        code = worker.run()
-    sys.stdout.flush()
-    return code

@@ -1,0 +1,96 @@
+"""A device from one entry, of the catalogue or of a user: every wrong field is named."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from forerun.device import fields
+from forerun.device.device import Device
+
+
+def build(
+    device_id: str, entry: Any, problems: list[str], sources: Mapping[str, Any], base: Device | None = None
+) -> tuple[Device | None, dict[str, fields.Cell]]:
+    """A device from one entry, on top of `base`; every wrong field is noted once in `problems`."""
+    if not isinstance(entry, dict):
+        problems.append(f"must be a mapping of fields, got {entry!r:.60}")
+        return None, {}
+    values: dict[str, Any] = {}
+    for name, value in entry.items():
+        if name in fields.TEXTS and value is not None:
+            if not isinstance(value, str) or not value.strip():
+                problems.append(f"{name} must be text, got {value!r}")
+            elif name == "kind" and value not in fields.KINDS:
+                problems.append(f"kind must be one of {', '.join(fields.KINDS)}, got {value!r}")
+            elif name != "id":
+                values[name] = value
+        elif name not in fields.ENTRY and name not in fields.DATASHEET:
+            problems.append(fields.unknown_field(name, (*fields.ENTRY, *fields.DATASHEET)))
+    if (capability := entry.get("compute_capability")) is not None:
+        if isinstance(capability, bool) or not isinstance(capability, (int, float)) or not 1 <= capability < 20:
+            problems.append(f"compute_capability must be a number such as 9.0, got {capability!r}")
+        else:
+            values["compute_capability"] = float(capability)
+    for name, allowed in (("aliases", None), ("unsupported", fields.DTYPES)):
+        if entry.get(name) is None:
+            continue
+        if problem := fields.text_list_problem(name, entry[name], allowed):
+            problems.append(problem)
+        elif name == "unsupported":
+            values[name] = tuple(entry[name])
+    cells = _cells(entry, problems, sources)
+    values |= {name: found.value for name, found in cells.items() if name not in fields.PEAKS}
+    peaks = {fields.peak_dtype(name): found.value for name, found in cells.items() if name in fields.PEAKS}
+    unsupported = values.get("unsupported", base.unsupported if base else ())
+    if both := [dtype for dtype in fields.DTYPES if dtype in peaks and dtype in unsupported]:
+        problems.append(f"{', '.join(both)} has a peak and is also listed as unsupported")
+    if "idle_w" in values and "tdp_w" in values and values["idle_w"] >= values["tdp_w"]:
+        problems.append(f"idle_w {values['idle_w']:g} must be below tdp_w {values['tdp_w']:g}")
+    values["calibrated"] = _calibrated(entry.get("calibrated"), problems)
+    for name, value in values["calibrated"].items():
+        written = entry["calibrated"][name]
+        if isinstance(written, dict):
+            cells[name] = fields.Cell(value, written.get("source"), written.get("date"))
+    if base is not None:
+        values["calibrated"] = {**base.calibrated, **values["calibrated"]}
+        values |= {"id": device_id, "peak_tflops": {**base.peak_tflops, **peaks}}
+        values.setdefault("name", f"{base.name} ({device_id})")
+        return dataclasses.replace(base, **values), cells
+    return Device(**{"name": device_id, **values, "id": device_id, "peak_tflops": peaks}), cells
+
+
+def _cells(entry: dict[str, Any], problems: list[str], sources: Mapping[str, Any]) -> dict[str, fields.Cell]:
+    """The datasheet fields of an entry, whether written flat or under `datasheet:`."""
+    written = {name: value for name, value in entry.items() if name in fields.DATASHEET}
+    datasheet = entry.get("datasheet")
+    if isinstance(datasheet, dict):
+        for name, value in datasheet.items():
+            if name in written:
+                problems.append(f"{name} is given twice")
+            elif name in fields.DATASHEET:
+                written[name] = value
+            else:
+                problems.append(fields.unknown_field(name, fields.DATASHEET))
+    elif datasheet is not None:
+        problems.append(f"datasheet must be a mapping of fields, got {datasheet!r:.60}")
+    cells = {name: fields.cell(name, value, problems, sources) for name, value in written.items()}
+    return {name: found for name, found in cells.items() if found is not None}
+
+
+def _calibrated(written: Any, problems: list[str]) -> dict[str, float]:
+    """Measured values: any name, a number each (bare or {value, source, date})."""
+    if written is None:
+        return {}
+    if not isinstance(written, dict):
+        problems.append(f"calibrated must be a mapping of names to numbers, got {written!r:.60}")
+        return {}
+    numbers: dict[str, float] = {}
+    for name, value in written.items():
+        number = value.get("value") if isinstance(value, dict) else value
+        if isinstance(number, bool) or not isinstance(number, (int, float)):
+            problems.append(f"calibrated {name} must be a number, got {number!r}")
+        else:
+            numbers[str(name)] = float(number)
+    return numbers

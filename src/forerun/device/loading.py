@@ -1,0 +1,139 @@
+"""Devices by name, from the catalogue, and from a user's own file or mapping."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from forerun.device import fields
+from forerun.device.building import build
+from forerun.device.device import Device
+from forerun.device.mig import slice_device
+from forerun.device.reading import CATALOG, key, read_yaml, source_line, unknown
+from forerun.errors import ForerunError
+
+_USER = "given by the user"
+
+
+def load_device(spec: str | Path | Device | Mapping[str, Any]) -> Device:
+    """A device from its id or alias ('h200', 'NVIDIA H200'), a MIG slice of one ('h200/1g.18gb'), a YAML file, a dict.
+
+    Names match exactly, but for case and for space, underscore and dash; a near miss is an error with suggestions.
+    """
+    if isinstance(spec, Device):
+        return spec
+    if isinstance(spec, Mapping):
+        return _from_user(dict(spec), "device", default_id=None)
+    if isinstance(spec, Path) or str(spec).lower().endswith((".yaml", ".yml")):
+        path = Path(spec)
+        return _from_user(read_yaml(path), path.name, default_id=path.stem)
+    if not isinstance(spec, str) or not spec.strip():
+        raise ForerunError(f"a device is a name, a .yaml file or a mapping of fields, got {spec!r}")
+    devices, names = _catalogue()
+    if found := names.get(key(spec)):
+        return devices[found]
+    parent, slash, profile = spec.rpartition("/")
+    if slash and key(parent) in names:
+        return slice_device(devices[names[key(parent)]], profile)
+    raise unknown("device", spec, names, "List them with forerun devices, or give a .yaml file of your own.")
+
+
+def device_ids() -> list[str]:
+    """The ids of the catalogue, sorted."""
+    return sorted(_catalogue()[0])
+
+
+def all_devices() -> list[Device]:
+    """Every device of the catalogue, sorted by id."""
+    devices = _catalogue()[0]
+    return [devices[name] for name in sorted(devices)]
+
+
+def aliases() -> dict[str, str]:
+    """Every other name a device answers to, in the form names are compared in, and its id."""
+    devices, names = _catalogue()
+    return {name: found for name, found in sorted(names.items()) if name not in devices}
+
+
+@cache
+def _catalogue() -> tuple[dict[str, Device], dict[str, str]]:
+    """All devices by id, and every name (ids, product names, aliases) to its id. A name used twice is an error."""
+    devices: dict[str, Device] = {}
+    names: dict[str, str] = {}
+    for path in sorted((CATALOG / "devices").glob("*.yaml")):
+        content = read_yaml(path)
+        for device_id, entry in content["devices"].items():
+            problems: list[str] = []
+            device, cells = build(str(device_id), entry, problems, content["sources"])
+            for name, found in cells.items():
+                if found.source is None:
+                    problems.append(f"{name} has no source")
+            if problems or device is None:
+                raise ForerunError(f"{path.name}: {device_id}: {'; '.join(problems)}")
+            provenance = {
+                name: source_line(content["sources"], found.source or "", found.date) for name, found in cells.items()
+            }
+            devices[device.id] = dataclasses.replace(device, provenance=provenance)
+            for name in dict.fromkeys(map(key, (device.id, device.name, *entry.get("aliases", ())))):
+                if name in names:
+                    raise ForerunError(f"{path.name}: {name} names both {names[name]} and {device.id}")
+                names[name] = device.id
+    return devices, names
+
+
+def _from_user(content: Any, where: str, default_id: str | None) -> Device:
+    """A device from a user's own mapping: flat, or with `datasheet:`, or a catalogue file with one device."""
+    if not isinstance(content, dict):
+        raise ForerunError(f"{where}: a device is a mapping of fields such as memory_gb: 24, got {content!r:.60}")
+    sources: Mapping[str, Any] = {}
+    if isinstance(content.get("devices"), dict):
+        if len(content["devices"]) != 1:
+            raise ForerunError(f"{where}: one device per file, got {len(content['devices'])}")
+        if isinstance(content.get("sources"), dict):
+            sources = content["sources"]
+        ((default_id, content),) = content["devices"].items()
+        if not isinstance(content, dict):
+            raise ForerunError(f"{where}: {default_id} must be a mapping of fields, got {content!r:.60}")
+    problems: list[str] = []
+    base: Device | None = None
+    if "base" in content:
+        named = content["base"]
+        try:
+            if not isinstance(named, str) or named.lower().endswith((".yaml", ".yml")):  # no chains, so no loops
+                raise ForerunError(f"must be the name of a catalogued device, got {named!r:.60}")
+            base = load_device(named)
+        except ForerunError as error:
+            problems.append(f"base: {error}")
+    fallback = default_id if default_id is not None else content.get("name")
+    device, cells = build(str(content.get("id") or fallback or "device"), content, problems, sources, base)
+    if device is not None and ("base" not in content or base is not None):  # a wrong base is problem enough
+        problems += _required(device, content)
+    if problems or device is None:
+        raise ForerunError(f"{where}: {'; '.join(problems)}")
+    provenance = {name: _cell_line(found, sources) for name, found in cells.items()}
+    return dataclasses.replace(device, provenance={**device.provenance, **provenance})
+
+
+def _cell_line(found: fields.Cell, sources: Mapping[str, Any]) -> str:
+    """Where one field of a user's device comes from: the source it names, in full if the file lists it."""
+    listed = sources.get(found.source or "")
+    if isinstance(listed, Mapping):
+        parts = (listed.get("title", found.source), found.date or listed.get("date"))
+        return ", ".join(str(part) for part in parts if part)
+    return ", ".join(part for part in (found.source or _USER, found.date) if part)
+
+
+def _required(device: Device, content: Mapping[str, Any]) -> list[str]:
+    """What a user's device must say before anything can be predicted on it. A wrong value is reported as that, once."""
+    written = {**content, **(content["datasheet"] if isinstance(content.get("datasheet"), dict) else {})}
+    problems = [
+        f"{name} is missing"
+        for name in ("memory_gb", "bandwidth_gbs")
+        if device.missing(name) and not written.get(name)
+    ]
+    if not device.peak_tflops and not any(name in fields.PEAKS for name in written):
+        problems.append("a peak is missing (at least one of fp32_tflops, fp16_tflops, bf16_tflops, ...)")
+    return problems

@@ -1,0 +1,107 @@
+"""Shapes of a node's outputs: ONNX's own rule, at the opset of the file, with the small values found so far."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper, shape_inference
+
+from forerun.errors import ForerunError
+from forerun.graph.sources.onnx_ops import KINDS_OF, SAME_SHAPE, SCHEMA_AS, SHAPE_RULES, data_dependent
+from forerun.graph.sources.onnx_trace import Trace
+from forerun.graph.sources.onnx_values import Node, UnsafeBatchError, Value, dims_of
+
+#: Read as this opset at least: exporters left Resize's roi out before the standard allowed it.
+MORE_LENIENT = {"Resize": 13}
+
+
+def infer(t: Trace, node: Node, proto: onnx.NodeProto) -> list[Value]:
+    """Shaped, still empty values for the node's outputs."""
+    if (rule := SHAPE_RULES.get(node.op)) is not None and (node.domain or not onnx.defs.has(node.op, node.domain)):
+        return rule(node)
+    first = next((v for v in node.inputs if v is not None), None)
+    fallback = Value(first.shape, first.dtype) if first else Value((), TensorProto.FLOAT)
+    known: dict[str, Value] = {}
+    try:
+        known = _schema_types(t, node, proto)
+    except onnx.shape_inference.InferenceError as error:
+        if t.rebatch is not None:
+            raise UnsafeBatchError(f"node '{node.name}' ({node.op})") from error
+        if t.strict:
+            reason = str(error).split("] ")[-1].strip().splitlines()[0].rstrip(".")
+            raise ForerunError(
+                f"These input shapes do not fit node '{node.name}' ({node.op}) of the ONNX file: {reason}."
+            ) from error
+    except (onnx.defs.SchemaError, onnx.checker.ValidationError):
+        if rule is not None:  # onnxruntime writes some of its nodes under the standard domain
+            return rule(node)
+    out = []
+    for name in node.outputs:
+        if name in known:
+            out.append(known[name])
+            continue
+        if name and node.op not in SAME_SHAPE:
+            out.append(_declared(t, name) or Value(fallback.shape, fallback.dtype))
+            if node.op in KINDS_OF and _declared(t, name) is None:
+                t.notes[f"The shape '{node.name}' ({node.op}) returns is unknown: its input's is taken."] = None
+        else:
+            out.append(Value(fallback.shape, fallback.dtype))
+    if node.op == "Reshape" and not node.domain and out[0].size != node.need(0).size:
+        if t.rebatch is not None:
+            raise UnsafeBatchError(f"node '{node.name}' (Reshape)")
+        raise ForerunError(
+            f"Reshape '{node.name}' of the ONNX file cannot turn {list(node.need(0).shape)} into "
+            f"{list(out[0].shape)}; give the input shape the file was made for."
+        )
+    return out
+
+
+def _schema_types(t: Trace, node: Node, proto: onnx.NodeProto) -> dict[str, Value]:
+    if node.op in SCHEMA_AS and node.domain:
+        proto = helper.make_node(SCHEMA_AS[node.op], list(proto.input), list(proto.output))
+        made = [helper.make_attribute(k, v) for k, v in node.attrs.items()]
+        proto.attribute.extend(a for a in made if not a.name.startswith("activation"))
+    version = t.opsets.get("" if node.op in SCHEMA_AS else node.domain, onnx.defs.onnx_opset_version())
+    schema = onnx.defs.get_schema(proto.op_type, max(version, MORE_LENIENT.get(proto.op_type, 0)), proto.domain)
+    types: dict[str, onnx.TypeProto] = {}
+    data: dict[str, onnx.TensorProto] = {}
+    for name, value in zip(proto.input, node.inputs, strict=False):
+        if value is None:
+            continue
+        types[name] = helper.make_tensor_type_proto(value.dtype, value.shape)
+        if value.data is not None and value.data.size <= 1024:
+            data[name] = _as_proto(value)
+    inferred = shape_inference.infer_node_outputs(
+        schema, proto, types, data,
+        opset_imports=[helper.make_opsetid(d, v) for d, v in t.opsets.items()], ir_version=t.model.ir_version,
+    )  # fmt: skip
+    found: dict[str, Value] = {}
+    for name, kind in inferred.items():
+        dims = dims_of(kind)
+        if dims is None or not kind.tensor_type.elem_type:
+            continue
+        if any(isinstance(d, str) for d in dims):
+            bound = data_dependent(node, dims)
+            if bound is None:
+                continue
+            t.notes[f"{node.op} returns as many results as the data hold; its upper bound is counted."] = None
+            dims = [*bound]
+        found[name] = Value(tuple(int(d) for d in dims), kind.tensor_type.elem_type)
+    return found
+
+
+def _as_proto(value: Value) -> onnx.TensorProto:
+    assert value.data is not None
+    kind = helper.tensor_dtype_to_np_dtype(value.dtype)
+    return numpy_helper.from_array(np.ascontiguousarray(value.data, dtype=kind).reshape(value.shape))
+
+
+def _declared(t: Trace, name: str) -> Value | None:
+    """What the file itself says about a value, when every dimension of it is a number."""
+    if t.rebatch is not None:
+        return None
+    info = t.described.get(name)
+    dims = None if info is None else dims_of(info.type)
+    if info is None or dims is None or any(isinstance(d, str) for d in dims):
+        return None
+    return Value(tuple(int(d) for d in dims), info.type.tensor_type.elem_type)

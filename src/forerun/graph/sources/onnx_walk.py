@@ -1,0 +1,192 @@
+"""One walk through an ONNX graph with every input shape known: shapes, host arithmetic, ops, tensors and storages.
+
+Each node asks ONNX's own rule for its output shapes (`onnx_shapes`), so a Reshape fed by a chain of shape arithmetic is
+no barrier. Nodes whose values are known vanish; nodes that only rename memory become views; the rest become ops through
+the table in `onnx_ops`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from forerun.errors import ForerunError
+from forerun.graph.sources import onnx_eval, onnx_ops
+from forerun.graph.sources.onnx_control import BODIES, SEQUENCES
+from forerun.graph.sources.onnx_shapes import infer
+from forerun.graph.sources.onnx_trace import Trace
+from forerun.graph.sources.onnx_values import FLOATS, Node, UnsafeBatchError, Value, attributes
+
+
+def run(t: Trace) -> Trace:
+    """The same trace, with the whole model written into it."""
+    graph = t.model.graph
+    t.bind_initializers(graph)
+    for info in graph.input:
+        if info.name not in t.env:
+            t.env[info.name] = _input_value(t, info)
+    walk(t, graph)
+    for info in graph.output:
+        value = t.env.get(info.name)
+        for item in [value] if value is not None and value.items is None else (value.items or [] if value else []):
+            t.outputs.append(t.tensor(item))
+    t.close_lifetimes()
+    for op, count in t.unknown.items():
+        t.notes[f"No cost law for ONNX op {op} ({count} node{'s' * (count > 1)}): only its bytes count."] = None
+    return t
+
+
+def _input_value(t: Trace, info: onnx.ValueInfoProto) -> Value:
+    if info.type.HasField("sequence_type"):
+        return Value((), TensorProto.FLOAT, items=[])
+    value = Value(t.shapes.get(info.name, ()), info.type.tensor_type.elem_type)
+    t.store(value, "input", -1)
+    return value
+
+
+def walk(t: Trace, graph: onnx.GraphProto) -> None:
+    for node in graph.node:
+        _visit(t, node)
+
+
+def _lookup(t: Trace, name: str, node: onnx.NodeProto) -> Value | None:
+    if not name:
+        return None
+    if (value := t.env.get(name)) is None:
+        raise ForerunError(f"ONNX node '{node.name}' ({node.op_type}) reads '{name}', which nothing produces.")
+    return value
+
+
+def _visit(t: Trace, proto: onnx.NodeProto) -> None:
+    domain = "" if proto.domain == "ai.onnx" else proto.domain
+    node = Node(
+        proto.op_type, domain, proto.name or (proto.output[0] if proto.output else ""), attributes(proto),
+        [_lookup(t, name, proto) for name in proto.input], list(proto.output),
+    )  # fmt: skip
+    if node.op in BODIES and not domain:
+        BODIES[node.op](t, node, walk)
+        return
+    if node.op in SEQUENCES and not domain:
+        SEQUENCES[node.op](t, node)
+        return
+    if node.op == "Constant" and not domain:
+        t.env[proto.output[0]] = _constant_node(t, node)
+        return
+    if t.rebatch is not None:
+        _fit_batch(t, node, proto)
+    if node.op == "Identity" and _is_merged_weight(t, node.need(0)):
+        t.elements[node.outputs[0]] = node.need(0).size
+        t.env[node.outputs[0]] = replace(node.need(0), tensor=None, origin=frozenset(node.outputs), role=None)
+        return
+    read = node.inputs[:1] if node.op == "CastLike" else node.inputs
+    known = all(v is None or v.data is not None for v in read)
+    if node.op in ("Shape", "Size") and not domain:
+        t.env[proto.output[0]] = _shape_node(node)
+        return
+    node.out = infer(t, node, proto)
+    if not (known and not domain and _evaluate(t, node)):
+        onnx_ops.emit(t, node)
+    for name, value in zip(node.outputs, node.out, strict=False):
+        if name:
+            t.env[name] = value
+
+
+def _is_merged_weight(t: Trace, value: Value) -> bool:
+    """torch.onnx merges weights of equal value (every fresh LayerNorm is all ones) behind Identity nodes.
+
+    When all their elements are one number they only look alike; otherwise they are tied.
+    """
+    if not t.from_torch or not value.constant or len(value.origin) != 1:
+        return False
+    tensor = t.protos.get(next(iter(value.origin)))
+    if tensor is None or tensor.data_type not in FLOATS or value.size < 2:
+        return False
+    return t.is_uniform(tensor) is True
+
+
+def _constant_node(t: Trace, node: Node) -> Value:
+    name = node.outputs[0]
+    if (tensor := node.attrs.get("value")) is not None and isinstance(tensor, onnx.TensorProto):
+        # torch.onnx keeps weights in initializers and literals in Constant nodes; other exporters mix them.
+        return t.constant(tensor, name, weight=not t.from_torch and math.prod(tensor.dims) > 1)
+    for key, value in node.attrs.items():
+        if key.startswith("value_") and "string" not in key:
+            data = np.array(value, dtype=np.int64 if "int" in key else np.float32)
+            kind = TensorProto.INT64 if "int" in key else TensorProto.FLOAT
+            return Value(data.shape, kind, data, constant=True)
+    if (sparse := node.attrs.get("sparse_value")) is not None:
+        return Value(tuple(sparse.dims), sparse.values.data_type, constant=True)
+    return Value((), TensorProto.STRING, constant=True)
+
+
+def _shape_node(node: Node) -> Value:
+    shape = node.need(0).shape
+    if node.op == "Size":
+        data = np.array(math.prod(shape), dtype=np.int64)
+    else:
+        data = np.array(shape[slice(node.attrs.get("start"), node.attrs.get("end"))], dtype=np.int64)
+    return Value(data.shape, TensorProto.INT64, data, constant=True)
+
+
+def _evaluate(t: Trace, node: Node) -> bool:
+    """Give the outputs their values when they are small and known; the node then runs on the host, if at all."""
+    if not node.out or not t.decide(node, all(onnx_eval.keeps(v.shape) for v in node.out)):
+        return False
+    inputs = [v.data if v is not None else None for v in node.inputs]
+    arrays: list[Any] | None
+    if node.op == "Cast" or node.op == "CastLike":
+        kind = helper.tensor_dtype_to_np_dtype(node.out[0].dtype)
+        with np.errstate(all="ignore"):
+            arrays = [np.asarray(inputs[0]).astype(kind)]
+    elif node.op == "ConstantOfShape":
+        fill = node.attrs.get("value")
+        value = numpy_helper.to_array(fill).ravel()[0] if fill is not None else np.float32(0)
+        arrays = [np.full(node.out[0].shape, value)]
+    else:
+        arrays = onnx_eval.evaluate(node.op, node.attrs, inputs, len(node.outputs))
+    if arrays is None:
+        return False
+    origin = frozenset().union(*(v.origin for v in node.inputs if v is not None))
+    for value, array in zip(node.out, arrays, strict=False):
+        value.shape, value.data, value.constant, value.origin = array.shape, array, True, origin
+    return True
+
+
+def _fit_batch(t: Trace, node: Node, proto: onnx.NodeProto) -> None:
+    """Constants that spell out the file's batch size follow the batch that was asked for."""
+    assert t.rebatch is not None
+    old, new, base = t.rebatch
+    if node.op == "Reshape" and not node.domain:
+        x, before = node.need(0), base.env.get(proto.input[0])
+        out = base.env.get(proto.output[0])
+        if before is None or out is None or x.size == before.size:
+            return
+        target = node.input(1)
+        if target is not None and target.data is None:
+            return
+        spelled = [int(d) for d in (node.attrs["shape"] if target is None else np.ravel(target.data))]  # type: ignore[arg-type]
+        base_target = base.env.get(proto.input[1]) if target is not None else None
+        moved = base_target is not None and base_target.data is not None and (
+            np.ravel(base_target.data).tolist() != spelled
+        )  # fmt: skip
+        if moved or not spelled or spelled[0] in (0, -1) or x.shape[0] == before.shape[0]:
+            return  # the target follows the batch by itself; a wrong size is found after inference
+        if out.shape[0] * new % old:
+            raise UnsafeBatchError(f"node '{node.name}' (Reshape)")
+        fitted = np.array([out.shape[0] * new // old, *out.shape[1:]], dtype=np.int64)
+        if target is None:
+            node.attrs["shape"] = fitted.tolist()
+            raise UnsafeBatchError(f"node '{node.name}' (Reshape)")
+        node.inputs[1] = Value(fitted.shape, TensorProto.INT64, fitted, constant=True)
+    elif node.op == "Concat" and not node.domain and node.attrs.get("axis", 0) != 0:
+        lead = max(v.shape[0] for v in node.inputs if v is not None and v.shape)
+        for position, value in enumerate(node.inputs):
+            # A class token baked in as [1, 1, 768] beside patches that now are [new, 196, 768].
+            if value is not None and value.shape and value.shape[0] == old != lead:
+                shape = (lead, *value.shape[1:])
+                node.inputs[position] = replace(value, shape=shape, data=None, tensor=t.tensor(value))
