@@ -134,6 +134,68 @@ def test_a_stack_that_narrows_is_not_folded(monkeypatch: pytest.MonkeyPatch) -> 
     assert simulate(folded) == simulate(whole)
 
 
+class Stack(nn.Module):
+    """Twelve equal layers, used in a way of one's own."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.way = way
+        self.layers = nn.ModuleList(nn.Linear(32, 32) for _ in range(12))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.way == "heads":
+            return torch.cat([layer(x) for layer in self.layers], dim=-1)
+        seen = []
+        for i, layer in enumerate(self.layers):
+            if self.way == "index" and i == 7:
+                x = torch.cat([x, x])
+            x = nn.functional.gelu(layer(x)) + x if self.way == "between" else layer(x)
+            seen.append(x)
+        return torch.stack(seen) if self.way == "collect" else x
+
+
+@pytest.mark.parametrize("way", ["between", "heads", "collect", "index"])
+def test_what_happens_around_the_blocks_is_never_lost(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    folded = graph_of(Stack(way), input_shape=(32,), batch=4)
+    monkeypatch.setattr(folding, "MIN_EQUAL", 10**6)
+    whole = graph_of(Stack(way), input_shape=(32,), batch=4)
+    assert totals(folded) == totals(whole)
+    assert simulate(folded) == simulate(whole)
+
+
+def test_threads_do_not_see_each_other() -> None:
+    import gc
+    from concurrent.futures import ThreadPoolExecutor
+
+    net = Transformer(layers=2)
+    with ThreadPoolExecutor(3) as pool:
+        graphs = list(pool.map(lambda _: graph_of(net, seq_len=16), range(6)))
+    assert len({g.content_hash() for g in graphs}) == 1
+    assert gc.isenabled()
+
+
+def test_attention_by_keyword_and_a_tensor_that_is_no_buffer() -> None:
+    class Odd(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = torch.ones(8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = x * self.scale
+            return nn.functional.scaled_dot_product_attention(query=x, key=x, value=x)
+
+    assert [op.kind for op in graph_of(Odd(), input_shape=(2, 16, 8)).ops] == ["elementwise", "attention"]
+
+
+def test_a_model_that_wants_its_own_batch() -> None:
+    class Eight(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.view(8, 4) * 2
+
+    g = graph_of(Eight(), input_shape=(4,), batch=8)
+    assert not g.scalable and g.batch == 8
+
+
 def test_one_layer_used_many_times_is_counted_many_times() -> None:
     class Shared(nn.Module):
         def __init__(self) -> None:

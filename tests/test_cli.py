@@ -77,7 +77,7 @@ def test_compare_explain_devices_models_doctor(run_forerun: Run) -> None:
         (["predict", "gpt2", "-d", "h200", "--seq-len", "4096"], "at most 1,024 tokens"),
         (["predict", "missing.onnx", "-d", "h200"], "missing.onnx"),
         (["predict", "broken.onnx", "-d", "h200"], "broken.onnx"),
-        (["predict", "weights.pt", "-d", "h200"], "holds weights, not the network"),
+        (["predict", "weights.pt", "-d", "h200"], "which forerun does not execute"),
         (["predict", "resnet18", "-d", "bad.yaml"], "memory_gb"),
         (["predict", "config.json", "-d", "h200"], "model_type"),
         (["predict", "cnn:depth=0,filters=8", "-d", "h200"], "depth"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +16,7 @@ from forerun.advice import cost as cost_advice
 from forerun.advice.fit import fit
 from forerun.advice.mig import slice_options, smallest_that_fits
 from forerun.device import Device, load_device
-from forerun.errors import ForerunError
+from forerun.errors import ForerunError, did_you_mean
 from forerun.explanation import Explanation, explain_ops
 from forerun.graph.ir import Graph
 from forerun.graph.memory import simulate
@@ -24,7 +25,7 @@ from forerun.graph.sources import load_graphs
 from forerun.prediction import Estimate, Prediction
 from forerun.predictors import memory as memory_model
 from forerun.predictors.base import Predictor, load_predictor
-from forerun.predictors.roofline import HOST_SPREAD, substituted
+from forerun.predictors.roofline import HOST_SPREAD, spec_problem, substituted
 from forerun.workload import Workload
 
 if TYPE_CHECKING:
@@ -55,9 +56,7 @@ def predict(
     trust_remote_code: bool = False,
 ) -> Prediction:
     """How `model` will run on `device`: every estimate with its interval, and the basis it stands on."""
-    shape: Any = {k: tuple(v) for k, v in input_shape.items()} if isinstance(input_shape, Mapping) else (
-        None if input_shape is None else tuple(input_shape)
-    )  # fmt: skip
+    shape: Any = input_shape  # checked and made a tuple, or a dict of them, by Workload
     workload = Workload(model, batch, dtype, mode, shape, seq_len, optimizer, amp, runtime, task, trust_remote_code)
     return predict_workload(workload, load_device(device), region=region, instance=instance, predictor=predictor)
 
@@ -129,7 +128,7 @@ def predict_workload(
         flops=float((columns.flops * weights).sum()), macs=float((columns.macs * weights).sum()),
         bytes=float((columns.bytes * weights).sum()), memory_parts_mb=memory.parts_mb,
         assumptions=assumptions, unknown=unknown, notes=tuple(_notes(graph, columns, device)),
-        check=_check_command(workload),
+        check=_check_command(workload) if device.kind in ("gpu", "cpu") and memory.fits is not False else None,
     )  # fmt: skip
 
 
@@ -142,19 +141,37 @@ def predict_many(
     """Every workload on every device, as one table; a case that cannot run has its reason in column `error`."""
     import pandas as pd
 
-    cases = [w if isinstance(w, Workload) else Workload(**w) for w in workloads]
-    chosen = [load_device(d) for d in devices]
+    cases = [w if isinstance(w, Workload) else _workload(w) for w in workloads]
+    chosen = list(dict.fromkeys(load_device(d) for d in devices))
     teller = load_predictor(predictor)
     prices = [cost_advice.choose_instance(d, None) for d in chosen]
     frames = [_table(w, chosen, prices, teller) for w in cases]
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 
 
+def _workload(settings: dict[str, Any]) -> Workload:
+    known = {f.name for f in dataclasses.fields(Workload)}
+    for name in settings:
+        if name not in known:
+            raise ForerunError(f"{name!r} is not a setting of a workload.{did_you_mean(str(name), known)}")
+    return Workload(**settings)
+
+
 def _table(w: Workload, devices: list[Device], prices: list[Instance | None], teller: Predictor) -> pd.DataFrame:
     import pandas as pd
 
-    problems = [dtype_problem(w, d) for d in devices]
-    graph, _, columns = _profiled(w)
+    problems = [dtype_problem(w, d) or spec_problem(d) for d in devices]
+    try:
+        graph, _, columns = _profiled(w)
+    except ForerunError as e:
+        asked = {
+            "model": w.to_dict()["model"],
+            "batch": w.batch,
+            "dtype": w.dtype,
+            "mode": w.mode,
+            "seq_len": w.seq_len,
+        }
+        return pd.DataFrame([{**asked, "device": d.id, "error": str(e)} for d in devices])
     able = [i for i, p in enumerate(problems) if p is None]
     times = teller.times(columns, [devices[i] for i in able], w) if able else None
 
@@ -176,7 +193,7 @@ def _table(w: Workload, devices: list[Device], prices: list[Instance | None], te
     latency, energy = column("latency_ms"), column("energy_j")
     needed = np.array([m.needed_mb for m in memory])
     have = np.array([np.nan if d.memory_mb is None else d.memory_mb for d in devices])
-    hourly = np.array([np.nan if p is None else p.usd_per_device_hour for p in prices])
+    price = np.array([np.nan if p is None else cost_advice.usd_per_ms(p) for p in prices])
     return pd.DataFrame(
         {
             "model": graph.name, "device": [d.id for d in devices], "batch": w.batch, "dtype": w.dtype, "mode": w.mode,
@@ -186,7 +203,8 @@ def _table(w: Workload, devices: list[Device], prices: list[Instance | None], te
             "memory_allocated_mb": [m.allocated_mb for m in memory],
             "fits": [None if np.isnan(h) else bool(n <= h) for n, h in zip(needed, have, strict=True)],
             "energy_j": energy,
-            "power_w": 1e3 * energy / latency, "cost_usd": latency * hourly / 3.6e6, "basis": teller.basis,
+            "bound": np.where(column("host_ms") > column("device_ms"), "host", "device"),
+            "power_w": 1e3 * energy / latency, "cost_usd": latency * price, "basis": teller.basis,
             "error": problems,
         }
     )  # fmt: skip
@@ -194,12 +212,18 @@ def _table(w: Workload, devices: list[Device], prices: list[Instance | None], te
 
 def compare(model: Any, devices: Iterable[str | Device], **settings: Any) -> pd.DataFrame:
     """One model on several devices, fastest first."""
-    found = predict_many([Workload(model, **settings)], devices)
-    return found.sort_values("latency_ms", ignore_index=True)
+    workload = _workload({"model": model, **settings})
+    _profiled(workload)  # a model that cannot be read is the user's to put right, not a row
+    found = predict_many([workload], devices)
+    late = found["fits"].eq(False)  # what does not fit stands last, however fast it would be
+    return found.assign(late=late).sort_values(["late", "latency_ms"], ignore_index=True).drop(columns="late")
 
 
-def explain(workload: Workload, device: Device, *, predictor: str | Predictor = "default") -> Explanation:
-    """Where the time goes, op by op."""
+def explain(
+    model: Any, device: str | Path | Device | dict[str, Any], *, predictor: str | Predictor = "default", **settings: Any
+) -> Explanation:
+    """Where the time goes, op by op; `settings` are those of `predict` (batch, dtype, mode ...)."""
+    workload, device = Workload(model, **settings), load_device(device)
     check_dtype(workload, device)
     teller = load_predictor(predictor)
     graph, _, columns = _profiled(workload)
@@ -231,9 +255,16 @@ def _read(workload: Workload) -> tuple[Graph, Graph | None, Profile]:
 
 def _profiled(workload: Workload) -> tuple[Graph, Graph | None, Profile]:
     """The graph, the one that scales with the batch, and its columns; remembered for models given by name."""
-    if not isinstance(workload.model, str) or Path(workload.model).exists():
+    if not isinstance(workload.model, str) or _is_file(workload.model):
         return _read(workload)
     return _remembered(tuple(str(v) for v in workload.to_dict().values()), _Uncompared(workload))
+
+
+def _is_file(name: str) -> bool:
+    try:
+        return Path(name).exists()
+    except (OSError, ValueError):
+        return False
 
 
 def dtype_problem(workload: Workload, device: Device) -> str | None:
@@ -297,7 +328,9 @@ def _check_command(workload: Workload) -> str | None:
         case_of(workload)
     except ForerunError:
         return None
-    parts = ["forerun", "measure", workload.model, "--batch", str(workload.batch), "--dtype", workload.dtype]
+    parts = ["forerun", "measure", str(workload.model), "--batch", str(workload.batch), "--dtype", workload.dtype]
+    if isinstance(workload.input_shape, tuple):
+        parts += ["--input-shape", ",".join(map(str, workload.input_shape))]
     if workload.mode != "inference":
         parts += ["--mode", workload.mode]
     for option, value in (

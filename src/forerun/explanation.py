@@ -14,6 +14,9 @@ from forerun.predictors.kernels import COMPUTE, HOST_US, MEMORY, runtime
 from forerun.predictors.roofline import op_roofline_s, spec_matrix
 from forerun.workload import Workload
 
+#: Kinds whose second input, the weight, tells one use from another.
+_BY_WEIGHT = frozenset({"matmul", "moe_matmul", "conv"})
+
 
 @dataclass(frozen=True)
 class OpTime:
@@ -68,8 +71,9 @@ def explain_ops(graph: Graph, columns: Profile, device: Device, teller: Predicto
     total = float((per_call * columns.repeat).sum())
     groups: dict[tuple[str, ...], list[int]] = defaultdict(list)
     for i, op in enumerate(graph.ops):
-        shape = graph.tensors[op.inputs[0]].shape if op.inputs else ()
-        groups[op.name, CLASSES[columns.classes[i]], UNITS[columns.units[i]], str(shape), op.phase].append(i)
+        shapes = [graph.tensors[t].shape for t in op.inputs[: 2 if op.kind in _BY_WEIGHT else 1]]
+        shape = " x ".join(str(s) for s in shapes)
+        groups[op.name, CLASSES[columns.classes[i]], UNITS[columns.units[i]], shape, op.phase].append(i)
     rows = []
     for (name, kernel, _unit, shape_text, _phase), members in groups.items():
         first = members[0]

@@ -46,6 +46,7 @@ class Fit:
     fits: bool
     free_mb: float  # negative: what is missing
     largest_batch: int | None
+    sure: bool = True  # the upper end of the interval fits too
     reason: str | None = None  # why largest_batch is not known
 
 
@@ -143,10 +144,15 @@ class Prediction:
         if self.fit is None:
             return ""
         size = pretty(abs(self.fit.free_mb) / 1024)
-        verdict = f"fits, {size} GB to spare" if self.fit.fits else f"does not fit: {size} GB too much"
+        if not self.fit.fits:
+            verdict = f"does not fit: {size} GB too much"
+        else:
+            verdict = f"{'fits' if self.fit.sure else 'fits by the estimate, not by its upper end'}, {size} GB to spare"
         largest = self.fit.largest_batch
         if largest is not None:
             verdict += f"; largest batch {largest:,}" if largest else "; no batch fits"
+        elif self.fit.reason:
+            verdict += f"; largest batch unknown: {self.fit.reason}"
         return verdict
 
     def __rich_console__(self, console: Any, options: Any) -> Any:

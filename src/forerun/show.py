@@ -27,6 +27,8 @@ _BASIS = {
 def headline(p: Any) -> str:
     w = p.workload
     parts = [w["mode"], f"batch {w['batch']}", w["dtype"]]
+    if w.get("input_shape"):
+        parts.append(f"input {w['input_shape']}")
     if w.get("seq_len"):
         parts.append(f"{w['seq_len']:,} tokens")
     if w.get("optimizer"):
@@ -65,7 +67,7 @@ def prediction_view(p: Any) -> Iterator[Any]:
         bad = value == "unknown" or remark.startswith("does not fit")
         table.add_row(label, value, interval, remark, style="red" if bad else None)
     yield table
-    if p.mig_options:
+    if p.mig_options and (p.fit is None or p.fit.fits):
         yield Text()
         yield _mig_table(p)
     yield Text()
@@ -79,8 +81,8 @@ def prediction_view(p: Any) -> Iterator[Any]:
 def _mig_table(p: Any) -> Any:
     from rich.table import Table
 
-    table = Table(box=None, padding=(0, 2, 0, 0), title=f"MIG: {p.mig or 'no slice'} is the smallest that fits",
-                  title_justify="left", title_style="")  # fmt: skip
+    title = f"MIG: {p.mig} is the smallest slice that fits" if p.mig else "MIG: no slice is large enough"
+    table = Table(box=None, padding=(0, 2, 0, 0), title=title, title_justify="left", title_style="")
     for name in ("slice", "memory", "fits", "latency", "per device"):
         table.add_column(name, justify="left" if name == "slice" else "right")
     for o in p.mig_options:
@@ -104,35 +106,31 @@ def prediction_html(p: Any) -> str:
     )
 
 
-def comparison_table(frame: pd.DataFrame, title: str) -> Any:
+#: A terminal narrower than this gets fewer columns, never cut numbers.
+_WIDE = 120
+
+
+def comparison_table(frame: pd.DataFrame, title: str, width: int = 160) -> Any:
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 2, 0, 0), title=title, title_justify="left", title_style="bold")
-    unit = str(frame["throughput_unit"].iloc[0])
-    headers = (
-        "device",
-        "latency ms",
-        "90 % interval",
-        unit,
-        "memory GB",
-        "fits",
-        "energy J",
-        "power W",
-        "USD per million",
-    )
+    unit = next((u for u in frame["throughput_unit"] if isinstance(u, str)), "samples/s")
+    per_million = f"USD per million {unit.removesuffix('/s')}"
+    headers = ["device", "latency ms", "90 % interval", unit, "memory GB", "fits"]
+    headers += ["set by", "energy J", "power W", per_million] if width >= _WIDE else [per_million]
     for name in headers:
-        table.add_column(name, justify="left" if name == "device" else "right", no_wrap=True)
+        table.add_column(name, justify="left" if name in ("device", "set by") else "right", no_wrap=True)
     for row in frame.itertuples():
-        if row.error is not None and row.error == row.error:
-            table.add_row(str(row.device), "", "", "", "", "", "", "", str(row.error), style="red")
+        if isinstance(row.error, str):
+            table.add_row(str(row.device), row.error, style="red")
             continue
-        per_million = row.cost_usd / (row.throughput * row.latency_ms / 1e3) * 1e6
-        table.add_row(
+        usd = row.cost_usd / (row.throughput * row.latency_ms / 1e3) * 1e6
+        cells = [
             str(row.device), pretty(row.latency_ms), f"{pretty(row.latency_low_ms)} … {pretty(row.latency_high_ms)}",
             pretty(row.throughput), pretty(row.memory_mb / 1024), {True: "yes", False: "no"}.get(row.fits, "?"),
-            _or_unknown(row.energy_j), _or_unknown(row.power_w), _or_unknown(per_million),
-            style=None if row.fits is not False else "dim",
-        )  # fmt: skip
+        ]  # fmt: skip
+        cells += [row.bound, _or_unknown(row.energy_j), _or_unknown(row.power_w)] if width >= _WIDE else []
+        table.add_row(*cells, _or_unknown(usd), style=None if row.fits is not False else "dim")
     return table
 
 
@@ -140,27 +138,38 @@ def _or_unknown(x: float) -> str:
     return "unknown" if x != x else pretty(x)
 
 
-def explanation_view(e: Explanation, top: int) -> Iterator[Any]:
+def explanation_view(e: Explanation, top: int, width: int = 160) -> Iterator[Any]:
     from rich.table import Table
     from rich.text import Text
 
     binds = "host (launch overhead)" if e.host_ms > e.device_ms else "device"
     yield Text(f"{e.model} on {e.device}: {pretty(e.latency_ms)} ms, set by the {binds}", style="bold")
     yield Text(f"device time {pretty(e.device_ms)} ms, host time {pretty(e.host_ms)} ms", style="dim")
+    if e.host_ms > e.device_ms:
+        yield Text(
+            "The device waits for launches: fewer, larger ops or CUDA graphs help; shares below are of its own time."
+        )
+    wide = width >= _WIDE
     table = Table(box=None, padding=(0, 2, 0, 0))
-    for name in ("op", "kernel", "input", "bound by", "where first"):
+    for name in ("op", *(("kernel", "input", "where first") if wide else ("input",)), "bound by"):
         table.add_column(name, overflow="ellipsis", no_wrap=True)
-    for name in ("calls", "ms", "GFLOP", "MB", "share"):
+    for name in ("calls", "ms", *(("GFLOP", "MB") if wide else ()), "share"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("", no_wrap=True)
+    if wide:
+        table.add_column("", no_wrap=True)
     for o in e.ops[:top]:
-        numbers = (f"{o.calls:,}", pretty(o.time_ms), pretty(o.gflops), pretty(o.mb), f"{o.share:.1%}")
-        bar = "█" * round(o.share * 20)
-        table.add_row(o.op, o.kernel, o.shape.replace(" ", ""), o.bound, o.scope, *numbers, bar)
+        shape = o.shape.replace(" ", "")
+        words = (o.op, o.kernel, shape, o.scope, o.bound) if wide else (o.op, shape, o.bound)
+        sizes = (pretty(o.gflops), pretty(o.mb)) if wide else ()
+        bar = ("█" * round(o.share * 20),) if wide else ()
+        table.add_row(*words, f"{o.calls:,}", pretty(o.time_ms), *sizes, f"{o.share:.1%}", *bar)
     rest = e.ops[top:]
     if rest:
         calls, ms, share = sum(o.calls for o in rest), sum(o.time_ms for o in rest), sum(o.share for o in rest)
-        table.add_row(f"({len(rest)} more)", *[""] * 4, f"{calls:,}", pretty(ms), "", "", f"{share:.1%}", style="dim")
+        blank = ([""] * 4, [""] * 2) if wide else ([""] * 2, [])
+        table.add_row(
+            f"({len(rest)} more)", *blank[0], f"{calls:,}", pretty(ms), *blank[1], f"{share:.1%}", style="dim"
+        )
     yield table
     yield Text("\nBy kernel class", style="bold")
     classes = Table(box=None, padding=(0, 2, 0, 0))

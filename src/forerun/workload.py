@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -14,6 +15,11 @@ DTYPES = ("fp32", "tf32", "fp32-ieee", "fp16", "bf16", "int8", "int4")
 OPTIMIZERS = ("sgd", "momentum", "adam", "adamw")
 AMP = ("fp16", "bf16")
 RUNTIMES = ("eager", "cudagraph")
+_ALSO_CALLED = {
+    "float16": "fp16", "half": "fp16", "f16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float": "fp32",
+    "train": "training", "infer": "inference", "generate": "decode", "nf4": "int4", "4bit": "int4", "8bit": "int8",
+}  # fmt: skip
+MAX_SIZE = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -38,11 +44,13 @@ class Workload:
             ("optimizer", self.optimizer, OPTIMIZERS), ("amp", self.amp, AMP),
         ):  # fmt: skip
             if value is not None and value not in allowed:
-                hint = did_you_mean(str(value), allowed) or f" Choose from {', '.join(allowed)}."
+                known_as = _ALSO_CALLED.get(str(value).removeprefix("torch."))
+                hint = f" Did you mean {known_as}?" if known_as in allowed else did_you_mean(str(value), allowed)
+                hint = hint or f" Choose from {', '.join(allowed)}."
                 raise ForerunError(f"{name} {value!r} is not known.{hint}")
-        _positive("batch", self.batch)
+        object.__setattr__(self, "batch", _positive("batch", self.batch))
         if self.seq_len is not None:
-            _positive("seq_len", self.seq_len)
+            object.__setattr__(self, "seq_len", _positive("seq_len", self.seq_len))
         if self.mode == "training":
             if self.dtype in ("int8", "int4"):
                 raise ForerunError(f"a model with {self.dtype} weights cannot be trained; choose fp32, fp16 or bf16")
@@ -52,10 +60,7 @@ class Workload:
                 raise ForerunError(f"amp={self.amp} keeps fp32 weights: leave dtype at fp32 (it was {self.dtype})")
         elif self.optimizer or self.amp:
             raise ForerunError(f"optimizer and amp belong to mode training, not {self.mode}")
-        shapes = self.input_shape.values() if isinstance(self.input_shape, dict) else [self.input_shape or ()]
-        for shape in shapes:
-            for d in shape:
-                _positive("input_shape", d)
+        object.__setattr__(self, "input_shape", _shapes(self.input_shape))
 
     @property
     def weight_dtype(self) -> str:
@@ -70,15 +75,39 @@ class Workload:
             "weights": self.weight_dtype, "quantised": self.dtype if self.dtype in ("int8", "int4") else None,
             "mode": self.mode, "seq_len": self.seq_len, "optimizer": self.optimizer, "amp": self.amp,
             "task": self.task, "input_shape": list(shape) if isinstance(shape, tuple) else shape,
+            "remote_code": self.trust_remote_code,
         }  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
         out = {f.name: getattr(self, f.name) for f in fields(self)}
         if not isinstance(self.model, str):
             out["model"] = getattr(self.model, "name", type(self.model).__name__)
+        shape = self.input_shape
+        out["input_shape"] = (
+            {k: list(v) for k, v in shape.items()} if isinstance(shape, dict) else shape and list(shape)
+        )
         return out
 
 
-def _positive(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ForerunError(f"{name} must be a whole number of 1 or more, got {value!r}")
+def _positive(name: str, value: Any) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = 0
+    if isinstance(value, bool) or not 1 <= number <= MAX_SIZE:
+        raise ForerunError(f"{name} must be a whole number of 1 or more (at most {MAX_SIZE:,}), got {value!r}")
+    return number
+
+
+def _shapes(given: Any) -> tuple[int, ...] | dict[str, tuple[int, ...]] | None:
+    if given is None:
+        return None
+    if isinstance(given, dict):
+        return {str(k): _shape(v) for k, v in given.items()}
+    return _shape(given)
+
+
+def _shape(given: Any) -> tuple[int, ...]:
+    if isinstance(given, str) or not hasattr(given, "__iter__"):
+        raise ForerunError(f"input_shape must be sizes without the batch, such as (3, 224, 224), got {given!r}")
+    return tuple(_positive("input_shape", d) for d in given)

@@ -26,4 +26,5 @@ def carbon(energy_j: Estimate, grid: Grid) -> Estimate:
 
 def grid_line(grid: Grid) -> str:
     building = f", PUE {grid.pue}" if grid.pue else ", accelerator only"
-    return f"{grid.name}: {grid.g_per_kwh:.0f} g/kWh in {grid.year}{building}"
+    year = f" in {grid.year}" if grid.year.isdigit() else ""
+    return f"{grid.name}: {grid.g_per_kwh:.0f} g/kWh{year}{building}"

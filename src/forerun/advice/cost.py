@@ -21,9 +21,14 @@ def choose_instance(device: Device, instance: str | None) -> Instance | None:
     return chosen
 
 
+def usd_per_ms(instance: Instance) -> float:
+    """The price of a millisecond of one accelerator of the instance."""
+    return instance.usd_per_device_hour / _MS_PER_HOUR
+
+
 def cost_usd(latency_ms: Estimate, instance: Instance) -> Estimate:
     """US dollars per call on one accelerator of the instance."""
-    return latency_ms.scaled(instance.usd_per_device_hour / _MS_PER_HOUR, "USD")
+    return latency_ms.scaled(usd_per_ms(instance), "USD")
 
 
 def price_line(instance: Instance) -> str:

@@ -6,9 +6,9 @@ import numpy as np
 
 from forerun.device import Device
 from forerun.graph.ir import Graph
-from forerun.graph.memory import peak_allocated_mb
+from forerun.graph.memory import peak_allocated_mb, simulate
 from forerun.prediction import Fit
-from forerun.predictors.memory import MemoryEstimate
+from forerun.predictors.memory import MemoryEstimate, room_mb
 
 #: Batches beyond this are of no use to anyone.
 MAX_BATCH = 2**20
@@ -19,22 +19,30 @@ def fit(graph: Graph, scalable: Graph | None, device: Device, memory: MemoryEsti
 
     `scalable` is the graph that serves other batch sizes, when there is one.
     """
-    if device.memory_mb is None:
+    room = room_mb(graph, device)
+    if room is None or device.memory_mb is None or memory.fits is None:
         return None
     free = device.memory_mb - memory.needed_mb
+    sure = device.memory_mb >= memory.reserved_mb * memory.spread[1] + memory.context_mb
     if scalable is None:
-        return Fit(free >= 0, free, None, "the model was captured at one batch size only")
-    found = largest_batch(scalable, device.memory_mb, memory)
-    return Fit(free >= 0, free, max(found, graph.batch if free >= 0 else 0))
+        return Fit(memory.fits, free, None, sure, "the model was captured at one batch size only")
+    found = largest_batch(scalable, room)
+    return Fit(memory.fits, free, max(found, graph.batch if memory.fits else 0), sure)
 
 
-def largest_batch(graph: Graph, memory_mb: float, memory: MemoryEstimate) -> int:
-    """The largest batch whose memory fits, 0 when even the smallest does not.
+def largest_batch(graph: Graph, room: float) -> int:
+    """The largest batch whose tensors fit into `room` MB, 0 when even the smallest does not."""
+    high = _largest_by_tensors(graph, room)
+    if high == 0 or simulate(graph.at(high), room).fits:
+        return high
+    low = graph.min_batch if simulate(graph.at(graph.min_batch), room).fits else 0
+    while high - low > 1:  # segments are rounded: a little less than the tensors alone would allow
+        middle = (low + high) // 2
+        low, high = (middle, high) if simulate(graph.at(middle), room).fits else (low, middle)
+    return low
 
-    What the allocator holds beyond live tensors is taken to grow as they do: the ratio at this batch holds at others.
-    """
-    overhead = memory.reserved_mb / max(memory.allocated_mb, 1e-9)
-    room = (memory_mb - memory.context_mb) / max(overhead, 1.0) - memory.parts_mb.get("workspace", 0.0)
+
+def _largest_by_tensors(graph: Graph, room: float) -> int:
     low, high = graph.min_batch, MAX_BATCH
     if peak_allocated_mb(graph, np.array([low]))[0] > room:
         return 0

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
@@ -111,8 +113,19 @@ def compare(
         return
     from forerun.show import comparison_table
 
-    length = f", {seq_len} tokens" if seq_len else ""
-    show(comparison_table(frame, f"{model}: {mode}, batch {batch}, {dtype}{length} (basis: {frame['basis'].iloc[0]})"))
+    said = [
+        mode,
+        f"batch {batch}",
+        dtype,
+        f"{seq_len:,} tokens" if seq_len else "",
+        optimizer or "",
+        f"amp {amp}" if amp else "",
+    ]
+    said += [
+        runtime if runtime != "eager" else "",
+        f"basis: {frame['basis'].dropna().iloc[0]}" if "basis" in frame else "",
+    ]
+    show(comparison_table(frame, f"{model}: {', '.join(w for w in said if w)}", terminal_width()))
 
 
 @app.command()
@@ -133,18 +146,18 @@ def explain(
 ) -> None:
     """Where the time goes: per op its time, its share, and what binds it."""
     from forerun.api import explain as run
-    from forerun.device import load_device
-    from forerun.workload import Workload
 
-    work = Workload(model, batch, dtype, mode, parse_input_shape(input_shape), seq_len, optimizer, amp, runtime, task)
     with waiting(f"reading {model}", quiet=as_json):
-        found = run(work, load_device(device))
+        found = run(
+            model, device, batch=batch, dtype=dtype, mode=mode, seq_len=seq_len, optimizer=optimizer, amp=amp,
+            input_shape=parse_input_shape(input_shape), runtime=runtime, task=task,
+        )  # fmt: skip
     if as_json:
         print(json.dumps(found.to_dict(), indent=2))
         return
     from forerun.show import explanation_view
 
-    show(*explanation_view(found, top))
+    show(*explanation_view(found, top, terminal_width()))
 
 
 @app.command()
@@ -249,9 +262,14 @@ def waiting(what: str, quiet: bool = False) -> Iterator[None]:
         yield
 
 
+def terminal_width() -> int:
+    """Columns there are: the terminal's, or plenty when output goes to a file."""
+    return shutil.get_terminal_size((160, 24)).columns if sys.stdout.isatty() or "COLUMNS" in os.environ else 160
+
+
 def show(*things: Any) -> None:
     from rich.console import Console
 
-    console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
+    console = Console(width=terminal_width(), highlight=False)
     for thing in things:
         console.print(thing)

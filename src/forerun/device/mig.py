@@ -75,8 +75,9 @@ def slice_device(whole: Device, profile: str | MigProfile) -> Device:
         return None if value is None else value * fraction
 
     calibrated = dict(whole.calibrated)
-    if "idle_w" in calibrated:
-        calibrated["idle_w"] *= profile.sm_fraction
+    for name in ("idle_w", "static_w"):
+        if name in calibrated:
+            calibrated[name] *= profile.sm_fraction
     scaled = f"slice {profile.name} of {whole.id}"
     return dataclasses.replace(
         whole,

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import math
+import threading
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from forerun.graph.fold import Call
 from forerun.graph.ir import Graph, Op, Storage, Tensor
 from forerun.graph.torch_modes import Emulation, leaf_functions
 from forerun.graph.torch_ops import FREE, attributes, base_name, classify
@@ -37,6 +39,7 @@ class Recorder(TorchDispatchMode):
         super().__init__()
         self.mask_density = mask_density
         self.guessed = False  # a size hung on values that are not there
+        self.branched = False  # a branch did
         self.repeats = repeats  # scope of a folded block -> how many blocks it stands for
         self.parameter_scopes: dict[int, str] = {}
         self.recording = False
@@ -49,6 +52,7 @@ class Recorder(TorchDispatchMode):
         self._tensor_ids: dict[tuple[Any, ...], int] = {}
         self._storage_ids: dict[int, int] = {}
         self._writer: list[int] = []
+        self._repeat_of: dict[str, int] = {}
         self._made_in: dict[int, str] = {}  # storage made before the recorded call -> the scope that made it
         self._scope_of_node: dict[int, str] = {}  # autograd sequence number -> scope, to place backward ops
 
@@ -94,11 +98,19 @@ class Recorder(TorchDispatchMode):
         return self.scopes[-1] if self.scopes and self.phase == "forward" else ""
 
     def _repeat(self, scope: str) -> int:
-        times = 1
-        for block, count in self.repeats.items():
-            if scope == block or scope.startswith(block + "."):
-                times *= count
-        return times
+        if scope not in self._repeat_of:
+            inside = (n for block, n in self.repeats.items() if scope == block or scope.startswith(block + "."))
+            self._repeat_of[scope] = math.prod(inside)
+        return self._repeat_of[scope]
+
+    def _stand_in(self, name: str, args: Any) -> Any:
+        """An answer where the real one hangs on values that meta tensors do not have; else None."""
+        if name not in ("_local_scalar_dense", "nonzero") or args[0].device.type != "meta":
+            return None
+        if name == "nonzero":
+            return self._found(args[0])
+        self.branched = self.branched or (self.recording and args[0].dtype == torch.bool)
+        return _scalar(args[0])
 
     def _found(self, mask: torch.Tensor) -> torch.Tensor:
         """What `nonzero` finds on a tensor without values: all of a vector, a share of a mask (uniform routing)."""
@@ -112,25 +124,24 @@ class Recorder(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         name = base_name(func.name())
-        if name == "_local_scalar_dense" and args[0].device.type == "meta":
-            return _scalar(args[0])
-        if name == "nonzero" and args[0].device.type == "meta":
-            return self._found(args[0])
+        stand_in = self._stand_in(name, args)
+        if stand_in is not None:
+            return stand_in
         if not self.recording:
             out = func(*args, **kwargs)
-            for t in _tensors(out):
+            for t in tensors_in(out):
                 self._made_in[t.untyped_storage()._cdata] = self.scope()
             return out
         if self.phase == "forward" and torch.is_grad_enabled():
             self._scope_of_node.setdefault(torch._C._autograd._get_sequence_nr() - 1, self.scope())
-        inputs = _tensors((args, kwargs))
+        inputs = tensors_in((args, kwargs))
         input_ids = [self.tensor_id(t) for t in inputs]
         out = func(*args, **kwargs)
-        outputs = _tensors(out)
+        outputs = tensors_in(out)
         mutates = func._schema.is_mutable
         known = {t.untyped_storage()._cdata for t in inputs}
         is_view = bool(outputs) and not mutates and all(t.untyped_storage()._cdata in known for t in outputs)
-        on_host = bool(inputs) and all(t.device.type != "meta" for t in inputs)  # Adam's step counters
+        on_host = all(t.device.type != "meta" for t in (*inputs, *outputs))  # Adam's step counters, layer drop
         if name in FREE or is_view or on_host or not (outputs or mutates):
             for t in outputs:
                 self.storage_id(t)
@@ -148,8 +159,8 @@ class Recorder(TorchDispatchMode):
         if kind == "matmul" and name in ("addmm", "baddbmm", "addbmm", "addmv"):
             input_ids = [input_ids[1], input_ids[2], input_ids[0]]  # (bias, a, b) -> (a, b, bias)
         if kind == "optimizer":
-            attrs = self._optimizer_attrs(func, inputs, _tensors(args[0]))
-        written = outputs or (_tensors(args[0]) if kind == "optimizer" else inputs[:1])
+            attrs = self._optimizer_attrs(func, inputs, tensors_in(args[0]))
+        written = outputs or (tensors_in(args[0]) if kind == "optimizer" else inputs[:1])
         op = Op(kind, func.name(), tuple(input_ids), (), attrs, scope, self.phase, self._repeat(scope))
         self.ops.append(op)
         for i, t in enumerate(written):
@@ -176,48 +187,78 @@ def _scalar(t: torch.Tensor) -> Any:
     return False if t.dtype == torch.bool else 1.0 if t.dtype.is_floating_point else 1
 
 
-def _tensors(tree: Any) -> list[torch.Tensor]:
+def tensors_in(tree: Any) -> list[torch.Tensor]:
     if isinstance(tree, torch.Tensor):
         return [tree]
     if isinstance(tree, (list, tuple)):
-        return [t for item in tree for t in _tensors(item)]
-    if isinstance(tree, dict):
-        return [t for item in tree.values() for t in _tensors(item)]
+        return [t for item in tree for t in tensors_in(item)]
+    if hasattr(tree, "values") and hasattr(tree, "keys"):  # dicts, and Hugging Face outputs, which are dict-like
+        return [t for item in tree.values() for t in tensors_in(item)]
     return []
 
 
-def _first_shape(tree: Any) -> Any:
-    first = next(iter(_tensors(tree)), None)
-    return None if first is None else (tuple(first.shape), first.dtype)
+#: Recording puts hooks and patches into torch itself; two captures at once would see each other.
+_ONE_AT_A_TIME = threading.RLock()
 
 
 @contextlib.contextmanager
-def _scopes(recorder: Recorder, model: torch.nn.Module, calls: dict[str, Call]) -> Iterator[None]:
-    """Keeps `recorder.scopes` at the module that runs, and notes how each module was called."""
+def _recording(recorder: Recorder, emulation: Emulation, model: torch.nn.Module) -> Iterator[None]:
+    """Everything that must be in place while a model runs: the modes, and `recorder.scopes` at the module that runs."""
     names = {id(m): n for n, m in model.named_modules()}
+    thread = threading.get_ident()
 
-    def enter(module: Any, args: Any) -> None:
-        name = names.get(id(module), recorder.scopes[-1] if recorder.scopes else "")
-        recorder.scopes.append(name)
-        if recorder.recording:
-            call = calls.setdefault(name, Call())
-            call.times += 1
-            call.input = _first_shape(args)
+    def enter(module: Any, _args: Any) -> None:
+        if threading.get_ident() == thread:
+            recorder.scopes.append(names.get(id(module), recorder.scopes[-1] if recorder.scopes else ""))
 
-    def leave(_module: Any, _args: Any, out: Any) -> None:
-        name = recorder.scopes.pop()
-        if recorder.recording and name in calls:
-            calls[name].output = _first_shape(out)
+    def leave(_module: Any, _args: Any, _out: Any) -> None:
+        if threading.get_ident() == thread:
+            recorder.scopes.pop()
 
-    handles = [
-        torch.nn.modules.module.register_module_forward_pre_hook(enter),
-        torch.nn.modules.module.register_module_forward_hook(leave, always_call=True),
-    ]
-    try:
-        yield
-    finally:
-        for h in handles:
-            h.remove()
+    with _ONE_AT_A_TIME:
+        handles = [
+            torch.nn.modules.module.register_module_forward_pre_hook(enter),
+            torch.nn.modules.module.register_module_forward_hook(leave, always_call=True),
+        ]
+        collecting = gc.isenabled()
+        gc.collect()
+        gc.disable()
+        try:
+            with leaf_functions(), emulation, recorder:
+                yield
+        finally:
+            for h in handles:
+                h.remove()
+            if collecting:
+                gc.enable()
+
+
+class Census(Recorder):
+    """Counts what a forward pass launches, by call and result shapes; folded blocks as often as they stand for."""
+
+    def __init__(self, repeats: dict[str, int], mask_density: float) -> None:
+        super().__init__(repeats, mask_density)
+        self.count: Counter[tuple[Any, ...]] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        stand_in = self._stand_in(base_name(func.name()), args)
+        if stand_in is not None:
+            return stand_in
+        out = func(*args, **(kwargs or {}))
+        shapes = tuple(t.shape for t in tensors_in(out) if t.device.type == "meta")
+        if shapes:
+            self.count[func.name(), shapes] += self._repeat(self.scope())
+        return out
+
+
+def census(
+    model: torch.nn.Module, call: Callable[[], Any], repeats: dict[str, int], mask_density: float
+) -> Counter[tuple[Any, ...]]:
+    """What one forward pass of `model` launches: {(aten call, result shapes): times}."""
+    counter = Census(repeats, mask_density)
+    with torch.no_grad(), _recording(counter, Emulation(), model):
+        call()
+    return counter.count
 
 
 def record(
@@ -228,41 +269,34 @@ def record(
     amp: torch.dtype | None = None,
     mask_density: float = 1.0,
     held: Callable[[], Iterator[tuple[str, str, torch.Tensor]]],
-) -> tuple[Graph, dict[str, Call]]:
+) -> Graph:
     """Runs `step` twice (once to let lazy state come into being, once recorded) and returns the graph it launched.
 
     `held` yields (role, scope, tensor) for what exists before the call: inputs, gradients, optimizer state, cache.
-    The second value says how each module was called.
     """
     recorder = Recorder(repeats, mask_density)
     emulation = Emulation(amp)
-    calls: dict[str, Call] = {}
-    collecting = gc.isenabled()
-    gc.collect()
-    gc.disable()
-    try:
-        with leaf_functions(), _scopes(recorder, model, calls), emulation, recorder:
-            step(recorder, emulation)
-            emulation.clear_weight_cache()
-            recorder.phase = "forward"
-            for name, p in model.named_parameters():
-                recorder.storage_id(p, "parameter", -1, name)
-                recorder.parameter_scopes[id(p)] = name
-            for name, b in model.named_buffers():
-                recorder.storage_id(b, "buffer", -1, name)
-            for role, scope, t in held():
-                recorder.storage_id(t, role, -1, scope)
-            recorder.recording = True
-            result = step(recorder, emulation)
-            recorder.recording = False
-            outputs = tuple(recorder.tensor_id(t) for t in _tensors(_plain(result)))
-            for role, _, t in held():
-                if role == "gradient":
-                    recorder.storages[recorder.storage_id(t)].role = role
-    finally:
-        if collecting:
-            gc.enable()
+    with _recording(recorder, emulation, model):
+        step(recorder, emulation)
+        emulation.clear_weight_cache()
+        recorder.phase = "forward"
+        for name, p in model.named_parameters():
+            recorder.storage_id(p, "parameter", -1, name)
+            recorder.parameter_scopes[id(p)] = name
+        for name, b in model.named_buffers():
+            recorder.storage_id(b, "buffer", -1, name)
+        for role, scope, t in held():
+            recorder.storage_id(t, role, -1, scope)
+        recorder.recording = True
+        result = step(recorder, emulation)
+        recorder.recording = False
+        outputs = tuple(recorder.tensor_id(t) for t in tensors_in(result))
+        for role, _, t in held():
+            if role == "gradient":
+                recorder.storages[recorder.storage_id(t)].role = role
     notes = [f"no cost law for {n}: its bytes are counted, its FLOPs are not" for n in sorted(recorder.unknown)]
+    if recorder.branched:
+        notes.append("where the model asks whether a tensor's values meet a condition, the answer was taken as no")
     if recorder.guessed:
         notes.append("sizes that hang on the data (which token goes to which expert) are taken as spread evenly")
     graph = Graph(
@@ -275,9 +309,4 @@ def record(
         outputs=outputs,
         notes=notes,
     )
-    return graph, calls
-
-
-def _plain(result: Any) -> Any:
-    """A model's answer as lists and dicts: Hugging Face outputs are dict-like, others may be dataclasses."""
-    return dict(result) if hasattr(result, "keys") else result
+    return graph

@@ -51,7 +51,7 @@ class Shapes:
         """Bytes behind a tensor: an expanded view (one row seen as many) holds no more than its storage does."""
         t = self.graph.tensors[tensor]
         s = self.graph.storages[t.storage]
-        return np.minimum(self.numel(tensor) * DTYPE_BYTES[t.dtype], s.bytes + s.per_sample * self.step)
+        return np.minimum(self.numel(tensor) * DTYPE_BYTES[t.dtype], s.grown(self.step))
 
 
 def cost(op: Op, shapes: Shapes) -> Cost:
@@ -145,10 +145,14 @@ def _moe_matmul_backward(op: Op, s: Shapes) -> Cost:
 def attended_share(op: Op, s: Shapes) -> Number:
     """The share of the S x T score matrix that is needed: causal masks and sliding windows leave part of it out."""
     queries, keys = s.dims(op.inputs[0])[-2], s.dims(op.inputs[1])[-2]
-    window = op.attrs.get("window")
-    # Causal: the last query sees all T keys, each earlier one a key less: T - (S - 1) / 2 on average.
-    seen = keys - (queries - 1) / 2 if op.attrs.get("causal") else keys
-    return np.minimum(seen, window) / keys if window else seen / keys
+    window = op.attrs.get("window") or np.inf
+    if not op.attrs.get("causal"):
+        return np.minimum(keys, window) / keys
+    # Causal: the first query sees T - S + 1 keys, each later one a key more, none more than the window.
+    first = keys - queries + 1
+    short = np.clip(window - first + 1, 0, queries)  # queries that see less than a window
+    capped = np.where(short < queries, (queries - short) * np.minimum(window, keys), 0)
+    return (short * (2 * first + short - 1) / 2 + capped) / (queries * keys)
 
 
 def _attention(op: Op, s: Shapes) -> Cost:

@@ -66,6 +66,11 @@ class Storage:
     dies: int | None = None
     repeat: int = 1
     per_sample: int = 0  # bytes that one more sample adds
+    per_sample2: int = 0  # and bytes that grow with the square: a batch x batch matrix
+
+    def grown(self, step: Any) -> Any:
+        """Bytes at `step` samples more (a number, or an array of them)."""
+        return self.bytes + self.per_sample * step + self.per_sample2 * step * step
 
 
 @dataclass(slots=True)
@@ -126,7 +131,11 @@ class Graph:
             else replace(t, shape=tuple(d + s * step for d, s in zip(t.shape, t.per_sample, strict=True)))
             for t in self.tensors
         ]  # fmt: skip
-        storages = [s if not s.per_sample else replace(s, bytes=s.bytes + s.per_sample * step) for s in self.storages]
+        storages = [
+            replace(s, bytes=s.grown(step), per_sample=s.per_sample + 2 * s.per_sample2 * step)
+            if s.per_sample or s.per_sample2 else s
+            for s in self.storages
+        ]  # fmt: skip
         return replace(self, tensors=tensors, storages=storages, batch=batch)
 
     def edges(self) -> list[tuple[int, int]]:
@@ -142,7 +151,9 @@ class Graph:
             "outputs": list(self.outputs), "facts": self.facts, "notes": self.notes,
             "ops": [[o.kind, o.name, o.inputs, o.outputs, o.attrs, o.scope, o.phase, o.repeat] for o in self.ops],
             "tensors": [[t.shape, t.dtype, t.storage, t.producer, t.per_sample] for t in self.tensors],
-            "storages": [[s.bytes, s.role, s.born, s.dies, s.repeat, s.per_sample] for s in self.storages],
+            "storages": [
+                [s.bytes, s.role, s.born, s.dies, s.repeat, s.per_sample, s.per_sample2] for s in self.storages
+            ],
         }  # fmt: skip
 
     @classmethod

@@ -29,6 +29,7 @@ class Memory:
     allocated_mb: float
     reserved_mb: float
     by_role_mb: dict[str, float]
+    fits: bool = True  # within the limit that was given
 
 
 class Event(NamedTuple):
@@ -102,8 +103,12 @@ def sizes(graph: Graph, batches: np.ndarray | None = None) -> np.ndarray:
     """Rounded bytes of every storage (rows) at every batch size (columns)."""
     base = np.array([s.bytes for s in graph.storages], dtype=np.float64)[:, None]
     if batches is not None:
-        slope = np.array([s.per_sample for s in graph.storages], dtype=np.float64)[:, None]
-        base = base + slope * (np.asarray(batches, dtype=np.float64)[None, :] - graph.batch)
+        step = np.asarray(batches, dtype=np.float64)[None, :] - graph.batch
+        slope, square = (
+            np.array([getattr(s, name) for s in graph.storages], dtype=np.float64)[:, None]
+            for name in ("per_sample", "per_sample2")
+        )
+        base = base + slope * step + square * step * step
     return np.ceil(base / ALIGN) * ALIGN
 
 
@@ -117,11 +122,14 @@ def peak_allocated_mb(graph: Graph, batches: np.ndarray) -> np.ndarray:
     return np.cumsum(weight * size[[e.storage for e in walk]], axis=0).max(axis=0) / MB
 
 
-def simulate(graph: Graph) -> Memory:
-    """Peak allocated and reserved memory of one call at the graph's own batch size."""
+def simulate(graph: Graph, limit_mb: float | None = None) -> Memory:
+    """Peak allocated and reserved memory of one call at the graph's own batch size.
+
+    Under a limit the allocator gives free segments back before it goes over, as PyTorch does before it fails.
+    """
     walk = events(graph)
     size = sizes(graph)[:, 0]
-    allocator = CachingAllocator()
+    allocator = CachingAllocator(None if limit_mb is None else int(limit_mb * MB))
     live: dict[int, list[Any]] = {}
     by_role: dict[str, float] = {}
     now = peak = 0.0
@@ -140,14 +148,16 @@ def simulate(graph: Graph) -> Memory:
         if now > peak:
             peak, peak_roles = now, dict(by_role)
     roles = {k: v / MB for k, v in sorted(peak_roles.items(), key=lambda kv: -kv[1]) if v > 0}
-    return Memory(peak / MB, allocator.reserved / MB, roles)
+    return Memory(peak / MB, allocator.peak_reserved / MB, roles, allocator.fits)
 
 
 class CachingAllocator:
-    """PyTorch's CUDA caching allocator: two pools, segments that grow and never shrink, best fit, split, merge."""
+    """PyTorch's CUDA caching allocator: pools, segments, best fit, split, merge; under a limit free segments go."""
 
-    def __init__(self) -> None:
-        self.reserved = 0
+    def __init__(self, limit: int | None = None) -> None:
+        self.limit = limit
+        self.reserved = self.peak_reserved = 0
+        self.fits = True
         # Per pool (small, large): free blocks sorted by size. A block is [size, id, segment position ...].
         self._free: tuple[list[tuple[int, int]], list[tuple[int, int]]] = ([], [])
         self._blocks: dict[int, list[Any]] = {}  # id -> [size, pool, previous id, next id, is_free]
@@ -163,7 +173,11 @@ class CachingAllocator:
             have, block = free.pop(at)
         else:
             have = _SMALL_SEGMENT if pool == 0 else _MEDIUM_SEGMENT if size < _MEDIUM_LIMIT else _round_up(size, 2 * MB)
+            if self.limit is not None and self.reserved + have > self.limit:
+                self._release_free_segments()
+                self.fits = self.fits and self.reserved + have <= self.limit
             self.reserved += have
+            self.peak_reserved = max(self.peak_reserved, self.reserved)
             block = self._new(have, pool, None, None)
         record = self._blocks[block]
         rest = have - size
@@ -192,6 +206,14 @@ class CachingAllocator:
                 self._blocks[neighbour[side]][5 - side] = block
         record[4] = True
         insort(free, (record[0], block))
+
+    def _release_free_segments(self) -> None:
+        for free in self._free:
+            whole = [(size, b) for size, b in free if self._blocks[b][2] is None and self._blocks[b][3] is None]
+            for size, b in whole:
+                free.remove((size, b))
+                del self._blocks[b]
+                self.reserved -= size
 
     def _new(self, size: int, pool: int, before: int | None, after: int | None) -> int:
         self._next += 1

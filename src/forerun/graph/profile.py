@@ -46,7 +46,7 @@ def kernel_class(op: Op, graph: Graph) -> str:
         weight = graph.tensors[op.inputs[2 if backward else 1]].shape
         groups = op.attrs.get("groups", 1)
         if groups > 1:
-            depthwise = (weight[1] == 1 and groups == weight[0]) or groups == weight[0]
+            depthwise = weight[1] == 1
             return ("conv_depthwise_backward" if backward else "conv_depthwise") if depthwise else "conv_grouped"
         if backward:
             return "conv_backward"

@@ -7,9 +7,10 @@ what they view at batch 1), the pair does not match and the caller captures anot
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
-from forerun.graph.ir import Graph
+from forerun.graph.ir import DTYPE_BYTES, Graph, Tensor
 
 
 def merge(small: Graph, large: Graph) -> Graph | None:
@@ -31,8 +32,25 @@ def merge(small: Graph, large: Graph) -> Graph | None:
         tensors.append(replace(t, per_sample=slope if any(slope) else None))
     if len(small.storages) != len(large.storages):
         return None
-    storages = [
-        replace(s, per_sample=max(0, (u.bytes - s.bytes) // step))
-        for s, u in zip(small.storages, large.storages, strict=True)
-    ]
+    squares = _squares(tensors)
+    if squares is None:
+        return None
+    storages = []
+    for i, (old, new) in enumerate(zip(small.storages, large.storages, strict=True)):
+        square = squares.get(i, 0)
+        linear = (new.bytes - old.bytes - square * step * step) // step
+        storages.append(replace(old, per_sample=max(0, linear), per_sample2=square))
     return replace(small, tensors=tensors, storages=storages, scalable=True, min_batch=small.batch)
+
+
+def _squares(tensors: list[Tensor]) -> dict[int, int] | None:
+    """Bytes that grow with the square of the batch, per storage; None where something grows faster still."""
+    squares: dict[int, int] = {}
+    for t in tensors:
+        growing = [g for g in t.per_sample or () if g]
+        if len(growing) > 2:
+            return None
+        if len(growing) == 2:
+            rest = math.prod(d for d, g in zip(t.shape, t.per_sample or (), strict=True) if not g)
+            squares[t.storage] = max(squares.get(t.storage, 0), round(math.prod(growing) * rest * DTYPE_BYTES[t.dtype]))
+    return squares

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,7 +12,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
 from forerun.errors import ForerunError
-from forerun.graph.capture import TORCH_DTYPES, record
+from forerun.graph.capture import TORCH_DTYPES, census, record, tensors_in
 from forerun.graph.fold import fold, folded_size, parameter_bytes
 from forerun.graph.ir import Graph
 from forerun.graph.scale import merge
@@ -48,6 +49,8 @@ class TrainingStep(Step):
     def __init__(self, model: nn.Module, inputs: Inputs, workload: Workload) -> None:
         super().__init__(model, inputs, workload)
         self.params = [p for p in model.parameters() if p.requires_grad]
+        if not self.params:
+            raise ForerunError("every parameter of the model is frozen: there is nothing to train")
         self.optimizer = _optimizer(workload.optimizer or "sgd", self.params)
         self.scale = torch.ones((), device="meta")
         self.found_inf = torch.zeros((), device="meta")
@@ -154,9 +157,9 @@ def default_loss(out: Any) -> torch.Tensor:
     """Cross-entropy for class scores, else the mean: what a step costs hangs on the model, not on the loss."""
     if getattr(out, "loss", None) is not None:
         return out.loss
-    if hasattr(out, "keys"):
-        out = list(out.values())
-    tensors = [out] if isinstance(out, torch.Tensor) else [t for t in out if isinstance(t, torch.Tensor)]
+    tensors = tensors_in(out)
+    if not tensors:
+        raise ForerunError(f"the model's answer, a {type(out).__name__}, holds no tensor to train on")
     logits = tensors[0]
     if len(tensors) == 1 and logits.dim() == 2 and logits.shape[1] > 1:
         return F.cross_entropy(logits, torch.zeros(logits.shape[0], dtype=torch.int64, device=logits.device))
@@ -190,67 +193,80 @@ def capture_module(
     `build` gives a fresh module on meta in the weight dtype; `make_inputs` gives its inputs at a batch size.
     """
 
-    def at(batch: int) -> Graph:
-        return _capture(build, make_inputs, workload, name, mask_density, batch)
+    folds = _folding_holds(build, make_inputs, workload, mask_density)
 
-    first: Graph | None = None
-    try:
-        first = at(1)
-    except (RuntimeError, ValueError):  # batch norm refuses a batch of one in training
-        if workload.batch == 1:
-            raise
-    second = at(2)
-    merged = merge(first, second) if first is not None else None
+    def at(batch: int) -> Graph:
+        return _capture(build, make_inputs(batch), workload, name, mask_density, batch, folds)
+
+    def probe(batch: int) -> Graph | None:
+        """Batch norm refuses a batch of one in training; others want a batch of their own. The asked one will show."""
+        with contextlib.suppress(Exception):
+            return at(batch)
+        return None
+
+    first, second = probe(1), probe(2)
+    merged = merge(first, second) if first is not None and second is not None else None
     if merged is not None:
         return [merged]
-    grown = merge(second, at(3))
+    # 5 and 7, since at 2 or 3 a batch is easily taken for a number of classes or channels.
+    five, seven = (probe(5), probe(7)) if second is not None else (None, None)
+    grown = merge(five, seven) if five is not None and seven is not None else None
+    if grown is not None:
+        grown.min_batch = 2
     graphs = [g for g in (grown, first) if g is not None]
     if not any(g.serves(workload.batch) for g in graphs):
         graphs.append(at(workload.batch))
     return graphs
 
 
+def _folding_holds(
+    build: Callable[[], nn.Module], make_inputs: Callable[[int], Inputs], workload: Workload, mask_density: float
+) -> bool:
+    """Whether the folded model launches exactly what the whole one does.
+
+    The whole model runs once, unrecorded, with its calls counted by name and shape; so does the folded one, its middle
+    blocks counted as often as they stand for. Anything that minds its place in the stack, or works between the blocks,
+    shows as a difference.
+    """
+    folded = build()
+    whole_bytes = parameter_bytes(folded)
+    repeats = fold(folded)
+    if not repeats or folded_size(folded, repeats) != whole_bytes:
+        return False
+
+    def count(model: nn.Module, times: dict[str, int]) -> Any:
+        model.train(workload.mode == "training")
+        step = Step(model, make_inputs(2), workload)
+        return census(model, step.call, times, mask_density)
+
+    try:
+        return bool(count(folded, repeats) == count(build(), {}))
+    except Exception:  # noqa: BLE001 - a model that minds its depth is captured whole; a real fault shows there
+        return False
+
+
 def _capture(
     build: Callable[[], nn.Module],
-    make_inputs: Callable[[int], Inputs],
+    inputs: Inputs,
     workload: Workload,
     name: str,
     mask_density: float,
     batch: int,
+    folds: bool,
 ) -> Graph:
     model = build()
-    whole_bytes, parameters = parameter_bytes(model), sum(p.numel() for p in model.parameters())
-    folding = fold(model)
-    graph = None
-    if folding.repeats and folded_size(model, folding.repeats) == whole_bytes:
-        try:
-            graph, calls = _record(model, make_inputs(batch), workload, folding.repeats, mask_density)
-            if not folding.stands(calls):
-                graph = None
-        except Exception:  # noqa: BLE001 - a model that minds its depth is captured whole; a real fault shows there
-            graph = None
-    if graph is None:
-        graph = _record_whole(build, make_inputs, workload, mask_density, batch)
-    graph.name, graph.batch = name, batch
-    graph.parameters, graph.active_parameters = parameters, parameters
-    return graph
-
-
-def _record_whole(
-    build: Callable[[], nn.Module],
-    make_inputs: Callable[[int], Inputs],
-    workload: Workload,
-    mask_density: float,
-    batch: int,
-) -> Graph:
-    """The model without folding. Code that makes tensors without naming a device is run with meta as the default."""
+    parameters = sum(p.numel() for p in model.parameters())
+    repeats = fold(model) if folds else {}
     try:
-        return _record(build(), make_inputs(batch), workload, {}, mask_density)[0]
+        graph = _record(model, inputs, workload, repeats, mask_density)
     except RuntimeError as e:
         if "device" not in str(e):
             raise
-        with torch.device("meta"):
-            return _record(build(), make_inputs(batch), workload, {}, mask_density)[0]
+        with torch.device("meta"):  # code that makes tensors without naming a device
+            graph = _record(build(), inputs, workload, {}, mask_density)
+    graph.name, graph.batch = name, batch
+    graph.parameters, graph.active_parameters = parameters, parameters
+    return graph
 
 
 def _record(model: nn.Module, inputs: Inputs, workload: Workload, repeats: dict[str, int], mask_density: float) -> Any:

@@ -57,15 +57,17 @@ def _attention_op() -> Any:
     return torch.ops.forerun.attention
 
 
-def _fused_attention(q: Any, k: Any, v: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
-                     scale: Any = None, enable_gqa: bool = False) -> Any:  # fmt: skip
+def _fused_attention(
+    query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
+    scale: Any = None, enable_gqa: bool = False,
+) -> Any:  # fmt: skip
     """The fused op, or None where CUDA has no fused kernel and PyTorch really falls back to matmuls."""
-    if q.dim() != 4 or k.dim() != 4 or q.dtype not in (torch.float16, torch.bfloat16, torch.float32):
+    if query.dim() != 4 or key.dim() != 4 or query.dtype not in (torch.float16, torch.bfloat16, torch.float32):
         return None
-    grouped = enable_gqa and q.shape[1] != k.shape[1]
-    if grouped and (q.dtype == torch.float32 or attn_mask is not None):
+    grouped = enable_gqa and query.shape[1] != key.shape[1]
+    if grouped and (query.dtype == torch.float32 or attn_mask is not None):
         return None  # flash takes grouped heads but neither fp32 nor a mask; memory-efficient takes no grouped heads
-    return _attention_op()(q, k, v, attn_mask, is_causal)[0]
+    return _attention_op()(query, key, value, attn_mask, is_causal)[0]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -139,6 +141,9 @@ def _recurrent(cell: str) -> Any:
         if isinstance(weights, torch.Tensor) or len(rest) != 6 or x.dim() != 3:
             return None  # packed sequences come as (data, batch sizes, ...)
         _biases, layers, _dropout, _training, bidirectional, batch_first = rest
+        gates = {"lstm": 4, "gru": 3, "rnn": 1}[cell]
+        if state.shape[-1] != weights[0].shape[0] // gates:
+            return None  # a projected LSTM is rare: its steps are recorded one by one
         settings = (state.shape[-1], layers, 2 if bidirectional else 1, 1 if batch_first else 0)
         y, h, c = _rnn_op()(x, list(weights), cell, *settings)
         return (y, h, c) if cell == "lstm" else (y, h)
@@ -153,7 +158,7 @@ def _recurrent(cell: str) -> Any:
 _TO_HALF = frozenset(
     "linear conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d matmul __matmul__ __rmatmul__ "
     "mm bmm addmm baddbmm addbmm mv einsum scaled_dot_product_attention prelu conv_tbc grouped_mm _grouped_mm "
-    "lstm gru chain_matmul".split()
+    "lstm gru rnn_tanh rnn_relu chain_matmul".split()
 )
 _TO_FLOAT = frozenset(
     "softmax log_softmax layer_norm group_norm rms_norm cross_entropy cross_entropy_loss nll_loss nll_loss_nd mse_loss "

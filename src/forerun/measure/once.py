@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from forerun.errors import ForerunError
-from forerun.graph.sources import cnn_family, hf_catalog, huggingface
+from forerun.graph.sources import cnn_family, hf_catalog, huggingface, vision_zoo
 from forerun.workload import Workload
 
 
@@ -14,6 +14,8 @@ def case_of(workload: Workload) -> dict[str, Any]:
     name, mode = workload.model, workload.mode
     if not isinstance(name, str):
         raise ForerunError("forerun measure takes a model by name, a Hugging Face id, or cnn:depth=…,filters=…")
+    if workload.runtime != "eager" or workload.task is not None or isinstance(workload.input_shape, dict):
+        raise ForerunError("runtime, task and inputs by name cannot be measured yet")
     if workload.dtype not in ("fp32", "fp16", "bf16"):
         raise ForerunError(f"dtype {workload.dtype} cannot be measured yet; choose fp32, fp16 or bf16")
     case: dict[str, Any] = {
@@ -41,9 +43,11 @@ def case_of(workload: Workload) -> dict[str, Any]:
     if name.startswith(cnn_family.PREFIX):
         cnn_family.parse(name)
         return case | {"source": "cnn"}
+    if not vision_zoo.matches(name):
+        raise ForerunError(
+            f"{name} cannot be built for measuring; give a name, a catalogued id, or cnn:depth=…,filters=…"
+        )
     library, _, bare = name.rpartition("/")
-    if library not in ("", "timm", "torchvision"):
-        raise ForerunError(f"{name} is not in the built-in catalogue, so it cannot be built for measuring")
     if isinstance(workload.input_shape, tuple):
         case["input_shape"] = list(workload.input_shape)
     return case | {"source": library or "timm", "name": bare}
@@ -64,7 +68,9 @@ def measure_workload(workload: Workload) -> dict[str, Any]:
     try:
         built = Built(case, meter.device)
         built.prepare(case)
-        results = protocol.measure(built.call(case), meter)
+        call = built.call(case)
+        call.limit_s = float("inf")  # a sweep passes slow calls over; who asks for one case waits for it
+        results = protocol.measure(call, meter)
     except torch.cuda.OutOfMemoryError as e:
         raise ForerunError(f"{workload.model} at batch {workload.batch} does not fit this GPU's memory") from e
     except (RuntimeError, ValueError) as e:

@@ -27,6 +27,7 @@ class MemoryEstimate:
     context_mb: float
     parts_mb: dict[str, float]
     spread: tuple[float, float]  # interval factors of what is allocated
+    fits: bool | None  # None: the device's memory is not known
 
     @property
     def needed_mb(self) -> float:
@@ -38,13 +39,25 @@ def estimate(graph: Graph, device: Device, memory: Memory | None = None) -> Memo
     memory = memory or simulate(graph)
     workspace = workspace_mb(graph, device)
     context = context_mb(device)
+    room = room_mb(graph, device)
+    if room is not None and memory.reserved_mb > room:
+        memory = simulate(graph, room)  # what is cached but free is given back when it gets tight
     parts = dict(memory.by_role_mb)
     if workspace:
         parts["workspace"] = workspace
     parts["context"] = context
     kinds = {op.kind for op in graph.ops}
     spread = ALLOCATED_SPREAD[next((k for k in ("conv_backward", "conv") if k in kinds), "plain")]
-    return MemoryEstimate(memory.allocated_mb + workspace, memory.reserved_mb + workspace, context, parts, spread)
+    fits = None if room is None else memory.fits
+    reserved = memory.reserved_mb + workspace
+    return MemoryEstimate(memory.allocated_mb + workspace, reserved, context, parts, spread, fits)
+
+
+def room_mb(graph: Graph, device: Device) -> float | None:
+    """What the device leaves for tensors beside context and workspaces; None when its memory is not known."""
+    if device.memory_mb is None:
+        return None
+    return max(0.0, device.memory_mb - context_mb(device) - workspace_mb(graph, device))
 
 
 def context_mb(device: Device) -> float:

@@ -95,14 +95,20 @@ def _spec_matrix(devices: tuple[Device, ...]) -> tuple[np.ndarray, np.ndarray]:
     peaks = np.empty((len(UNITS), len(devices)))
     bandwidth = np.empty(len(devices))
     for d, device in enumerate(devices):
-        if device.bandwidth_gbs is None or not device.peak_tflops:
-            lacking = (
-                "memory bandwidth (bandwidth_gbs)" if device.peak_tflops else "arithmetic peaks (such as fp32_tflops)"
-            )
-            raise ForerunError(f"{device.id} has no known {lacking}, and no prediction is possible without it")
+        problem = spec_problem(device)
+        if problem is not None:
+            raise ForerunError(problem)
         bandwidth[d] = device.bandwidth_gbs
         peaks[:, d] = [unit_peak(device, u) for u in UNITS]
     return peaks, bandwidth
+
+
+def spec_problem(device: Device) -> str | None:
+    """What the spec sheet lacks for any prediction, as a sentence, or None."""
+    if device.bandwidth_gbs is not None and device.peak_tflops:
+        return None
+    lacking = "memory bandwidth (bandwidth_gbs)" if device.peak_tflops else "arithmetic peaks (such as fp32_tflops)"
+    return f"{device.id} has no known {lacking}; give them in a .yaml with base: {device.id}"
 
 
 #: Units to use in turn where a device's own peak is not known.

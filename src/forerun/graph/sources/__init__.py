@@ -6,7 +6,7 @@ A door is a module with three functions, registered under the entry point group 
     key(model, workload) -> dict      what decides the graph, for the cache; None: do not cache
     load(model, workload) -> Graph    or a list of graphs that between them serve every batch size
 
-An optional `names() -> list[str]` offers names for suggestions.
+Optional: `names() -> list[str]` for suggestions, `title(model) -> str` for what the model is called in answers.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from forerun import __version__
 from forerun.errors import ForerunError, did_you_mean
 from forerun.graph import cache
 from forerun.graph.ir import Graph
@@ -40,6 +41,8 @@ def doors() -> dict[str, ModuleType]:
 
 def find_door(model: Any) -> tuple[str, ModuleType]:
     """The door that takes this model; a ForerunError with suggestions when there is none."""
+    if isinstance(model, (str, Path)) and not 0 < len(str(model)) < 1000:
+        raise ForerunError("a model needs a name, an id or a path of reasonable length")
     for name, door in doors().items():
         if door.matches(model):
             return name, door
@@ -70,17 +73,29 @@ def _captured(workload: Workload) -> list[Graph]:
     if isinstance(model, Graph):
         if not model.serves(workload.batch):
             raise ForerunError(f"the graph of {model.name} was captured at batch {model.batch} and serves no other")
+        captured = model.facts.get("settings", workload.graph_settings)
+        for name, value in workload.graph_settings.items():
+            if name not in ("quantised", "input_shape", "seq_len", "task") and captured.get(name) != value:
+                raise ForerunError(
+                    f"the graph of {model.name} was captured with {name} {captured.get(name)}, not {value}"
+                )
         return [model]
     name, door = find_door(model)
     key = door.key(model, workload)
-    hashed = None if key is None else cache.digest({"door": name, "key": key, "settings": workload.graph_settings})
+    asked = {"door": name, "key": key, "settings": workload.graph_settings, "forerun": __version__}
+    hashed = None if key is None else cache.digest(asked)
     graphs = cache.read(hashed) if hashed else []
     if not any(g.serves(workload.batch) for g in graphs):
         loaded = door.load(model, workload)
         fresh = loaded if isinstance(loaded, list) else [loaded]
         graphs = fresh + [g for g in graphs if not any(f.serves(g.batch) for f in fresh)]
+        for graph in fresh:
+            graph.facts["settings"] = workload.graph_settings
         if hashed:
             cache.write(hashed, graphs)
+    if hasattr(door, "title"):
+        for graph in graphs:
+            graph.name = door.title(model)  # equal configs share one entry; each is called as it was asked for
     return graphs
 
 
@@ -98,8 +113,8 @@ def _unknown(model: Any) -> str:
     text = str(model)
     if Path(text).suffix in (".pt", ".pth", ".bin", ".safetensors", ".ckpt", ".pkl"):
         return (
-            f"{text} holds weights, not the network; pass the torch.nn.Module from Python, an ONNX export, "
-            "or the model's name"
+            f"{text} is a file of weights or a pickle, which forerun does not execute; pass the torch.nn.Module from "
+            "Python, an ONNX export, or the model's name"
         )
     if re.search(r"[/\\]", text) and Path(text).exists():
         return f"{text} is not a model file forerun knows (.onnx, .keras, .h5, SavedModel, Paddle, config.json)"

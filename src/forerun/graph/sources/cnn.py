@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from typing import Any
 
 from forerun.errors import ForerunError
@@ -16,7 +17,7 @@ def matches(model: Any) -> bool:
 
 
 def key(model: str, workload: Workload) -> dict[str, Any]:
-    return {"cnn": cnn_family.parse(model)}
+    return {"cnn": cnn_family.parse(model), "torch": version("torch")}
 
 
 def load(model: str, workload: Workload) -> list[Graph]:
@@ -25,7 +26,7 @@ def load(model: str, workload: Workload) -> list[Graph]:
     from forerun.graph.capture import TORCH_DTYPES
 
     settings = cnn_family.parse(model)
-    if workload.input_shape is not None:
+    if workload.input_shape is not None or workload.seq_len is not None:
         raise ForerunError("a cnn: model says its own input: use image= and channels= in its name")
     shape = (settings["channels"], settings["image"], settings["image"])
 

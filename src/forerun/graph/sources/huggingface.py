@@ -69,12 +69,16 @@ def names() -> list[str]:
     return hf_catalog.known_names()
 
 
+def title(model: Any) -> str:
+    return str(model) if isinstance(model, (str, Path)) else str(model["model_type"])
+
+
 def load(model: Any, workload: Workload) -> list[Graph]:
     from forerun.graph import torch_compat
 
     torch_compat.prepare()
     config = _config(model, workload)
-    name = str(model) if isinstance(model, (str, Path)) else config.model_type
+    name = title(model)
     notes: list[str] = []
     task = _task(config, workload, name)
     inputs = _inputs(config, workload, name, task, notes)
@@ -253,6 +257,10 @@ def _inputs(config: Any, workload: Workload, name: str, task: str, notes: list[s
         return {k: (tuple(v), "token" if "ids" in k else "float") for k, v in workload.input_shape.items()}
     main, text = _main_input(config, task), config.get_text_config()
     inputs: Inputs = {}
+    if isinstance(workload.input_shape, tuple) and main != "pixel_values":
+        raise ForerunError(f"{name} takes {main}: say its length with seq_len, or its shapes by input name")
+    if task == "base" and workload.task is None and _has_language_head(config):
+        notes.append("the bare model without its language head; --task causal-lm adds it, prefill and decode have it")
     if main == "pixel_values":
         inputs["pixel_values"] = (_image_shape(config, workload), "float")
     elif main == "input_values" and hasattr(config, "num_mel_bins"):  # a spectrogram rather than a waveform
@@ -280,6 +288,13 @@ def _inputs(config: Any, workload: Workload, name: str, task: str, notes: list[s
     if workload.mode == "training" and task in ("causal-lm", "seq2seq", "speech-to-text", "masked-lm"):
         inputs["labels"] = (inputs.get("decoder_input_ids", inputs.get("input_ids", ((1,), "")))[0], "token")
     return inputs
+
+
+def _has_language_head(config: Any) -> bool:
+    from transformers.models.auto import modeling_auto as auto
+
+    encoder = config.model_type in auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES
+    return config.model_type in auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and not encoder
 
 
 def _main_input(config: Any, task: str) -> str:

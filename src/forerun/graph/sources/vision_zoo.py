@@ -52,6 +52,8 @@ def load(model: str, workload: Workload) -> list[Graph]:
     torch_compat.prepare()
     if workload.mode in ("prefill", "decode"):
         raise ForerunError(f"{model} is a vision model: it has no {workload.mode} mode")
+    if workload.seq_len is not None:
+        raise ForerunError(f"{model} is a vision model: it takes an input_shape, not a seq_len")
     library, _, name = model.rpartition("/")
     if library != "torchvision" and _in_timm(name):
         return _load_timm(name, workload)
@@ -144,4 +146,6 @@ def _shape(name: str, workload: Workload, default: tuple[int, ...]) -> tuple[int
     if isinstance(shape, dict) or len(shape) != len(default):
         want = ",".join(map(str, default))
         raise ForerunError(f"{name} takes one input of {len(default)} dimensions without the batch, such as {want}")
+    if shape[0] > 16 and shape[-1] <= 4:
+        raise ForerunError(f"input_shape {shape} looks like height, width, channels; {name} takes the channels first")
     return shape
