@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 
 import forerun
 from forerun import ForerunError, Prediction, Workload
@@ -53,7 +55,8 @@ def test_decode_gives_cached_memory_back_before_it_runs_out() -> None:
     """A growing cache leaves freed blocks behind; PyTorch returns them to the device before it fails."""
     p = forerun.predict("gpt2-xl", "t4", dtype="fp16", mode="decode", seq_len=1000, batch=40)
     assert p.fit.fits and p.memory_mb.value <= 16 * 1024
-    assert p.memory_mb.value > 1.2 * p.memory_allocated_mb.value
+    roomy = forerun.predict("gpt2-xl", "h200", dtype="fp16", mode="decode", seq_len=1000, batch=40)
+    assert roomy.memory_mb.value > 1.3 * p.memory_mb.value
 
 
 def test_decode_reads_every_weight_and_the_cache() -> None:
