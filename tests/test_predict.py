@@ -53,10 +53,10 @@ def test_the_largest_batch_fits_and_one_more_does_not() -> None:
 
 def test_decode_gives_cached_memory_back_before_it_runs_out() -> None:
     """A growing cache leaves freed blocks behind; PyTorch returns them to the device before it fails."""
-    p = forerun.predict("gpt2-xl", "t4", dtype="fp16", mode="decode", seq_len=1000, batch=40)
-    assert p.fit.fits and p.memory_mb.value <= 16 * 1024
-    roomy = forerun.predict("gpt2-xl", "h200", dtype="fp16", mode="decode", seq_len=1000, batch=40)
-    assert roomy.memory_mb.value > 1.3 * p.memory_mb.value
+    case = {"model": "meta-llama/Llama-3.1-8B", "dtype": "bf16", "mode": "decode", "seq_len": 1024, "batch": 342}
+    tight, roomy = (forerun.predict(device=d, **case) for d in ("h100-sxm", "b200"))
+    assert tight.fit.fits and tight.memory_mb.value <= 80 * 1024
+    assert roomy.memory_mb.value > 1.2 * tight.memory_mb.value
 
 
 def test_decode_reads_every_weight_and_the_cache() -> None:

@@ -110,28 +110,35 @@ def prediction_html(p: Any) -> str:
 _WIDE = 120
 
 
-def comparison_table(frame: pd.DataFrame, title: str, width: int = 160) -> Any:
+def comparison_view(frame: pd.DataFrame, title: str, width: int = 160) -> Iterator[Any]:
+    """One row a device; devices that cannot answer are named below, each with its reason."""
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table(box=None, padding=(0, 2, 0, 0), title=title, title_justify="left", title_style="bold")
+    wide = width >= _WIDE
     unit = next((u for u in frame["throughput_unit"] if isinstance(u, str)), "samples/s")
-    per_million = f"USD per million {unit.removesuffix('/s')}"
     headers = ["device", "latency ms", "90 % interval", unit, "memory GB", "fits"]
-    headers += ["set by", "energy J", "power W", per_million] if width >= _WIDE else [per_million]
+    headers += (
+        ["set by", "energy J", "power W", f"USD per million {unit.removesuffix('/s')}"] if wide else ["USD/million"]
+    )
+    table = Table(box=None, padding=(0, 2 if wide else 1, 0, 0))
     for name in headers:
         table.add_column(name, justify="left" if name in ("device", "set by") else "right", no_wrap=True)
+    problems = []
     for row in frame.itertuples():
         if isinstance(row.error, str):
-            table.add_row(str(row.device), row.error, style="red")
+            problems.append(Text(row.error, style="red"))
             continue
         usd = row.cost_usd / (row.throughput * row.latency_ms / 1e3) * 1e6
         cells = [
             str(row.device), pretty(row.latency_ms), f"{pretty(row.latency_low_ms)} … {pretty(row.latency_high_ms)}",
             pretty(row.throughput), pretty(row.memory_mb / 1024), {True: "yes", False: "no"}.get(row.fits, "?"),
         ]  # fmt: skip
-        cells += [row.bound, _or_unknown(row.energy_j), _or_unknown(row.power_w)] if width >= _WIDE else []
+        cells += [row.bound, _or_unknown(row.energy_j), _or_unknown(row.power_w)] if wide else []
         table.add_row(*cells, _or_unknown(usd), style=None if row.fits is not False else "dim")
-    return table
+    yield Text(title, style="bold")
+    yield table
+    yield from problems
 
 
 def _or_unknown(x: float) -> str:

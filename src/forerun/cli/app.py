@@ -111,7 +111,7 @@ def compare(
     if as_json:
         print(frame.to_json(orient="records", indent=2))
         return
-    from forerun.show import comparison_table
+    from forerun.show import comparison_view
 
     said = [
         mode,
@@ -125,7 +125,7 @@ def compare(
         runtime if runtime != "eager" else "",
         f"basis: {frame['basis'].dropna().iloc[0]}" if "basis" in frame else "",
     ]
-    show(comparison_table(frame, f"{model}: {', '.join(w for w in said if w)}", terminal_width()))
+    show(*comparison_view(frame, f"{model}: {', '.join(w for w in said if w)}", terminal_width()))
 
 
 @app.command()

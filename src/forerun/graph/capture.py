@@ -221,8 +221,7 @@ def _recording(recorder: Recorder, emulation: Emulation, model: torch.nn.Module)
             torch.nn.modules.module.register_module_forward_hook(leave, always_call=True),
         ]
         collecting = gc.isenabled()
-        gc.collect()
-        gc.disable()
+        gc.disable()  # deaths come from reference counts alone, at the same op every time
         try:
             with leaf_functions(), emulation, recorder:
                 yield
