@@ -159,7 +159,7 @@ def explanation_view(e: Explanation, top: int, width: int = 160) -> Iterator[Any
     wide = width >= _WIDE
     table = Table(box=None, padding=(0, 2, 0, 0))
     for name in ("op", *(("kernel", "input", "where first") if wide else ("input",)), "bound by"):
-        table.add_column(name, overflow="ellipsis", no_wrap=True)
+        table.add_column(name, overflow="fold", no_wrap=wide, min_width=12 if name == "op" else None)
     for name in ("calls", "ms", *(("GFLOP", "MB") if wide else ()), "share"):
         table.add_column(name, justify="right", no_wrap=True)
     if wide:
