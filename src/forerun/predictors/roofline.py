@@ -20,8 +20,7 @@ from forerun.predictors.energy import energy_j
 from forerun.predictors.kernels import COMPUTE, FLOOR_US, HOST_US, MEMORY, runtime
 from forerun.workload import Workload
 
-#: On an H200, with families left out, 90 % of the cases lie between 0.75 and 1.8 times the estimate (device time) and
-#: 0.7 and 1.8 times (latency). Other chips and other hosts were not measured: their intervals are wider.
+#: Wider than what our H200 rows need (benchmarks/h200_accuracy.py): other chips and other hosts were not measured.
 DEVICE_SPREAD = (0.55, 2.1)
 HOST_SPREAD = (0.5, 2.2)
 
