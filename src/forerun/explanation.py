@@ -10,8 +10,8 @@ from forerun.device import Device
 from forerun.graph.ir import Graph
 from forerun.graph.profile import CLASSES, UNITS, Profile
 from forerun.predictors.base import Predictor
-from forerun.predictors.kernels import COMPUTE, HOST_US, MEMORY, runtime
-from forerun.predictors.roofline import op_roofline_s, spec_matrix
+from forerun.predictors.kernels import HOST_US, runtime
+from forerun.predictors.roofline import op_roofline_s, spec_matrix, with_losses
 from forerun.workload import Workload
 
 #: Kinds whose second input, the weight, tells one use from another.
@@ -65,8 +65,8 @@ def explain_ops(graph: Graph, columns: Profile, device: Device, teller: Predicto
     per_call = teller.op_times_ms(columns, device, workload)
     times = teller.times(columns, [device], workload)
     peaks, bandwidth = spec_matrix([device])
-    compute_ms, memory_ms = (1e3 * s[:, 0] for s in op_roofline_s(columns, peaks[:, 0], bandwidth[0]))
-    compute_ms, memory_ms = compute_ms * COMPUTE[columns.classes], memory_ms * MEMORY[columns.classes]
+    seconds = with_losses(columns, device, *op_roofline_s(columns, peaks[:, 0], bandwidth[0]))
+    compute_ms, memory_ms = (1e3 * s[:, 0] for s in seconds)
     launch_ms = HOST_US[columns.classes] * runtime(device, workload.runtime).host_share / 1e3
     total = float((per_call * columns.repeat).sum())
     groups: dict[tuple[str, ...], list[int]] = defaultdict(list)

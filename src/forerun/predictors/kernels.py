@@ -20,7 +20,7 @@ class Kernel:
     """How a class of kernels runs."""
 
     compute: float  # time over arithmetic / peak, where arithmetic binds
-    memory: float  # time over bytes / bandwidth, where memory binds
+    memory: float  # time over bytes / bandwidth on an H200, where memory binds
     floor_us: float  # what even the smallest launch takes on the device
     host_us: float  # what eager PyTorch spends on the host to launch it
 
@@ -62,6 +62,27 @@ COMPUTE = np.array([_KERNELS[c].compute for c in CLASSES])
 MEMORY = np.array([_KERNELS[c].memory for c in CLASSES])
 FLOOR_US = np.array([_KERNELS[c].floor_us for c in CLASSES])
 HOST_US = np.array([_KERNELS[c].host_us for c in CLASSES])
+
+#: An H200 moves 4,800 GB/s with 132 SMs at 1.98 GHz: 18.4 bytes per SM and cycle.
+_H200_BYTES_PER_CYCLE = 4800 / (132 * 1.98)
+#: Where SMs or clock are not known: most chips feed each SM less than half as fast as an H200 does.
+_TYPICAL_FEED = 0.4
+#: Even a plain copy does not reach the listed bandwidth.
+_BEST_MEMORY = 1.15
+
+
+def memory_loss(device: Device) -> np.ndarray:
+    """Time over bytes / bandwidth of every kernel class on a device.
+
+    What keeps a class from the H200's bandwidth is how fast its SMs take data in, not the memory. A chip with less
+    bandwidth for each SM loses less against it: an RTX 4090 feeds its SMs a sixth as fast and runs near its bandwidth.
+    """
+    feed = _TYPICAL_FEED
+    if device.sm_count and device.boost_clock_mhz and device.bandwidth_gbs:
+        cycles = device.sm_count * device.boost_clock_mhz / 1e3
+        feed = min(device.bandwidth_gbs / cycles / _H200_BYTES_PER_CYCLE, 1.5)
+    return np.maximum(_BEST_MEMORY, MEMORY * feed)
+
 
 #: Fixed host time of one call: Python, module hooks, the final synchronise.
 CALL_US = 140.0

@@ -17,7 +17,7 @@ from forerun.errors import ForerunError
 from forerun.graph.profile import UNITS, Profile
 from forerun.predictors.base import Times
 from forerun.predictors.energy import energy_j
-from forerun.predictors.kernels import COMPUTE, FLOOR_US, HOST_US, MEMORY, runtime
+from forerun.predictors.kernels import COMPUTE, FLOOR_US, HOST_US, memory_loss, runtime
 from forerun.workload import Workload
 
 #: Wider than what our H200 rows need (benchmarks/h200_accuracy.py): other chips and other hosts were not measured.
@@ -41,11 +41,10 @@ class RooflinePredictor:
         device_ms = np.empty((len(profile.batches), len(devices)))
         light_ms = np.empty_like(device_ms)
         floor_us = (FLOOR_US[profile.classes] * profile.kernels * profile.repeat).sum()
-        compute_loss, memory_loss = COMPUTE[profile.classes][:, None], MEMORY[profile.classes][:, None]
-        for d in range(len(devices)):
+        for d, device in enumerate(devices):
             compute, memory = op_roofline_s(profile, peaks[:, d], bandwidth[d])
             light_ms[:, d] = (np.maximum(compute, memory) * weights).sum(axis=0) * 1e3
-            reached = np.maximum(compute * compute_loss, memory * memory_loss)
+            reached = np.maximum(*with_losses(profile, device, compute, memory))
             device_ms[:, d] = (reached * weights).sum(axis=0) * 1e3 + floor_us * run[d].floor_share / 1e3
         launch_us = (HOST_US[profile.classes] * profile.repeat).sum()
         host_ms = np.broadcast_to(np.array([launch_us * r.host_share + r.call_us for r in run]) / 1e3, device_ms.shape)
@@ -63,14 +62,21 @@ class RooflinePredictor:
     def op_times_ms(self, profile: Profile, device: Device, workload: Workload) -> np.ndarray:
         """Device time of one launch of every op, at the profile's first batch size."""
         peaks, bandwidth = spec_matrix([device])
-        compute, memory = (s[:, 0] for s in op_roofline_s(profile, peaks[:, 0], bandwidth[0]))
+        compute, memory = with_losses(profile, device, *op_roofline_s(profile, peaks[:, 0], bandwidth[0]))
         floor = FLOOR_US[profile.classes] * profile.kernels * runtime(device, workload.runtime).floor_share
-        return np.maximum(compute * COMPUTE[profile.classes], memory * MEMORY[profile.classes]) * 1e3 + floor / 1e3
+        return np.maximum(compute, memory)[:, 0] * 1e3 + floor / 1e3
 
 
 def op_roofline_s(profile: Profile, peaks: np.ndarray, bandwidth: float) -> tuple[np.ndarray, np.ndarray]:
     """Seconds of one launch of every op [ops, batch sizes] at the speed of light: by arithmetic, by memory."""
     return profile.flops / (peaks[profile.units][:, None] * 1e12), profile.bytes / (bandwidth * 1e9)
+
+
+def with_losses(
+    profile: Profile, device: Device, compute: np.ndarray, memory: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Both roofline times with what kernels of each op's class lose against them on this device."""
+    return compute * COMPUTE[profile.classes][:, None], memory * memory_loss(device)[profile.classes][:, None]
 
 
 def _bounded(spread: tuple[float, float], value: np.ndarray, light: np.ndarray) -> np.ndarray:
