@@ -7,6 +7,7 @@ measurement gives.
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import json
 import warnings
@@ -20,8 +21,11 @@ from rich.progress import track
 from forerun.api import predict_workload
 from forerun.device import load_device
 from forerun.graph import torch_compat
+from forerun.graph.profile import profile
+from forerun.graph.sources import load_graph
 from forerun.measure.core.rows import merge
 from forerun.prediction import Prediction
+from forerun.predictors.roofline import RooflinePredictor
 from forerun.workload import Workload
 
 ROWS = Path(__file__).resolve().parent.parent / "datasets" / "h200" / "rows.jsonl.gz"
@@ -58,7 +62,7 @@ def workload(case: dict[str, Any]) -> Workload:
 def line(what: str, said: np.ndarray, real: np.ndarray, inside: np.ndarray | None = None) -> None:
     error = np.abs(said / real - 1)
     covered = "" if inside is None else f"   in the 90 % interval: {inside.mean():.0%}"
-    print(f"  {what:<24} mean error {error.mean():7.1%}   median {np.median(error):7.1%}{covered}")
+    print(f"  {what:<26} mean error {error.mean():7.1%}   median {np.median(error):7.1%}{covered}")
 
 
 def repeats(rows: list[dict[str, Any]], field: str) -> np.ndarray:
@@ -76,8 +80,13 @@ def main() -> None:
         rows = [r for r in merge([json.loads(text) for text in lines]) if r["kind"] == "model" and r["status"] == "ok"]
     device = load_device("h200")
     pairs: list[tuple[dict[str, Any], Prediction]] = []
+    plain: list[float] = []
     for row in track([r for r in rows if r["repeat"] == 0 and r.get("kernel_ms")], description="predicting"):
-        pairs.append((row, predict_workload(workload(row["case"]), device)))
+        case = workload(row["case"])
+        graph = load_graph(case)
+        light = RooflinePredictor().times(profile(graph, case.dtype), [device], case).light_ms
+        plain.append(float(light[0, 0]))
+        pairs.append((row, predict_workload(dataclasses.replace(case, model=graph), device)))
 
     def column(read: Any) -> np.ndarray:
         return np.array([read(row, p) for row, p in pairs], dtype=float)
@@ -93,9 +102,8 @@ def main() -> None:
         print(f"{name}: repeating moves it by {repeats(rows, field).mean():.1%} on average")
         line("always the median", np.full(keep.sum(), np.median(real[keep])), real[keep])
         if name != "energy_j":
-            peak = device.bandwidth_gbs or 1.0
-            line("bytes / bandwidth", column(lambda row, p: p.bytes)[keep] / peak / 1e6, real[keep])
-        line("roofline (in sample)", said[keep], real[keep], inside[keep])
+            line("plain roofline per op", np.array(plain)[keep], real[keep])
+        line("with constants (in sample)", said[keep], real[keep], inside[keep])
     for name, read in (
         ("memory_allocated_mb", lambda row: row["memory"]["allocated_mb"]),
         ("memory_mb", lambda row: row["memory"]["used_mb"]),
