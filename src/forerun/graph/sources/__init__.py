@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import functools
 import re
-from importlib.metadata import entry_points
+from importlib.metadata import entry_points, version
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from forerun import __version__
 from forerun.errors import ForerunError, did_you_mean
 from forerun.graph import cache
 from forerun.graph.ir import Graph
@@ -37,6 +36,11 @@ def doors() -> dict[str, ModuleType]:
             )
         found[point.name] = point.load()
     return found
+
+
+@functools.cache
+def _own_version() -> str:
+    return version("forerun")
 
 
 def find_door(model: Any) -> tuple[str, ModuleType]:
@@ -82,7 +86,7 @@ def _captured(workload: Workload) -> list[Graph]:
         return [model]
     name, door = find_door(model)
     key = door.key(model, workload)
-    asked = {"door": name, "key": key, "settings": workload.graph_settings, "forerun": __version__}
+    asked = {"door": name, "key": key, "settings": workload.graph_settings, "forerun": _own_version()}
     hashed = None if key is None else cache.digest(asked)
     graphs = cache.read(hashed) if hashed else []
     if not any(g.serves(workload.batch) for g in graphs):
