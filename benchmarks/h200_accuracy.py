@@ -104,6 +104,13 @@ def main() -> None:
         if name != "energy_j":
             line("plain roofline per op", np.array(plain)[keep], real[keep])
         line("with constants (in sample)", said[keep], real[keep], inside[keep])
+    ratios = defaultdict(list)
+    for row, p in pairs:
+        if p.device_ms is not None:
+            ratios[row["case"]["family"]].append(p.device_ms.value / row["kernel_ms"])
+    ranked = sorted((float(np.median(r)), family) for family, r in ratios.items())
+    worst = sorted(ranked, key=lambda f: -abs(np.log(f[0])))[:8]
+    print("worst families, device time predicted / measured: " + ", ".join(f"{f} {r:.2f}" for r, f in worst))
     for name, read in (
         ("memory_allocated_mb", lambda row: row["memory"]["allocated_mb"]),
         ("memory_mb", lambda row: row["memory"]["used_mb"]),
