@@ -56,16 +56,12 @@ class Shapes:
 
 def cost(op: Op, shapes: Shapes) -> Cost:
     """The cost of one launch of `op` (multiply by `op.repeat` for all the blocks it stands for)."""
-    law = _LAWS.get(op.kind, _bytes_only)
+    law = _LAWS.get(op.kind, _all_bytes)
     return law(op, shapes)
 
 
 def _all_bytes(op: Op, s: Shapes) -> Cost:
     return Cost(read=sum(s.bytes(t) for t in op.inputs), written=sum(s.bytes(t) for t in op.outputs))
-
-
-def _bytes_only(op: Op, s: Shapes) -> Cost:
-    return _all_bytes(op, s)
 
 
 def _contraction(op: Op, s: Shapes, macs: Number, read: Number | None = None) -> Cost:
@@ -256,7 +252,7 @@ _LAWS: dict[str, Callable[[Op, Shapes], Cost]] = {
     "softmax": _per_output(5), "softmax_backward": _per_output(4), "norm": _norm, "norm_backward": _per_output(10),
     "elementwise": _per_output(1), "reduce": _per_input(1), "sort": _per_input(10), "pool": _pool,
     "pool_backward": _per_output(1), "resize": _resize, "copy": _all_bytes, "fill": _written_only,
-    "random": _written_only, "fft": _fft, "optimizer": _optimizer, "unknown": _bytes_only,
+    "random": _written_only, "fft": _fft, "optimizer": _optimizer, "unknown": _all_bytes,
 }  # fmt: skip
 
 
