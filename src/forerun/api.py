@@ -26,11 +26,13 @@ from forerun.prediction import Estimate, Prediction
 from forerun.predictors import memory as memory_model
 from forerun.predictors.base import Predictor, load_predictor
 from forerun.predictors.roofline import HOST_SPREAD, spec_problem, substituted
+from forerun.verification import Verification, verify
 from forerun.workload import Workload
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from forerun.data.measured import Measured
     from forerun.device.cloud import Instance
 
 #: Energy follows time, and power at partial load differs from chip to chip.
@@ -68,8 +70,9 @@ def predict_workload(
     region: str | None = None,
     instance: str | None = None,
     predictor: str | Predictor = "default",
+    measured: bool = True,
 ) -> Prediction:
-    """`predict` for a workload and a device already at hand."""
+    """`predict` for a workload and a device already at hand; `measured=False` never looks into the store."""
     check_dtype(workload, device)
     chosen = cost_advice.choose_instance(device, instance)
     grid = carbon_advice.choose_grid(region, chosen if instance else None)
@@ -80,20 +83,26 @@ def predict_workload(
     unknown: dict[str, str] = {}
     assumptions: dict[str, str] = {}
 
-    latency = _estimate(times.latency_ms, times.latency_spread, "ms")
-    device_ms = _estimate(times.device_ms, times.device_spread, "ms")
+    known = _measured(graph, workload, device) if measured and predictor == "default" else None
+
+    def told(name: str, unit: str, predicted: Estimate) -> Estimate:
+        return (known.estimate(name, unit) if known else None) or predicted
+
+    latency = told("latency_ms", "ms", _estimate(times.latency_ms, times.latency_spread, "ms"))
+    device_ms = told("device_ms", "ms", _estimate(times.device_ms, times.device_spread, "ms"))
     host = float(times.host_ms[0, 0])
     joules = float(times.energy_j[0, 0])
     energy = power = carbon = cost = per_million = None
     if np.isnan(joules):
         unknown["energy_j"] = unknown["carbon_g"] = f"the power limit (tdp_w) of {device.id} is not known"
     else:
-        energy = _spread(joules, ENERGY_SPREAD, "J")
-        watts = joules / latency.value * 1e3
+        energy = told("energy_j", "J", _spread(joules, ENERGY_SPREAD, "J"))
+        watts = energy.value / latency.value * 1e3
         limit = device.tdp_w or watts
         power = Estimate(
             watts, min(watts, max(watts * 0.5, device.idle_w or 0)), max(watts, min(limit, watts * 2)), "W"
         )
+        power = told("power_w", "W", power)
         carbon = carbon_advice.carbon(energy, grid)
         assumptions["carbon_g"] = carbon_advice.grid_line(grid)
     items, unit = _items_per_call(graph, workload)
@@ -112,24 +121,33 @@ def predict_workload(
         model=graph.name,
         device=device.id,
         workload=workload.to_dict() | {"instance": instance, "region": region},
-        basis=teller.basis,
+        basis="measured" if known else teller.basis,
         latency_ms=latency,
         device_ms=device_ms,
         host_ms=_spread(host, HOST_SPREAD, "ms"),
         throughput=Estimate(
             1e3 * items / latency.value, 1e3 * items / latency.high, 1e3 * items / latency.low, f"{unit}/s"
         ),
-        memory_mb=_memory_estimate(memory, device),
-        memory_allocated_mb=_spread(memory.allocated_mb, memory.spread, "MB"),
+        memory_mb=told("memory_mb", "MB", _memory_estimate(memory, device)),
+        memory_allocated_mb=told(
+            "memory_allocated_mb", "MB", _spread(memory.allocated_mb, memory.spread, "MB")
+        ),
         energy_j=energy, power_w=power, carbon_g=carbon, cost_usd=cost, cost_per_million_usd=per_million,
         mig=smallest_that_fits(options), mig_options=options, fit=fit(graph, scalable, device, memory),
-        bound="host" if host > float(times.device_ms[0, 0]) else "device",
+        bound="host" if (known.host_bound if known else host > device_ms.value) else "device",
         parameters=graph.parameters, active_parameters=graph.active_parameters,
         flops=float((columns.flops * weights).sum()), macs=float((columns.macs * weights).sum()),
         bytes=float((columns.bytes * weights).sum()), memory_parts_mb=memory.parts_mb,
-        assumptions=assumptions, unknown=unknown, notes=tuple(_notes(graph, columns, device)),
+        assumptions=assumptions, unknown=unknown, notes=tuple(_notes(graph, columns, device, known)),
         check=_check_command(workload) if device.kind in ("gpu", "cpu") and memory.fits is not False else None,
     )  # fmt: skip
+
+
+def verification(
+    workload: Workload, device: Device, row: dict[str, Any], *, predictor: str | Predictor = "default"
+) -> Verification:
+    """The prediction of a case, never from the store, beside the row that measured it."""
+    return verify(predict_workload(workload, device, predictor=predictor, measured=False), row)
 
 
 def predict_many(
@@ -309,7 +327,16 @@ def _memory_estimate(memory: memory_model.MemoryEstimate, device: Device) -> Est
     )
 
 
-def _notes(graph: Graph, columns: Profile, device: Device) -> Iterable[str]:
+def _measured(graph: Graph, workload: Workload, device: Device) -> Measured | None:
+    """What the store knows of the very case."""
+    from forerun.data.measured import find
+
+    return find(graph.work_hash(), workload, device.id)
+
+
+def _notes(graph: Graph, columns: Profile, device: Device, known: Measured | None) -> Iterable[str]:
+    if known is not None:
+        yield known.line
     yield from graph.notes
     used = {UNITS[u] for u in np.unique(columns.units)}
     for unit in sorted(used - {"vector"}):
@@ -322,7 +349,7 @@ def _notes(graph: Graph, columns: Profile, device: Device) -> Iterable[str]:
 
 def _check_command(workload: Workload) -> str | None:
     """The command that measures the same case on real hardware, where `forerun measure` can run it."""
-    from forerun.measure.once import case_of
+    from forerun.measure.cases import case_of
 
     try:
         case_of(workload)

@@ -132,6 +132,11 @@ class Prediction:
                 out.append((label, "unknown", "", self.unknown[name]))
         return out
 
+    @staticmethod
+    def label(name: str) -> str:
+        """What people call a field."""
+        return _LABELS[name].strip()
+
     def _remark(self, name: str) -> str:
         if name == "latency_ms":
             return f"set by the {self.bound}" + (" (launch overhead)" if self.bound == "host" else "")

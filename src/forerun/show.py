@@ -211,6 +211,36 @@ def measurement_view(row: dict[str, Any]) -> Iterator[Any]:
     yield Text(f"torch {software['torch']}, protocol {row['protocol']}", style="dim")
 
 
+def verification_view(v: Any) -> Iterator[Any]:
+    """A prediction and what was measured, side by side."""
+    from rich.table import Table
+    from rich.text import Text
+
+    yield Text(headline(v.prediction), style="bold")
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for name in ("", "predicted", "90 % interval", "measured", "error", ""):
+        table.add_column(name, justify="left" if not name else "right")
+    for check in v.checks:
+        said = check.predicted
+        cells = (
+            ["", ""]
+            if said is None
+            else [f"{pretty(said.value)} {said.unit}", f"{pretty(said.low)} … {pretty(said.high)}"]
+        )
+        real = "unknown" if check.measured is None else f"{pretty(check.measured)} {said.unit if said else ''}".strip()
+        error = "" if check.error is None else f"{check.error:+.0%}"
+        remark = (
+            check.reason
+            if check.inside is None
+            else ("inside the interval" if check.inside else "OUTSIDE the interval")
+        )
+        table.add_row(v.prediction.label(check.name), *cells, real, error, remark)
+    yield table
+    yield Text(
+        f"basis: {v.prediction.basis}; torch {v.row['software']['torch']}, protocol {v.row['protocol']}", style="dim"
+    )
+
+
 def devices_table(devices: Iterable[Device]) -> Any:
     from rich.table import Table
 

@@ -1,4 +1,4 @@
-"""The command line: `forerun predict`, `compare`, `explain`, `measure`, `devices`, `models`, `doctor`, `install`."""
+"""The command line: `forerun predict`, `compare`, `explain`, `measure`, `verify`, `sweep`, `data`, and what helps."""
 
 from __future__ import annotations
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import sys
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from forerun import __version__
+from forerun.cli import data, measuring
 from forerun.cli.options import (
     AmpOption,
     BatchOption,
@@ -28,10 +25,8 @@ from forerun.cli.options import (
     TaskOption,
     parse_input_shape,
 )
+from forerun.cli.terminal import show, terminal_width, waiting
 from forerun.errors import ForerunError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 app = typer.Typer(
     help="Know how a deep-learning model will run before you run it.",
@@ -161,33 +156,6 @@ def explain(
 
 
 @app.command()
-def measure(
-    model: ModelArgument,
-    batch: BatchOption = 1,
-    dtype: DtypeOption = "fp32",
-    mode: ModeOption = "inference",
-    seq_len: SeqLenOption = None,
-    input_shape: InputShapeOption = None,
-    optimizer: OptimizerOption = None,
-    amp: AmpOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """What a model really does on this machine: its GPU, or its CPU when there is none."""
-    from forerun.measure.once import measure_workload
-    from forerun.workload import Workload
-
-    work = Workload(model, batch, dtype, mode, parse_input_shape(input_shape), seq_len, optimizer, amp)
-    with waiting(f"measuring {model}", quiet=as_json):
-        row = measure_workload(work)
-    if as_json:
-        print(json.dumps(row, indent=2))
-    else:
-        from forerun.show import measurement_view
-
-        show(*measurement_view(row))
-
-
-@app.command()
 def devices(
     name: Annotated[str | None, typer.Argument(help="A device, to see all its fields and their sources.")] = None,
     as_json: JsonOption = False,
@@ -250,26 +218,7 @@ def install(what: Annotated[str, typer.Argument(help="keras or paddle: the packa
     print(f"{what} is ready in {where}")
 
 
-@contextmanager
-def waiting(what: str, quiet: bool = False) -> Iterator[None]:
-    """A spinner on the terminal while something takes longer than a blink; silent when output goes elsewhere."""
-    if quiet or not sys.stderr.isatty():
-        yield
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status(f"{what} …"):
-        yield
-
-
-def terminal_width() -> int:
-    """Columns there are: the terminal's, or plenty when output goes to a file."""
-    return shutil.get_terminal_size((160, 24)).columns if sys.stdout.isatty() or "COLUMNS" in os.environ else 160
-
-
-def show(*things: Any) -> None:
-    from rich.console import Console
-
-    console = Console(width=terminal_width(), highlight=False)
-    for thing in things:
-        console.print(thing)
+app.command()(measuring.measure)
+app.command()(measuring.verify)
+app.command()(measuring.sweep)
+app.add_typer(data.app, name="data")

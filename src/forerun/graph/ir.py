@@ -174,3 +174,17 @@ class Graph:
         storages = [[s.bytes, s.role, s.repeat] for s in self.storages]
         canon = json.dumps([ops, tensors, storages, self.parameters], sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canon.encode()).hexdigest()[:32]
+
+    def work_hash(self) -> str:
+        """A hash of the heavy work (matmuls, convolutions, attention: shapes and dtypes in order) and of how many ops
+        of each kind there are. Unlike `content_hash` it survives small changes in how a framework is recorded, so
+        measurements are filed under it."""
+        heavy: list[Any] = []
+        counts: dict[str, int] = {}
+        for o in self.ops:
+            counts[o.kind] = counts.get(o.kind, 0) + o.repeat
+            if o.kind.startswith(("matmul", "moe_matmul", "conv", "attention", "rnn")):
+                seen = [[self.tensors[t].shape, self.tensors[t].dtype] for t in (*o.inputs[:3], *o.outputs[:1])]
+                heavy.append([o.kind, seen, o.repeat])
+        canon = json.dumps([heavy, counts, self.parameters], sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(canon.encode()).hexdigest()[:32]

@@ -54,6 +54,10 @@ def name(depth: int, filters: int, classes: int = 10, image: int = 32, channels:
     return PREFIX + ",".join(f"{k}={v}" for k, v in kept.items())
 
 
+def input_shape(settings: dict[str, int]) -> tuple[int, ...]:
+    return (settings["channels"], settings["image"], settings["image"])
+
+
 def build(depth: int, filters: int, classes: int = 10, image: int = 32, channels: int = 3) -> nn.Module:
     """The network itself; it takes (batch, channels, image, image) and gives (batch, classes)."""
     from torch import nn

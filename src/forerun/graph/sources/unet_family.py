@@ -45,6 +45,17 @@ def parse(name: str) -> dict[str, int]:
     return settings
 
 
+def name(**settings: int) -> str:
+    """The name that `parse` reads back to the same settings; defaults are left out, but for base and levels."""
+    said = {**_DEFAULTS, **settings}
+    kept = {k: v for k, v in said.items() if k in ("base", "levels") or v != _DEFAULTS[k]}
+    return PREFIX + ",".join(f"{k}={v}" for k, v in kept.items())
+
+
+def input_shape(settings: dict[str, int]) -> tuple[int, ...]:
+    return (settings["channels"], settings["height"], settings["width"])
+
+
 def build(
     base: int = 44, levels: int = 3, outputs: int = 2, channels: int = 3, height: int = 96, width: int = 128
 ) -> nn.Module:

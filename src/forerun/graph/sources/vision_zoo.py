@@ -1,8 +1,12 @@
-"""Front door: timm and torchvision models by name. Weights are never downloaded, nor even allocated."""
+"""Front door: timm and torchvision models by name. Weights are never downloaded, nor even allocated.
+
+A name may change hyper-parameters: `timm/resnet50?layers=[2,2,2,2]&base_width=48`.
+"""
 
 from __future__ import annotations
 
 import functools
+import json
 import re
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -21,6 +25,8 @@ _TORCHVISION_SHAPES = {
     r"raft_.*": (3, 224, 224),
 }
 
+#: Hyper-parameters that would read files or the network.
+_NOT_CHANGEABLE = r"pretrained|checkpoint|weights|cache|url|file|path|hf_|init_weights"
 _FILE_SUFFIX = r"\.(onnx|keras|h5|hdf5|pb|pdmodel|pdiparams|json|pt|pth|bin|safetensors|ckpt|pkl|ya?ml)$"
 
 
@@ -30,6 +36,7 @@ def matches(model: Any) -> bool:
         return False
     if model.startswith(("timm/", "torchvision/")):
         return True
+    model = model.partition("?")[0]
     word = re.fullmatch(r"[A-Za-z][\w.]*", model) and not re.search(_FILE_SUFFIX, model)
     return bool(word) and hf_catalog.architecture(model) is None
 
@@ -54,12 +61,41 @@ def load(model: str, workload: Workload) -> list[Graph]:
         raise ForerunError(f"{model} is a vision model: it has no {workload.mode} mode")
     if workload.seq_len is not None:
         raise ForerunError(f"{model} is a vision model: it takes an input_shape, not a seq_len")
-    library, _, name = model.rpartition("/")
-    if library != "torchvision" and _in_timm(name):
-        return _load_timm(name, workload)
-    if library != "timm" and name in _torchvision_names():
-        return _load_torchvision(name, workload)
+    library, name, changed = parse(model)
+    try:
+        if library != "torchvision" and _in_timm(name):
+            return _load_timm(name, workload, changed)
+        if library != "timm" and name in _torchvision_names():
+            return _load_torchvision(name, workload, changed)
+    except (TypeError, ValueError, AssertionError, AttributeError, KeyError) as e:
+        if not changed:
+            raise
+        raise ForerunError(f"{name} cannot be built with {', '.join(changed)} so: {str(e).splitlines()[0]}") from e
     raise ForerunError(f"no model is called {model!r}.{did_you_mean(name, names()) or ' See: forerun models'}")
+
+
+def parse(model: str) -> tuple[str, str, dict[str, Any]]:
+    """Library (may be empty), name and changed hyper-parameters of `library/name?key=value&key=[1,2]`."""
+    reference, _, said = model.partition("?")
+    library, _, name = reference.rpartition("/")
+    changed: dict[str, Any] = {}
+    for part in filter(None, said.split("&")):
+        key, equals, text = part.partition("=")
+        if not equals or not re.fullmatch(r"[a-z_][a-z0-9_]*", key):
+            raise ForerunError(f"{part!r} in {model!r} is not of the form key=value")
+        if re.match(_NOT_CHANGEABLE, key):
+            raise ForerunError(f"{key} cannot be changed: forerun reads no weights and no files through a model's name")
+        try:
+            changed[key] = json.loads(text)
+        except ValueError:
+            changed[key] = text
+    return library, name, changed
+
+
+def full_name(library: str, name: str, changed: dict[str, Any]) -> str:
+    """The name that `parse` reads back."""
+    said = "&".join(f"{k}={json.dumps(v, separators=(',', ':'))}" for k, v in sorted(changed.items()))
+    return f"{library}/{name}" + (f"?{said}" if said else "")
 
 
 def names() -> list[str]:
@@ -89,7 +125,7 @@ def _torchvision_names() -> list[str]:
     return list(torchvision.models.list_models())
 
 
-def _load_timm(name: str, workload: Workload) -> list[Graph]:
+def _load_timm(name: str, workload: Workload, changed: dict[str, Any]) -> list[Graph]:
     import timm
     import torch
 
@@ -97,11 +133,14 @@ def _load_timm(name: str, workload: Workload) -> list[Graph]:
 
     def build(**options: Any) -> Any:
         with torch.device("meta"):
-            return timm.create_model(name, pretrained=False, **options).to(
+            return timm.create_model(name, pretrained=False, **{**changed, **options}).to(
                 device="meta", dtype=TORCH_DTYPES[workload.weight_dtype]
             )
 
     default = tuple(build().pretrained_cfg.get("input_size") or (3, 224, 224))
+    size = changed.get("img_size")
+    if size:
+        default = (default[0], *([size, size] if isinstance(size, int) else size))
     shape = _shape(name, workload, default)
     options: dict[str, Any] = {}
     if shape[1:] != default[1:]:
@@ -112,10 +151,11 @@ def _load_timm(name: str, workload: Workload) -> list[Graph]:
             options = {}
     if shape[0] != default[0]:
         options["in_chans"] = shape[0]
-    return capture(lambda: build(**options), {"": (shape, "float")}, workload, name)
+    title = full_name("", name, changed).lstrip("/")
+    return capture(lambda: build(**options), {"": (shape, "float")}, workload, title)
 
 
-def _load_torchvision(name: str, workload: Workload) -> list[Graph]:
+def _load_torchvision(name: str, workload: Workload, changed: dict[str, Any]) -> list[Graph]:
     import torch
     import torchvision
 
@@ -128,6 +168,7 @@ def _load_torchvision(name: str, workload: Workload) -> list[Graph]:
         options["weights_backbone"] = None
     if name in ("inception_v3", "googlenet"):
         options["init_weights"] = False
+    options |= changed
 
     def build() -> Any:
         with torch.device("meta"):
@@ -136,7 +177,7 @@ def _load_torchvision(name: str, workload: Workload) -> list[Graph]:
             )
 
     inputs = {"": (shape, "float"), "1": (shape, "float")} if name.startswith("raft") else {"": (shape, "float")}
-    return capture(build, inputs, workload, name)
+    return capture(build, inputs, workload, full_name("", name, changed).lstrip("/"))
 
 
 def _shape(name: str, workload: Workload, default: tuple[int, ...]) -> tuple[int, ...]:

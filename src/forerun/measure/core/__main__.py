@@ -18,6 +18,8 @@ def arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--device", choices=("auto", "cuda", "cpu"), default="auto")
     parser.add_argument("--no-host-probe", action="store_true", help="do not measure the host's launch cost")
     parser.add_argument("--restarts", type=int, default=12, help="how often a broken worker is replaced")
+    parser.add_argument("--cooldown", type=float, default=0.0, help="seconds of rest before each model")
+    parser.add_argument("--data", help="images (.npz) that the runs of a curve spec train on")
     parser.add_argument("--timing-share", type=float, help="share of the budget for timing (0.64; 0.76 without ops)")
     parser.add_argument("--operator-share", type=float, default=0.16, help="share kept for operators, where asked for")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)

@@ -31,6 +31,31 @@ def measure(meter: Meter, calls: int = CALLS) -> dict[str, Any]:
     return out
 
 
+def pulse(meter: Meter, launches: int = 64, rounds: int = 3) -> dict[str, float]:
+    """How fast the host is at this moment, in about 3 ms: microseconds per tiny launch, and per 1,000 Python additions.
+
+    On a shared host both move by half from one minute to the next, and every host-bound latency with them.
+    """
+    import torch
+
+    with torch.inference_mode():
+        a = torch.ones(16, device=meter.device)
+        best = loop = float("inf")
+        for _ in range(rounds):
+            meter.sync()
+            begin = time.perf_counter()
+            for _ in range(launches):
+                a + a
+            best = min(best, time.perf_counter() - begin)
+            begin = time.perf_counter()
+            x = 0
+            for i in range(5000):
+                x += i
+            loop = min(loop, time.perf_counter() - begin)
+        meter.sync()
+    return {"launch_us": 1e6 * best / launches, "python_us": 1e6 * loop / 5}
+
+
 def _chunks(call: Callable[[], Any], meter: Meter, calls: int) -> list[float]:
     for _ in range(20):
         call()

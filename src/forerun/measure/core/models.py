@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from . import quantised
 from .protocol import GRAPH_DECODE_MS, Call
 
 DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
@@ -44,7 +45,7 @@ class Built:
         if case["mode"] != "training":
             self.model.requires_grad_(False)
         self._disturb()
-        self.facts["parameters"] = sum(p.numel() for p in self.model.parameters())
+        self.facts.setdefault("parameters", sum(p.numel() for p in self.model.parameters()))
 
     def prepare(self, case: dict[str, Any]) -> None:
         """Leaves nothing on the device but the weights, in the case's dtype."""
@@ -54,9 +55,9 @@ class Built:
 
     def call(self, case: dict[str, Any]) -> Call:
         """The call for one case, its inputs ready on the device."""
-        dtype = getattr(self.torch, DTYPES[case["dtype"]])
         if self.source == "hf":
             return self._hf_call(case)
+        dtype = getattr(self.torch, DTYPES[case["dtype"]])
         shape = [case["batch"], *(case.get("input_shape") or self.input_shape or (3, 224, 224))]
         x = self.torch.randn(shape, dtype=dtype, device=self.device)
         if case["mode"] == "training":
@@ -107,10 +108,14 @@ class Built:
             "causal-lm": transformers.AutoModelForCausalLM,
             "sequence-classification": transformers.AutoModelForSequenceClassification,
         }
-        dtype = getattr(self.torch, DTYPES[case["dtype"]])
+        small = case["dtype"] in quantised.DTYPES
+        dtype = getattr(self.torch, DTYPES[quantised.ACTIVATIONS if small else case["dtype"]])
         attention = {"attn_implementation": case["attention"]} if case.get("attention") else {}
         model = doors[task_of(case)].from_config(config, dtype=dtype, **attention)
         self.facts["attention"] = getattr(model.config, "_attn_implementation", None)
+        self.facts["parameters"] = sum(p.numel() for p in model.parameters())
+        if small:
+            self.facts["quantised_by"] = quantised.quantise(model, case["dtype"])
         return model
 
     def _hf_call(self, case: dict[str, Any]) -> Call:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from .curve_phase import Curves
 from .kernel_phase import Kernels
 from .operator_phase import Operators
 from .timing_phase import Timing
 from .worker import Worker
 
-PHASES: dict[str, type[Worker]] = {phase.phase: phase for phase in (Timing, Kernels, Operators)}
+PHASES: dict[str, type[Worker]] = {phase.phase: phase for phase in (Timing, Kernels, Operators, Curves)}
 
 
 def main(args: Any) -> int:

@@ -44,15 +44,20 @@ def lane(spec: dict[str, Any], share: float, seed: int, done: set[tuple[str, int
             groups.setdefault(group_key(case), []).append(case)
         # The largest first: if it does not fit, that is known before the small ones fill the allocator.
         units = [Unit(sorted(group, key=_order)) for group in groups.values()]
+    return Lane(spec["name"], share, ordered(units, rng, done))
+
+
+def ordered(units: list[Unit], rng: random.Random, done: set[tuple[str, int]]) -> list[Unit]:
+    """The units shuffled, some of them repeated later, without what is done."""
     rng.shuffle(units)
     units = _with_repeats(units, rng)
     for unit in units:
         unit.cases = [case for case in unit.cases if (specs.key_of(case), unit.repeat) not in done]
-    return Lane(spec["name"], share, [unit for unit in units if unit.cases])
+    return [unit for unit in units if unit.cases]
 
 
 def _order(case: dict[str, Any]) -> tuple[Any, ...]:
-    dtype = ("fp32", "fp16", "bf16").index(case["dtype"])
+    dtype = specs.DTYPES.index(case["dtype"])
     return (dtype, case["mode"], str(case.get("amp")), -case["batch"] * case.get("seq_len", 1))
 
 

@@ -2,8 +2,9 @@
 
 Eager PyTorch, TF32 as PyTorch sets it. Up to 5 warm-up calls (0.5 s of them, never under 2), 30 timed calls, each one
 synchronised (fewer when a call is slow: 0.4 s of them, never under 5), a free-running loop of 0.5 s (1 s on repeats)
-for energy, memory three ways, CUDA-graph replay. `latency_ms` is the mean wall time of one synchronised call. Kernel
-times come from the profiler, in another process: once it has run, all later launches of its process are slower.
+for energy, memory three ways, CUDA-graph replay, and the host's speed before and after. `latency_ms` is the mean wall
+time of one synchronised call. Kernel times come from the profiler, in another process: once it has run, all later
+launches of its process are slower.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .errors import CapturePoisonedError, TooSlowError
+from .hostprobe import pulse
 from .kernels import graph_replay, timer
 from .meters import Meter
 
@@ -69,11 +71,13 @@ def measure(case: Call, meter: Meter, repeat: int = 0, deadline: float | None = 
     gc.collect(0)
     gc.disable()
     try:
+        results["pulse_before"] = pulse(meter)
         results.update(_timed(case, meter))
         results["warmup_calls"] = warmups
         lap("timed")
         results.update(_loop(case, meter, results["latency_ms"] / 1e3, REPEAT_LOOP_S if repeat else LOOP_S))
         results.update(meter.state())
+        results["pulse_after"] = pulse(meter)
         lap("loop")
         results.update(_graph(case, meter, results["latency_ms"], deadline))
         lap("graph")

@@ -11,7 +11,7 @@ from typing import Any
 
 KEY_FIELDS = (
     *("kind", "source", "name", "config", "overrides", "task", "attention", "mode", "batch", "dtype", "seq_len"),
-    *("input_shape", "optimizer", "amp", "op", "shape", "direction"),
+    *("input_shape", "optimizer", "amp", "op", "shape", "direction", "epochs", "learning_rate", "threads"),
 )
 
 
@@ -132,4 +132,4 @@ def _fits(case: dict[str, Any], model: dict[str, Any], block: dict[str, Any]) ->
     return bool(reach <= positions)
 
 
-DTYPES = ("fp32", "fp16", "bf16")
+DTYPES = ("fp32", "fp16", "bf16", "int8", "int4")

@@ -31,12 +31,14 @@ def phases(args: Any) -> list[tuple[str, float]]:
     kinds = {str(specs.load(path).get("kind", "model")) for path in args.spec}
     operators = args.operator_share if "op" in kinds else 0.0
     timing = args.timing_share if args.timing_share is not None else (0.64 if operators else 0.76)
-    found = [("kernels", 1.0 - operators)]
-    if timing and kinds - {"op"}:
-        found.insert(0, ("timing", timing if timing + operators < 1 else 1.0 - operators))
+    found: list[tuple[str, float]] = []
+    if "model" in kinds:
+        if timing:
+            found.append(("timing", timing if timing + operators < 1 else 1.0 - operators))
+        found.append(("kernels", 1.0 - operators))
     if operators:
-        found += [("operators", 1.0), ("kernels", 1.0)]
-    return found if kinds != {"op"} else [("operators", 1.0)]
+        found += [("operators", 1.0)] + ([("kernels", 1.0)] if "model" in kinds else [])
+    return [("curves", 1.0), *found] if "curve" in kinds else found
 
 
 def main(args: Any, argv: list[str]) -> int:
@@ -55,7 +57,7 @@ def main(args: Any, argv: list[str]) -> int:
                 if restarts:
                     command += ["--no-host-probe"]
                 command += ["--phase", phase, "--budget", f"{left:.1f}"]
-                child = subprocess.Popen(command, preexec_fn=_die_with_parent)
+                child = subprocess.Popen(command, preexec_fn=die_with_parent)
                 code, reason = _watch(child, state, 3 * args.case_limit, left + 30)
                 if code == 0:
                     break
@@ -80,7 +82,7 @@ def _watch(child: subprocess.Popen[bytes], state: Path, stuck_s: float, whole_s:
         time.sleep(POLL_S)
         try:
             stuck = time.time() - json.loads(state.read_text())["at"] > stuck_s
-        except (OSError, ValueError, KeyError):
+        except OSError:  # nothing was begun yet
             stuck = time.monotonic() - begin > 150
         if stuck or time.monotonic() - begin > whole_s:
             child.kill()
@@ -107,5 +109,5 @@ def _record(out: str, state: Path, reason: str) -> None:
         rows.append({**row, "time": now_text()})
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -12,11 +12,10 @@ from . import hostprobe, models, plan, specs
 from .protocol import measure
 from .worker import RESTART, STOP_BEFORE_S, Worker, limit, preload, sticky, why
 
-UNIT_S = 12.0  # a unit that takes longer gives the other specs their turn and goes on later
-
 
 class Timing(Worker):
     phase = "timing"
+    unit_s = 12.0  # a unit that takes longer gives the other specs their turn and goes on later
 
     def __init__(self, args: Any) -> None:
         super().__init__(args)
@@ -32,7 +31,7 @@ class Timing(Worker):
         self.lanes = [
             plan.lane(spec, float(shares.get(i, spec.get("share", 1.0))), args.seed, done)
             for i, spec in enumerate(map(specs.load, args.spec))
-            if spec.get("kind") != "op"
+            if spec.get("kind", "model") == "model"
         ]
         preload({str(unit.cases[0]["source"]) for lane in self.lanes for unit in lane.units})
         self.probe = not args.no_host_probe
@@ -44,6 +43,7 @@ class Timing(Worker):
             lane = plan.next_lane(self.lanes)
             if lane is None:
                 break
+            self.rest()
             begin = time.monotonic()
             code = self._unit(lane, lane.units.pop(0))
             lane.spent_s += time.monotonic() - begin
@@ -56,6 +56,9 @@ class Timing(Worker):
             print(f"  {lane.name}: {lane.spent_s:.0f} s, {len(lane.units)} units left", flush=True)
         return 0
 
+    def build(self, case: dict[str, Any]) -> models.Built:
+        return models.Built(case, self.meter.device)
+
     def _unit(self, lane: plan.Lane, unit: plan.Unit) -> int:
         built: models.Built | None = None
         first = unit.cases[0]
@@ -64,7 +67,7 @@ class Timing(Worker):
         self.now("model", specs.key_of(first), unit.repeat, first, lane.name)
         try:
             with limit(self.case_s):
-                built = models.Built(first, self.meter.device)
+                built = self.build(first)
         except Exception as error:  # noqa: BLE001 - a failure is a row
             status, reason = why(error)
             error.__traceback__ = None
@@ -76,7 +79,7 @@ class Timing(Worker):
         built_s = time.monotonic() - begin
         code = done = 0
         for case in unit.cases:
-            if self.left_s() < STOP_BEFORE_S or (done and time.monotonic() - begin > UNIT_S):
+            if self.left_s() < STOP_BEFORE_S or (done and time.monotonic() - begin > self.unit_s):
                 lane.units.insert(0, plan.Unit(unit.cases[done:], unit.repeat))
                 break
             code = self._case(lane, unit, built, case)

@@ -33,6 +33,7 @@ class Worker:
     def __init__(self, args: Any) -> None:
         self.begin = time.monotonic()
         self.budget_s, self.case_s = float(args.budget), float(args.case_limit)
+        self.cooldown_s = float(args.cooldown)
         self.state = Path(args.state) if args.state else None
         self.rows = Rows(args.out)
         every = [row for path in [*args.resume, args.out] for row in read(path)]
@@ -52,11 +53,15 @@ class Worker:
         about = {"session": self.session, "protocol": PROTOCOL_VERSION}
         if not self.described:
             self.described = True
-            said = {"device": self.meter.describe(), "host": meters.host(), "software": meters.software()}
+            said = {"device": self.meter.describe(), "host": meters.host(), "software": self.software()}
             self.rows.append({"kind": "session", **about, "phase": self.phase, "time": now_text(), **said})
         self.rows.append({**row, **about, "time": now_text()})
         status = str(row.get("status", "done"))
         self.counts[status] = self.counts.get(status, 0) + 1
+
+    def software(self) -> dict[str, Any]:
+        """The versions that its rows depend on; a phase with libraries of its own adds theirs."""
+        return meters.software()
 
     def now(self, kind: str, key: str, repeat: int, case: dict[str, Any] | None = None, spec: str = "") -> None:
         """Tells the supervisor what is under way, in case this process does not come back from it."""
@@ -64,7 +69,14 @@ class Worker:
             row = {"kind": kind, "key": key, "repeat": repeat, "session": self.session, "protocol": PROTOCOL_VERSION}
             if case is not None:
                 row.update(spec=spec, case=case)
-            self.state.write_text(json.dumps({"at": time.time(), "row": row}))
+            fresh = self.state.with_suffix(".new")  # the supervisor reads a whole state or the one before
+            fresh.write_text(json.dumps({"at": time.time(), "row": row}))
+            os.replace(fresh, self.state)
+
+    def rest(self) -> None:
+        """Lets the device cool down before the next model, if that was asked for."""
+        if self.cooldown_s:
+            time.sleep(min(self.cooldown_s, max(0.0, self.left_s())))
 
     def forget(self) -> None:
         gc.collect()

@@ -1,0 +1,46 @@
+"""Adds files of the measuring core's rows to the data set that comes with the package.
+
+    python benchmarks/build_dataset.py forerun-h200 rows.jsonl …
+
+Rows that are already there are not added twice; every model row is filed under the hash of its graph.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from rich.progress import track
+
+from forerun.data import schema
+from forerun.data.intake import take_in
+from forerun.data.store import Store, shipped_folder, write_file
+
+
+def main() -> None:
+    dataset, files = sys.argv[1], sys.argv[2:]
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store(folder, shipped=False)
+        for table in schema.TABLES:
+            kept = shipped_folder() / table / f"{dataset}.parquet"
+            if kept.exists():
+                (store.folder / table).mkdir(parents=True, exist_ok=True)
+                shutil.copy(kept, store.folder / table / kept.name)
+        counts = take_in(files, store, dataset, progress=lambda rows, n: track(rows, "graphs", total=n))
+        for table, columns in schema.TABLES.items():
+            parts = [pq.read_table(f, schema=columns) for f in store.files(table)]
+            if parts:
+                place = shipped_folder() / table
+                place.mkdir(parents=True, exist_ok=True)
+                whole = pa.concat_tables(parts).sort_by("measured_at")
+                path = write_file(place / f"{dataset}.parquet", table, whole, {"dataset": dataset})
+                size = path.stat().st_size / 2**20
+                print(f"{table}: {counts.get(table, 0):,} new, {whole.num_rows:,} rows, {size:.2f} MB")
+
+
+if __name__ == "__main__":
+    main()

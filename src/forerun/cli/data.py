@@ -1,0 +1,149 @@
+"""`forerun data`: what is in the store, questions in SQL, taking rows in and out, the data card."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from forerun.cli.options import JsonOption
+from forerun.cli.terminal import show, waiting
+from forerun.errors import ForerunError
+
+app = typer.Typer(help="The store of measurements, ours and other people's.", no_args_is_help=True)
+
+
+@app.command("ls")
+def ls(as_json: JsonOption = False) -> None:
+    """What the store holds: rows by data set, table and device."""
+    from forerun.data.store import Store
+    from forerun.data.summary import contents
+
+    store = Store()
+    frame = contents(store)
+    if as_json:
+        print(frame.to_json(orient="records", indent=2))
+        return
+    show(_table(frame, f"Store: {store.folder}"))
+    _say_set_aside(store)
+
+
+@app.command()
+def query(
+    sql: Annotated[
+        str, typer.Argument(help='SQL over models, operators, curves, hosts: "select count(*) from models"')
+    ],
+    limit: Annotated[int, typer.Option(help="How many rows to show.", min=1)] = 40,
+    as_json: JsonOption = False,
+) -> None:
+    """The answer to one SQL query (DuckDB)."""
+    from forerun.data.store import Store
+
+    store = Store()
+    frame = store.query(sql)
+    if as_json:
+        print(frame.to_json(orient="records", indent=2))
+        return
+    rest = len(frame) - limit
+    show(_table(frame.head(limit), f"… and {rest:,} more rows (--limit)" if rest > 0 else ""))
+    _say_set_aside(store)
+
+
+@app.command("import")
+def import_(
+    name: Annotated[str, typer.Argument(help="A published data set (timm, neusight, …), or rows for our own files.")],
+    paths: Annotated[list[Path], typer.Argument(help="The folder with its files; for rows: files of JSON lines.")],
+    graphs: Annotated[
+        bool, typer.Option("--graphs/--no-graphs", help="File own rows under their graph's hash.")
+    ] = True,
+    dataset: Annotated[str, typer.Option(help="What own rows are filed as.")] = "own",
+    as_json: JsonOption = False,
+) -> None:
+    """Takes a published data set in (again: in place of the earlier one), or rows that a sweep wrote elsewhere."""
+    from forerun.cli.measuring import tracker
+    from forerun.data import importers
+    from forerun.data.intake import take_in
+    from forerun.data.store import Store
+
+    store = Store()
+    dropped: dict[str, int] = {}
+    if name == "rows":
+        counts = take_in(paths, store, dataset, graphs=graphs, progress=tracker("filing", quiet=as_json))
+    else:
+        if len(paths) != 1:
+            raise ForerunError(f"give one folder that holds the {name} files")
+        with waiting(f"reading {name}", quiet=as_json):
+            loaded = importers.load(name, paths[0])
+            counts, dropped = store.replace(name, loaded.tables), loaded.dropped
+    if as_json:
+        print(json.dumps({"rows": counts, "dropped": dropped}, indent=2))
+        return
+    print(f"{name}: " + (", ".join(f"{n:,} rows of {table}" for table, n in counts.items()) or "nothing new"))
+    for reason, n in dropped.items():
+        print(f"  left out {n:,}: {reason}")
+
+
+@app.command()
+def export(
+    path: Annotated[Path, typer.Argument(help="A new .parquet, .csv or .jsonl file (.jsonl: as the core reads it).")],
+    table: Annotated[str, typer.Option(help="models, operators, curves or hosts.")] = "models",
+    where: Annotated[str, typer.Option(help="Which rows, in SQL: \"device = 'h200'\".")] = "true",
+) -> None:
+    """Writes rows of the store to a file; a .jsonl can be given to a sweep elsewhere with --resume."""
+    from forerun.data.export import write
+    from forerun.data.store import Store
+
+    with waiting("writing"):
+        rows = write(Store(), path, table, where)
+    print(f"{rows:,} rows written to {path}")
+
+
+@app.command()
+def card(
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for DATASET.md and its plots; without it: the terminal.")
+    ] = None,
+    dataset: Annotated[
+        str, typer.Option(help="Whose rows are described in full: the beginning of its name.")
+    ] = "forerun",
+) -> None:
+    """The data card: counts, noise floor by group, gaps, plots, and what was imported."""
+    from rich.markdown import Markdown
+
+    from forerun.data.card import text, write
+    from forerun.data.store import Store
+
+    with waiting("reading the store"):
+        if out is not None:
+            print(f"written: {write(Store(), out, dataset)}")
+            return
+        said = text(Store(), dataset)
+    show(Markdown(said))
+
+
+def _table(frame: Any, caption: str) -> Any:
+    import pandas as pd
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0), caption=caption or None, caption_justify="left")
+    numeric = [pd.api.types.is_numeric_dtype(kind) for kind in frame.dtypes]
+    for name, right in zip(frame.columns, numeric, strict=True):
+        table.add_column(str(name), justify="right" if right else "left", overflow="fold")
+    for row in frame.itertuples(index=False):
+        table.add_row(*(_cell(value) for value in row))
+    return table
+
+
+def _cell(value: Any) -> str:
+    if value is None or value != value:
+        return ""
+    if isinstance(value, float):
+        return f"{value:,.4g}" if abs(value) < 1e5 else f"{value:,.0f}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _say_set_aside(store: Any) -> None:
+    for file in store.set_aside:
+        print(f"set aside, since it could not be read: {file}")

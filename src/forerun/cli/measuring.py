@@ -1,0 +1,170 @@
+"""The commands that run models on this machine: measure, verify, sweep."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from forerun.cli.options import (
+    AmpOption,
+    BatchOption,
+    DtypeOption,
+    InputShapeOption,
+    JsonOption,
+    ModelArgument,
+    ModeOption,
+    OptimizerOption,
+    SeqLenOption,
+    parse_input_shape,
+)
+from forerun.cli.terminal import show, waiting
+
+if TYPE_CHECKING:
+    from forerun.workload import Workload
+
+KeepOption = Annotated[bool, typer.Option("--keep/--no-keep", help="Put the row into the store.")]
+
+
+def measure(
+    model: ModelArgument,
+    batch: BatchOption = 1,
+    dtype: DtypeOption = "fp32",
+    mode: ModeOption = "inference",
+    seq_len: SeqLenOption = None,
+    input_shape: InputShapeOption = None,
+    optimizer: OptimizerOption = None,
+    amp: AmpOption = None,
+    keep: KeepOption = True,
+    as_json: JsonOption = False,
+) -> None:
+    """What a model really does on this machine: its GPU, or its CPU when there is none. One row, shown and stored."""
+    from forerun.workload import Workload
+
+    work = Workload(model, batch, dtype, mode, parse_input_shape(input_shape), seq_len, optimizer, amp)
+    with waiting(f"measuring {model}", quiet=as_json):
+        row = _measured(work, keep)
+    if as_json:
+        print(json.dumps(row, indent=2))
+    else:
+        from forerun.show import measurement_view
+
+        show(*measurement_view(row))
+
+
+def verify(
+    model: ModelArgument,
+    batch: BatchOption = 1,
+    dtype: DtypeOption = "fp32",
+    mode: ModeOption = "inference",
+    seq_len: SeqLenOption = None,
+    input_shape: InputShapeOption = None,
+    optimizer: OptimizerOption = None,
+    amp: AmpOption = None,
+    device: Annotated[str | None, typer.Option(help="A .yaml of this machine, when forerun does not know it.")] = None,
+    predictor: Annotated[str, typer.Option(help="Which predictor is checked.")] = "default",
+    keep: KeepOption = True,
+    as_json: JsonOption = False,
+) -> None:
+    """Predicts a case for this machine, measures it here, and shows both with the error."""
+    from forerun.api import verification
+    from forerun.device import load_device
+    from forerun.measure.machine import this_device
+    from forerun.workload import Workload
+
+    work = Workload(model, batch, dtype, mode, parse_input_shape(input_shape), seq_len, optimizer, amp)
+    with waiting("looking at this machine", quiet=as_json):
+        chosen = load_device(device) if device else this_device()
+    with waiting(f"predicting and measuring {model}", quiet=as_json):
+        found = verification(work, chosen, _measured(work, keep), predictor=predictor)
+    if as_json:
+        print(json.dumps(found.to_dict(), indent=2))
+    else:
+        from forerun.show import verification_view
+
+        show(*verification_view(found))
+
+
+def sweep(
+    specs: Annotated[list[Path], typer.Argument(help="Sweep specs (.yaml or .json); several share the time.")],
+    time_budget: Annotated[str, typer.Option(help="When to stop: 90s, 20m, 1.5h.")] = "1h",
+    out: Annotated[Path | None, typer.Option(help="File of rows; a second run goes on with it.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cuda or cpu.")] = "auto",
+    seed: Annotated[int, typer.Option(help="The order of the models.")] = 0,
+    resume: Annotated[list[Path] | None, typer.Option(help="Files of rows that need no measuring.")] = None,
+    data: Annotated[str | None, typer.Option(help="Images (.npz) for sweeps of kind curve.")] = None,
+    case_limit: Annotated[str, typer.Option(help="What one case may take.")] = "20s",
+    cooldown: Annotated[float, typer.Option(help="Seconds of rest before each model.", min=0)] = 0.0,
+    keep: Annotated[bool, typer.Option("--keep/--no-keep", help="Take the rows into the store at the end.")] = True,
+    graphs: Annotated[bool, typer.Option("--graphs/--no-graphs", help="File rows under their graph's hash.")] = True,
+    as_json: JsonOption = False,
+) -> None:
+    """Measures many cases on this machine. Can be stopped and started again: no row is lost and none made twice."""
+    from forerun.data.intake import take_in
+    from forerun.data.store import Store
+    from forerun.measure import sweep as sweeping
+
+    if device not in ("auto", "cuda", "cpu"):
+        raise typer.BadParameter("device is auto, cuda or cpu")
+    store = Store()
+    names = [str(sweeping.load(path)["name"]) for path in specs]
+    place = out or store.folder / "sweeps" / f"{'+'.join(names)}.jsonl"
+    with _bar("measuring", quiet=as_json) as tell:
+        done, asked = sweeping.run(
+            specs, place, budget_s=sweeping.seconds(time_budget), device=device, seed=seed, resume=resume or [],
+            data=data, case_limit_s=sweeping.seconds(case_limit), cooldown_s=cooldown, tell=tell,
+        )  # fmt: skip
+    kept: dict[str, int] = {}
+    if keep and place.exists():
+        kept = take_in([place], store, graphs=graphs, progress=tracker("filing", quiet=as_json))
+    if as_json:
+        print(json.dumps({"done": done, "wanted": asked, "rows": str(place), "stored": kept}, indent=2))
+        return
+    rest = "" if done == asked else "; run it again to go on"
+    print(f"{done} of {asked} cases are measured{rest}. Rows: {place}")
+    if keep:
+        print(f"New in the store: {', '.join(f'{n} {table}' for table, n in kept.items()) or 'nothing'}")
+
+
+def _measured(work: Workload, keep: bool) -> dict[str, Any]:
+    from forerun.measure.once import measure_workload
+
+    row = measure_workload(work)
+    if keep:
+        from forerun.data.intake import add_graphs, model_row
+        from forerun.data.store import Store
+
+        rows = [model_row(row, "own")]
+        add_graphs(rows)
+        Store().append("models", rows)
+    return row
+
+
+def tracker(what: str, quiet: bool) -> Any:
+    """A progress bar around an iterable, on a terminal only."""
+    if quiet or not sys.stderr.isatty():
+        return None
+    from rich.console import Console
+    from rich.progress import track
+
+    return lambda items, total: track(items, what, total=total, console=Console(stderr=True))
+
+
+@contextmanager
+def _bar(what: str, quiet: bool) -> Iterator[Any]:
+    """What shows (done, wanted) with the time left; nothing when output goes elsewhere."""
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        task = progress.add_task(what, total=None)
+        yield lambda done, asked: progress.update(task, completed=done, total=asked)

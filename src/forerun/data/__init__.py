@@ -1,0 +1,1 @@
+"""What we know: measurements, ours and other people's, in one store."""

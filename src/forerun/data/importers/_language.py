@@ -1,0 +1,49 @@
+"""What the importers of language-model data share: names of models, and several columns as one of JSON."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from forerun.data.importers._naming import slug
+
+
+def model_names(said: pd.Series, ours: Mapping[str, str], dataset: str) -> pd.Series:
+    """The names that our front doors accept; `dataset/slug` for the models they do not have."""
+    return said.map({name: ours.get(name) or f"{dataset}/{slug(name)}" for name in said.unique()})
+
+
+def families(models: pd.Series) -> pd.Series:
+    """The architecture (`llama`, `mixtral` …) of the models that our catalogue has; null for the others."""
+    return models.map({name: _family(name) for name in models.unique()}).astype(object)
+
+
+def sources(models: pd.Series) -> pd.Series:
+    """`hf` for the models that our catalogue of Hugging Face architectures has; null for the others."""
+    return families(models).map(lambda family: "hf" if isinstance(family, str) else None).astype(object)
+
+
+def as_json(columns: pd.DataFrame | Mapping[str, Any], index: pd.Index | None = None) -> pd.Series:
+    """One JSON object per row, without what is null; null where nothing is left."""
+    frame = columns if isinstance(columns, pd.DataFrame) else pd.DataFrame(columns, index=index)
+    texts = []
+    for record in frame.astype(object).to_dict("records"):
+        held = {str(name): _plain(value) for name, value in record.items() if not pd.isna(value)}
+        texts.append(json.dumps(held, sort_keys=True, separators=(",", ":")) if held else None)
+    return pd.Series(texts, index=frame.index, dtype=object)
+
+
+def _plain(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+@functools.cache
+def _family(model: str) -> str | None:
+    from forerun.graph.sources.hf_catalog import architecture
+
+    found = architecture(model)
+    return str(found.config["model_type"]) if found else None

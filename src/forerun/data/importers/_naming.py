@@ -1,0 +1,120 @@
+"""How published data sets call devices, dtypes and families of vision models, in our words; for all importers."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping
+
+import pandas as pd
+
+#: What others write, reduced to lower-case letters and digits -> our catalogue id. The catalogue's own names and
+#: aliases need no entry. A name that one data set alone uses in its own sense belongs in that importer (`here`).
+DEVICES = {
+    # neusight, aiconfigurator, vidur
+    # timm, pytorch_gpu_benchmark, help_nas_latency, model_zoo_train_memory, zeus_training_energy
+    "1080ti": "gtx1080ti",
+    "2080ti": "rtx2080ti",
+    "3090": "rtx3090",
+    "4090": "rtx4090",
+    # language models: serving and training
+    "amdinstinctmi300x192gbhbm3": "mi300x",
+    "amdinstinctmi325x256gbhbm3e": "mi325x",
+    "amdinstinctmi325x256gbhbm3edlc": "mi325x",  # DLC: direct liquid cooling
+    "amdmi300xgpu": "mi300x",
+    "dgxb200": "b200",
+    "dgxb300": "b300",
+    "dgxgb200": "gb200",
+    "dgxgb300": "gb300",
+    "dgxh100": "h100-sxm",
+    "h100nvltensorcoregpupcie": "h100-nvl",
+    "habanagaudi2": "gaudi2",
+    "intelpvcgpu": "intel-max-1550",  # PVC: Ponte Vecchio
+    "intelrgaudir2aiaccelerator": "gaudi2",
+    "intelrxeonrplatinum8480200ghz": "xeon-8480",
+    "nvidiaa100sxm40gb": "a100-sxm4-40gb",
+    "nvidiablackwellgpub200sxm180gb": "b200",
+    "nvidiablackwellgpugb200": "gb200",
+    "nvidiablackwellultragpub300sxm270gb": "b300",
+    "nvidiablackwellultragpugb300": "gb300",
+    "nvidiagh200gpu": "gh200",
+    "nvidiah100sxm580gb": "h100-sxm",
+    "nvidiah100sxm80gb": "h100-sxm",
+    "nvidiah200sxm5141gb": "h200",
+    "nvidiartxpro6000sepcie96gb": "rtx-pro-6000-server",
+    "rtx6000problackwellse": "rtx-pro-6000-server",
+    "tputrillium": "tpu-v6e",
+}
+#: Devices that the catalogue lacks, where the plain slug of what others write would not do.
+UNLISTED = {
+    "amdinstinctmi250": "mi250",
+    "amdmi250gpu": "mi250",  # the catalogue has the MI250X
+    "nvidiah100sxm596gb": "h100-sxm-96gb",  # another memory
+    "nvidiah200nvl141gb": "h200-nvl",  # a PCIe card of 600 W
+    "sambanovasn40l": "sn40l",
+}
+
+#: dtypes as frameworks and tables write them -> ours.
+DTYPES = {
+    "half": "fp16", "float16": "fp16", "float": "fp32", "float32": "fp32", "double": "fp64", "float64": "fp64",
+    "bfloat16": "bf16",
+}  # fmt: skip
+#: Words in front of a model's name that say whose weights or which variant, not which family.
+_TAGS = r"^(?:(?:tf|legacy|gluon|ssl|swsl|ig|tv|jx|ens|adv|nf|dm|gc|eca|ese|bat|sam2|test|wide|tiny|lambda)_)+"
+
+
+def bare(name: str) -> str:
+    """The form in which names are compared: lower-case letters and digits, whole names only."""
+    return re.sub(r"[^a-z0-9]+", "", name.lower())
+
+
+def slug(name: str) -> str:
+    """A plain name for what we have no id for: lower case, with dashes."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+def device_id(said: str, here: Mapping[str, str] | None = None) -> str:
+    """Our id of a device; a slug of the name when the catalogue does not have it. Never a partial match.
+
+    `here` is what the data set at hand means by a name, where that is known better than for data sets in general.
+    """
+    meant = (here or {}).get(said, said)
+    known_as = _catalogue() | UNLISTED | DEVICES
+    return known_as.get(bare(meant)) or slug(meant)
+
+
+def device_ids(said: pd.Series, here: Mapping[str, str] | None = None) -> pd.Series:
+    """Our ids of a column of devices; null stays null."""
+    return said.map({name: device_id(str(name), here) for name in said.dropna().unique()})
+
+
+def dtype(said: str) -> str:
+    """Our word for a dtype."""
+    return DTYPES.get(said.lower(), said.lower())
+
+
+def vision_families(names: pd.Series) -> pd.Series:
+    """The family of timm and torchvision models by their names: tf_efficientnet_b0 -> efficientnet."""
+    plain = names.str.replace(r"_v(\d)", r"v\1", n=1, regex=True).str.replace(_TAGS, "", regex=True)
+    return plain.str.extract(r"^([a-z]+?(?:\d[a-z]{3,})?(?:v\d)?)(?=[\d_.]|$)")[0]
+
+
+@functools.cache
+def _catalogue() -> dict[str, str]:
+    """Every name and alias of the catalogue, in the form in which names are compared."""
+    from forerun.device import aliases, device_ids
+
+    return {bare(name): found for name, found in (aliases() | {i: i for i in device_ids()}).items()}
+
+
+@functools.cache
+def known(device: str) -> bool:
+    """Whether the catalogue has it."""
+    from forerun.device import load_device
+    from forerun.errors import ForerunError
+
+    try:
+        load_device(device)
+    except ForerunError:
+        return False
+    return True

@@ -1,0 +1,27 @@
+"""Columns of JSON, made whole columns at a time: shapes of operators, versions of software, what else a row says."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pandas as pd
+
+
+def json_column(frame: pd.DataFrame) -> pd.Series:
+    """Every row as compact JSON with sorted keys, nulls left out; a row of nulls is null.
+
+    Equal rows give equal text, so that shapes can be compared as strings. Each distinct value is written once.
+    """
+    text = pd.Series("", index=frame.index, dtype=object)
+    for name in sorted(frame.columns):
+        values = frame[name].astype(object)
+        written = {value: f',"{name}":{json.dumps(_plain(value))}' for value in values.dropna().unique()}
+        text = text + values.map(written).astype(object).fillna("")
+    return ("{" + text.str[1:] + "}").where(text != "")
+
+
+def _plain(value: Any) -> Any:
+    """A Python value; whole numbers stay whole where nulls in the column made floats of them."""
+    value = value.item() if hasattr(value, "item") else value
+    return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -1,0 +1,110 @@
+"""LLM-Inference-Bench of Argonne: how long a batch of prompts takes from start to end, prompt and answer equally long.
+
+There is one latency per case; throughput counts prompt and answer. The runs with power are runs of the main table and
+are joined to it where case and latency agree. First-token times come from runs of their own that generate one token.
+The published run scripts say fp16 and tensor parallelism for vLLM and TensorRT-LLM, and fp16 weights for llama.cpp.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from forerun.data.importers import Loaded
+from forerun.data.importers._language import as_json, families
+from forerun.data.importers._naming import device_ids
+
+DATASET = "llm_inference_bench"
+ABOUT = "batch latency of 15 language models in 6 serving engines on 8 accelerators; power and first-token time of some"
+LICENCE = "BSD-3-Clause"
+SOURCE = "github.com/argonne-lcf/LLM-Inference-Bench @ 4211f5d4e9bc0145ed541b6d372d5d8223b44235"
+
+#: Argonne's Polaris has A100 SXM4 of 40 GB; its H100 draw up to 594 W here, so they are SXM.
+DEVICES = {"Nvidia A100 GPU": "a100-sxm4-40gb", "Nvidia H100 GPU": "h100-sxm"}
+RUNTIMES = {
+    "vLLM": "vllm", "TensorRT-LLM": "trt-llm", "llama.cpp": "llama.cpp", "sambaflow": "sambaflow",
+    "Deepspeed": "deepspeed", "Deepspeed-MII": "deepspeed-mii",
+}  # fmt: skip
+FP16 = ("vLLM", "TensorRT-LLM", "llama.cpp")
+#: A card of two halves may run as two devices (Mixtral runs on "one" MI250, which only its two halves together hold).
+TWO_HALVES = ("AMD MI250 GPU", "Intel PVC GPU", "Intel Max 1550")
+SPLITS = {
+    "Tensor Parallelism": ("tp",), "TP": ("tp",), "Pipeline Parallelism": ("pp",), "PP": ("pp",), "EP": ("ep",),
+    "Hybird Tensor (2) and Pipeline (2) Parallelism": ("tp", "pp"), "Hybrid TP = 2 and PP = 2": ("tp", "pp"),
+    "Hybrid TP = 2 and EP = 2": ("tp", "ep"),
+}  # fmt: skip
+
+LENGTH, DEVICES_USED = "Input Output Length", "Num of Hardware"
+CASE = ["Hardware", DEVICES_USED, "Framework", "Model", LENGTH, "Batch Size"]
+SAME = [*CASE, "Latency"]
+
+
+def load(folder: Path) -> Loaded:
+    loaded = Loaded({})
+    runs = pd.read_parquet(folder / "all_results.parquet")
+    power = pd.read_parquet(folder / "power.parquet")
+    splits = pd.read_parquet(folder / "tp_pp.parquet")
+    first = pd.read_parquet(folder / "ttft_itl.parquet").rename(columns=str.strip)
+
+    split_over_all = runs["Framework"].isin(("vLLM", "TensorRT-LLM")) & ~runs["Hardware"].isin(TWO_HALVES)
+    runs["parallel"] = as_json({"tp": runs[DEVICES_USED].where(split_over_all)}, runs.index)
+    splits["parallel"] = _splits(splits)
+    again = splits.duplicated(SAME) | _in(splits, runs)
+    splits = loaded.drop(splits, again, "the same run listed twice (tp_pp.parquet)")
+    frame = pd.concat([runs, splits], ignore_index=True).merge(power[[*SAME, "avg_power"]], on=SAME, how="left")
+    frame = pd.concat([frame, power[~_in(power, frame)]], ignore_index=True)
+
+    cpp = frame["Framework"] == "llama.cpp"
+    frame = loaded.drop(frame, cpp & (frame["Batch Size"] != 1), "llama.cpp: its batch is a chunk of one prompt")
+    short = frame["Latency"] < 0.5 * _latency_at(frame, 0.5)
+    frame = loaded.drop(frame, short, "took less than half as long as half as many tokens: it stopped early")
+    slow_start = _latency_at(frame, 2) < 1.5 * frame["Latency"]
+    one_by_one = frame["Framework"] == "llama.cpp"
+    notes = {
+        "warning": slow_start.map({True: "time hardly grows with the length: start-up is in it", False: None}),
+        "prompt_chunk": one_by_one.map({True: 1.0, False: None}),  # llama-bench -b 1 feeds the prompt token by token
+    }
+    whole = _rows(frame).assign(
+        protocol=DATASET, seq_len=frame[LENGTH], tokens_out=frame[LENGTH], latency_ms=frame["Latency"] * 1e3,
+        throughput=frame["Throughput"], throughput_unit="input+output tokens/s", power_w=frame["avg_power"] / 1e3,
+        parallel=frame["parallel"], extra=as_json(notes, frame.index),
+    )  # fmt: skip
+    to_first = _rows(first).assign(
+        protocol=f"{DATASET}/ttft", seq_len=first["Input Length"], tokens_out=first["Output Length"],
+        latency_ms=first["TTFT Latency"] * 1e3, ttft_ms=first["TTFT Latency"] * 1e3,
+    )  # fmt: skip
+    loaded.tables["models"] = pd.concat([whole, to_first], ignore_index=True)
+    return loaded
+
+
+def _rows(frame: pd.DataFrame) -> pd.DataFrame:
+    said = frame["Hardware"]
+    return pd.DataFrame({
+        "device": device_ids(said, DEVICES), "device_said": said, "devices": frame[DEVICES_USED],
+        "model": frame["Model"], "source": "hf", "family": families(frame["Model"]), "mode": "serving",
+        "batch": frame["Batch Size"], "runtime": [RUNTIMES[name] for name in frame["Framework"]],
+        "dtype": frame["Framework"].isin(FP16).map({True: "fp16", False: None}),
+    })  # fmt: skip
+
+
+def _splits(frame: pd.DataFrame) -> pd.Series:
+    """How the model was split; one device is not split, whatever the table calls it."""
+    used = frame[DEVICES_USED]
+    names = [SPLITS[said] if n > 1 else ("tp",) for said, n in zip(frame["Parallelism Type"], used, strict=True)]
+    each = [dict.fromkeys(axes, round(n ** (1 / len(axes)))) for axes, n in zip(names, used, strict=True)]
+    return as_json(pd.DataFrame(each, index=frame.index))
+
+
+def _in(frame: pd.DataFrame, other: pd.DataFrame) -> pd.Series:
+    """Whether each row is the same run (same case, same latency) as one of the other table."""
+    found = pd.MultiIndex.from_frame(frame[SAME]).isin(pd.MultiIndex.from_frame(other[SAME]))
+    return pd.Series(found, index=frame.index)
+
+
+def _latency_at(frame: pd.DataFrame, factor: float) -> pd.Series:
+    """The latency of the same case at `factor` times the length; null where it was not measured."""
+    case = [*CASE, "parallel"]
+    other = frame.groupby(case, dropna=False)["Latency"].mean().rename("other").reset_index()
+    other[LENGTH] = (other[LENGTH] / factor).astype("int64")
+    return pd.Series(frame[case].merge(other, on=case, how="left")["other"].to_numpy(), index=frame.index)

@@ -1,0 +1,119 @@
+"""NeuSight (ASPLOS 2025): fp32 operators and whole transformers in PyTorch 2.1, on GPUs that were seen and unseen.
+
+Operators: `protocol` is neusight/train or neusight/test, as the authors split them (L4 and H100 are in test only).
+Their `Latency` is the only number and becomes `device_ms`; it holds one launch (the smallest operators all take 0.025
+to 0.05 ms). Their matrices are (M, N) times (N, K): the grids of the kernels say that the result is M x K. Of the test
+files, `vec` is read alone, for elem, softmax and ln repeat its rows.
+
+Models: `latency_ms` is the mean of the fastest 5 of 25 calls, each between two CUDA events after the allocator's cache
+was emptied. Training is forward and backward without loss and optimizer; BERT trains with its pre-training heads and
+infers as a classifier. The paper's predictions are not imported.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from forerun.data.importers import Loaded
+from forerun.data.importers._naming import device_ids
+from forerun.data.importers._shapes import json_column
+
+DATASET = "neusight"
+ABOUT = "fp32 operators on 8 NVIDIA GPUs, and 7 transformers end to end on 12 GPUs, in PyTorch"
+LICENCE = "MIT"
+SOURCE = "https://github.com/sitar-lab/NeuSight @ 6945927d9afcca2b9daf021f8395e53edc5b4eef"
+
+#: Their names -> ours. Scalar operands have names of their own; x * c is our `scale`.
+OPS = {
+    "bmm": "bmm", "linear": "linear", "conv": "conv2d", "softmax": "softmax", "ln": "layer_norm",
+    "add": "add", "mul": "mul", "div": "div", "pow": "pow", "relu": "relu", "gelu": "gelu", "tanh": "tanh",
+    "addu": "add_scalar", "mulu": "scale", "divu": "div_scalar", "powu": "pow_scalar",
+}  # fmt: skip
+FAMILIES = {"conv2d": "conv_dense", "relu": "unary", "gelu": "unary", "tanh": "unary", "scale": "unary"}
+TEST_FILES = ("bmm", "linear", "vec")
+#: The published checkpoints among their models; the others follow configurations of their own.
+MODELS = {"bert_large": "bert-large-uncased", "gpt2_large": "gpt2-large", "opt_13": "facebook/opt-1.3b"}
+MODEL_FAMILIES = {"bert_large": "bert", "gpt2_large": "gpt2", "gpt3_xl": "gpt2", "gpt3_27": "gpt2", "opt_13": "opt"}
+#: Four GPUs, all on the batch of the row.
+PARALLEL = {"dp4": '{"dp":4}', "tp4": '{"tp":4}', "pp4_1": '{"microbatches":1,"pp":4}'}
+
+
+def load(folder: Path) -> Loaded:
+    files = [*(f"ops_train_{op}" for op in OPS), *(f"ops_test_{name}" for name in TEST_FILES)]
+    operators = pd.concat(
+        [_operators(pd.read_parquet(folder / f"{name}.parquet")) for name in files], ignore_index=True
+    )
+    return Loaded({"operators": operators, "models": _models(pd.read_csv(folder / "model_level.csv"))})
+
+
+def _operators(frame: pd.DataFrame) -> pd.DataFrame:
+    op = frame["OPName"].map(OPS)
+    if op.isna().any():
+        raise ValueError(f"unknown operator {frame['OPName'][op.isna()].iloc[0]!r}")
+    versions = {
+        "torch": frame["Torch Version"].str.removeprefix("p"),
+        "cuda": frame["CUDA Version"].str.replace(r"^cu(\d+)(\d)$", r"\1.\2", regex=True),
+        "cudnn": frame["CUDNN Version"].astype(str),
+    }
+    return pd.DataFrame(
+        {
+            "device": device_ids(frame["Device"]),
+            "device_said": frame["Device"],
+            "software": json_column(pd.DataFrame(versions)),
+            "protocol": "neusight/" + frame["split"],
+            "op": op,
+            "family": op.map(FAMILIES).fillna(op),
+            "shape": _shapes(frame),
+            "dtype": "fp32",  # the kernels are sgemm throughout: TF32 was off
+            "direction": "forward",
+            "runtime": "eager",
+            "device_ms": frame["Latency"],
+            "kernels": frame["Kernels"].str.count(";") if "Kernels" in frame else None,
+        }
+    )
+
+
+def _shapes(frame: pd.DataFrame) -> pd.Series:
+    if "Input_Channel" in frame:
+        size, r = frame["Input_Size"], frame["Kernel_Szie"]  # spelt so in the source
+        sides = {"b": frame["B"], "cin": frame["Input_Channel"], "cout": frame["Output_Channel"], "h": size, "w": size}
+        # A padding of r // 2 is what our shapes mean when they do not say.
+        pad = frame["Padding"].where(frame["Padding"] != r // 2)
+        return json_column(pd.DataFrame({**sides, "r": r, "stride": frame["Stride"], "groups": 1, "pad": pad}))
+    if "M" in frame:
+        matrices = pd.DataFrame({"m": frame["M"], "n": frame["K"], "k": frame["N"]})
+        batched = frame["OPName"].eq("bmm")
+        return json_column(matrices.assign(b=frame["B"].where(batched), m=frame["M"] * frame["B"].mask(batched, 1)))
+    rowwise = frame["OPName"].isin(("softmax", "ln"))
+    n = (frame["B"].astype("int64") * frame["H"]).mask(rowwise)
+    return json_column(pd.DataFrame({"rows": frame["B"].where(rowwise), "cols": frame["H"].where(rowwise), "n": n}))
+
+
+def _models(frame: pd.DataFrame) -> pd.DataFrame:
+    four = frame["option"].isin(PARALLEL)
+    training = frame["mode"].eq("train")
+    # Runs on four GPUs give the whole step alone: 0 stands for "not told" there.
+    parts = {"forward_ms": frame["fw_latency"].where(training & ~four)}
+    parts["backward_ms"] = frame["bwall_latency"].where(training & ~four)
+    return pd.DataFrame(
+        {
+            "device": device_ids(frame["device"]),
+            "device_said": frame["device"],
+            "protocol": "neusight/models",
+            "model": frame["model"].map(MODELS).fillna("neusight/" + frame["model"]),
+            "source": frame["model"].isin(MODELS).map({True: "hf"}),
+            "family": frame["model"].map(MODEL_FAMILIES).fillna("switch"),
+            "mode": frame["mode"].map({"inf": "inference", "train": "training"}),
+            "dtype": "fp32",
+            "optimizer": training.map({True: "none"}).mask(four),
+            "runtime": frame["option"].eq("fusion").map({True: "compile", False: "eager"}).mask(four),
+            "batch": frame["batch"],
+            "seq_len": frame["seqlen"],
+            "devices": four.map({True: 4, False: 1}),
+            "parallel": frame["option"].map(PARALLEL),
+            "latency_ms": frame["e2e_latency"],
+            "extra": json_column(pd.DataFrame(parts)),
+        }
+    )

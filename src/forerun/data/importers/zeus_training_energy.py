@@ -1,0 +1,76 @@
+"""Zeus (NSDI '23): training time and power of six workloads on four GPUs under power caps.
+
+Time is per epoch (`epoch_s`), power the average over it; energy of an epoch is their product. The length of an epoch
+in steps is not said, nor is the dtype. Table curves holds, per run, the epochs in which validation accuracy first
+reached each of a list of targets: `test_accuracy` is at least that. The GPU of those runs is not said.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from forerun.data.importers import Loaded
+from forerun.data.importers._naming import device_ids
+
+DATASET = "zeus_training_energy"
+ABOUT = "time per epoch and power against power cap of six training workloads on A40, P100, Quadro RTX 6000 and V100"
+LICENCE = "Apache-2.0"
+SOURCE = (
+    "https://github.com/ml-energy/zeus examples/research_reproducibility/zeus_nsdi23/trace/ "
+    "@ 75a8b9398034eb9baf74ca0a830c2c31bcce52cd"
+)
+
+#: The caps end at 250 W, the limit of the PCIe cards (SXM2: 300 W), and V100 holds batches that 24 GB do not.
+_HERE = {"v100": "v100-pcie-32gb", "p100": "p100-pcie-16gb", "rtx6000": "quadro-rtx-6000"}
+#: network -> model, source, family. ShuffleNet is a variant for 32 x 32 images, not torchvision's.
+_MODELS = {
+    "resnet50": ("torchvision/resnet50", "torchvision", "resnet"),
+    "bert_base_uncased": ("bert-base-uncased", "hf", "bert"),
+    "shufflenetv2": (f"{DATASET}/shufflenetv2", "zeus", "shufflenetv2"),
+    "deepspeech2": (f"{DATASET}/deepspeech2", "zeus", "deepspeech2"),
+    "ncf": (f"{DATASET}/ncf", "zeus", "ncf"),
+}
+#: The data sets whose target is an accuracy; the others count word errors, F1 and ranking gain.
+_ACCURACY = ("cifar100", "imagenet", "sentiment140")
+
+
+def load(folder: Path) -> Loaded:
+    loaded = Loaded({})
+    raw = pd.read_parquet(folder / "zeus_power_all.parquet")
+    loaded.tables["models"] = _named(raw).assign(
+        mode="training",
+        runtime="eager",
+        optimizer=raw["optimizer"],
+        devices=1,
+        epoch_s=raw["time_per_epoch"],
+        power_w=raw["average_power"],
+        power_limit_w=raw["power_limit"],
+        device=device_ids(raw["gpu"], _HERE),
+        device_said=raw["gpu"],
+    )
+    loaded.tables["curves"] = _curves(pd.read_parquet(folder / "summary_train.parquet"), loaded)
+    return loaded
+
+
+def _named(raw: pd.DataFrame) -> pd.DataFrame:
+    """What both tables say of a workload. The protocol names the data set: BERT was trained on two."""
+    facts = pd.DataFrame([_MODELS[name] for name in raw["network"]], raw.index, ["model", "source", "family"])
+    return facts.assign(batch=raw["batch_size"], protocol=f"{DATASET}/" + raw["dataset"])
+
+
+def _curves(raw: pd.DataFrame, loaded: Loaded) -> pd.DataFrame:
+    raw = loaded.drop(raw, ~raw["dataset"].isin(_ACCURACY), "targets in another measure than accuracy")
+    raw = loaded.drop(raw, raw["target_epoch"].isna(), "targets that the run never reached")
+    run = ["dataset", "network", "batch_size", "optimizer", "learning_rate", "run"]
+    raw = raw.sort_values([*run, "target_metric"])
+    lower = raw.duplicated([*run, "target_epoch"], keep="last")
+    raw = loaded.drop(raw, lower, "targets below another one that was reached in the same epoch")
+    case = (
+        '{"dataset":"' + raw["dataset"] + '","learning_rate":' + raw["learning_rate"].astype(str)
+        + ',"optimizer":"' + raw["optimizer"] + '","run":' + raw["run"].astype(str) + "}"
+    )  # fmt: skip
+    return _named(raw)[["model", "batch", "protocol"]].assign(
+        case=case, epoch=raw["target_epoch"], test_accuracy=raw["target_metric"], extra='{"test_accuracy":"at least"}'
+    )  # fmt: skip

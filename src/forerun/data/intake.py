@@ -1,0 +1,179 @@
+"""Our own measurements into the store: the measuring core's JSON lines become rows of the tables, and back."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from forerun.data.store import Store
+from forerun.device import aliases
+from forerun.errors import ForerunError
+from forerun.measure.cases import model_name, workload_of
+from forerun.measure.core.rows import merge, read
+from forerun.measure.machine import name_of, plain_name
+
+PROTOCOL = "forerun/"
+_SPREAD = {"median": "latency_median_ms", "min": "latency_min_ms", "p90": "latency_p90_ms", "p99": "latency_p99_ms"}
+_SAME = ("latency_ms", "loop_ms", "graph_ms", "first_call_ms", "weights_mb", "energy_j", "power_w", "sm_clock_mhz",
+         "kernels", "copies", "parameters")  # fmt: skip
+#: Kept as JSON in `extra`: why something is missing, and what helps to read a row.
+_EXTRA = ("graph_ms_reason", "kernel_ms_reason", "energy_reason", "kernel_classes", "top_kernels", "quantised_by",
+          "attention", "load", "loop_calls", "timed_calls", "temperature_c", "spec", "nodes", "max_depth",
+          "pulse_before", "pulse_after")  # fmt: skip
+
+
+def take_in(files: Iterable[str | Path], store: Store, dataset: str = "own", *, graphs: bool = True,
+            progress: Callable[[Iterable[Any], int], Iterable[Any]] | None = None) -> dict[str, int]:  # fmt: skip
+    """Adds the rows of the files that the store does not have yet; returns how many, by table."""
+    lines: list[dict[str, Any]] = []
+    for file in files:
+        if not Path(file).is_file():
+            raise ForerunError(f"there is no file {file}")
+        found = read(file)
+        if not found:
+            raise ForerunError(f"{file} holds no rows of the measuring core (one JSON object a line)")
+        lines += found
+    tables = tables_of(lines, dataset)
+    if graphs:
+        add_graphs(tables["models"], progress)
+    return {table: store.append_new(table, rows) for table, rows in tables.items() if rows}
+
+
+def tables_of(lines: Iterable[dict[str, Any]], dataset: str) -> dict[str, list[dict[str, Any]]]:
+    """The core's lines as rows by table."""
+    out: dict[str, list[dict[str, Any]]] = {"models": [], "operators": [], "curves": [], "hosts": []}
+    for row in merge(lines):
+        kind = row.get("kind")
+        if kind == "model":
+            out["models"].append(model_row(row, dataset))
+        elif kind == "op":
+            out["operators"].append(_operator_row(row, dataset))
+        elif kind == "curve":
+            out["curves"] += _curve_rows(row, dataset)
+        elif kind == "host":
+            out["hosts"] += _host_rows(row, dataset)
+    return out
+
+
+def model_row(row: dict[str, Any], dataset: str) -> dict[str, Any]:
+    """One measured case as a row of `models`; without its graph's hash, see `add_graphs`."""
+    case = row["case"]
+    spread, memory = row.get("wall_ms") or {}, row.get("memory") or {}
+    workload = None if case["source"] == "tabular" else workload_of(case)
+    return {
+        **_origin(row, dataset), "model": model_name(case), "source": case["source"], "family": case.get("family"),
+        "case": case, "case_key": row["key"], "repeat": row.get("repeat", 0), "runtime": "eager", "devices": 1,
+        "mode": case["mode"], "batch": case["batch"], "dtype": case["dtype"], "amp": case.get("amp"),
+        "optimizer": workload.optimizer if workload else None, "seq_len": case.get("seq_len"),
+        "input_shape": case.get("input_shape"), "event_ms": (row.get("event_ms") or {}).get("mean"),
+        "device_ms": row.get("kernel_ms"), "memory_mb": memory.get("used_mb"),
+        "memory_reserved_mb": memory.get("reserved_mb"), "memory_allocated_mb": memory.get("allocated_mb"),
+        **{name: row.get(name) for name in _SAME}, **{ours: spread.get(said) for said, ours in _SPREAD.items()},
+        "extra": {name: row[name] for name in _EXTRA if row.get(name) is not None} | _threads(case),
+    }  # fmt: skip
+
+
+def add_graphs(
+    rows: list[dict[str, Any]], progress: Callable[[Iterable[Any], int], Iterable[Any]] | None = None
+) -> None:
+    """Gives every row the hash of its graph, and its FLOPs; a case whose model cannot be captured keeps none."""
+    from forerun.graph.cost import totals
+    from forerun.graph.sources import load_graph
+
+    todo = [row for row in rows if row["source"] != "tabular" and row["status"] == "ok"]
+    known: dict[str, tuple[str, float]] = {}
+    for row in progress(todo, len(todo)) if progress else todo:
+        if row["case_key"] not in known:
+            try:
+                graph = load_graph(workload_of(row["case"]))
+            except ForerunError:
+                continue
+            known[row["case_key"]] = (graph.work_hash(), float(totals(graph).flops))
+        row["graph_hash"], row["flops"] = known[row["case_key"]]
+
+
+def to_core(store: Store, *, where: str = "true") -> list[dict[str, Any]]:
+    """The store's own rows in the core's form, with what a later sweep needs to know that they are done."""
+    out: list[dict[str, Any]] = []
+    frame = store.query(
+        f"select * from models where protocol like '{PROTOCOL}%' and case_key is not null and ({where})"
+    )
+    for row in frame.to_dict("records"):
+        about = {"key": row["case_key"], "repeat": int(row["repeat"]), "protocol": int(row["protocol"].split("/")[1])}
+        extra = json.loads(row["extra"] or "{}")
+        said = {"kind": "model", **about, "status": row["status"], "case": json.loads(row["case"])}
+        out.append({**said, "latency_ms": row["latency_ms"], "graph_ms_reason": extra.get("graph_ms_reason", "")})
+        if (
+            row["device_ms"] == row["device_ms"]
+            or extra.get("kernel_ms_reason", "not profiled yet") != "not profiled yet"
+        ):
+            out.append({"kind": "kernels", **about})
+    frame = store.query(f"select * from operators where protocol like '{PROTOCOL}%' and ({where})")
+    for row in frame.to_dict("records"):
+        said = {"key": row["case_key"], "repeat": int(row["repeat"]), "protocol": int(row["protocol"].split("/")[1])}
+        out.append({"kind": "op", **said, "status": row["status"]})
+    frame = store.query(f"select distinct case_key, protocol from curves where ({where})")
+    for row in frame.to_dict("records"):
+        said = {"key": row["case_key"], "repeat": 0, "protocol": int(row["protocol"].split("/")[1])}
+        out.append({"kind": "curve", **said, "status": "ok"})
+    return out
+
+
+def machine(row: dict[str, Any]) -> tuple[str, str]:
+    """The id of the device that a row was measured on, and what the machine calls it."""
+    said = name_of(row.get("device") or {}, row.get("host") or {})
+    return device_id(said), said
+
+
+@functools.cache
+def device_id(said: str) -> str:
+    """Our id of what a machine calls its device; a plain form of the name when the catalogue does not have it."""
+    bare = plain_name(said)
+    return aliases().get(bare, bare)
+
+
+def _origin(row: dict[str, Any], dataset: str) -> dict[str, Any]:
+    device, said = machine(row)
+    where = [row["key"], str(row.get("repeat", 0)), str(row.get("session")), str(row.get("time")), dataset]
+    return {
+        "row_id": hashlib.sha256("/".join(where).encode()).hexdigest()[:24], "dataset": dataset, "device": device,
+        "device_said": said, "host": (row.get("host") or {}).get("cpu"), "software": row.get("software"),
+        "protocol": f"{PROTOCOL}{row['protocol']}", "measured_at": row.get("time"), "session": row.get("session"),
+        "status": row.get("status", "ok"), "reason": row.get("reason"),
+    }  # fmt: skip
+
+
+def _threads(case: dict[str, Any]) -> dict[str, Any]:
+    return {"threads": case["threads"]} if "threads" in case else {}
+
+
+def _operator_row(row: dict[str, Any], dataset: str) -> dict[str, Any]:
+    case = row["case"]
+    return {
+        **_origin(row, dataset), "op": case["op"], "family": case.get("family"), "shape": case["shape"],
+        "dtype": case["dtype"], "direction": case["direction"], "runtime": "eager", "case_key": row["key"],
+        "repeat": row.get("repeat", 0), "devices": 1, "kernels": row.get("kernels"),
+        **{name: row.get(name) for name in ("device_ms", "device_min_ms", "device_max_ms")},
+        "extra": {name: row[name] for name in ("method", "kernel_names", "copies", "calls") if row.get(name)},
+    }  # fmt: skip
+
+
+def _curve_rows(row: dict[str, Any], dataset: str) -> list[dict[str, Any]]:
+    origin, case = _origin(row, dataset), row["case"]
+    same = {"model": model_name(case), "case": case, "case_key": row["key"], "batch": case["batch"]}
+    return [
+        {**origin, **same, **epoch, "row_id": f"{origin['row_id']}-{epoch['epoch']}"} for epoch in row.get("epochs", ())
+    ]
+
+
+def _host_rows(row: dict[str, Any], dataset: str) -> list[dict[str, Any]]:
+    origin = _origin(row, dataset)
+    return [
+        {**origin, "op": op, "launch_us": us, "launch_min_us": row["launch_min_us"].get(op), "load": row["load"][0],
+         "row_id": f"{origin['row_id']}-{op}"}
+        for op, us in row["launch_us"].items()
+    ]  # fmt: skip

@@ -1,0 +1,105 @@
+"""Whether the very case that is asked for has been measured, and what came out."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from forerun.data.store import Store, default_folder
+from forerun.prediction import Estimate
+from forerun.workload import Workload
+
+_SETTINGS = ("mode", "batch", "dtype", "amp", "optimizer", "runtime")
+_RESULTS = ("latency_ms", "device_ms", "energy_j", "power_w", "memory_mb", "memory_allocated_mb")
+_ABOUT = ("measured_at", "software", "host", "dataset")
+
+#: How far 90 % of repeated measurements stay from the first (docs/DATASET.md), where the device or the host sets the
+#: pace. One row says no more than this.
+NOISE = {
+    "latency_ms": (0.15, 0.60), "device_ms": (0.02, 0.02), "energy_j": (0.08, 0.50), "power_w": (0.08, 0.30),
+    "memory_mb": (0.04, 0.04), "memory_allocated_mb": (0.01, 0.01),
+}  # fmt: skip
+
+Key = tuple[Any, ...]
+_index: dict[tuple[str, ...], dict[Key, list[dict[str, Any]]]] = {}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The mean over the rows of a case (None where none says), their lowest and highest value, and their origin."""
+
+    values: dict[str, float | None]
+    spans: dict[str, tuple[float, float]]
+    rows: int
+    measured_at: str
+    software: str
+    host: str
+
+    @property
+    def host_bound(self) -> bool:
+        device, whole = self.values["device_ms"], self.values["latency_ms"]
+        return device is not None and whole is not None and device < 0.8 * whole
+
+    def estimate(self, name: str, unit: str) -> Estimate | None:
+        """The mean, in an interval that holds every row and what repeating a row would give."""
+        value = self.values[name]
+        if value is None:
+            return None
+        noise = NOISE[name][self.host_bound]
+        low, high = self.spans[name]
+        return Estimate(value, min(low, value / (1 + noise)), max(high, value * (1 + noise)), unit)
+
+    @property
+    def line(self) -> str:
+        """'measured 2 times, last on 2026-11-15, torch 2.11.0, host Intel Xeon'."""
+        times = "once" if self.rows == 1 else f"{self.rows} times, last"
+        torch = json.loads(self.software).get("torch") if self.software.startswith("{") else None
+        return f"measured {times} on {self.measured_at}" + (f", torch {torch}" if torch else "") + f", host {self.host}"
+
+
+def find(graph_hash: str, workload: Workload, device: str, store: Store | None = None) -> Measured | None:
+    """What is known of a case under our own protocol, on the same device; None when it was never measured."""
+    place = store or Store()
+    rows = _by_case(place).get(_key(graph_hash, device, {name: getattr(workload, name) for name in _SETTINGS}))
+    if not rows:
+        return None
+    values: dict[str, float | None] = {}
+    spans: dict[str, tuple[float, float]] = {}
+    for name in _RESULTS:
+        known = [row[name] for row in rows if row[name] is not None and row[name] == row[name]]
+        values[name] = sum(known) / len(known) if known else None
+        if known:
+            spans[name] = (min(known), max(known))
+    last = max(rows, key=lambda row: str(row["measured_at"]))
+    return Measured(
+        values, spans, len(rows), str(last["measured_at"])[:10], str(last["software"]), str(last["host"])
+    )  # fmt: skip
+
+
+def _key(graph_hash: str, device: str, said: dict[str, Any]) -> Key:
+    settings = (None if said[name] != said[name] else said[name] for name in _SETTINGS)
+    return (graph_hash, device, *settings)
+
+
+def _by_case(store: Store) -> dict[Key, list[dict[str, Any]]]:
+    """Rows of our protocol by case; read again only when the store's files change."""
+    files = store.files("models")
+    signature = (str(store.folder or default_folder()), *map(str, files))
+    if signature not in _index:
+        wanted = ["graph_hash", "device", "status", "protocol", *_SETTINGS, *_RESULTS, *_ABOUT]
+        frame = store.read("models", columns=wanted, filters=[("status", "==", "ok")])
+        frame = frame[frame["graph_hash"].notna() & frame["protocol"].str.startswith("forerun/")]
+        found: dict[Key, list[dict[str, Any]]] = {}
+        for row in frame.to_dict("records"):
+            said = {name: _plain(row[name]) for name in _SETTINGS}
+            found.setdefault(_key(row["graph_hash"], row["device"], said), []).append(row)
+        _index.clear()
+        _index[signature] = found
+    return _index[signature]
+
+
+def _plain(value: Any) -> Any:
+    if value is None or value != value:
+        return None
+    return value if isinstance(value, str) else int(value)

@@ -1,0 +1,145 @@
+"""What a row of the store holds: one Arrow schema per table, its version, and how older files become new ones.
+
+Times are milliseconds, memory MB of 2**20 bytes, energy joules per call, power watts. What was not measured is null.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+
+from forerun.errors import ForerunError
+
+SCHEMA_VERSION = 1
+
+_TEXT, _INT, _FLOAT = pa.string(), pa.int64(), pa.float64()
+
+
+def _columns(kind: pa.DataType, names: str) -> list[tuple[str, pa.DataType]]:
+    return [(name, kind) for name in names.split()]
+
+
+#: Where a row comes from and what it ran on; every table has these.
+_ORIGIN = [
+    *_columns(_TEXT, "row_id key dataset device device_said host software protocol measured_at session"),
+    *_columns(_TEXT, "status reason extra"),
+]
+_MODELS = [
+    # What ran. `model` is the name forerun knows; `case` is the measuring core's own description.
+    *_columns(_TEXT, "model source family graph_hash case case_key"),
+    *_columns(_FLOAT, "parameters flops"),
+    # How it ran. `seq_len` is the prompt, or the cache's length in decode; `tokens_out` what was generated after it.
+    *_columns(_TEXT, "mode dtype amp optimizer runtime quantised input_shape parallel"),
+    *_columns(_INT, "batch seq_len tokens_out devices repeat"),
+    # What came out.
+    *_columns(_FLOAT, "latency_ms latency_median_ms latency_min_ms latency_p90_ms latency_p99_ms event_ms loop_ms"),
+    *_columns(_FLOAT, "device_ms kernels copies graph_ms first_call_ms ttft_ms tpot_ms epoch_s time_to_train_s"),
+    *_columns(_FLOAT, "throughput mfu"),
+    *_columns(_TEXT, "throughput_unit"),
+    *_columns(_FLOAT, "memory_mb memory_reserved_mb memory_allocated_mb weights_mb"),
+    *_columns(_FLOAT, "energy_j power_w power_limit_w sm_clock_mhz"),
+]
+_OPERATORS = [
+    # `op` and the names in `shape` (JSON) are those of the measuring core: linear m n k, conv2d b cin cout h w r …
+    *_columns(_TEXT, "op family shape dtype direction runtime case_key"),
+    *_columns(_INT, "repeat devices"),
+    *_columns(_FLOAT, "device_ms device_min_ms device_max_ms kernels power_w"),
+]
+_CURVES = [
+    *_columns(_TEXT, "model case case_key"),
+    *_columns(_INT, "batch epoch"),
+    *_columns(_FLOAT, "seconds loss train_accuracy test_accuracy"),
+]
+_HOSTS = [*_columns(_TEXT, "op"), *_columns(_FLOAT, "launch_us launch_min_us load")]
+
+TABLES: dict[str, pa.Schema] = {
+    "models": pa.schema([*_ORIGIN, *_MODELS]),
+    "operators": pa.schema([*_ORIGIN, *_OPERATORS]),
+    "curves": pa.schema([*_ORIGIN, *_CURVES]),
+    "hosts": pa.schema([*_ORIGIN, *_HOSTS]),
+}
+#: The identity of a case: what ran, how, on what, with which software, under which protocol.
+_WHERE = ("device", "software", "protocol", "dataset")
+KEYS: dict[str, tuple[str, ...]] = {
+    "models": ("graph_hash", "model", "mode", "batch", "dtype", "amp", "optimizer", "runtime", "quantised",
+               "input_shape", "seq_len", "tokens_out", "devices", "parallel", "power_limit_w", "case_key", *_WHERE),
+    "operators": ("op", "shape", "dtype", "direction", "runtime", "devices", *_WHERE),
+    "curves": ("model", "case", "batch", "epoch", *_WHERE),
+    "hosts": ("op", "session", *_WHERE),
+}  # fmt: skip
+
+#: version -> what turns a table of that version into the next one; version 1 is the first.
+MIGRATIONS: dict[int, Callable[[str, pa.Table], pa.Table]] = {}
+
+
+def conform(table: str, rows: pd.DataFrame | Iterable[Mapping[str, Any]]) -> pa.Table:
+    """Rows as an Arrow table of the schema: missing columns are null, unknown ones a mistake, key and row_id filled."""
+    frame = rows if isinstance(rows, pd.DataFrame) else pd.DataFrame(list(rows))
+    schema = TABLES[table]
+    strange = [name for name in frame.columns if name not in schema.names]
+    if strange:
+        raise ForerunError(f"table {table} has no column {', '.join(map(str, strange))}")
+    frame = frame.reset_index(drop=True)
+    for name in ("software", "extra", "shape", "case", "input_shape", "parallel"):
+        if name in frame:
+            frame[name] = [_text(value) for value in frame[name]]
+    if "key" not in frame:
+        frame["key"] = keys(table, frame)
+    if "row_id" not in frame:
+        # The same row of a published file gets the same id every time; repeats of a case are told apart by number.
+        number = frame.groupby("key").cumcount()
+        frame["row_id"] = [f"{key}-{n}" for key, n in zip(frame["key"], number, strict=True)]
+    columns = []
+    for field in schema:
+        if field.name in frame:
+            columns.append(_array(frame[field.name], field))
+        else:
+            columns.append(pa.nulls(len(frame), field.type))
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def keys(table: str, frame: pd.DataFrame) -> list[str]:
+    """The identity of every row's case, as a hash."""
+    columns = []
+    for name in KEYS[table]:
+        if name in frame:
+            integer = pa.types.is_integer(TABLES[table].field(name).type)
+            columns.append([_said(value, integer) for value in frame[name]])
+        else:
+            columns.append([""] * len(frame))
+    return [hashlib.sha256("\x1f".join(row).encode()).hexdigest()[:20] for row in zip(*columns, strict=True)]
+
+
+def migrate(table: str, data: pa.Table, version: int) -> pa.Table:
+    """A table written under an older version, as it would be written today."""
+    for step in range(version, SCHEMA_VERSION):
+        data = MIGRATIONS[step](table, data)
+    return data
+
+
+def _said(value: Any, integer: bool) -> str:
+    if value is None or value is pd.NA or value != value:
+        return ""
+    return str(int(value)) if integer else str(value)
+
+
+def _text(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, float) and value != value:
+        return None
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def _array(series: pd.Series, field: pa.Field) -> pa.Array:
+    try:
+        return pa.array(series, type=field.type, from_pandas=True)
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        if pa.types.is_integer(field.type):
+            return pa.array(series.astype("float64"), from_pandas=True).cast(pa.int64())
+        raise ForerunError(f"column {field.name} holds something else than {field.type}: {error}") from error

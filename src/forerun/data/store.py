@@ -1,0 +1,237 @@
+"""The store: Parquet files in a folder per table, queried with DuckDB; no server, no lock for readers.
+
+Every append is a file of its own, written beside its place and moved into it, so that a reader or a second writer sees
+a whole file or none. Small files are merged from time to time; a merged file names those it replaces, and they count
+no more from that moment. What cannot be read is set aside, never deleted and never fatal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from forerun.data import schema
+from forerun.errors import ForerunError
+
+if TYPE_CHECKING:
+    import duckdb
+
+META = b"forerun"
+MERGE_FILES, SMALL_BYTES = 64, 2**20
+STALE_S = 3600.0  # a part file this old was left by a writer that died
+
+
+def default_folder() -> Path:
+    """$FORERUN_STORE, or the user's data folder."""
+    chosen = os.environ.get("FORERUN_STORE")
+    if chosen:
+        return Path(chosen)
+    from platformdirs import user_data_dir
+
+    return Path(user_data_dir("forerun")) / "store"
+
+
+def shipped_folder() -> Path:
+    """Our own measurements, which come with the package; read, never written."""
+    return Path(__file__).parent / "shipped"
+
+
+class Store:
+    """A folder of tables that can be appended to, over the shipped ones."""
+
+    def __init__(self, folder: str | Path | None = None, *, shipped: bool = True) -> None:
+        self.folder = Path(folder) if folder is not None else default_folder()
+        self.shipped = shipped_folder() if shipped else None
+        self.set_aside: list[Path] = []  # files found broken by this object
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+
+    def append(self, table: str, rows: pd.DataFrame | Iterable[Mapping[str, Any]]) -> int:
+        """Adds rows, all of them or none; safe beside other writers. Returns how many."""
+        data = schema.conform(table, rows)
+        if data.num_rows:
+            self._write(table, data, {})
+            self._merge_small(table)
+        return data.num_rows
+
+    def append_new(self, table: str, rows: pd.DataFrame | Iterable[Mapping[str, Any]]) -> int:
+        """Adds the rows whose row_id is not there yet; returns how many."""
+        data = schema.conform(table, rows)
+        with self._locked(table):
+            known = set(self.column(table, "row_id"))
+            new = data.filter(pa.array([i not in known for i in data["row_id"].to_pylist()], pa.bool_()))
+            if new.num_rows:
+                self._write(table, new, {})
+        self._merge_small(table)
+        return int(new.num_rows)
+
+    def replace(self, dataset: str, tables: Mapping[str, pd.DataFrame]) -> dict[str, int]:
+        """Puts a published data set in, in place of what an earlier import of it brought."""
+        counts = {}
+        for table, rows in tables.items():
+            data = schema.conform(table, rows)
+            with self._locked(table):
+                old = [f for f in self._own(table) if _meta(f).get("dataset") == dataset]
+                about = {"dataset": dataset, "replaces": [f.name for f in old]}
+                self._write(table, data, about)
+                _remove(old)
+            counts[table] = data.num_rows
+        return counts
+
+    def _write(self, table: str, data: pa.Table, about: dict[str, Any], folder: Path | None = None) -> Path:
+        place = (folder or self.folder) / table
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+            name = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{uuid.uuid4().hex[:16]}.parquet"
+            return write_file(place / name, table, data, about)
+        except OSError as error:
+            raise ForerunError(f"the store cannot be written: {error.strerror or error} ({place})") from error
+
+    def _merge_small(self, table: str) -> None:
+        """Makes one file of many small ones, if nobody else is at it."""
+        small = [f for f in self._own(table) if f.stat().st_size < SMALL_BYTES and not _meta(f).get("dataset")]
+        if len(small) < MERGE_FILES:
+            return
+        with self._locked(table, wait=False) as mine:
+            if not mine:
+                return
+            now = set(self.files(table))
+            small = [f for f in small if f in now]
+            if len(small) < 2:
+                return
+            # What an earlier merge replaced but could not remove goes first, so that it never counts again.
+            _remove(f for f in (self.folder / table).glob("*.parquet") if f not in now)
+            data = pa.concat_tables([pq.read_table(f, schema=schema.TABLES[table]) for f in small])
+            self._write(table, data, {"replaces": [f.name for f in small]})
+            _remove(small)
+            for part in (self.folder / table).glob(".*.part"):
+                with contextlib.suppress(OSError):
+                    if time.time() - part.stat().st_mtime > STALE_S:
+                        part.unlink()
+
+    @contextlib.contextmanager
+    def _locked(self, table: str, wait: bool = True) -> Iterator[bool]:
+        place = self.folder / table
+        place.mkdir(parents=True, exist_ok=True)
+        with (place / ".lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            except BlockingIOError:
+                yield False
+                return
+            yield True
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def files(self, table: str) -> list[Path]:
+        """The table's files, broken ones set aside and older ones rewritten as of today; shipped ones first."""
+        shipped = sorted((self.shipped / table).glob("*.parquet")) if self.shipped else []
+        return shipped + self._own(table)
+
+    def _own(self, table: str) -> list[Path]:
+        place = self.folder / table
+        found: list[Path] = []
+        replaced: set[str] = set()
+        for file in sorted(place.glob("*.parquet")):
+            try:
+                about = _meta(file)
+                version = int(about["schema"])
+            except FileNotFoundError:
+                continue  # merged into another file since it was listed
+            except (pa.ArrowInvalid, OSError, KeyError, ValueError):
+                self._put_aside(file)
+                continue
+            if version > schema.SCHEMA_VERSION:
+                raise ForerunError(f"{file} was written by a newer forerun (schema {version}); update this one")
+            if version < schema.SCHEMA_VERSION:
+                kept = {k: v for k, v in about.items() if k != "schema"}
+                write_file(file, table, schema.migrate(table, pq.read_table(file), version), kept)
+            replaced.update(about.get("replaces", ()))
+            found.append(file)
+        return [file for file in found if file.name not in replaced]
+
+    def _put_aside(self, file: Path) -> None:
+        aside = self.folder / "set_aside"
+        aside.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            os.replace(file, aside / file.name)
+            self.set_aside.append(aside / file.name)
+
+    def connect(self) -> duckdb.DuckDBPyConnection:
+        """A DuckDB connection with a view per table."""
+        import duckdb
+
+        link = duckdb.connect(":memory:")
+        for table, columns in schema.TABLES.items():
+            names = [str(f) for f in self.files(table)]
+            if names:
+                listed = ", ".join("'" + name.replace("'", "''") + "'" for name in names)
+                link.execute(f"create view {table} as select * from read_parquet([{listed}])")
+            else:
+                link.register(table, columns.empty_table())
+        return link
+
+    def query(self, sql: str) -> pd.DataFrame:
+        """The answer to one SQL query over the tables."""
+        import duckdb
+
+        try:
+            for attempt in range(3):
+                try:
+                    return self.connect().execute(sql).df()
+                except duckdb.IOException:  # a file was merged away between listing and reading
+                    if attempt == 2:
+                        raise
+        except duckdb.Error as error:
+            raise ForerunError(f"the query failed: {str(error).splitlines()[0]}") from error
+        raise AssertionError("unreachable")
+
+    def read(self, table: str, *, columns: list[str] | None = None, filters: Any = None) -> pd.DataFrame:
+        """A table, or the part of it that passes Parquet filters."""
+        tables = []
+        for file in self.files(table):
+            with contextlib.suppress(FileNotFoundError):
+                tables.append(pq.read_table(file, columns=columns, filters=filters))
+        if not tables:
+            return schema.TABLES[table].empty_table().to_pandas()
+        return pa.concat_tables(tables).to_pandas()
+
+    def column(self, table: str, name: str) -> list[Any]:
+        return list(self.read(table, columns=[name])[name])
+
+
+def write_file(path: Path, table: str, data: pa.Table, about: dict[str, Any]) -> Path:
+    """Writes a file of the store, whole or not at all."""
+    said = {"schema": schema.SCHEMA_VERSION, "table": table, **about}
+    data = data.replace_schema_metadata({META: json.dumps(said).encode()})
+    part = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.part")
+    try:
+        with part.open("wb") as file:
+            pq.write_table(data, file, compression="zstd", compression_level=12)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+    return path
+
+
+def _meta(file: Path) -> dict[str, Any]:
+    found = pq.read_schema(file).metadata or {}
+    return dict(json.loads(found[META]))
+
+
+def _remove(files: Iterable[Path]) -> None:
+    for file in files:
+        file.unlink(missing_ok=True)

@@ -1,0 +1,58 @@
+"""What the store holds, counted, and how far a measurement moves when it is repeated."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from forerun.data import schema
+from forerun.data.store import Store
+
+REPEATED = ("latency_ms", "device_ms", "graph_ms", "energy_j", "memory_mb", "memory_allocated_mb")
+DEVICE_BOUND = 0.8  # share of the call that the device is busy, from which it sets the pace
+
+
+def contents(store: Store) -> pd.DataFrame:
+    """Rows, failures, models and devices by data set and table."""
+    parts = []
+    for table in schema.TABLES:
+        thing = {"models": "model", "operators": "op", "curves": "model", "hosts": "op"}[table]
+        parts.append(
+            f"select dataset, '{table}' as \"table\", count(*) as rows, "
+            f"count(*) filter (where status <> 'ok') as failed, count(distinct {thing}) as kinds, "
+            f"count(distinct device) as devices, max(measured_at) as newest from {table} group by dataset"
+        )
+    return store.query(" union all ".join(parts) + ' order by dataset, "table"')
+
+
+def regime(frame: pd.DataFrame) -> pd.Series:
+    """`device` where the device is busy for most of the call, `host` where it is not, null where that is unknown."""
+    busy = frame["device_ms"] / frame["latency_ms"]
+    said = np.where(busy >= DEVICE_BOUND, "device-bound", "host-bound")
+    return pd.Series(np.where(busy.notna(), said, None), index=frame.index)
+
+
+def repeats(frame: pd.DataFrame, value: str) -> pd.DataFrame:
+    """One line per case measured more than once: the relative difference of each later row to the first, in mean."""
+    known = frame[frame[value].notna()].sort_values(["case_key", "repeat"])
+    first = known.groupby(["device", "case_key"])[value].transform("first")
+    later = known.groupby(["device", "case_key"]).cumcount() > 0
+    out = known[later].assign(difference=(known[value] / first - 1).abs()[later])
+    return out
+
+
+def noise_floor(frame: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+    """Mean and median difference between repeats, per group and quantity; what no predictor can beat."""
+    lines = []
+    for value in REPEATED:
+        found = repeats(frame, value)
+        if found.empty:
+            continue
+        for group, rows in found.groupby(by):
+            line = dict(zip(by, group if isinstance(group, tuple) else (group,), strict=True))
+            moved = rows["difference"]
+            lines.append(
+                {**line, "quantity": value, "cases": len(rows), "mean": moved.mean(), "median": moved.median(),
+                 "p90": moved.quantile(0.9)}
+            )  # fmt: skip
+    return pd.DataFrame(lines, columns=[*by, "quantity", "cases", "mean", "median", "p90"])

@@ -1,0 +1,80 @@
+"""A workload as the measuring core takes it, and a case of the core as a workload: both ways, in one place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from forerun.errors import ForerunError
+from forerun.graph.sources import families, hf_catalog, huggingface, vision_zoo
+from forerun.workload import Workload
+
+DTYPES = ("fp32", "fp16", "bf16", "int8", "int4")
+#: The core's sgd has momentum 0.9, as everyone's has.
+_OPTIMIZERS = {"sgd": "momentum", "adamw": "adamw"}
+_TASKS = {"sequence-classification": "text-classification", "causal-lm": "causal-lm", "base": "base"}
+
+
+def case_of(workload: Workload) -> dict[str, Any]:
+    """The workload as a case; a ForerunError says what cannot be measured."""
+    name, mode = workload.model, workload.mode
+    if not isinstance(name, str):
+        raise ForerunError("forerun measure takes a model by name, a Hugging Face id, cnn:… or unet:…")
+    if workload.runtime != "eager" or workload.task is not None or isinstance(workload.input_shape, dict):
+        raise ForerunError("runtime, task and inputs by name cannot be measured yet")
+    if workload.dtype not in DTYPES:
+        raise ForerunError(f"dtype {workload.dtype} cannot be measured yet; choose {', '.join(DTYPES)}")
+    case: dict[str, Any] = {
+        "kind": "model",
+        "mode": mode,
+        "batch": workload.batch,
+        "dtype": workload.dtype,
+        "name": name,
+    }
+    if mode == "training":
+        optimizer = next((ours for ours, said in _OPTIMIZERS.items() if said == workload.optimizer), None)
+        if optimizer is None:
+            raise ForerunError(f"training with {workload.optimizer} is not measured; choose momentum or adamw")
+        case |= {"optimizer": optimizer, "amp": workload.amp}
+    known = hf_catalog.architecture(name)
+    if known is not None:
+        if known.task not in ("causal-lm", "encoder"):
+            raise ForerunError(f"{name} is a {known.task} model; language models and encoders can be measured so far")
+        length = workload.seq_len or huggingface.DEFAULT_SEQ_LEN
+        return case | {"source": "hf", "config": known.config, "seq_len": length}
+    if workload.dtype in ("int8", "int4"):
+        raise ForerunError(f"{workload.dtype} weights are measured for language models only")
+    if families.matches(name):
+        family = families.family_of(name)
+        return case | {"source": family.PREFIX.rstrip(":"), "name": family.name(**family.parse(name))}
+    if not vision_zoo.matches(name):
+        raise ForerunError(f"{name} cannot be built for measuring; give a name, a catalogued id, cnn:… or unet:…")
+    library, bare, changed = vision_zoo.parse(name)
+    if isinstance(workload.input_shape, tuple):
+        case["input_shape"] = list(workload.input_shape)
+    return case | {"source": library or "timm", "name": bare, **({"overrides": changed} if changed else {})}
+
+
+def workload_of(case: dict[str, Any]) -> Workload:
+    """The case as a workload that the front doors take."""
+    settings: dict[str, Any] = {"batch": case["batch"], "dtype": case["dtype"], "mode": case["mode"]}
+    if case["mode"] == "training":
+        settings |= {"optimizer": _OPTIMIZERS[case["optimizer"]], "amp": case.get("amp")}
+    overrides = dict(case.get("overrides") or {})
+    if case["source"] == "hf":
+        task = _TASKS[case["task"]] if case.get("task") else None
+        return Workload({**case["config"], **overrides}, seq_len=case.get("seq_len"), task=task, **settings)
+    if case["source"] in ("cnn", "unet"):
+        return Workload(case["name"], **settings)
+    overrides.pop("init_weights", None)  # the door never initialises any
+    shape = None if "img_size" in overrides else case.get("input_shape")
+    name = vision_zoo.full_name(case["source"], case["name"], overrides)
+    return Workload(name, input_shape=tuple(shape) if shape else None, **settings)
+
+
+def model_name(case: dict[str, Any]) -> str:
+    """What a case's model is called in the store: a name that the front doors take, but for configs of our own."""
+    if case["source"] in ("cnn", "unet", "tabular"):
+        return str(case["name"])
+    if case["source"] == "hf" and "/" in case["name"]:
+        return str(case["name"])
+    return vision_zoo.full_name(case["source"], case["name"], case.get("overrides") or {})

@@ -1,0 +1,101 @@
+"""Phase `curves`: real training of small networks on real images, with the accuracy after every epoch."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from . import models, specs
+from .worker import STOP_BEFORE_S, Worker, limit, why
+
+RUN_S = 120.0  # one run is longer than one case
+
+
+def cases(spec: dict[str, Any]) -> list[dict[str, Any]]:
+    """Every network of the spec with the settings of its run."""
+    run = {k: spec[k] for k in ("batch", "epochs", "optimizer", "learning_rate")}
+    named = [model for block in spec["blocks"] for model in specs.models(block, int(spec.get("seed", 0)))]
+    return [{"kind": "curve", **model, "mode": "training", "dtype": "fp32", **run} for model in named]
+
+
+class Curves(Worker):
+    phase = "curves"
+
+    def __init__(self, args: Any) -> None:
+        super().__init__(args)
+        done = {row["key"] for row in self.earlier if row.get("kind") == "curve"}
+        found = [specs.load(path) for path in args.spec]
+        todo = [(spec, case) for spec in found if spec.get("kind") == "curve" for case in cases(spec)]
+        self.todo = [(spec, case) for spec, case in todo if specs.key_of(case) not in done]
+        self.data = args.data
+
+    def run(self) -> int:
+        import numpy as np
+
+        images = dict(np.load(self.data)) if self.todo else {}  # allow_pickle stays off: the file is data
+        while self.todo and self.left_s() > STOP_BEFORE_S:
+            spec, case = self.todo.pop(0)
+            begin = time.monotonic()
+            self.now("curve", specs.key_of(case), 0, case, spec["name"])
+            about = {"kind": "curve", "key": specs.key_of(case), "repeat": 0, "spec": spec["name"], "case": case}
+            try:
+                with limit(min(RUN_S, max(1.0, self.left_s()))):
+                    epochs = self._train(case, images)
+                said: dict[str, Any] = {"status": "ok", "epochs": epochs}
+            except Exception as error:  # noqa: BLE001 - a failure is a row
+                said = dict(zip(("status", "reason"), why(error), strict=True))
+            if said["status"] == "timeout" and self.left_s() < STOP_BEFORE_S:
+                break  # only the budget was too short; another run does it
+            self.write({**about, **said})
+            self.forget()
+            last = said["epochs"][-1]["test_accuracy"] if said["status"] == "ok" else said["reason"]
+            print(f"{case['name']}: {last} after {time.monotonic() - begin:.1f} s", flush=True)
+        self.say_end(len(self.todo))
+        return 0
+
+    def _train(self, case: dict[str, Any], images: dict[str, Any]) -> list[dict[str, float]]:
+        import torch
+        from torch.nn import functional
+
+        torch.manual_seed(0)
+        model = models.Built(case, self.meter.device).model
+        x, y = _ready(images["x_train"], images["y_train"], self.meter.device)
+        tx, ty = _ready(images["x_test"], images["y_test"], self.meter.device)
+        kind = torch.optim.AdamW if case["optimizer"] == "adamw" else torch.optim.SGD
+        optimizer = kind(model.parameters(), lr=case["learning_rate"])
+        seconds, out = 0.0, []
+        for epoch in range(1, case["epochs"] + 1):
+            model.train()
+            self.meter.sync()
+            begin = time.perf_counter()
+            order = torch.randperm(len(x), device=x.device)
+            total = torch.zeros((), device=x.device)
+            right = torch.zeros((), device=x.device)
+            for i in range(0, len(x), case["batch"]):
+                chosen = order[i : i + case["batch"]]
+                batch = x[chosen]
+                batch = torch.where((torch.rand(len(chosen), 1, 1, 1, device=x.device) < 0.5), batch.flip(-1), batch)
+                optimizer.zero_grad(set_to_none=True)
+                logits = model(batch)
+                loss = functional.cross_entropy(logits, y[chosen])
+                loss.backward()
+                optimizer.step()
+                total += loss.detach() * len(chosen)
+                right += (logits.argmax(1) == y[chosen]).sum()
+            self.meter.sync()
+            seconds += time.perf_counter() - begin
+            model.eval()
+            with torch.inference_mode():
+                tested = float((model(tx).argmax(1) == ty).float().mean())
+            said = {"epoch": epoch, "seconds": seconds, "loss": float(total) / len(x)}
+            out.append({**said, "train_accuracy": float(right) / len(x), "test_accuracy": tested})
+        return out
+
+
+def _ready(images: Any, labels: Any, device: str) -> tuple[Any, Any]:
+    """All images on the device, mean 0 and deviation 1 by channel."""
+    import torch
+
+    x = torch.from_numpy(images).to(device).float() / 255
+    x = (x - x.mean((0, 2, 3), keepdim=True)) / x.std((0, 2, 3), keepdim=True)
+    return x, torch.from_numpy(labels).to(device).long()

@@ -1,0 +1,89 @@
+"""Weight-only quantisation with PyTorch's own kernels: linear layers hold 8- or 4-bit weights, the rest stays bf16."""
+
+from __future__ import annotations
+
+from typing import Any
+
+DTYPES = ("int8", "int4")
+ACTIVATIONS = "bf16"
+GROUP = 128  # weights that share a scale, in 4 bits
+INNER_TILES = 8
+
+
+def quantise(model: Any, dtype: str) -> str:
+    """Replaces every linear layer but a tied output layer; returns what computes them.
+
+    The weights are random, since only time, memory and energy are asked for.
+    """
+    from torch import nn
+
+    tied = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
+    chosen = [
+        (parent, name, child)
+        for parent in model.modules()
+        for name, child in parent.named_children()
+        if isinstance(child, nn.Linear) and id(child.weight) not in tied and _fits(child, dtype)
+    ]
+    how = "nothing"
+    for parent, name, child in chosen:
+        layer, how = _layer(child, dtype)
+        setattr(parent, name, layer)
+    return how
+
+
+def _fits(layer: Any, dtype: str) -> bool:
+    return dtype == "int8" or (layer.in_features % (16 * INNER_TILES) == 0 and layer.out_features % 16 == 0)
+
+
+def _layer(linear: Any, dtype: str) -> tuple[Any, str]:
+    import torch
+    from torch import nn
+
+    n, k, device, bias = linear.out_features, linear.in_features, linear.weight.device, linear.bias
+    kernel, how, weight, scales = _int8(n, k, device) if dtype == "int8" else _int4(n, k, device)
+
+    class Quantised(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("weight", weight)
+            self.register_buffer("scales", scales)
+            self.bias = bias  # not linear.bias: naming the layer here would keep its weights
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = kernel(x.reshape(-1, k).contiguous(), self.weight, self.scales).reshape(*x.shape[:-1], n)
+            return y if self.bias is None else y + self.bias
+
+    return Quantised(), how
+
+
+def _int8(n: int, k: int, device: Any) -> tuple[Any, str, Any, Any]:
+    import torch
+
+    weight = torch.randint(-128, 128, (n, k), dtype=torch.int8, device=device)
+    scales = torch.full((n,), 2e-4, dtype=torch.bfloat16, device=device)
+
+    if device.type == "cpu":
+        return torch._weight_int8pack_mm, "torch._weight_int8pack_mm", weight, scales
+
+    def unpacked(x: Any, w: Any, s: Any) -> Any:
+        return torch.nn.functional.linear(x, w.to(x.dtype)) * s
+
+    # On CUDA torch._weight_int8pack_mm is several times slower than casting the weights in each call.
+    return unpacked, "int8 weights cast to bf16 in each call", weight, scales
+
+
+def _int4(n: int, k: int, device: Any) -> tuple[Any, str, Any, Any]:
+    import torch
+
+    cuda = device.type == "cuda"
+    scales = torch.full((k // GROUP, n, 2), 2e-3, dtype=torch.bfloat16, device=device)
+    if cuda:
+        nibbles = torch.randint(0, 256, (n, k // 2), dtype=torch.uint8, device=device)
+        weight = torch._convert_weight_to_int4pack(nibbles, INNER_TILES)
+        return (
+            lambda x, w, s: torch._weight_int4pack_mm(x, w, GROUP, s), "torch._weight_int4pack_mm", weight, scales
+        )  # fmt: skip
+    whole = torch.randint(0, 16, (n, k), dtype=torch.int32, device=device)
+    weight = torch._convert_weight_to_int4pack_for_cpu(whole, 1)
+    name = "torch._weight_int4pack_mm_for_cpu"
+    return lambda x, w, s: torch._weight_int4pack_mm_for_cpu(x, w, GROUP, s), name, weight, scales

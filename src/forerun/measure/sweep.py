@@ -1,0 +1,114 @@
+"""A sweep from the user's side: what is to be measured, the core at work in a process of its own, how far it is."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from forerun.errors import ForerunError
+from forerun.measure.core import curve_phase, plan, specs
+from forerun.measure.core.rows import read
+from forerun.measure.core.supervisor import die_with_parent
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "": 1}
+POLL_S = 0.5
+
+
+def seconds(text: str) -> float:
+    """'90', '90s', '20m' or '1.5h' in seconds."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smh]?)\s*", text)
+    if not match or float(match[1]) <= 0:
+        raise ForerunError(f"a time is written as 90s, 20m or 1.5h, not {text!r}")
+    return float(match[1]) * _UNITS[match[2]]
+
+
+def load(path: str | Path) -> dict[str, Any]:
+    """A sweep spec; a ForerunError says what is wrong with it."""
+    try:
+        spec = specs.load(str(path))
+    except FileNotFoundError as e:
+        raise ForerunError(f"there is no sweep spec {path}") from e
+    except Exception as e:  # PyYAML and json have errors of their own
+        raise ForerunError(f"{path} is not a sweep spec: {str(e).splitlines()[0]}") from e
+    problem = _problem(spec)
+    if problem:
+        raise ForerunError(f"{path}: {problem}")
+    return spec
+
+
+def _problem(spec: dict[str, Any]) -> str | None:
+    kind = spec.get("kind", "model")
+    if kind not in ("model", "op", "curve"):
+        return f"kind must be model, op or curve, not {kind!r}"
+    if kind == "op":
+        return None if isinstance(spec.get("n"), int) else "an operator sweep needs n, the number of cases"
+    blocks = spec.get("blocks")
+    if not isinstance(blocks, list) or not blocks or not all(isinstance(b, dict) for b in blocks):
+        return "a sweep needs blocks: a list of models with their settings"
+    for number, block in enumerate(blocks, 1):
+        if not any(block.get(part) for part in ("families", "configs", "variants")):
+            return f"block {number} names no models (families, configs or variants)"
+        if kind == "model" and not isinstance(block.get("settings"), list):
+            return f"block {number} has no settings: a list such as - {{mode: inference, batch: [1, 8], dtype: fp32}}"
+    return None
+
+
+def wanted(spec: dict[str, Any], seed: int) -> set[tuple[str, int]]:
+    """Every row of a sweep, as (key, repeat)."""
+    try:
+        if spec.get("kind") == "curve":
+            return {(specs.key_of(case), 0) for case in curve_phase.cases(spec)}
+        units = plan.lane(spec, 1.0, seed, set()).units
+    except (KeyError, TypeError, ValueError) as e:
+        raise ForerunError(f"sweep {spec.get('name')} cannot be expanded: {type(e).__name__} {e}") from e
+    return {(specs.key_of(case), unit.repeat) for unit in units for case in unit.cases}
+
+
+def run(
+    paths: Sequence[str | Path],
+    out: Path,
+    *,
+    budget_s: float,
+    device: str = "auto",
+    seed: int = 0,
+    resume: Sequence[str | Path] = (),
+    data: str | None = None,
+    case_limit_s: float = 20.0,
+    cooldown_s: float = 0.0,
+    tell: Callable[[int, int], None] | None = None,
+) -> tuple[int, int]:
+    """Measures until done or out of time; goes on where an earlier run of the same file stopped. (done, wanted)."""
+    asked = {row for path in paths for row in wanted(load(path), seed)}
+    command = [sys.executable, "-m", "forerun.measure.core", "--out", str(out), "--budget", f"{budget_s:.0f}"]
+    command += ["--device", device, "--seed", str(seed), "--case-limit", str(case_limit_s)]
+    command += ["--cooldown", str(cooldown_s)]
+    for path in paths:
+        command += ["--spec", str(path)]
+    for path in resume:
+        command += ["--resume", str(path)]
+    command += ["--data", data] if data else []
+    out.parent.mkdir(parents=True, exist_ok=True)
+    earlier = _done([*resume, out], asked)
+    log = out.with_suffix(".log")
+    with log.open("ab") as file:
+        child = subprocess.Popen(command, stdout=file, stderr=file, preexec_fn=die_with_parent)
+        while child.poll() is None:
+            time.sleep(POLL_S)
+            if tell:
+                tell(len(_done([*resume, out], asked)), len(asked))
+    done = _done([*resume, out], asked)
+    if child.returncode and len(done) == len(earlier):
+        last = (log.read_text(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
+        raise ForerunError(f"the sweep measured nothing: {last} (see {log})")
+    return len(done), len(asked)
+
+
+def _done(files: Sequence[str | Path], asked: set[tuple[str, int]]) -> set[tuple[str, int]]:
+    kinds = ("model", "op", "curve")
+    found = {(row["key"], row.get("repeat", 0)) for f in files for row in read(f) if row.get("kind") in kinds}
+    return found & asked

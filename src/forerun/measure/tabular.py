@@ -1,0 +1,131 @@
+"""python -m forerun.measure.tabular SPEC --out ROWS.jsonl --budget SECONDS: measures tabular models on this CPU.
+
+The measured call is `predict_proba` on a float32 matrix of `batch` rows, by one thread or all. Everything else is the
+core's: the protocol, the form of the rows, repeats, and going on where an earlier run ended.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import math
+import os
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from forerun.errors import ForerunError
+from forerun.measure import tabular_models
+from forerun.measure.core import models, plan, specs
+from forerun.measure.core.protocol import Call
+from forerun.measure.core.timing_phase import Timing
+
+CASE_LIMIT_S = 60.0
+TRIES = 20  # models drawn for each case wanted, before a spec is said to be too narrow
+
+
+def cases(spec: dict[str, Any]) -> list[dict[str, Any]]:
+    """The `n` cases of a spec: kinds in turn, a model of each drawn at random, `per_model` of its rows and threads.
+
+    `max_visits` leaves out what would take too long: rows x trees x depth beyond it.
+    """
+    if spec.get("kind") != "tabular":
+        raise ForerunError(f"The spec {spec['name']} must be of kind tabular.")
+    wanted, found = int(spec["n"]), dict[str, dict[str, Any]]()
+    rng = random.Random(f"{spec.get('seed', 0)}/{spec['name']}")
+    runs = [(rows, _threads(said)) for rows in spec["rows"] for said in spec["threads"]]
+    met: set[str] = set()
+    for kind in itertools.islice(itertools.cycle(spec["kinds"]), TRIES * wanted):
+        settings = {key: rng.choice(spec["draws"][key]) for key in tabular_models.settings_of(kind)}
+        name = tabular_models.name(kind, **settings)
+        if name in met:
+            continue
+        met.add(name)
+        visits = settings.get("trees", 0) * settings.get("depth", 0)
+        fitting = [run for run in runs if run[0] * visits <= float(spec.get("max_visits", math.inf))]
+        for rows, threads in rng.sample(fitting, min(int(spec["per_model"]), len(fitting))):
+            case = {"kind": "model", "source": "tabular", "name": name, "family": kind, "mode": "inference"}
+            case |= {"batch": rows, "dtype": "fp32", "threads": threads}
+            found.setdefault(specs.key_of(case), case)
+        if len(found) >= wanted:
+            return list(found.values())[:wanted]
+    raise ForerunError(f"The draws of {spec['name']} give only {len(found)} of the {wanted} cases it asks for.")
+
+
+class Built(models.Built):
+    """One trained model; nothing of it is PyTorch's."""
+
+    def __init__(self, case: dict[str, Any]) -> None:
+        kind, settings = tabular_models.parse(case["name"])
+        self.model = tabular_models.build(kind, **settings)
+        self.input_shape = [settings["features"]]
+        extra = {**tabular_models.facts(kind, self.model), "train_rows": tabular_models.training_rows(settings)}
+        self.facts = {"extra": extra, "kernel_ms": None, "kernel_ms_reason": "a CPU launches no kernels"}
+
+    def prepare(self, case: dict[str, Any]) -> None:
+        """Sets the threads: OpenMP's and BLAS's, and `n_jobs` where the model has its own."""
+        tabular_models.library("threadpoolctl").threadpool_limits(case["threads"])
+        if case["family"] in ("random_forest", "extra_trees", "xgboost"):
+            self.model.set_params(n_jobs=case["threads"])
+
+    def call(self, case: dict[str, Any]) -> Call:
+        rng = np.random.default_rng(tabular_models.SEED + 1)  # rows that training has not seen
+        x = rng.standard_normal((case["batch"], *self.input_shape), dtype=np.float32)
+        return Call(lambda: self.model.predict_proba(x))
+
+
+class Tabular(Timing):
+    """The core's timing phase with models of its own."""
+
+    phase = "tabular"
+    unit_s = math.inf  # no other spec waits for its turn, and to go on later would be to train again
+
+    def __init__(self, spec: dict[str, Any], out_path: str | Path, budget_s: float) -> None:
+        groups: dict[str, list[dict[str, Any]]] = {}
+        for case in cases(spec):
+            groups.setdefault(case["name"], []).append(case)
+        modules = ["sklearn", "xgboost"] if "xgboost" in spec["kinds"] else ["sklearn"]
+        self.versions = {module: tabular_models.library(module).__version__ for module in modules}
+        asked = {"out": out_path, "budget": budget_s, "case_limit": CASE_LIMIT_S, "device": "cpu", "resume": []}
+        super().__init__(argparse.Namespace(**asked, state=None, spec=[], share=None, seed=0, no_host_probe=True))
+        done = {(row["key"], row.get("repeat", 0)) for row in self.earlier if row.get("kind") == "model"}
+        rng = random.Random(f"{spec.get('seed', 0)}/order of {spec['name']}")
+        units = plan.ordered([plan.Unit(group) for group in groups.values()], rng, done)
+        self.lanes = [plan.Lane(spec["name"], 1.0, units)]
+
+    def software(self) -> dict[str, Any]:
+        return {**super().software(), **self.versions}
+
+    def build(self, case: dict[str, Any]) -> Built:
+        return Built(case)
+
+
+def run(spec: dict[str, Any], out_path: str | Path, budget_s: float) -> int:
+    """Measures what the file does not hold yet until the budget is spent; gives the exit code."""
+    worker = Tabular(spec, out_path, budget_s)
+    with worker.rows:
+        return worker.run()
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="forerun.measure.tabular", description=__doc__)
+    parser.add_argument("spec", help="a sweep spec of kind tabular")
+    parser.add_argument("--out", required=True, help="file of rows, one JSON object per line; appended to")
+    parser.add_argument("--budget", type=float, default=600.0, help="seconds after which it stops by itself")
+    args = parser.parse_args(argv)
+    try:
+        return run(specs.load(args.spec), args.out, args.budget)
+    except ForerunError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+def _threads(said: int | str) -> int:
+    return len(os.sched_getaffinity(0)) if said == "all" else int(said)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

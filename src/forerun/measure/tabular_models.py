@@ -1,0 +1,141 @@
+"""Tabular models, named by a string such as `tabular:random_forest,trees=100,depth=8,features=32`.
+
+Each is a classifier of two classes from scikit-learn or XGBoost, trained in seconds on synthetic rows of a fixed seed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from typing import Any
+
+import numpy as np
+
+from forerun.errors import ForerunError, MissingPackage, did_you_mean
+
+PREFIX = "tabular:"
+SEED = 0
+_TREES = ("trees", "depth", "features")
+KINDS: dict[str, tuple[str, ...]] = {
+    "random_forest": _TREES,
+    "extra_trees": _TREES,
+    "hist_gradient_boosting": _TREES,
+    "xgboost": _TREES,
+    "logistic_regression": ("features",),
+    "mlp": ("layers", "width", "features"),
+}
+# Deeper trees and fewer features are refused: the training rows do not drive every kind of tree there.
+_LIMITS = {"trees": (1, 5000), "depth": (1, 16), "features": (4, 4096), "layers": (1, 16), "width": (1, 4096)}
+_EXAMPLE = {"trees": 100, "depth": 8, "features": 32, "layers": 2, "width": 64}
+
+
+def parse(name: str) -> tuple[str, dict[str, int]]:
+    """The kind and the settings in `tabular:KIND,key=value,…`; every setting of the kind must be said."""
+    if not name.startswith(PREFIX):
+        raise ForerunError(f"'{name}' does not name a tabular model: it must begin with '{PREFIX}'.")
+    kind, *parts = (part.strip() for part in name[len(PREFIX) :].split(","))
+    wanted = settings_of(kind)
+    settings: dict[str, int] = {}
+    for part in parts:
+        key, equals, text = (piece.strip() for piece in part.partition("="))
+        if not equals or key not in wanted:
+            raise ForerunError(f"'{part}' in '{name}' is not one of {', '.join(wanted)}.{did_you_mean(key, wanted)}")
+        if key in settings:
+            raise ForerunError(f"'{key}' stands twice in '{name}'.")
+        low, high = _LIMITS[key]
+        if not text.isdecimal() or not low <= int(text) <= high:
+            raise ForerunError(f"{key}={text} in '{name}' must be a whole number from {low} to {high}.")
+        settings[key] = int(text)
+    for key in wanted:
+        if key not in settings:
+            example = _said(kind, {key: _EXAMPLE[key] for key in wanted})
+            raise ForerunError(f"'{name}' must say {key}=, as in {example}.")
+    return kind, {key: settings[key] for key in wanted}
+
+
+def name(kind: str, **settings: int) -> str:
+    """The name that `parse` reads back to the same kind and settings."""
+    return _said(*parse(_said(kind, settings)))
+
+
+def settings_of(kind: str) -> tuple[str, ...]:
+    if kind not in KINDS:
+        raise ForerunError(f"'{kind}' is no kind of tabular model ({', '.join(KINDS)}).{did_you_mean(kind, KINDS)}")
+    return KINDS[kind]
+
+
+def library(module: str) -> Any:
+    """A module of scikit-learn or XGBoost, which are an extra."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as e:
+        package = module.partition(".")[0].replace("sklearn", "scikit-learn")
+        raise MissingPackage("a tabular model of this kind", package, "pip install 'forerun[tabular]'") from e
+
+
+def build(kind: str, **settings: int) -> Any:
+    """The trained model; its training rows are just enough that its trees reach their depth."""
+    model = _untrained(kind, settings)
+    rng = np.random.default_rng(SEED)
+    rows, features = training_rows(settings), settings["features"]
+    x = rng.standard_normal((rows, features), dtype=np.float32)
+    # Every feature says a little about the label, so that trees split on all of them; noise drives them deep.
+    y = np.sin(2 * x).sum(axis=1) / features**0.5 + rng.standard_normal(rows) > 0
+    # Boosting on so few rows is quicker by one thread: with more they mostly wait for one another.
+    with library("threadpoolctl").threadpool_limits(1), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the MLP has not converged, and need not: its weights decide no time
+        return model.fit(x, y.astype(np.int64))
+
+
+def training_rows(settings: dict[str, int]) -> int:
+    """16 rows for each leaf of a full tree; on 4096 rows the longest branches pass depth 16, as in practice."""
+    return min(max(512, 16 * 2 ** settings.get("depth", 0)), 4096)
+
+
+def facts(kind: str, model: Any) -> dict[str, Any]:
+    """What was really built, counted on the trained model."""
+    if kind == "mlp":
+        return {"parameters": sum(part.size for part in [*model.coefs_, *model.intercepts_])}
+    if kind == "logistic_regression":
+        return {"parameters": model.coef_.size + model.intercept_.size}
+    if kind == "xgboost":
+        # The dump has one line for each node, with as many tabs as it is deep.
+        dumps = [text.splitlines() for text in model.get_booster().get_dump()]
+        counted = [(len(lines), max(line.count("\t") for line in lines)) for lines in dumps]
+    elif kind == "hist_gradient_boosting":
+        counted = [(len(tree.nodes), int(tree.get_max_depth())) for step in model._predictors for tree in step]
+    else:
+        counted = [(int(one.tree_.node_count), int(one.tree_.max_depth)) for one in model.estimators_]
+    nodes, depths = zip(*counted, strict=True)
+    return {"trees": len(nodes), "nodes": sum(nodes), "depth": max(depths), "depth_mean": sum(depths) / len(depths)}
+
+
+def _said(kind: str, settings: dict[str, int]) -> str:
+    return PREFIX + ",".join([kind, *(f"{key}={value}" for key, value in settings.items())])
+
+
+def _untrained(kind: str, said: dict[str, int]) -> Any:
+    """Few bins and few candidate features: training is quick, and trees differ from one another.
+
+    Splits go on down to leaves of one row (four where scikit-learn boosts), so that depth alone ends a branch; a small
+    learning rate leaves the last trees as much to do as the first.
+    """
+    if kind == "logistic_regression":
+        return library("sklearn.linear_model").LogisticRegression()
+    if kind == "mlp":
+        hidden = (said["width"],) * said["layers"]
+        return library("sklearn.neural_network").MLPClassifier(hidden, max_iter=2, random_state=SEED)
+    trees, depth, features = said["trees"], said["depth"], said["features"]
+    if kind == "xgboost":
+        few = {"max_bin": 16, "colsample_bytree": min(1.0, 16 / features), "subsample": 0.8, "learning_rate": 0.05}
+        few["n_jobs"] = 1
+        return library("xgboost").XGBClassifier(
+            n_estimators=trees, max_depth=depth, tree_method="hist", min_child_weight=0, random_state=SEED, **few
+        )
+    ensemble = library("sklearn.ensemble")
+    if kind == "hist_gradient_boosting":
+        few = {"max_bins": 16, "max_features": min(1.0, 4 / features), "learning_rate": 0.05}
+        limits = {"max_depth": depth, "max_leaf_nodes": None, "min_samples_leaf": 4, "early_stopping": False}
+        return ensemble.HistGradientBoostingClassifier(max_iter=trees, random_state=SEED, **few, **limits)
+    forest = {"random_forest": "RandomForestClassifier", "extra_trees": "ExtraTreesClassifier"}[kind]
+    return getattr(ensemble, forest)(trees, max_depth=depth, max_features=4, n_jobs=-1, random_state=SEED)

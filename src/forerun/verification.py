@@ -1,0 +1,63 @@
+"""A prediction beside the measurement of the same case: what was said, what happened, how far apart they are."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from forerun.prediction import Estimate, Prediction
+
+
+@dataclass(frozen=True)
+class Check:
+    """One quantity: what was predicted, what was measured (or why it was not)."""
+
+    name: str
+    predicted: Estimate | None
+    measured: float | None
+    reason: str = ""
+
+    @property
+    def error(self) -> float | None:
+        """(predicted - measured) / measured."""
+        if self.predicted is None or not self.measured:
+            return None
+        return self.predicted.value / self.measured - 1
+
+    @property
+    def inside(self) -> bool | None:
+        """Whether the measurement lies in the predicted interval."""
+        if self.predicted is None or self.measured is None:
+            return None
+        return self.predicted.low <= self.measured <= self.predicted.high
+
+
+@dataclass(frozen=True)
+class Verification:
+    """A prediction and the row that checks it."""
+
+    prediction: Prediction
+    row: dict[str, Any]
+    checks: tuple[Check, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        checks = [asdict(c) | {"error": c.error, "inside": c.inside} for c in self.checks]
+        return {"prediction": self.prediction.to_dict(), "measurement": self.row, "checks": checks}
+
+
+def verify(prediction: Prediction, row: dict[str, Any]) -> Verification:
+    """Holds a prediction against the row that measured it."""
+    memory = row.get("memory") or {}
+    no_device_time = row.get("kernel_ms_reason") or "taken by a profiler in a process of its own: forerun sweep"
+    measured = {
+        "latency_ms": (row.get("latency_ms"), ""),
+        "device_ms": (row.get("kernel_ms"), no_device_time),
+        "memory_mb": (memory.get("used_mb"), "not readable on this machine"),
+        "memory_allocated_mb": (memory.get("allocated_mb"), "only a GPU's allocator says this"),
+        "energy_j": (row.get("energy_j"), str(row.get("energy_reason", ""))),
+    }
+    checks = [
+        Check(name, getattr(prediction, name), value, "" if value is not None else reason)
+        for name, (value, reason) in measured.items()
+    ]
+    return Verification(prediction, row, tuple(checks))

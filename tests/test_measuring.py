@@ -1,0 +1,199 @@
+"""measure, verify, sweep and data, end to end on this machine's CPU, through the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from forerun import predict
+from forerun.data.intake import to_core
+from forerun.data.store import Store
+from forerun.errors import ForerunError
+from forerun.measure import sweep
+from forerun.measure.cases import case_of, workload_of
+from forerun.measure.core import rows, specs
+from forerun.measure.machine import this_device
+from forerun.workload import Workload
+
+MODEL = "cnn:depth=2,filters=4,classes=10"
+SPEC = """
+name: tiny
+seed: 3
+blocks:
+  - variants:
+      - {family: cnn, source: cnn, draw: {depth: [2, 3, 4, 5], filters: [4]}}
+    settings:
+      - {mode: inference, batch: [1, 2], dtype: fp32}
+  - variants:
+      - {family: cnn, source: cnn, draw: {depth: [2], filters: [4]}}
+    settings:
+      - {mode: training, batch: 4, dtype: fp32, optimizer: sgd}
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A store of the test's own."""
+    monkeypatch.setenv("FORERUN_STORE", str(tmp_path / "store"))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    return tmp_path
+
+
+def forerun(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "forerun", *words], capture_output=True, text=True, timeout=300)
+
+
+def test_measure_stores_a_row_and_predict_answers_with_it(home: Path) -> None:
+    done = forerun("measure", MODEL, "--batch", "4")
+    assert done.returncode == 0, done.stderr
+    assert "Latency" in done.stdout
+    found = Store(shipped=False).read("models")
+    assert len(found) == 1
+    row = found.iloc[0]
+    assert row["model"] == MODEL
+    assert row["latency_ms"] > 0
+    assert row["memory_mb"] > 50
+    assert row["graph_hash"]
+    assert row["protocol"] == "forerun/2"
+    assert json.loads(row["extra"])["kernel_ms_reason"] if row["device_ms"] is None else True
+    answer = predict(MODEL, this_device(), batch=4)
+    assert answer.basis == "measured"
+    assert answer.latency_ms is not None
+    assert answer.latency_ms.value == pytest.approx(row["latency_ms"])
+    assert answer.latency_ms.low < answer.latency_ms.value < answer.latency_ms.high
+    assert any("measured once on 20" in note for note in answer.notes)
+    assert predict(MODEL, this_device(), batch=5).basis != "measured"
+    assert predict(MODEL, this_device(), batch=4, predictor="roofline").basis == "roofline"
+    assert predict("cnn:depth=2,filters=5,classes=10", this_device(), batch=4).basis != "measured"
+
+
+def test_verify_shows_both_and_the_error(home: Path) -> None:
+    done = forerun("verify", MODEL, "--batch", "2", "--json")
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    checks = {check["name"]: check for check in said["checks"]}
+    latency = checks["latency_ms"]
+    assert latency["error"] == pytest.approx(latency["predicted"]["value"] / latency["measured"] - 1)
+    assert latency["inside"] == (latency["predicted"]["low"] <= latency["measured"] <= latency["predicted"]["high"])
+    assert checks["energy_j"]["measured"] is not None or checks["energy_j"]["reason"]
+    assert said["prediction"]["basis"] != "measured"
+    shown = forerun("verify", MODEL, "--batch", "2", "--no-keep")
+    assert "predicted" in shown.stdout
+    assert "interval" in shown.stdout
+    assert len(Store(shipped=False).read("models")) == 1
+
+
+def test_a_killed_sweep_goes_on_without_loss_or_repeat(home: Path) -> None:
+    spec, out = home / "tiny.yaml", home / "rows.jsonl"
+    spec.write_text(SPEC)
+    wanted = sweep.wanted(sweep.load(spec), 0)
+    command = [sys.executable, "-m", "forerun", "sweep", str(spec), "--out", str(out), "--device", "cpu", "--json"]
+    child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    until = time.monotonic() + 120
+    while sum(row["kind"] == "model" for row in rows.read(out)) < 3 and time.monotonic() < until:
+        time.sleep(0.1)
+    os.kill(child.pid, signal.SIGKILL)
+    child.wait()
+    time.sleep(1.0)  # its processes die with it
+    before = [row for row in rows.read(out) if row["kind"] == "model"]
+    assert 3 <= len(before) < len(wanted)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert (said["done"], said["wanted"]) == (len(wanted), len(wanted))
+    after = [row for row in rows.read(out) if row["kind"] == "model"]
+    assert after[: len(before)] == before
+    assert sorted((row["key"], row["repeat"]) for row in after) == sorted(wanted)
+    store = Store(shipped=False)
+    kept = store.read("models")
+    assert sorted(zip(kept["case_key"], kept["repeat"], strict=True)) == sorted(wanted)
+    assert kept["graph_hash"].notna().all()
+    assert (kept["status"] == "ok").all()
+    again = json.loads(subprocess.run(command, capture_output=True, text=True, timeout=300).stdout)
+    assert again["stored"].get("models", 0) == 0
+    assert len(store.read("models")) == len(wanted)
+    # What the store has needs no measuring elsewhere.
+    known = {(row["key"], row["repeat"]) for row in to_core(store) if row["kind"] == "model"}
+    assert known == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("- a list", "not a sweep spec"),
+        ("kind: opera", "kind must be model, op or curve"),
+        ("name: x", "needs blocks"),
+        ("blocks: [{settings: []}]", "names no models"),
+        ("blocks: [{families: {resnet: [resnet18]}}]", "has no settings"),
+        ("blocks: [", "not a sweep spec"),
+    ],
+)
+def test_a_bad_spec_is_one_sentence(tmp_path: Path, text: str, problem: str) -> None:
+    spec = tmp_path / "bad.yaml"
+    spec.write_text(text)
+    with pytest.raises(ForerunError, match=problem):
+        sweep.load(spec)
+
+
+def test_times_are_read() -> None:
+    assert [sweep.seconds(t) for t in ("90", "90s", "20m", "1.5h")] == [90, 90, 1200, 5400]
+    for wrong in ("", "soon", "-3m", "0s", "3 days"):
+        with pytest.raises(ForerunError, match="a time is written as"):
+            sweep.seconds(wrong)
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        Workload(MODEL, batch=3),
+        Workload("unet:base=8,levels=2", batch=2, mode="training", optimizer="adamw", amp="bf16"),
+        Workload("timm/resnet18", batch=8, dtype="fp16", input_shape=(3, 160, 160)),
+        Workload("timm/resnet50?layers=[1,1,1,1]", mode="training", optimizer="momentum"),
+    ],
+)
+def test_cases_and_workloads_are_two_ways(workload: Workload) -> None:
+    assert workload_of(case_of(workload)) == workload
+
+
+def test_catalogued_ids_are_measured_by_their_config() -> None:
+    case = case_of(Workload("gpt2", mode="decode", seq_len=64, dtype="int8"))
+    again = workload_of(case)
+    assert (again.mode, again.seq_len, again.dtype, again.model["model_type"]) == ("decode", 64, "int8", "gpt2")
+    assert specs.key_of(case) == specs.key_of(case_of(Workload("gpt2", mode="decode", seq_len=64, dtype="int8")))
+
+
+def test_data_commands(home: Path) -> None:
+    assert forerun("measure", MODEL, "--batch", "1").returncode == 0
+    listed = forerun("data", "ls", "--json")
+    assert {row["dataset"]: row["rows"] for row in json.loads(listed.stdout) if row["table"] == "models"}["own"] == 1
+    asked = forerun("data", "query", "select model, batch from models where dataset = 'own'", "--json")
+    assert json.loads(asked.stdout) == [{"model": MODEL, "batch": 1}]
+    for name in ("out.parquet", "out.csv", "out.jsonl"):
+        done = forerun("data", "export", str(home / name), "--where", "dataset = 'own'")
+        assert done.returncode == 0, done.stderr
+    assert len(pd.read_parquet(home / "out.parquet")) == len(pd.read_csv(home / "out.csv")) == 1
+    lines: list[dict[str, Any]] = [json.loads(line) for line in (home / "out.jsonl").read_text().splitlines()]
+    assert lines[0]["key"] == specs.key_of(case_of(Workload(MODEL, batch=1)))
+    wrong = {
+        ("data", "query", "selec"): "the query failed",
+        ("data", "export", str(home / "out.xlsx")): ".parquet, .csv or .jsonl",
+        ("data", "export", str(home / "no" / "out.csv")): "there is no folder",
+        ("data", "import", "tim", str(home)): "Did you mean timm",
+        ("data", "import", "timm", str(home)): "does not hold the timm data",
+        ("data", "import", "rows", str(home / "none.jsonl")): "there is no file",
+        ("data", "import", "rows", str(home / "out.csv")): "holds no rows",
+        ("sweep", str(home / "none.yaml")): "there is no sweep spec",
+    }
+    for words, problem in wrong.items():
+        done = forerun(*words)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+        assert problem in done.stderr
