@@ -10,7 +10,6 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq

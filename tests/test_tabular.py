@@ -95,8 +95,8 @@ def test_missing_library_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize(("trees", "depth", "features"), [(4, 1, 4), (5, 6, 8), (3, 16, 4), (2, 16, 64)])
 def test_trees_are_what_was_asked(kind: str, trees: int, depth: int, features: int) -> None:
     found = tabular_models.facts(kind, tabular_models.build(kind, trees=trees, depth=depth, features=features))
-    assert (found["trees"], found["depth"]) == (trees, depth)
-    assert found["depth_mean"] == depth, "every tree reaches the depth, not just one"
+    assert (found["trees"], found["max_depth"]) == (trees, depth)
+    assert found["mean_depth"] == depth, "every tree reaches the depth, not just one"
     assert trees * (2 * depth + 1) <= found["nodes"] <= trees * (2 ** (depth + 1) - 1)
     assert found["nodes"] > trees * min(2**depth, 300) / 2, "a chain would reach the depth too"
 
@@ -155,7 +155,8 @@ def test_runs_and_goes_on_where_it_was_cut(tmp_path: Path) -> None:
         assert row["wall_ms"]["min"] <= row["wall_ms"]["median"] <= row["wall_ms"]["p99"]
         assert row["timed_calls"] >= 5 and "energy_j" in row and row["time"]
         kind, settings = tabular_models.parse(row["case"]["name"])
-        assert (kind, settings["depth"]) == (row["case"]["family"], row["extra"]["depth"])
+        assert (kind, settings["depth"]) == (row["case"]["family"], row["max_depth"])
+        assert row["nodes"] >= settings["trees"] * (2 * settings["depth"] + 1)
         assert row["case"]["source"] == "tabular" and row["case"]["input_shape"] == [settings["features"]]
         assert row["software"]["sklearn"] and row["software"]["xgboost"] and row["device"]["kind"] == "cpu"
 

@@ -135,13 +135,16 @@ def _gaps(rows: pd.DataFrame) -> str:
         "- Eager PyTorch only; no compiled runs, no serving engine, one device at a time.",
         "- Calls over 1 s are passed over, so the largest batches of the largest models are missing.",
         "- Weights are random; expert models route evenly, which real ones do not.",
-        "- Host-bound latency moves with the host's own speed (the noise floor above); rows measured since the pulse was "
-        "added say how fast the host was (`extra.pulse_before`).",
+        "- Host-bound latency moves with the host's own speed (the noise floor above); the newer rows say how fast the "
+        "host was (`extra.pulse_before`).",
     ]
     if len(gpu):
         without = int(gpu["device_ms"].isna().sum())
-        lines.append(f"- {without:,} of {len(gpu):,} GPU rows have no kernel time; {int(gpu['graph_ms'].isna().sum()):,} "
-                     "have no graph replay (training steps, long calls, calls that cannot be captured).")  # fmt: skip
+        replay = int(gpu["graph_ms"].isna().sum())
+        lines.append(
+            f"- {without:,} of {len(gpu):,} GPU rows have no kernel time; {replay:,} have no graph replay (training "
+            "steps, long calls, calls that cannot be captured)."
+        )
     return "\n".join([lines[0], "", *lines[1:]])
 
 
@@ -156,8 +159,8 @@ def _published(store: Store) -> str:
         }
         if sum(counts.values()):
             devices = store.query(
-                f"select count(distinct device) as n from (select device from models where dataset = '{name}' union all "
-                f"select device from operators where dataset = '{name}')"
+                f"select count(distinct device) as n from (select device from models where dataset = '{name}' "
+                f"union all select device from operators where dataset = '{name}')"
             )["n"][0]
             lines.append({"data set": name, "model rows": counts["models"], "operator rows": counts["operators"],
                           "devices": int(devices), "licence": module.LICENCE, "what": module.ABOUT})  # fmt: skip

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 META = b"forerun"
 MERGE_FILES, SMALL_BYTES = 64, 2**20
+TRIES = 5  # a reader that loses a file to a merge looks again
 STALE_S = 3600.0  # a part file this old was left by a writer that died
 
 
@@ -100,18 +101,17 @@ class Store:
 
     def _merge_small(self, table: str) -> None:
         """Makes one file of many small ones, if nobody else is at it."""
-        small = [f for f in self._own(table) if f.stat().st_size < SMALL_BYTES and not _meta(f).get("dataset")]
-        if len(small) < MERGE_FILES:
+        if sum(1 for _ in (self.folder / table).glob("*.parquet")) < MERGE_FILES:
             return
         with self._locked(table, wait=False) as mine:
             if not mine:
                 return
-            now = set(self.files(table))
-            small = [f for f in small if f in now]
-            if len(small) < 2:
+            now, replaced = self._listing(table)  # under the lock nobody else removes files
+            small = [f for f in now if f.stat().st_size < SMALL_BYTES and not _meta(f).get("dataset")]
+            if len(small) < MERGE_FILES // 2:
                 return
             # What an earlier merge replaced but could not remove goes first, so that it never counts again.
-            _remove(f for f in (self.folder / table).glob("*.parquet") if f not in now)
+            _remove(self.folder / table / name for name in replaced)
             data = pa.concat_tables([pq.read_table(f, schema=schema.TABLES[table]) for f in small])
             self._write(table, data, {"replaces": [f.name for f in small]})
             _remove(small)
@@ -140,6 +140,10 @@ class Store:
         return shipped + self._own(table)
 
     def _own(self, table: str) -> list[Path]:
+        return self._listing(table)[0]
+
+    def _listing(self, table: str) -> tuple[list[Path], set[str]]:
+        """The files that count, and the names of those that a merge replaced."""
         place = self.folder / table
         found: list[Path] = []
         replaced: set[str] = set()
@@ -159,7 +163,7 @@ class Store:
                 write_file(file, table, schema.migrate(table, pq.read_table(file), version), kept)
             replaced.update(about.get("replaces", ()))
             found.append(file)
-        return [file for file in found if file.name not in replaced]
+        return [file for file in found if file.name not in replaced], replaced
 
     def _put_aside(self, file: Path) -> None:
         aside = self.folder / "set_aside"
@@ -187,11 +191,11 @@ class Store:
         import duckdb
 
         try:
-            for attempt in range(3):
+            for attempt in range(TRIES):
                 try:
                     return self.connect().execute(sql).df()
-                except duckdb.IOException:  # a file was merged away between listing and reading
-                    if attempt == 2:
+                except duckdb.IOException:
+                    if attempt == TRIES - 1:
                         raise
         except duckdb.Error as error:
             raise ForerunError(f"the query failed: {str(error).splitlines()[0]}") from error
@@ -199,13 +203,16 @@ class Store:
 
     def read(self, table: str, *, columns: list[str] | None = None, filters: Any = None) -> pd.DataFrame:
         """A table, or the part of it that passes Parquet filters."""
-        tables = []
-        for file in self.files(table):
-            with contextlib.suppress(FileNotFoundError):
-                tables.append(pq.read_table(file, columns=columns, filters=filters))
-        if not tables:
+        for attempt in range(TRIES):
+            try:
+                found = [pq.read_table(file, columns=columns, filters=filters) for file in self.files(table)]
+                break
+            except FileNotFoundError:  # merged into another file since it was listed
+                if attempt == TRIES - 1:
+                    raise
+        if not found:
             return schema.TABLES[table].empty_table().to_pandas()
-        return pa.concat_tables(tables).to_pandas()
+        return pa.concat_tables(found).to_pandas()
 
     def column(self, table: str, name: str) -> list[Any]:
         return list(self.read(table, columns=[name])[name])

@@ -49,6 +49,8 @@ class Recorder(TorchDispatchMode):
         self.tensors: list[Tensor] = []
         self.storages: list[Storage] = []
         self.unknown: set[str] = set()
+        # What costs the host time and the device none: views and allocations, and modules entered.
+        self.host_calls = {"views": 0, "modules": 0}
         self._tensor_ids: dict[tuple[Any, ...], int] = {}
         self._storage_ids: dict[int, int] = {}
         self._writer: list[int] = []
@@ -145,6 +147,7 @@ class Recorder(TorchDispatchMode):
         if name in FREE or is_view or on_host or not (outputs or mutates):
             for t in outputs:
                 self.storage_id(t)
+            self.host_calls["views"] += self._repeat(self.scope())
             return out
         self._record(func, name, args, inputs, input_ids, outputs)
         return out
@@ -210,6 +213,8 @@ def _recording(recorder: Recorder, emulation: Emulation, model: torch.nn.Module)
     def enter(module: Any, _args: Any) -> None:
         if threading.get_ident() == thread:
             recorder.scopes.append(names.get(id(module), recorder.scopes[-1] if recorder.scopes else ""))
+            if recorder.recording:
+                recorder.host_calls["modules"] += recorder._repeat(recorder.scopes[-1])
 
     def leave(_module: Any, _args: Any, _out: Any) -> None:
         if threading.get_ident() == thread:
@@ -306,6 +311,7 @@ def record(
         parameters=0,
         active_parameters=0,
         outputs=outputs,
+        facts={"host_calls": dict(recorder.host_calls)},
         notes=notes,
     )
     return graph

@@ -18,14 +18,17 @@ _BRANDS = ("(R)", "(TM)", "(r)", "(tm)")
 def name_of(device: dict[str, Any], host: dict[str, Any]) -> str:
     """What a machine calls the device of a row; CPUs of one name differ by how many cores there are."""
     said = str(device.get("name", "unknown"))
-    return f"{said}, {host.get('cores')} cores" if device.get("kind") == "cpu" else said
+    if device.get("kind") != "cpu":
+        return said
+    model = f" {device['model']}" if device.get("model") else ""
+    return f"{said}{model}, {host.get('cores')} cores"
 
 
 def plain_name(said: str) -> str:
     """The form in which the catalogue compares names: 'Intel(R) Xeon(R) Processor, 2 cores' without its brands."""
     for mark in (*_BRANDS, ","):
         said = said.replace(mark, "")
-    return key(said)
+    return key(said.replace("/", "-"))
 
 
 def this_device() -> Device:
@@ -42,7 +45,7 @@ def this_device() -> Device:
             raise ForerunError(
                 f"the catalogue does not have this machine's GPU, {said}; describe it in a .yaml and give --device"
             ) from e
-    said = name_of({"kind": "cpu", "name": meters.cpu_name()}, meters.host())
+    said = name_of(meters.CpuMeter().describe(), meters.host())
     known = aliases().get(plain_name(said))
     return load_device(known) if known else _probed(plain_name(said), said)
 
@@ -61,7 +64,7 @@ def _probed(device_id: str, said: str) -> Device:
         part.write_text(json.dumps(found))
         os.replace(part, kept)
     peaks = {name.removesuffix("_tflops"): value for name, value in found.items() if name.endswith("_tflops")}
-    said_by = {name: "measured by a probe on this machine" for name in found}
+    said_by = dict.fromkeys(found, "measured by a probe on this machine")
     return Device(
         id=device_id, name=said, kind="cpu", peak_tflops=peaks, bandwidth_gbs=found["bandwidth_gbs"],
         memory_gb=found["memory_gb"], provenance=said_by,

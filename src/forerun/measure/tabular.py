@@ -20,6 +20,7 @@ import numpy as np
 from forerun.errors import ForerunError
 from forerun.measure import tabular_models
 from forerun.measure.core import models, plan, specs
+from forerun.measure.core.__main__ import arguments
 from forerun.measure.core.protocol import Call
 from forerun.measure.core.timing_phase import Timing
 
@@ -61,9 +62,10 @@ class Built(models.Built):
     def __init__(self, case: dict[str, Any]) -> None:
         kind, settings = tabular_models.parse(case["name"])
         self.model = tabular_models.build(kind, **settings)
-        self.input_shape = [settings["features"]]
-        extra = {**tabular_models.facts(kind, self.model), "train_rows": tabular_models.training_rows(settings)}
-        self.facts = {"extra": extra, "kernel_ms": None, "kernel_ms_reason": "a CPU launches no kernels"}
+        self.features = settings["features"]
+        self.input_shape = [self.features]
+        self.facts = {**tabular_models.facts(kind, self.model), "train_rows": tabular_models.training_rows(settings)}
+        self.facts |= {"kernel_ms": None, "kernel_ms_reason": "a CPU launches no kernels"}
 
     def prepare(self, case: dict[str, Any]) -> None:
         """Sets the threads: OpenMP's and BLAS's, and `n_jobs` where the model has its own."""
@@ -73,7 +75,7 @@ class Built(models.Built):
 
     def call(self, case: dict[str, Any]) -> Call:
         rng = np.random.default_rng(tabular_models.SEED + 1)  # rows that training has not seen
-        x = rng.standard_normal((case["batch"], *self.input_shape), dtype=np.float32)
+        x = rng.standard_normal((case["batch"], self.features), dtype=np.float32)
         return Call(lambda: self.model.predict_proba(x))
 
 
@@ -89,8 +91,9 @@ class Tabular(Timing):
             groups.setdefault(case["name"], []).append(case)
         modules = ["sklearn", "xgboost"] if "xgboost" in spec["kinds"] else ["sklearn"]
         self.versions = {module: tabular_models.library(module).__version__ for module in modules}
-        asked = {"out": out_path, "budget": budget_s, "case_limit": CASE_LIMIT_S, "device": "cpu", "resume": []}
-        super().__init__(argparse.Namespace(**asked, state=None, spec=[], share=None, seed=0, no_host_probe=True))
+        asked = {"--out": out_path, "--budget": budget_s, "--case-limit": CASE_LIMIT_S, "--device": "cpu"}
+        words = [str(word) for pair in asked.items() for word in pair]
+        super().__init__(arguments([*words, "--no-host-probe"]))
         done = {(row["key"], row.get("repeat", 0)) for row in self.earlier if row.get("kind") == "model"}
         rng = random.Random(f"{spec.get('seed', 0)}/order of {spec['name']}")
         units = plan.ordered([plan.Unit(group) for group in groups.values()], rng, done)

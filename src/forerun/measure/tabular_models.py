@@ -107,7 +107,8 @@ def facts(kind: str, model: Any) -> dict[str, Any]:
     else:
         counted = [(int(one.tree_.node_count), int(one.tree_.max_depth)) for one in model.estimators_]
     nodes, depths = zip(*counted, strict=True)
-    return {"trees": len(nodes), "nodes": sum(nodes), "depth": max(depths), "depth_mean": sum(depths) / len(depths)}
+    mean = sum(depths) / len(depths)
+    return {"trees": len(nodes), "nodes": sum(nodes), "max_depth": max(depths), "mean_depth": mean}
 
 
 def _said(kind: str, settings: dict[str, int]) -> str:

@@ -78,7 +78,7 @@ class CpuMeter(Meter):
             return None
 
     def describe(self) -> dict[str, Any]:
-        return {"kind": "cpu", "name": cpu_name()}
+        return {"kind": "cpu", "name": cpu_name(), "model": cpu_model()}
 
 
 class CudaMeter(Meter):
@@ -195,6 +195,16 @@ def cpu_name() -> str:
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
     return platform.processor() or "unknown"
+
+
+def cpu_model() -> str | None:
+    """'6/207': family and model, which tell apart what virtual machines call by one name."""
+    found = {}
+    for line in _read("/proc/cpuinfo").splitlines():
+        name, _, value = line.partition(":")
+        found.setdefault(name.strip(), value.strip())
+    family, model = found.get("cpu family"), found.get("model")
+    return f"{family}/{model}" if family and model else None
 
 
 def _cpu_mhz() -> float | None:

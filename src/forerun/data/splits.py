@@ -1,0 +1,32 @@
+"""How rows are parted for honest evaluation: whole families, whole devices, never single rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+
+
+def leave_out(groups: pd.Series, folds: int | None = None, seed: int = 0) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """(train, test) masks such that every group is in `test` exactly once and never in both.
+
+    With `folds` several groups are left out together, which is harder than leaving out one and takes fewer fits.
+    """
+    names = groups.fillna("unknown").to_numpy()
+    sizes = pd.Series(names).value_counts()
+    if folds is None or folds >= len(sizes):
+        parts = [[name] for name in sizes.index]
+    else:
+        # The largest first, each into the emptiest fold, ties shuffled: folds of like size.
+        rng = np.random.default_rng(seed)
+        order = sorted(sizes.index, key=lambda name: (-sizes[name], rng.random()))
+        parts = [[] for _ in range(folds)]
+        filled = np.zeros(folds)
+        for name in order:
+            at = int(filled.argmin())
+            parts[at].append(name)
+            filled[at] += sizes[name]
+    for part in parts:
+        test = np.isin(names, part)
+        yield ~test, test

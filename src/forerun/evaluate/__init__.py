@@ -1,0 +1,1 @@
+"""How good we are: metrics, the scoreboard, and the suite that every predictor passes."""

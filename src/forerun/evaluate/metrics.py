@@ -1,0 +1,39 @@
+"""The figures of a scoreboard, each from predictions and measurements alone."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def figures(
+    said: np.ndarray, real: np.ndarray, low: np.ndarray | None = None, high: np.ndarray | None = None
+) -> dict[str, float]:
+    """n, coverage (answered of asked), errors as shares of the measurement, rank agreement, and what intervals hold."""
+    said, real = np.asarray(said, dtype=float), np.asarray(real, dtype=float)
+    asked = np.isfinite(real) & (real > 0)
+    answered = asked & np.isfinite(said)
+    out = {"n": float(asked.sum()), "coverage": float(answered.sum() / max(asked.sum(), 1))}
+    if not answered.any():
+        return out
+    error = np.abs(said[answered] / real[answered] - 1)
+    out |= {
+        "mape": float(error.mean()),
+        "median_ape": float(np.median(error)),
+        "rmse": float(np.sqrt(np.mean((said[answered] - real[answered]) ** 2))),
+        "tau": kendall_tau(said[answered], real[answered]),
+        "acc10": float((error <= 0.1).mean()),
+    }
+    if low is not None and high is not None:
+        inside = (low[answered] <= real[answered]) & (real[answered] <= high[answered])
+        out |= {
+            "interval_coverage": float(inside.mean()),
+            "interval_width": float(np.mean((high[answered] - low[answered]) / said[answered])),
+        }
+    return out
+
+
+def kendall_tau(a: np.ndarray, b: np.ndarray) -> float:
+    """Agreement of two orders: 1 the same, 0 none, -1 reversed."""
+    from scipy.stats import kendalltau
+
+    return float(kendalltau(a, b).statistic) if len(a) > 1 else float("nan")

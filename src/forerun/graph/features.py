@@ -1,0 +1,174 @@
+"""What an op looks like beside its FLOPs and bytes: the sizes that decide how well a kernel fills the hardware.
+
+Seven columns per op, in one language for all kinds: `rows` x `cols` outputs that each sum over `inner`, `count`
+independent problems of that size, the `window` of a convolution or pool (1 elsewhere), its `stride`, and a `flag`
+(masked attention, gradients wanted). And a `variant`: the finest name under which ops are told apart.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from forerun.graph.cost import Shapes
+from forerun.graph.ir import Graph, Op
+
+DIMS = ("rows", "cols", "inner", "count", "window", "stride", "flag")
+
+#: Ops of one class that run differently. Anything else is the variant "".
+VARIANTS = (
+    "", "norm:batch", "norm:batch:train", "norm:layer", "norm:group", "norm:rms", "norm_backward:batch",
+    "norm_backward:layer", "norm_backward:group", "copy:cat", "copy:cast", "copy:clone", "copy:pad", "pool:max",
+    "pool:avg", "pool:adaptive", "pool_backward", "conv:transposed", "softmax_backward", "embedding_backward",
+    "elementwise:binary", "elementwise:heavy", "elementwise:inplace", "moe_backward", "rnn_backward",
+    "attention:masked", "reduce:whole", "conv:stem", "matmul:vector", "random",
+)  # fmt: skip
+_VARIANT_INDEX = {name: i for i, name in enumerate(VARIANTS)}
+_HEAVY = ("gelu", "silu", "sigmoid", "tanh", "exp", "log", "pow", "erf", "sin", "cos", "hardswish", "mish", "softplus")
+
+
+def variant(op: Op, graph: Graph) -> str:
+    """The finest name of an op."""
+    name = _variant(op, graph)
+    return name if name in _VARIANT_INDEX else ""
+
+
+def variant_index(op: Op, graph: Graph) -> int:
+    return _VARIANT_INDEX[variant(op, graph)]
+
+
+def _variant(op: Op, graph: Graph) -> str:
+    kind, name = op.kind, op.name.lower()
+    if kind == "norm":
+        training = ":train" if op.attrs.get("training") and op.attrs.get("type") == "batch" else ""
+        return f"norm:{op.attrs.get('type', '')}{training}"
+    if kind == "norm_backward":
+        return f"norm_backward:{next((t for t in ('batch', 'layer', 'group') if t in name), '')}"
+    if kind == "copy":
+        words = (("cat", "cat"), ("_to_copy", "cast"), ("cast", "cast"), ("pad", "pad"), ("clone", "clone"))
+        return "copy:" + next((said for word, said in words if word in name), "clone")
+    if kind == "pool":
+        words = (("adaptive", "adaptive"), ("avg", "avg"), ("mean", "adaptive"))
+        return "pool:" + next((said for word, said in words if word in name), "max")
+    if kind == "conv":
+        if op.attrs.get("transposed"):
+            return "conv:transposed"
+        return "conv:stem" if graph.tensors[op.inputs[0]].shape[1] <= 4 else ""
+    if kind == "elementwise":
+        if any(word in name for word in _HEAVY):
+            return "elementwise:heavy"
+        if name.rstrip("0123456789").split(".")[-2 if "." in name else -1].endswith("_"):
+            return "elementwise:inplace"
+        return "elementwise:binary" if len(op.inputs) > 1 else ""
+    if kind == "attention":
+        return "attention:masked" if len(op.inputs) > 3 else ""
+    if kind == "reduce":
+        return "reduce:whole" if not graph.tensors[op.outputs[0]].shape else ""
+    if kind == "matmul" and op.outputs:
+        shape = graph.tensors[op.outputs[0]].shape
+        return "matmul:vector" if len(shape) < 2 or 1 in shape[-2:] else ""
+    if kind == "moe_matmul_backward":
+        return "moe_backward"
+    return kind if kind in _VARIANT_INDEX else ""
+
+
+def dims(graph: Graph, batches: np.ndarray | None = None) -> np.ndarray:
+    """[ops, batch sizes, DIMS] of a graph; sizes of at least 1."""
+    shapes = Shapes(graph, batches)
+    out = np.ones((len(graph.ops), 1 if batches is None else len(batches), len(DIMS)))
+    for i, op in enumerate(graph.ops):
+        law = _LAWS.get(op.kind, _plain)
+        for column, value in enumerate(law(op, shapes)):
+            out[i, :, column] = value
+    return np.maximum(out, 0.0)
+
+
+def _product(values: list[Any]) -> Any:
+    n: Any = 1
+    for value in values:
+        n = n * value
+    return n
+
+
+def _plain(op: Op, s: Shapes) -> tuple[Any, ...]:
+    size = s.numel(op.outputs[0]) if op.outputs else (s.numel(op.inputs[0]) if op.inputs else 1)
+    return size, len(op.inputs) or 1, 1, 1, 1, 1, 0
+
+
+def _matmul(op: Op, s: Shapes) -> tuple[Any, ...]:
+    a, y = s.dims(op.inputs[0]), s.dims(op.outputs[0])
+    inner, cols = a[-1], y[-1] if y else 1
+    if op.attrs.get("shared_b") or len(y) < 3:
+        return s.numel(op.outputs[0]) / cols, cols, inner, 1, 1, 1, 0
+    return y[-2], cols, inner, _product(y[:-2]), 1, 1, 0
+
+
+def _moe(op: Op, s: Shapes) -> tuple[Any, ...]:
+    x = s.dims(op.inputs[0])
+    experts = op.attrs.get("experts") or 1
+    hit = experts * (1 - (1 - 1 / experts) ** np.asarray(x[0], dtype=float))
+    return x[0] / hit, s.dims(op.outputs[0])[-1], x[-1], hit, 1, 1, 0
+
+
+def _conv(op: Op, s: Shapes) -> tuple[Any, ...]:
+    return _conv_sizes(op, s, op.inputs[0], op.inputs[1], op.outputs[0])
+
+
+def _conv_sizes(op: Op, s: Shapes, x: int, w: int, y: int) -> tuple[Any, ...]:
+    transposed, groups = bool(op.attrs.get("transposed")), op.attrs.get("groups", 1)
+    out, weight = s.dims(x if transposed else y), s.dims(w)
+    spatial = out[0] * _product(out[2:])
+    cols = (s.dims(x)[1] if transposed else s.dims(y)[1]) / groups
+    stride = _product(list(op.attrs.get("stride") or [1]))
+    return spatial, cols, _product(weight[1:]), groups, _product(weight[2:]), stride, 0
+
+
+def _conv_backward(op: Op, s: Shapes) -> tuple[Any, ...]:
+    gy, x, w = op.inputs[:3]
+    sizes = _conv_sizes(op, s, x, w, gy)
+    return (*sizes[:-1], sum(map(bool, op.attrs.get("wants", (True, True))[:2])))
+
+
+def _attention(op: Op, s: Shapes) -> tuple[Any, ...]:
+    first = 1 if op.kind == "attention_backward" else 0
+    b, h, length, d = s.dims(op.inputs[first])
+    key = s.dims(op.inputs[first + 1])
+    return length, key[-2], d, b * h, h / key[1], 1, 1 if op.attrs.get("causal") else 0
+
+
+def _last_dim(op: Op, s: Shapes) -> tuple[Any, ...]:
+    x = s.dims(op.inputs[0])
+    cols = x[-1] if x else 1
+    return s.numel(op.inputs[0]) / cols, cols, 1, 1, 1, 1, 0
+
+
+def _norm(op: Op, s: Shapes) -> tuple[Any, ...]:
+    kind = op.attrs.get("type") or ("batch" if "batch" in op.name else "group" if "group" in op.name else "layer")
+    x = s.dims(op.inputs[0])
+    if kind in ("batch", "instance", "group") and len(x) > 1:
+        return x[1], s.numel(op.inputs[0]) / x[1], 1, 1, 1, 1, x[0]
+    return _last_dim(op, s)
+
+
+def _reduce(op: Op, s: Shapes) -> tuple[Any, ...]:
+    out = s.numel(op.outputs[0]) if op.outputs else 1
+    return out, s.numel(op.inputs[0]) / np.maximum(out, 1) if op.inputs else 1, 1, 1, 1, 1, 0
+
+
+def _pool(op: Op, s: Shapes) -> tuple[Any, ...]:
+    return s.numel(op.outputs[0]), 1, 1, 1, op.attrs.get("window", 1), 1, 0
+
+
+def _rnn(op: Op, s: Shapes) -> tuple[Any, ...]:
+    x = s.dims(op.inputs[2 if op.kind == "rnn_backward" else 0])
+    hidden, steps = op.attrs["hidden"], op.attrs.get("steps", x[0])
+    return x[0] * x[1] / steps, hidden, x[-1], op.attrs["layers"] * op.attrs["directions"], steps, 1, 0
+
+
+_LAWS = {
+    "matmul": _matmul, "moe_matmul": _moe, "moe_matmul_backward": _moe, "conv": _conv, "conv_backward": _conv_backward,
+    "attention": _attention, "attention_backward": _attention, "softmax": _last_dim, "softmax_backward": _last_dim,
+    "norm": _norm, "norm_backward": _norm, "reduce": _reduce, "pool": _pool, "pool_backward": _pool, "rnn": _rnn,
+    "rnn_backward": _rnn,
+}  # fmt: skip

@@ -1,0 +1,69 @@
+"""Intervals that hold as often as they say: split-conformal, by group, on errors of cases that were left out.
+
+A score is log(measured / predicted) of a case whose family the predictor had not seen. The interval of a new case is
+the prediction times the quantiles of its group's scores, with the correction for the finite number of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+#: A group needs this many scores to stand alone; with fewer it takes those of the wider group before it.
+ENOUGH = 40
+KEPT = 201  # quantiles kept of a group's scores
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Scores by group, narrowest name first: 'latency_ms/training/host', then 'latency_ms/training', 'latency_ms'."""
+
+    scores: Mapping[str, np.ndarray]  # sorted
+    counts: Mapping[str, int]
+
+    def factors(self, group: str, confidence: float = 0.9, widen: float = 1.0) -> tuple[float, float]:
+        """(low, high) as factors on a prediction; `widen` stretches them where a case is out of the known domain."""
+        found = self._group(group)
+        if found is None:
+            return 1 / 3, 3.0
+        scores, n = self.scores[found], self.counts[found]
+        tail = (1 - confidence) / 2
+        # One more case than was seen could lie anywhere: (n + 1) in place of n.
+        edge = min(1.0, np.ceil((n + 1) * (1 - tail)) / n)
+        low, high = np.quantile(scores, 1 - edge), np.quantile(scores, edge)
+        return float(np.exp(widen * min(low, 0.0))), float(np.exp(widen * max(high, 0.0)))
+
+    def _group(self, group: str) -> str | None:
+        parts = group.split("/")
+        for length in range(len(parts), 0, -1):
+            name = "/".join(parts[:length])
+            if self.counts.get(name, 0) >= ENOUGH or (length == 1 and name in self.counts):
+                return name
+        return None
+
+    def to_dict(self) -> dict[str, object]:
+        return {name: {"n": self.counts[name], "scores": np.round(s, 5).tolist()} for name, s in self.scores.items()}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Mapping[str, object]]) -> Calibration:
+        return cls(
+            {name: np.asarray(d["scores"], dtype=float) for name, d in data.items()},
+            {name: int(str(d["n"])) for name, d in data.items()},
+        )
+
+
+def calibrate(groups: Iterable[str], scores: np.ndarray) -> Calibration:
+    """Scores filed under their group and every wider one."""
+    filed: dict[str, list[float]] = {}
+    for group, score in zip(groups, scores, strict=True):
+        if np.isfinite(score):
+            parts = group.split("/")
+            for length in range(1, len(parts) + 1):
+                filed.setdefault("/".join(parts[:length]), []).append(float(score))
+    kept = {}
+    for name, found in filed.items():
+        ordered = np.sort(found)
+        kept[name] = ordered if len(ordered) <= KEPT else np.quantile(ordered, np.linspace(0, 1, KEPT))
+    return Calibration(kept, {name: len(found) for name, found in filed.items()})

@@ -1,0 +1,49 @@
+"""A small network over ops, evaluated with numpy: how much slower than its roofline an op runs, and its floor.
+
+    time = (compute x a)^p + (memory x b)^p)^(1/p) x exp(u) + launches x floor x exp(v)
+
+a, b and floor are one number per kernel class; u and v come from the network, are bounded, and are near zero where
+nothing was learned. No op is faster than its roofline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from forerun.predictors.features import OpTable
+
+SHARPNESS = 3.0  # of the maximum of compute and memory
+SLOWER, FASTER = 2.5, 1.5  # bounds of u, natural logarithm
+FLOOR_RANGE = 1.2  # bounds of v
+
+
+@dataclass(frozen=True)
+class Network:
+    """The weights of one fitted network."""
+
+    arrays: Mapping[str, np.ndarray]
+
+    def seconds(self, ops: OpTable) -> np.ndarray:
+        """Device time of one call of every op."""
+        a = self.arrays
+        x = (ops.numbers - a["mean"]) / a["scale"]
+        x = np.clip(x, -4.0, 4.0).astype(np.float32)
+        hidden = x @ a["in"] + a["class"][ops.classes] + a["unit"][ops.units] + a["variant"][ops.variants]
+        hidden = np.maximum(hidden, 0.0, out=hidden)
+        hidden = np.maximum(hidden @ a["middle"] + a["middle_bias"], 0.0)
+        out = hidden @ a["out"] + a["out_bias"]
+        u, v = bounded(out[:, 0]), FLOOR_RANGE * np.tanh(out[:, 1] / FLOOR_RANGE)
+        compute = ops.compute_s * np.exp(a["log_compute"][ops.classes])
+        memory = ops.memory_s * np.exp(a["log_memory"][ops.classes])
+        roof = (compute**SHARPNESS + memory**SHARPNESS) ** (1 / SHARPNESS)
+        floor = 1e-6 * np.exp(a["log_floor_us"][ops.classes] + v)
+        light = np.maximum(ops.compute_s, ops.memory_s)
+        return np.maximum(light, roof * np.exp(u)) + ops.launches * floor
+
+
+def bounded(u: np.ndarray) -> np.ndarray:
+    """u, softly held between -FASTER and SLOWER."""
+    return np.where(u > 0, SLOWER * np.tanh(u / SLOWER), FASTER * np.tanh(u / FASTER))

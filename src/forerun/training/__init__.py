@@ -1,0 +1,1 @@
+"""How the default predictor is made from the store: rows become cases, cases become weights."""

@@ -1,0 +1,92 @@
+"""Fits what launches cost the host, while the host's own speed moves: costs and speeds are found in turn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from forerun.predictors.host import smooth_max
+from forerun.predictors.kernels import CALL_US, HOST_US
+
+NEAR_S = 90.0  # rows this near in time met the same host
+ROUNDS = 3
+
+
+@dataclass(frozen=True)
+class HostFit:
+    """Microseconds per counted thing on the reference host, and how sharp the larger of host and device stands out."""
+
+    cost_us: np.ndarray
+    sharpness: float
+
+    def host_ms(self, counts: np.ndarray) -> np.ndarray:
+        return counts @ self.cost_us / 1e3
+
+    def latency_ms(self, counts: np.ndarray, device_ms: np.ndarray, speed: np.ndarray | float = 1.0) -> np.ndarray:
+        return smooth_max(device_ms, speed * self.host_ms(counts), self.sharpness)
+
+
+def fit(
+    rows: pd.DataFrame, counts: np.ndarray, device_ms: np.ndarray, *, steps: int = 600
+) -> tuple[HostFit, np.ndarray]:
+    """Costs from rows (`latency_ms`, `session`, `measured_at`, `family`), and each row's slowness of the host."""
+    slow = np.ones(len(rows))
+    found = HostFit(_start(), 4.0)
+    for _ in range(ROUNDS):
+        found = _costs(found, counts, device_ms, rows["latency_ms"].to_numpy(), slow, steps)
+        slow = slowness(rows, found.host_ms(counts), device_ms)
+        slow = slow / np.exp(np.median(np.log(slow)))  # the reference host is the median one
+    return found, slow
+
+
+def _start() -> np.ndarray:
+    return np.concatenate([HOST_US * 0.6, HOST_US * 0.9, [2.0, 5.0, CALL_US]])
+
+
+def _costs(
+    start: HostFit, counts: np.ndarray, device_ms: np.ndarray, latency_ms: np.ndarray, slow: np.ndarray, steps: int
+) -> HostFit:
+    import torch
+
+    log_cost = torch.nn.Parameter(torch.tensor(np.log(start.cost_us), dtype=torch.float32))
+    log_sharp = torch.nn.Parameter(torch.tensor(np.log(start.sharpness), dtype=torch.float32))
+    first = log_cost.detach().clone()
+    n, d, y, s = (torch.tensor(v, dtype=torch.float32) for v in (counts, device_ms, latency_ms, slow))
+    optimizer = torch.optim.Adam([log_cost, log_sharp], lr=0.03)
+    for _ in range(steps):
+        host = s * (n @ torch.exp(log_cost)) / 1e3
+        sharp = 1.5 + torch.exp(log_sharp)
+        top, low = torch.maximum(host, d), torch.minimum(host, d)
+        told = top * (1 + (low / top) ** sharp) ** (1 / sharp)
+        error = torch.log(told) - torch.log(y)
+        loss = torch.nn.functional.smooth_l1_loss(error, torch.zeros_like(error), beta=0.1)
+        loss = loss + 0.002 * ((log_cost - first) ** 2).mean()  # what no row shows stays where it was
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return HostFit(torch.exp(log_cost).detach().numpy().astype(float), float(1.5 + torch.exp(log_sharp)))
+
+
+def slowness(rows: pd.DataFrame, host_ms: np.ndarray, device_ms: np.ndarray) -> np.ndarray:
+    """How slow the host was at each row, told by the rows of other families measured about the same time."""
+    latency = rows["latency_ms"].to_numpy()
+    score = np.log(latency / host_ms)
+    telling = latency > 1.3 * device_ms  # elsewhere the device hides the host
+    seconds = pd.to_datetime(rows["measured_at"], utc=True).astype("int64").to_numpy() / 1e9
+    unit = 1e3 if seconds.max() < 1e8 else 1.0  # pandas may count in microseconds
+    seconds = seconds * unit
+    session, family = rows["session"].to_numpy(), rows["family"].to_numpy()
+    overall = np.median(score[telling]) if telling.any() else 0.0
+    out = np.full(len(rows), overall)
+    for name in pd.unique(session):
+        mine = np.flatnonzero(session == name)
+        useful = mine[telling[mine]]
+        whole = np.median(score[useful]) if len(useful) >= 3 else overall
+        for i in mine:
+            others = useful[family[useful] != family[i]]
+            near = others[np.abs(seconds[others] - seconds[i]) < NEAR_S]
+            # With few neighbours the session's median counts as three more.
+            out[i] = (np.median(score[near]) * len(near) + 3 * whole) / (len(near) + 3) if len(near) else whole
+    return np.exp(out)
