@@ -25,7 +25,8 @@ from forerun.graph.sources import load_graphs
 from forerun.prediction import Estimate, Prediction
 from forerun.predictors import memory as memory_model
 from forerun.predictors.base import Predictor, load_predictor
-from forerun.predictors.roofline import HOST_SPREAD, spec_problem, substituted
+from forerun.predictors.roofline import HOST_SPREAD
+from forerun.predictors.specs import spec_problem, substituted
 from forerun.verification import Verification, verify
 from forerun.workload import Workload
 
@@ -34,9 +35,6 @@ if TYPE_CHECKING:
 
     from forerun.data.measured import Measured
     from forerun.device.cloud import Instance
-
-#: Energy follows time, and power at partial load differs from chip to chip.
-ENERGY_SPREAD = (0.5, 2.2)
 
 
 def predict(
@@ -96,7 +94,7 @@ def predict_workload(
     if np.isnan(joules):
         unknown["energy_j"] = unknown["carbon_g"] = f"the power limit (tdp_w) of {device.id} is not known"
     else:
-        energy = told("energy_j", "J", _spread(joules, ENERGY_SPREAD, "J"))
+        energy = told("energy_j", "J", _estimate(times.energy_j, times.energy_spread, "J"))
         watts = energy.value / latency.value * 1e3
         limit = device.tdp_w or watts
         power = Estimate(

@@ -11,7 +11,8 @@ from forerun.graph.ir import Graph
 from forerun.graph.profile import CLASSES, UNITS, Profile
 from forerun.predictors.base import Predictor
 from forerun.predictors.kernels import HOST_US, runtime
-from forerun.predictors.roofline import op_roofline_s, spec_matrix, with_losses
+from forerun.predictors.roofline import with_losses
+from forerun.predictors.specs import op_roofline_s, spec_matrix
 from forerun.workload import Workload
 
 #: Kinds whose second input, the weight, tells one use from another.

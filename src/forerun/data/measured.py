@@ -84,12 +84,15 @@ def _key(graph_hash: str, device: str, said: dict[str, Any]) -> Key:
 
 def _by_case(store: Store) -> dict[Key, list[dict[str, Any]]]:
     """Rows of our protocol by case; read again only when the store's files change."""
+    from pyarrow import compute
+
     files = store.files("models")
     signature = (str(store.folder or default_folder()), *map(str, files))
     if signature not in _index:
         wanted = ["graph_hash", "device", "status", "protocol", *_SETTINGS, *_RESULTS, *_ABOUT]
-        frame = store.read("models", columns=wanted, filters=[("status", "==", "ok")])
-        frame = frame[frame["graph_hash"].notna() & frame["protocol"].str.startswith("forerun/")]
+        filed = (compute.field("status") == "ok") & compute.field("graph_hash").is_valid()
+        frame = store.read("models", columns=wanted, filters=filed)
+        frame = frame[frame["protocol"].str.startswith("forerun/")]
         found: dict[Key, list[dict[str, Any]]] = {}
         for row in frame.to_dict("records"):
             said = {name: _plain(row[name]) for name in _SETTINGS}

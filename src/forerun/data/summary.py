@@ -28,8 +28,8 @@ def contents(store: Store) -> pd.DataFrame:
 def regime(frame: pd.DataFrame) -> pd.Series:
     """`device` where the device is busy for most of the call, `host` where it is not, null where that is unknown."""
     busy = frame["device_ms"] / frame["latency_ms"]
-    said = np.where(busy >= DEVICE_BOUND, "device-bound", "host-bound")
-    return pd.Series(np.where(busy.notna(), said, None), index=frame.index)
+    said = pd.Series(np.where(busy >= DEVICE_BOUND, "device-bound", "host-bound"), index=frame.index)
+    return said.where(busy.notna(), None)
 
 
 def repeats(frame: pd.DataFrame, value: str) -> pd.DataFrame:

@@ -46,7 +46,13 @@ def _variant(op: Op, graph: Graph) -> str:
     if kind == "norm_backward":
         return f"norm_backward:{next((t for t in ('batch', 'layer', 'group') if t in name), '')}"
     if kind == "copy":
-        words = (("cat", "cat"), ("_to_copy", "cast"), ("cast", "cast"), ("pad", "pad"), ("clone", "clone"))
+        words: tuple[tuple[str, str], ...] = (
+            ("cat", "cat"),
+            ("_to_copy", "cast"),
+            ("cast", "cast"),
+            ("pad", "pad"),
+            ("clone", "clone"),
+        )
         return "copy:" + next((said for word, said in words if word in name), "clone")
     if kind == "pool":
         words = (("adaptive", "adaptive"), ("avg", "avg"), ("mean", "adaptive"))

@@ -32,6 +32,7 @@ class Times:
     energy_j: np.ndarray  # nan where the device's power is not known
     latency_spread: np.ndarray  # (low, high) as factors on latency_ms, last axis of length 2
     device_spread: np.ndarray
+    energy_spread: np.ndarray
 
 
 class Predictor(Protocol):

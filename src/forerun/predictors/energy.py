@@ -8,6 +8,7 @@ import numpy as np
 
 from forerun.device import Device
 from forerun.graph.profile import UNITS, Profile
+from forerun.predictors.specs import unit_peak
 
 # Fitted to 428 calls on an H200: half-precision tensor work 0.79 J per TFLOP, TF32 convolutions 3.1, plain fp32 11,
 # elementwise work 500 (0.5 nJ an element), 0.12 J per GB moved, 126 W of waiting; within 9 % given the time. Divided by
@@ -45,3 +46,34 @@ def energy_j(
         dynamic = joules_per_tflop @ by_unit + joules_per_gb * moved_gb
         out[:, d] = np.minimum(waiting * seconds + dynamic, limit * seconds)
     return out
+
+
+#: What a learned factor stands before, each in joules: the power limit over the whole call, then each kind of
+#: arithmetic and the bytes at what the limit buys at full rate.
+TERMS = ("waiting", "fp64", "fp32", "tf32", "half", "fp8", "vector", "bytes")
+_TERM_OF_UNIT = {"fp64": 1, "fp32": 2, "tf32": 3, "fp16": 4, "bf16": 4, "fp8": 5, "vector": 6}
+
+
+def energy_terms(profile: Profile, device: Device, seconds: np.ndarray) -> np.ndarray:
+    """[batch sizes, TERMS]; nan where the device's power limit is not known."""
+    out = np.zeros((len(seconds), len(TERMS)))
+    if device.tdp_w is None:
+        return np.full_like(out, np.nan)
+    weights = profile.repeat[:, None]
+    flops = profile.flops * weights
+    out[:, 0] = device.tdp_w * seconds
+    for u in np.unique(profile.units):
+        peak = unit_peak(device, UNITS[u])
+        out[:, _TERM_OF_UNIT[UNITS[u]]] += device.tdp_w / (peak * 1e12) * flops[profile.units == u].sum(axis=0)
+    out[:, -1] = device.tdp_w / ((device.bandwidth_gbs or np.nan) * 1e9) * (profile.bytes * weights).sum(axis=0)
+    return out
+
+
+def learned_energy_j(profile: Profile, device: Device, latency_ms: np.ndarray, factors: np.ndarray) -> np.ndarray:
+    """Joules per call over batch sizes: the terms times what was learned of each, never over the power limit."""
+    seconds = latency_ms / 1e3
+    used = np.array(factors)
+    if device.tdp_w is not None and "static_w" in device.calibrated:
+        used[0] = device.calibrated["static_w"] / device.tdp_w
+    dynamic = energy_terms(profile, device, seconds) @ used
+    return np.minimum(dynamic, seconds * (device.tdp_w if device.tdp_w is not None else np.nan))

@@ -10,7 +10,7 @@ import numpy as np
 from forerun.device import Device
 from forerun.graph.features import dims, variant_index
 from forerun.graph.profile import Profile
-from forerun.predictors.roofline import op_roofline_s, spec_matrix
+from forerun.predictors.specs import op_roofline_s, spec_matrix
 
 NUMBERS = (
     "compute_us", "memory_us", "intensity", "rows", "cols", "inner", "count", "window", "stride", "flag", "tiles",

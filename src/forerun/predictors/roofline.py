@@ -6,23 +6,24 @@ plus a floor per launch. Summed: device time. Launch costs summed: host time. La
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from forerun.device import Device
-from forerun.errors import ForerunError
-from forerun.graph.profile import UNITS, Profile
+from forerun.graph.profile import Profile
 from forerun.predictors.base import Times
 from forerun.predictors.energy import energy_j
 from forerun.predictors.kernels import COMPUTE, FLOOR_US, HOST_US, memory_loss, runtime
+from forerun.predictors.specs import op_roofline_s, spec_matrix
 from forerun.workload import Workload
 
 #: Wider than what our H200 rows need (benchmarks/h200_accuracy.py): other chips and other hosts were not measured.
 DEVICE_SPREAD = (0.55, 2.1)
 HOST_SPREAD = (0.5, 2.2)
+#: Energy follows time, and power at partial load differs from chip to chip.
+ENERGY_SPREAD = (0.5, 2.2)
 
 
 class RooflinePredictor:
@@ -57,6 +58,7 @@ class RooflinePredictor:
             energy_j=energy_j(profile, devices, latency_ms, peaks, bandwidth),
             latency_spread=_spread(latency_ms, device_ms, host_ms, light_ms),
             device_spread=_bounded(DEVICE_SPREAD, device_ms, light_ms),
+            energy_spread=np.broadcast_to(np.array(ENERGY_SPREAD), (*device_ms.shape, 2)),
         )
 
     def op_times_ms(self, profile: Profile, device: Device, workload: Workload) -> np.ndarray:
@@ -65,11 +67,6 @@ class RooflinePredictor:
         compute, memory = with_losses(profile, device, *op_roofline_s(profile, peaks[:, 0], bandwidth[0]))
         floor = FLOOR_US[profile.classes] * profile.kernels * runtime(device, workload.runtime).floor_share
         return np.maximum(compute, memory)[:, 0] * 1e3 + floor / 1e3
-
-
-def op_roofline_s(profile: Profile, peaks: np.ndarray, bandwidth: float) -> tuple[np.ndarray, np.ndarray]:
-    """Seconds of one launch of every op [ops, batch sizes] at the speed of light: by arithmetic, by memory."""
-    return profile.flops / (peaks[profile.units][:, None] * 1e12), profile.bytes / (bandwidth * 1e9)
 
 
 def with_losses(
@@ -88,49 +85,3 @@ def _bounded(spread: tuple[float, float], value: np.ndarray, light: np.ndarray) 
 def _spread(latency: np.ndarray, device: np.ndarray, host: np.ndarray, light: np.ndarray) -> np.ndarray:
     host_bound = (host >= device)[..., None]
     return np.where(host_bound, _bounded(HOST_SPREAD, latency, light), _bounded(DEVICE_SPREAD, latency, light))
-
-
-def spec_matrix(devices: Sequence[Device]) -> tuple[np.ndarray, np.ndarray]:
-    return _spec_matrix(tuple(devices))
-
-
-@functools.lru_cache(maxsize=64)
-def _spec_matrix(devices: tuple[Device, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Peaks in TFLOP/s over [UNITS, devices] and bandwidth in GB/s; an unknown peak is that of the next best units."""
-    peaks = np.empty((len(UNITS), len(devices)))
-    bandwidth = np.empty(len(devices))
-    for d, device in enumerate(devices):
-        problem = spec_problem(device)
-        if problem is not None:
-            raise ForerunError(problem)
-        bandwidth[d] = device.bandwidth_gbs
-        peaks[:, d] = [unit_peak(device, u) for u in UNITS]
-    return peaks, bandwidth
-
-
-def spec_problem(device: Device) -> str | None:
-    """What the spec sheet lacks for any prediction, as a sentence, or None."""
-    if device.bandwidth_gbs is not None and device.peak_tflops:
-        return None
-    lacking = "memory bandwidth (bandwidth_gbs)" if device.peak_tflops else "arithmetic peaks (such as fp32_tflops)"
-    return f"{device.id} has no known {lacking}; give them in a .yaml with base: {device.id}"
-
-
-#: Units to use in turn where a device's own peak is not known.
-_NEXT_BEST = {
-    "fp64": ("fp64", "fp32", "fp16", "bf16"), "fp32": ("fp32", "tf32", "bf16", "fp16"),
-    "tf32": ("tf32", "fp32", "bf16", "fp16"), "fp16": ("fp16", "bf16", "fp32"), "bf16": ("bf16", "fp16", "fp32"),
-    "fp8": ("fp8", "fp16", "bf16", "fp32"), "vector": ("fp32", "bf16", "fp16"),
-}  # fmt: skip
-
-
-def unit_peak(device: Device, unit: str) -> float:
-    """The device's TFLOP/s for a unit, or those of the next best units that are known."""
-    known = (device.peak(d) for d in _NEXT_BEST[unit])
-    return next((p for p in known if p is not None), None) or max(device.peak_tflops.values())
-
-
-def substituted(device: Device, unit: str) -> str | None:
-    """The units that stand in for an unknown peak, or None when the peak is known."""
-    first = next((d for d in _NEXT_BEST[unit] if device.peak(d) is not None), None)
-    return None if first in (unit, None) or unit == "vector" else first

@@ -199,7 +199,7 @@ def cpu_name() -> str:
 
 def cpu_model() -> str | None:
     """'6/207': family and model, which tell apart what virtual machines call by one name."""
-    found = {}
+    found: dict[str, str] = {}
     for line in _read("/proc/cpuinfo").splitlines():
         name, _, value = line.partition(":")
         found.setdefault(name.strip(), value.strip())

@@ -1,0 +1,5 @@
+"""`python -m forerun` is the command line."""
+
+from forerun.cli import main
+
+main()

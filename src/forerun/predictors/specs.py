@@ -1,0 +1,63 @@
+"""A device's spec sheet as the laws use it: peaks by unit, bandwidth, and the least time that both leave an op."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+import numpy as np
+
+from forerun.device import Device
+from forerun.errors import ForerunError
+from forerun.graph.profile import UNITS, Profile
+
+
+def op_roofline_s(profile: Profile, peaks: np.ndarray, bandwidth: float) -> tuple[np.ndarray, np.ndarray]:
+    """Seconds of one launch of every op [ops, batch sizes] at the speed of light: by arithmetic, by memory."""
+    return profile.flops / (peaks[profile.units][:, None] * 1e12), profile.bytes / (bandwidth * 1e9)
+
+
+def spec_matrix(devices: Sequence[Device]) -> tuple[np.ndarray, np.ndarray]:
+    return _spec_matrix(tuple(devices))
+
+
+@functools.lru_cache(maxsize=64)
+def _spec_matrix(devices: tuple[Device, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Peaks in TFLOP/s over [UNITS, devices] and bandwidth in GB/s; an unknown peak is that of the next best units."""
+    peaks = np.empty((len(UNITS), len(devices)))
+    bandwidth = np.empty(len(devices))
+    for d, device in enumerate(devices):
+        problem = spec_problem(device)
+        if problem is not None:
+            raise ForerunError(problem)
+        bandwidth[d] = device.bandwidth_gbs
+        peaks[:, d] = [unit_peak(device, u) for u in UNITS]
+    return peaks, bandwidth
+
+
+def spec_problem(device: Device) -> str | None:
+    """What the spec sheet lacks for any prediction, as a sentence, or None."""
+    if device.bandwidth_gbs is not None and device.peak_tflops:
+        return None
+    lacking = "memory bandwidth (bandwidth_gbs)" if device.peak_tflops else "arithmetic peaks (such as fp32_tflops)"
+    return f"{device.id} has no known {lacking}; give them in a .yaml with base: {device.id}"
+
+
+#: Units to use in turn where a device's own peak is not known.
+_NEXT_BEST = {
+    "fp64": ("fp64", "fp32", "fp16", "bf16"), "fp32": ("fp32", "tf32", "bf16", "fp16"),
+    "tf32": ("tf32", "fp32", "bf16", "fp16"), "fp16": ("fp16", "bf16", "fp32"), "bf16": ("bf16", "fp16", "fp32"),
+    "fp8": ("fp8", "fp16", "bf16", "fp32"), "vector": ("fp32", "bf16", "fp16"),
+}  # fmt: skip
+
+
+def unit_peak(device: Device, unit: str) -> float:
+    """The device's TFLOP/s for a unit, or those of the next best units that are known."""
+    known = (device.peak(d) for d in _NEXT_BEST[unit])
+    return next((p for p in known if p is not None), None) or max(device.peak_tflops.values())
+
+
+def substituted(device: Device, unit: str) -> str | None:
+    """The units that stand in for an unknown peak, or None when the peak is known."""
+    first = next((d for d in _NEXT_BEST[unit] if device.peak(d) is not None), None)
+    return None if first in (unit, None) or unit == "vector" else first

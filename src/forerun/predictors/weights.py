@@ -1,0 +1,75 @@
+"""What a fitted predictor consists of, and its two files: arrays in safetensors, the rest in JSON; no code."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from forerun.errors import ForerunError
+from forerun.predictors.conformal import Calibration
+from forerun.predictors.network import Network
+
+FORMAT = 1
+ARRAYS, REST = "weights.safetensors", "weights.json"
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Networks by kind of device, what a launch costs the host, energy factors, intervals, and their origin."""
+
+    networks: Mapping[str, Network]  # 'gpu', 'cpu'
+    host_us: np.ndarray  # over host.COUNTED, on the reference host
+    sharpness: float
+    energy: np.ndarray  # factors over energy.TERMS
+    calibration: Calibration
+    domain: Mapping[str, Any] = field(default_factory=dict)  # families, dtypes, devices, op variants that were seen
+    provenance: Mapping[str, Any] = field(default_factory=dict)  # data sets with rows, licence, date; metrics
+
+    def save(self, folder: Path) -> None:
+        from safetensors.numpy import save_file
+
+        folder.mkdir(parents=True, exist_ok=True)
+        arrays = {f"{kind}/{name}": np.ascontiguousarray(value, dtype=np.float32)
+                  for kind, network in self.networks.items() for name, value in network.arrays.items()}  # fmt: skip
+        save_file(arrays | {"host_us": self.host_us.astype(np.float32), "energy": self.energy.astype(np.float32)},
+                  folder / ARRAYS)  # fmt: skip
+        rest = {"format": FORMAT, "sharpness": self.sharpness, "calibration": self.calibration.to_dict(),
+                "domain": dict(self.domain), "provenance": dict(self.provenance)}  # fmt: skip
+        (folder / REST).write_text(json.dumps(rest, indent=1, sort_keys=True) + "\n")
+
+    @classmethod
+    def load(cls, folder: Path) -> Weights:
+        from safetensors.numpy import load_file
+
+        try:
+            rest = json.loads((folder / REST).read_text())
+            arrays = load_file(folder / ARRAYS)
+        except (OSError, ValueError) as error:
+            raise ForerunError(f"{folder} holds no weights of a predictor: {str(error).splitlines()[0]}") from error
+        if rest.get("format") != FORMAT:
+            raise ForerunError(
+                f"the weights in {folder} are of format {rest.get('format')}, this forerun reads {FORMAT}"
+            )
+        kinds = sorted({name.split("/")[0] for name in arrays if "/" in name})
+        networks = {
+            kind: Network({n.split("/")[1]: a for n, a in arrays.items() if n.startswith(f"{kind}/")}) for kind in kinds
+        }
+        return cls(
+            networks, arrays["host_us"].astype(float), float(rest["sharpness"]), arrays["energy"].astype(float),
+            Calibration.from_dict(rest["calibration"]), rest["domain"], rest["provenance"],
+        )  # fmt: skip
+
+
+def shipped_folder() -> Path:
+    return Path(__file__).parent / "weights"
+
+
+@functools.lru_cache(maxsize=4)
+def load_weights(folder: Path) -> Weights:
+    return Weights.load(folder)
