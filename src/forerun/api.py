@@ -22,6 +22,7 @@ from forerun.graph.ir import Graph
 from forerun.graph.memory import simulate
 from forerun.graph.profile import UNITS, Profile, profile
 from forerun.graph.sources import load_graphs
+from forerun.measure.host import slowness
 from forerun.prediction import Estimate, Prediction
 from forerun.predictors import memory as memory_model
 from forerun.predictors.base import Predictor, load_predictor
@@ -54,11 +55,20 @@ def predict(
     predictor: str | Predictor = "default",
     task: str | None = None,
     trust_remote_code: bool = False,
+    confidence: float = 0.9,
+    host: str | float = "default",
 ) -> Prediction:
-    """How `model` will run on `device`: every estimate with its interval, and the basis it stands on."""
+    """How `model` will run on `device`: every estimate with its interval, and the basis it stands on.
+
+    `host` says how fast the machine around the device launches work: 'default', 'this' (as `forerun measure host` found
+    it), or how many times slower than the default.
+    """
     shape: Any = input_shape  # checked and made a tuple, or a dict of them, by Workload
     workload = Workload(model, batch, dtype, mode, shape, seq_len, optimizer, amp, runtime, task, trust_remote_code)
-    return predict_workload(workload, load_device(device), region=region, instance=instance, predictor=predictor)
+    return predict_workload(
+        workload, load_device(device), region=region, instance=instance, predictor=predictor, confidence=confidence,
+        host=host,
+    )  # fmt: skip
 
 
 def predict_workload(
@@ -69,12 +79,14 @@ def predict_workload(
     instance: str | None = None,
     predictor: str | Predictor = "default",
     measured: bool = True,
+    confidence: float = 0.9,
+    host: str | float = "default",
 ) -> Prediction:
     """`predict` for a workload and a device already at hand; `measured=False` never looks into the store."""
     check_dtype(workload, device)
     chosen = cost_advice.choose_instance(device, instance)
     grid = carbon_advice.choose_grid(region, chosen if instance else None)
-    teller = load_predictor(predictor)
+    teller = load_predictor(predictor, confidence=_checked(confidence), host_slowness=slowness(host))
     graph, scalable, columns = _profiled(workload)
     times = teller.times(columns, [device], workload)
     memory = memory_model.estimate(graph, device)
@@ -88,7 +100,7 @@ def predict_workload(
 
     latency = told("latency_ms", "ms", _estimate(times.latency_ms, times.latency_spread, "ms"))
     device_ms = told("device_ms", "ms", _estimate(times.device_ms, times.device_spread, "ms"))
-    host = float(times.host_ms[0, 0])
+    host_ms = float(times.host_ms[0, 0])
     joules = float(times.energy_j[0, 0])
     energy = power = carbon = cost = per_million = None
     if np.isnan(joules):
@@ -119,10 +131,10 @@ def predict_workload(
         model=graph.name,
         device=device.id,
         workload=workload.to_dict() | {"instance": instance, "region": region},
-        basis="measured" if known else teller.basis,
+        basis="measured" if known else _basis(teller, device),
         latency_ms=latency,
         device_ms=device_ms,
-        host_ms=_spread(host, HOST_SPREAD, "ms"),
+        host_ms=_spread(host_ms, HOST_SPREAD, "ms"),
         throughput=Estimate(
             1e3 * items / latency.value, 1e3 * items / latency.high, 1e3 * items / latency.low, f"{unit}/s"
         ),
@@ -132,11 +144,15 @@ def predict_workload(
         ),
         energy_j=energy, power_w=power, carbon_g=carbon, cost_usd=cost, cost_per_million_usd=per_million,
         mig=smallest_that_fits(options), mig_options=options, fit=fit(graph, scalable, device, memory),
-        bound="host" if (known.host_bound if known else host > device_ms.value) else "device",
+        bound="host" if (known.host_bound if known else host_ms > device_ms.value) else "device",
         parameters=graph.parameters, active_parameters=graph.active_parameters,
         flops=float((columns.flops * weights).sum()), macs=float((columns.macs * weights).sum()),
         bytes=float((columns.bytes * weights).sum()), memory_parts_mb=memory.parts_mb,
-        assumptions=assumptions, unknown=unknown, notes=tuple(_notes(graph, columns, device, known)),
+        assumptions=assumptions, unknown=unknown, notes=(
+            *_notes(graph, columns, device, known),
+            *(() if known else _strange(teller, columns, device, workload)),
+        ),
+        provenance=_provenance(teller, known),
         check=_check_command(workload) if device.kind in ("gpu", "cpu") and memory.fits is not False else None,
     )  # fmt: skip
 
@@ -323,6 +339,31 @@ def _memory_estimate(memory: memory_model.MemoryEstimate, device: Device) -> Est
         memory.reserved_mb * tensor_high + memory.context_mb * high,
         "MB",
     )
+
+
+def _checked(confidence: float) -> float:
+    if not 0.5 <= confidence <= 0.99:
+        raise ForerunError(f"confidence must be from 0.5 to 0.99, got {confidence}")
+    return confidence
+
+
+def _basis(teller: Predictor, device: Device) -> str:
+    """What an answer stands on; a predictor may know less of some devices."""
+    ask = getattr(teller, "basis_for", None)
+    return ask(device) if ask else teller.basis
+
+
+def _strange(teller: Predictor, columns: Profile, device: Device, workload: Workload) -> Iterable[str]:
+    """What about a case the predictor has never seen."""
+    ask = getattr(teller, "unfamiliar", None)
+    for _, sentence in ask(columns, device, workload) if ask else ():
+        yield f"out of domain, so the interval is wider: {sentence}"
+
+
+def _provenance(teller: Predictor, known: Measured | None) -> dict[str, Any]:
+    if known is not None:
+        return {"rows": known.rows, "measured_at": known.measured_at, "software": known.software, "host": known.host}
+    return dict(getattr(teller, "provenance", {}))
 
 
 def _measured(graph: Graph, workload: Workload, device: Device) -> Measured | None:

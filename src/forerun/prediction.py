@@ -89,6 +89,7 @@ class Prediction:
     unknown: dict[str, str] = field(default_factory=dict)  # field -> why it is None
     notes: tuple[str, ...] = ()
     check: str | None = None  # the command that checks it on real hardware
+    provenance: dict[str, Any] = field(default_factory=dict)  # rows and weights behind the answer, their date
 
     def to_dict(self) -> dict[str, Any]:
         out: dict[str, Any] = {}

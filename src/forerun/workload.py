@@ -14,7 +14,8 @@ MODES = ("inference", "training", "prefill", "decode")
 DTYPES = ("fp32", "tf32", "fp32-ieee", "fp16", "bf16", "int8", "int4")
 OPTIMIZERS = ("sgd", "momentum", "adam", "adamw")
 AMP = ("fp16", "bf16")
-RUNTIMES = ("eager", "cudagraph")
+#: eager pays for every launch; cudagraph replays them at once; compile also fuses chains of memory-bound ops.
+RUNTIMES = ("eager", "cudagraph", "compile")
 _ALSO_CALLED = {
     "float16": "fp16", "half": "fp16", "f16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float": "fp32",
     "train": "training", "infer": "inference", "generate": "decode", "nf4": "int4", "4bit": "int4", "8bit": "int8",

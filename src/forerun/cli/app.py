@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from forerun import __version__
-from forerun.cli import data, measuring
+from forerun.cli import data, measuring, training
 from forerun.cli.options import (
     AmpOption,
     BatchOption,
@@ -59,6 +59,10 @@ def predict(
     region: Annotated[str | None, typer.Option(help="Country or cloud region, for carbon: DEU, aws/us-east-1.")] = None,
     instance: Annotated[str | None, typer.Option(help="Cloud instance, for cost: p4d.24xlarge.")] = None,
     predictor: Annotated[str, typer.Option(help="Which predictor answers.")] = "default",
+    confidence: Annotated[float, typer.Option(help="How often the interval shall hold: 0.5 to 0.99.")] = 0.9,
+    host: Annotated[
+        str, typer.Option(help="default, this (see: forerun measure host), or how many times slower.")
+    ] = "default",
     trust_remote_code: RemoteCodeOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -69,7 +73,7 @@ def predict(
         answer = run(
             model, device, batch=batch, dtype=dtype, mode=mode, seq_len=seq_len, optimizer=optimizer, amp=amp,
             input_shape=parse_input_shape(input_shape), runtime=runtime, task=task, region=region, instance=instance,
-            predictor=predictor, trust_remote_code=trust_remote_code,
+            predictor=predictor, trust_remote_code=trust_remote_code, confidence=confidence, host=host,
         )  # fmt: skip
     if as_json:
         print(answer.to_json(indent=2))
@@ -221,4 +225,6 @@ def install(what: Annotated[str, typer.Argument(help="keras or paddle: the packa
 app.command()(measuring.measure)
 app.command()(measuring.verify)
 app.command()(measuring.sweep)
+app.command()(training.train)
+app.command()(training.evaluate)
 app.add_typer(data.app, name="data")

@@ -26,7 +26,7 @@ def ls(as_json: JsonOption = False) -> None:
     if as_json:
         print(frame.to_json(orient="records", indent=2))
         return
-    show(_table(frame, f"Store: {store.folder}"))
+    show(table_of(frame, f"Store: {store.folder}"))
     _say_set_aside(store)
 
 
@@ -47,7 +47,7 @@ def query(
         print(frame.to_json(orient="records", indent=2))
         return
     rest = len(frame) - limit
-    show(_table(frame.head(limit), f"… and {rest:,} more rows (--limit)" if rest > 0 else ""))
+    show(table_of(frame.head(limit), f"… and {rest:,} more rows (--limit)" if rest > 0 else ""))
     _say_set_aside(store)
 
 
@@ -123,7 +123,8 @@ def card(
     show(Markdown(said))
 
 
-def _table(frame: Any, caption: str) -> Any:
+def table_of(frame: Any, caption: str) -> Any:
+    """A frame as a table for the terminal."""
     import pandas as pd
     from rich.table import Table
 

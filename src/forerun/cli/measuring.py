@@ -43,8 +43,14 @@ def measure(
     keep: KeepOption = True,
     as_json: JsonOption = False,
 ) -> None:
-    """What a model really does on this machine: its GPU, or its CPU when there is none. One row, shown and stored."""
+    """What a model really does on this machine: its GPU, or its CPU when there is none. One row, shown and stored.
+
+    `forerun measure host` measures how fast this machine launches work; predictions use it with --host this.
+    """
     from forerun.workload import Workload
+
+    if model == "host":
+        return _host(as_json)
 
     work = Workload(model, batch, dtype, mode, parse_input_shape(input_shape), seq_len, optimizer, amp)
     with waiting(f"measuring {model}", quiet=as_json):
@@ -129,6 +135,23 @@ def sweep(
     print(f"{done} of {asked} cases are measured{rest}. Rows: {place}")
     if keep:
         print(f"New in the store: {', '.join(f'{n} {table}' for table, n in kept.items()) or 'nothing'}")
+
+
+def _host(as_json: bool) -> None:
+    from dataclasses import asdict
+
+    from forerun.measure import host
+
+    with waiting("measuring the host", quiet=as_json):
+        found = host.probe()
+        place = host.keep(found)
+    if as_json:
+        print(json.dumps(asdict(found), indent=2))
+        return
+    print(f"{found.cpu}: launches take {found.slowness:.2f} times as long as on the reference host")
+    if found.device == "cpu":
+        print("There is no GPU here, so only the dispatcher could be timed.")
+    print(f"Kept in {place}; predictions use it with --host this")
 
 
 def _measured(work: Workload, keep: bool) -> dict[str, Any]:

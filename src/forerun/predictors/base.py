@@ -8,6 +8,7 @@ the entry point group `forerun.predictors`.
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
@@ -53,13 +54,17 @@ def predictors() -> dict[str, Any]:
     return {p.name: p for p in entry_points(group="forerun.predictors")}
 
 
-def load_predictor(name: str | Predictor) -> Predictor:
-    """A predictor by name ('default' is the best one shipped), or the object given."""
+def load_predictor(name: str | Predictor, **settings: Any) -> Predictor:
+    """A predictor by name ('default' is the best one shipped), or the object given.
+
+    `settings` that a predictor has no use for (confidence, host) are left out.
+    """
     if not isinstance(name, str):
         return name
     known = predictors()
-    chosen = "roofline" if name == "default" else name
-    if chosen not in known:
+    if name not in known:
         hint = did_you_mean(name, known) or f" Known: {', '.join(sorted(known))}."
         raise ForerunError(f"no predictor is called {name!r}.{hint}")
-    return known[chosen].load()()
+    kind = known[name].load()
+    taken = inspect.signature(kind).parameters
+    return kind(**{key: value for key, value in settings.items() if key in taken})

@@ -39,12 +39,28 @@ class DefaultPredictor:
 
     basis = "learned"
 
-    def __init__(self, folder: Path | None = None, *, weights: Weights | None = None, confidence: float = 0.9) -> None:
-        self.folder, self.given, self.confidence = folder or SHIPPED, weights, confidence
+    def __init__(
+        self,
+        folder: Path | None = None,
+        *,
+        weights: Weights | None = None,
+        confidence: float = 0.9,
+        host_slowness: float = 1.0,
+    ) -> None:
+        self.folder, self.given = folder or SHIPPED, weights
+        self.confidence, self.host_slowness = confidence, host_slowness
 
     @property
     def weights(self) -> Weights:
         return self.given or load_weights(self.folder)
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """The rows behind the weights, and their dates."""
+        return dict(self.weights.provenance)
+
+    def basis_for(self, device: Device) -> str:
+        return "learned" if self._network(device) is not None else "roofline"
 
     def fit(self, dataset: Any) -> DefaultPredictor:
         """Takes the weights that a training set gives (`training.default.TrainingSet`)."""
@@ -116,7 +132,7 @@ class DefaultPredictor:
             counts = launch_counts(profile)
             launching = counts[:-1] @ self.weights.host_us[:-1] * run.host_share
             call_us = self.weights.host_us[-1] if run.host_share else run.call_us
-            host_ms = np.full_like(device_ms, (launching + call_us) / 1e3)
+            host_ms = np.full_like(device_ms, self.host_slowness * (launching + call_us) / 1e3)
             latency = smooth_max(device_ms, host_ms, self.weights.sharpness)
         widen = 1.0
         for kind, _ in self.unfamiliar(profile, device, workload):

@@ -47,3 +47,15 @@ class Network:
 def bounded(u: np.ndarray) -> np.ndarray:
     """u, softly held between -FASTER and SLOWER."""
     return np.where(u > 0, SLOWER * np.tanh(u / SLOWER), FASTER * np.tanh(u / FASTER))
+
+
+@dataclass(frozen=True)
+class Ensemble:
+    """Several networks that differ by their seed; what they say is averaged in logarithms."""
+
+    networks: tuple[Network, ...]
+
+    def seconds(self, ops: OpTable) -> np.ndarray:
+        if len(self.networks) == 1:
+            return self.networks[0].seconds(ops)
+        return np.exp(np.mean([np.log(n.seconds(ops)) for n in self.networks], axis=0))

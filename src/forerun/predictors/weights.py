@@ -13,7 +13,7 @@ import numpy as np
 
 from forerun.errors import ForerunError
 from forerun.predictors.conformal import Calibration
-from forerun.predictors.network import Network
+from forerun.predictors.network import Ensemble, Network
 
 FORMAT = 1
 ARRAYS, REST = "weights.safetensors", "weights.json"
@@ -23,7 +23,7 @@ ARRAYS, REST = "weights.safetensors", "weights.json"
 class Weights:
     """Networks by kind of device, what a launch costs the host, energy factors, intervals, and their origin."""
 
-    networks: Mapping[str, Network]  # 'gpu', 'cpu'
+    networks: Mapping[str, Ensemble]  # 'gpu', 'cpu'
     host_us: np.ndarray  # over host.COUNTED, on the reference host
     sharpness: float
     energy: np.ndarray  # factors over energy.TERMS
@@ -35,8 +35,12 @@ class Weights:
         from safetensors.numpy import save_file
 
         folder.mkdir(parents=True, exist_ok=True)
-        arrays = {f"{kind}/{name}": np.ascontiguousarray(value, dtype=np.float32)
-                  for kind, network in self.networks.items() for name, value in network.arrays.items()}  # fmt: skip
+        arrays = {
+            f"{kind}/{i}/{name}": np.ascontiguousarray(value, dtype=np.float32)
+            for kind, ensemble in self.networks.items()
+            for i, network in enumerate(ensemble.networks)
+            for name, value in network.arrays.items()
+        }
         save_file(arrays | {"host_us": self.host_us.astype(np.float32), "energy": self.energy.astype(np.float32)},
                   folder / ARRAYS)  # fmt: skip
         rest = {"format": FORMAT, "sharpness": self.sharpness, "calibration": self.calibration.to_dict(),
@@ -56,10 +60,12 @@ class Weights:
             raise ForerunError(
                 f"the weights in {folder} are of format {rest.get('format')}, this forerun reads {FORMAT}"
             )
-        kinds = sorted({name.split("/")[0] for name in arrays if "/" in name})
-        networks = {
-            kind: Network({n.split("/")[1]: a for n, a in arrays.items() if n.startswith(f"{kind}/")}) for kind in kinds
-        }
+        found: dict[str, dict[int, dict[str, np.ndarray]]] = {}
+        for name, value in arrays.items():
+            if name.count("/") == 2:
+                kind, number, part = name.split("/")
+                found.setdefault(kind, {}).setdefault(int(number), {})[part] = value
+        networks = {kind: Ensemble(tuple(Network(a) for _, a in sorted(each.items()))) for kind, each in found.items()}
         return cls(
             networks, arrays["host_us"].astype(float), float(rest["sharpness"]), arrays["energy"].astype(float),
             Calibration.from_dict(rest["calibration"]), rest["domain"], rest["provenance"],

@@ -12,10 +12,15 @@ import pandas as pd
 
 from forerun.device import Device, load_device
 from forerun.errors import ForerunError
+from forerun.graph.ir import Graph
+from forerun.graph.memory import simulate
 from forerun.graph.profile import profile
 from forerun.graph.sources import load_graph
 from forerun.measure.cases import workload_of
-from forerun.predictors.features import NUMBERS, OpTable, op_table
+from forerun.predictors.energy import energy_terms
+from forerun.predictors.features import OpTable, op_table
+from forerun.predictors.host import launch_counts
+from forerun.predictors.memory import workspace_mb
 from forerun.training import operators
 
 Progress = Callable[[Iterable[Any], int], Iterable[Any]]
@@ -29,6 +34,8 @@ class Cases:
     ops: OpTable
     case: np.ndarray  # [n ops]
     weight: np.ndarray  # [n ops] how often the op runs in a call
+    launches: np.ndarray  # [rows, host.COUNTED]; no columns for operators
+    joules: np.ndarray  # [rows, energy.TERMS] for a call of one second; no columns for operators
 
     def take(self, chosen: np.ndarray) -> Cases:
         """Some of the cases (a boolean over rows)."""
@@ -36,7 +43,10 @@ class Cases:
         place[chosen] = np.arange(int(chosen.sum()))
         kept = place[self.case] >= 0
         ops = OpTable(**{f.name: getattr(self.ops, f.name)[kept] for f in fields(OpTable)})
-        return Cases(self.rows[chosen].reset_index(drop=True), ops, place[self.case[kept]], self.weight[kept])
+        return Cases(
+            self.rows[chosen].reset_index(drop=True), ops, place[self.case[kept]], self.weight[kept],
+            self.launches[chosen], self.joules[chosen],
+        )  # fmt: skip
 
     def sum(self, values: np.ndarray) -> np.ndarray:
         """Per case, the weighted sum over its ops."""
@@ -48,54 +58,58 @@ def join(parts: list[Cases]) -> Cases:
     ops = OpTable(**{f.name: np.concatenate([getattr(p.ops, f.name) for p in parts]) for f in fields(OpTable)})
     case = np.concatenate([p.case + start for p, start in zip(parts, starts[:-1], strict=True)])
     rows = pd.concat([p.rows for p in parts], ignore_index=True)
-    return Cases(rows, ops, case, np.concatenate([p.weight for p in parts]))
+    none = np.zeros((len(rows), 0))
+    return Cases(rows, ops, case, np.concatenate([p.weight for p in parts]), none, none)
 
 
 def model_cases(rows: pd.DataFrame, progress: Progress | None = None) -> Cases:
     """Our own model rows (with a `case`); rows whose model cannot be captured are left out."""
     kept: list[int] = []
-    tables: list[OpTable] = []
-    weights: list[np.ndarray] = []
-    facts: list[dict[str, float]] = []
-    known: dict[tuple[str, str], tuple[OpTable, np.ndarray, dict[str, float]]] = {}
+    seen: list[_Seen] = []
+    known: dict[tuple[str, str], _Seen] = {}
     records = list(zip(rows.index, rows["case"], rows["case_key"], rows["device"], strict=True))
     for index, said, key, device in progress(records, len(records)) if progress else records:
         if (key, device) not in known:
             workload = workload_of(json.loads(said))
             try:
-                graph = load_graph(workload)
-                columns = profile(graph, workload.dtype)
-                table = op_table(columns, load_device(device))
+                known[key, device] = _look(load_graph(workload), workload.dtype, load_device(device))
             except ForerunError:
                 continue
-            known[key, device] = (table, columns.repeat, _facts(graph, columns))
-        table, repeat, fact = known[key, device]
         kept.append(index)
-        tables.append(table)
-        weights.append(repeat)
-        facts.append(fact)
+        seen.append(known[key, device])
     chosen = rows.loc[kept].reset_index(drop=True)
-    return _stacked(pd.concat([chosen, pd.DataFrame(facts)], axis=1), tables, weights)
+    facts = pd.DataFrame([s.facts for s in seen])
+    return _stacked(pd.concat([chosen, facts], axis=1), seen)
 
 
-def _facts(graph: Any, columns: Any) -> dict[str, float]:
-    from forerun.graph.memory import simulate
+@dataclass(frozen=True)
+class _Seen:
+    """One graph as training sees it."""
 
+    table: OpTable
+    repeat: np.ndarray
+    launches: np.ndarray
+    joules: np.ndarray
+    facts: dict[str, float]
+
+
+def _look(graph: Graph, dtype: str, device: Device) -> _Seen:
+    columns = profile(graph, dtype)
     simulated = simulate(graph)
-    return {
-        "graph_flops": float((columns.flops[:, 0] * columns.repeat).sum()),
-        "graph_bytes": float((columns.bytes[:, 0] * columns.repeat).sum()),
-        "graph_launches": float((columns.kernels * columns.repeat).sum()),
+    facts = {
         "graph_allocated_mb": simulated.allocated_mb, "graph_reserved_mb": simulated.reserved_mb,
+        "workspace_mb": workspace_mb(graph, device),
     }  # fmt: skip
+    joules = energy_terms(columns, device, np.ones(1))[0]
+    return _Seen(op_table(columns, device), columns.repeat, launch_counts(columns), joules, facts)
 
 
 def operator_cases(rows: pd.DataFrame, progress: Progress | None = None) -> Cases:
     """Operator rows, ours and published ones; ops that have no builder are left out."""
     wanted = rows[rows["op"].map(operators.known) & (rows["devices"].fillna(1) <= 1)]
     kept: list[int] = []
-    tables: list[OpTable] = []
-    weights: list[np.ndarray] = []
+    seen: list[_Seen] = []
+    none = np.zeros(0)
     devices: dict[str, Device] = {}
     columns: dict[tuple[str, ...], Any] = {}
     records = list(wanted[["op", "shape", "dtype", "direction", "device"]].itertuples(name=None))
@@ -114,19 +128,17 @@ def operator_cases(rows: pd.DataFrame, progress: Progress | None = None) -> Case
         if device not in devices:
             devices[device] = load_device(device)
         kept.append(index)
-        tables.append(op_table(columns[said], devices[device]))
-        weights.append(columns[said].repeat)
-    return _stacked(wanted.loc[kept].reset_index(drop=True), tables, weights)
+        seen.append(_Seen(op_table(columns[said], devices[device]), columns[said].repeat, none, none, {}))
+    return _stacked(wanted.loc[kept].reset_index(drop=True), seen)
 
 
-def _stacked(rows: pd.DataFrame, tables: list[OpTable], weights: list[np.ndarray]) -> Cases:
-    if not tables:
-        none = np.zeros(0)
-        empty = OpTable(
-            none.astype(int), none.astype(int), none.astype(int), np.zeros((0, len(NUMBERS))), none, none, none
-        )
-        return Cases(rows, empty, none.astype(int), none)
+def _stacked(rows: pd.DataFrame, seen: list[_Seen]) -> Cases:
+    if not seen:
+        raise ForerunError("the store has no rows to learn from; see: forerun data ls")
+    tables = [one.table for one in seen]
     ops = OpTable(**{f.name: np.concatenate([getattr(t, f.name) for t in tables]) for f in fields(OpTable)})
     return Cases(
-        rows, ops, np.repeat(np.arange(len(tables)), [len(t.classes) for t in tables]), np.concatenate(weights)
-    )
+        rows, ops, np.repeat(np.arange(len(tables)), [len(t.classes) for t in tables]),
+        np.concatenate([one.repeat for one in seen]), np.stack([one.launches for one in seen]),
+        np.stack([one.joules for one in seen]),
+    )  # fmt: skip

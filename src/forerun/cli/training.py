@@ -1,0 +1,107 @@
+"""The commands that make and judge predictors: train, evaluate."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from forerun.cli.options import JsonOption
+from forerun.cli.terminal import show, waiting
+from forerun.errors import ForerunError
+
+FoldsOption = Annotated[int, typer.Option(help="Parts that the families are left out in.", min=2)]
+StepsOption = Annotated[int, typer.Option(help="Steps of each fit.", min=50)]
+
+
+def train(
+    name: Annotated[str, typer.Argument(help="Which predictor: default.")] = "default",
+    out: Annotated[Path | None, typer.Option(help="Folder for the weights; without it nothing is kept.")] = None,
+    folds: FoldsOption = 8,
+    steps: StepsOption = 700,
+    public: Annotated[bool, typer.Option("--public/--no-public", help="Learn from imported sets too.")] = True,
+    as_json: JsonOption = False,
+) -> None:
+    """Rebuilds a predictor's weights from the store, with its intervals, and says how far the answers drift."""
+    from forerun.cli.measuring import tracker
+    from forerun.data.store import Store
+    from forerun.predictors.default import DefaultPredictor
+    from forerun.training import default
+    from forerun.training.drift import drift
+
+    if name != "default":
+        raise ForerunError(f"{name} has nothing to train; choose default")
+    found = default.gather(Store(), tracker("reading rows", quiet=as_json), public=public)
+    with folding(quiet=as_json) as tell:
+        told = default.left_out(found, folds=folds, steps=steps, tell=tell)
+    with waiting("fitting to everything", quiet=as_json):
+        weights = default.train(found, told, steps=steps)
+    moved = drift(DefaultPredictor(weights=weights), found.models, told)
+    if out is not None:
+        weights.save(out)
+        told.drop(columns=["extra", "case"]).to_parquet(out / "left_out.parquet", compression="zstd", index=False)
+    if as_json:
+        print(json.dumps(moved, indent=2))
+        return
+    for line, value in moved.items():
+        print(f"{line}: {value}")
+    print(f"weights written to {out}" if out else "nothing was kept: give --out")
+
+
+def evaluate(
+    out: Annotated[Path | None, typer.Option(help="Folder for SCOREBOARD.md and its plots.")] = None,
+    refit: Annotated[
+        bool, typer.Option(help="Fit again without each family, instead of reading what was kept.")
+    ] = False,
+    devices: Annotated[bool, typer.Option(help="Also leave whole GPUs out (needs imported sets; minutes).")] = False,
+    folds: FoldsOption = 8,
+    steps: StepsOption = 700,
+    as_json: JsonOption = False,
+) -> None:
+    """The scoreboard: predictions for families that were left out, against what was measured."""
+    import pandas as pd
+
+    from forerun.cli.measuring import tracker
+    from forerun.data.store import Store
+    from forerun.evaluate import full, report
+    from forerun.predictors.default import SHIPPED
+    from forerun.training import default
+
+    found = None
+    if refit or devices:
+        found = default.gather(Store(), tracker("reading rows", quiet=as_json))
+    if refit and found is not None:
+        with folding(quiet=as_json) as tell:
+            told = default.left_out(found, folds=folds, steps=steps, tell=tell)
+    else:
+        told = pd.read_parquet(SHIPPED / "left_out.parquet")
+    with waiting("counting", quiet=as_json):
+        made = full.scoreboard(told)
+        extra = full.left_out_devices(found, Store(), steps=steps) if devices and found is not None else {}
+    if as_json:
+        print(made.lines.to_json(orient="records", indent=2))
+    else:
+        from forerun.cli.data import table_of
+
+        show(table_of(full.summary(made), "90 % intervals; the noise floor is what repeating a measurement gives"))
+    if out is not None:
+        print(f"written: {report.write(made, told, out, extra, full.NOTES)}", file=sys.stderr)
+
+
+@contextmanager
+def folding(quiet: bool) -> Iterator[Any]:
+    """Shows how many parts are done."""
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True)) as progress:
+        task = progress.add_task("leaving families out", total=None)
+        yield lambda done, parts: progress.update(task, completed=done, total=parts)

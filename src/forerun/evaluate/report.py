@@ -1,0 +1,97 @@
+"""The scoreboard as people read it: a table for the terminal, docs/SCOREBOARD.md with plots."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from forerun.evaluate.scoreboard import Scoreboard
+
+_SHARES = ("coverage", "mape", "median_ape", "acc10", "interval_coverage", "interval_width")
+_HEADS = {"mape": "MAPE", "median_ape": "median APE", "rmse": "RMSE", "tau": "Kendall tau", "acc10": "within 10 %",
+          "interval_coverage": "in 90 % interval", "interval_width": "mean width"}  # fmt: skip
+
+
+def cell(name: str, value: Any) -> str:
+    """One figure as text."""
+    if isinstance(value, str):
+        return value
+    if value is None or value != value:
+        return ""
+    if name in _SHARES:
+        return f"{100 * value:.1f} %"
+    return f"{int(value):,}" if name == "n" else f"{value:.3g}"
+
+
+def markdown(frame: pd.DataFrame) -> str:
+    """A Markdown table of scoreboard lines."""
+    head = [_HEADS.get(str(c), str(c)) for c in frame.columns]
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    for row in frame.to_dict("records"):
+        lines.append("| " + " | ".join(cell(str(name), value) for name, value in row.items()) + " |")
+    return "\n".join(lines)
+
+
+def families(told: pd.DataFrame) -> pd.DataFrame:
+    """Error of device time by family, worst first."""
+    error = (told["told_device"] / told["device_ms"] - 1).abs()
+    ratio = told["told_device"] / told["device_ms"]
+    grouped = told.assign(error=error, ratio=ratio).groupby("family")
+    found = grouped.agg(n=("error", "size"), mape=("error", "mean"), ratio=("ratio", "median"))
+    return found.sort_values("mape", ascending=False).reset_index().rename(columns={"ratio": "predicted / measured"})
+
+
+def write(made: Scoreboard, told: pd.DataFrame, folder: Path, extra: dict[str, pd.DataFrame], notes: str) -> Path:
+    """SCOREBOARD.md and its plots."""
+    folder.mkdir(parents=True, exist_ok=True)
+    draw(told, folder)
+    noise = made.noise.assign(mean=made.noise["mean"], median=made.noise["median"]).drop(columns=["p90"])
+    noise = noise.rename(columns={"mean": "mape", "median": "median_ape"})
+    parts = [
+        "# Scoreboard",
+        notes,
+        "## Noise floor: the same case measured twice\n\n" + markdown(noise),
+        "## Left-out families on the H200\n\n" + markdown(made.lines.drop(columns=["split"])),
+        "![Predicted against measured](scoreboard_scatter.png)",
+        "## Device time by family, worst first\n\n" + markdown(families(told).head(25)),
+        "![Error by family](scoreboard_families.png)",
+    ]
+    parts += [f"## {title}\n\n{markdown(frame)}" for title, frame in extra.items()]
+    path = folder / "SCOREBOARD.md"
+    path.write_text("\n\n".join(parts) + "\n")
+    return path
+
+
+def draw(told: pd.DataFrame, folder: Path) -> None:
+    """Predicted against measured, and the error by family."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, panels = pyplot.subplots(1, 3, figsize=(13, 4.4), layout="constrained")
+    pairs = (
+        ("device_ms", "told_device", "device time, ms"),
+        ("latency_ms", "told_latency_known", "latency, ms (host probed)"),
+        ("energy_j", "told_energy", "energy, J"),
+    )
+    for panel, (real, said, title) in zip(panels, pairs, strict=True):
+        for mode, part in told.groupby("mode"):
+            panel.scatter(part[real], part[said], s=5, alpha=0.6, label=str(mode))
+        edge = [float(np.nanmin(told[real])), float(np.nanmax(told[real]))]
+        panel.plot(edge, edge, color="black", linewidth=0.8)
+        panel.set(xscale="log", yscale="log", xlabel="measured", ylabel="predicted", title=title)
+        panel.grid(alpha=0.3)
+    panels[0].legend(fontsize=7)
+    figure.savefig(folder / "scoreboard_scatter.png", dpi=110)
+    pyplot.close(figure)
+    by = families(told).sort_values("mape")
+    figure, panel = pyplot.subplots(figsize=(9, 0.16 * len(by) + 1), layout="constrained")
+    panel.barh(by["family"], 100 * by["mape"])
+    panel.set(xlabel="mean error of device time, %")
+    panel.tick_params(axis="y", labelsize=6)
+    figure.savefig(folder / "scoreboard_families.png", dpi=110)
+    pyplot.close(figure)

@@ -1,0 +1,201 @@
+"""The default predictor's weights: gather what was measured, fit, and see on left-out families how sure it may be."""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from forerun.data.splits import leave_out
+from forerun.data.store import Store
+from forerun.graph.features import VARIANTS
+from forerun.graph.profile import CLASSES, UNITS
+from forerun.predictors.conformal import Calibration, calibrate
+from forerun.predictors.energy import TERMS
+from forerun.predictors.network import Ensemble
+from forerun.predictors.weights import Weights
+from forerun.training import fit_device, fit_energy, fit_host, operators
+from forerun.training.cases import Cases, Progress, join, model_cases, operator_cases
+
+OWN = "forerun-h200"
+FOLDS, SEEDS, STEPS = 8, (0, 1), 700
+#: How much a row of each kind counts beside one of our own operators.
+MODEL_WEIGHT, PUBLIC_WEIGHT = 12.0, 0.4
+#: Rows taken of each published set, per device, operator, dtype and runtime.
+PUBLIC = {"neusight": 300, "aiconfigurator": 400, "vidur": 300}
+CONTEXTS = {"neusight": 1, "vidur": 2}  # aiconfigurator: by engine
+_ENERGY_START = np.array([0.18, 1.1, 1.1, 2.1, 1.1, 1.1, 48.0, 0.84])
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """What the store offers for training."""
+
+    models: Cases  # GPU models under our protocol
+    operators: Cases  # ours
+    public: Cases | None  # published operator rows
+    cpu: Cases | None  # CPU models under our protocol
+
+
+def gather(store: Store, progress: Progress | None = None, *, public: bool = True) -> Gathered:
+    """Everything that teaches something, as cases."""
+    rows = store.read("models")
+    own = rows[rows["protocol"].fillna("").str.startswith("forerun/") & (rows["status"] == "ok")]
+    gpu = own[own["device_ms"].notna()]
+    cpu = own[own["device_ms"].isna() & (own["source"] != "tabular") & own["device"].str.contains("xeon")]
+    ops = store.read("operators")
+    ops = ops[(ops["status"] == "ok") & (ops["device_ms"] > 0) & ops["op"].map(operators.known)]
+    ours = ops[ops["protocol"].str.startswith("forerun/")]
+    others = sample(ops) if public else ops.iloc[:0]
+    return Gathered(
+        model_cases(gpu, progress),
+        operator_cases(ours, progress),
+        operator_cases(others, progress) if len(others) else None,
+        model_cases(cpu, progress) if len(cpu) else None,
+    )
+
+
+def sample(ops: pd.DataFrame) -> pd.DataFrame:
+    """A part of the published operator rows, the same every time, with all devices and operators in it."""
+    by = ["device", "op", "dtype", "runtime"]
+    parts = []
+    for name, count in PUBLIC.items():
+        some = ops[(ops["dataset"] == name) & (ops["devices"].fillna(1) <= 1)]
+        some = some.sample(frac=1, random_state=0)
+        parts.append(some.groupby(by, dropna=False).head(count))
+    return pd.concat(parts)
+
+
+def contexts(rows: pd.DataFrame) -> np.ndarray:
+    """Where operator rows come from, as numbers: 0 is our own protocol."""
+    known = rows["dataset"].map(CONTEXTS)
+    return known.fillna(rows["runtime"].map({"vllm": 3, "trt-llm": 4}).fillna(5)).to_numpy(dtype=int)
+
+
+def fit_networks(models: Cases, own: Cases, public: Cases | None, *, seeds: tuple[int, ...] = SEEDS,
+                 steps: int = STEPS) -> Ensemble:  # fmt: skip
+    """Networks of different seeds on models, our operators and published ones."""
+    parts = [models, own] + ([public] if public else [])
+    weight = [np.full(len(models.rows), MODEL_WEIGHT), np.ones(len(own.rows))]
+    context = [np.zeros(len(models.rows) + len(own.rows), dtype=int)]
+    if public:
+        weight.append(np.full(len(public.rows), PUBLIC_WEIGHT))
+        context.append(contexts(public.rows))
+    whole = join(parts)
+    target = whole.rows["device_ms"].to_numpy(dtype=float)
+    made = [
+        fit_device.fit(whole, target, np.concatenate(weight), context=np.concatenate(context), seed=s, steps=steps)
+        for s in seeds
+    ]
+    return Ensemble(tuple(made))
+
+
+def fit_cpu(cases: Cases, *, seeds: tuple[int, ...] = SEEDS, steps: int = STEPS) -> Ensemble:
+    """On a CPU the call is the device's time: its latency."""
+    target = cases.rows["latency_ms"].to_numpy(dtype=float)
+    ones = np.ones(len(target))
+    return Ensemble(tuple(fit_device.fit(cases, target, ones, seed=s, steps=steps) for s in seeds))
+
+
+def device_ms(networks: Ensemble, cases: Cases) -> np.ndarray:
+    return cases.sum(networks.seconds(cases.ops)) * 1e3
+
+
+def fit_joules(cases: Cases) -> np.ndarray:
+    """Energy factors from rows with their measured time per call."""
+    rows = cases.rows
+    known = rows["energy_j"].notna().to_numpy()
+    seconds = rows["loop_ms"].to_numpy(dtype=float)[known] / 1e3
+    terms = cases.joules[known].copy()
+    limit = terms[:, 0].copy()
+    terms[:, 0] *= seconds
+    return fit_energy.fit(terms, seconds, limit, rows["energy_j"].to_numpy(dtype=float)[known], _ENERGY_START)
+
+
+def joules(cases: Cases, factors: np.ndarray, milliseconds: np.ndarray) -> np.ndarray:
+    seconds = milliseconds / 1e3
+    terms = cases.joules.copy()
+    limit = terms[:, 0].copy()
+    terms[:, 0] *= seconds
+    return np.minimum(terms @ factors, limit * seconds)
+
+
+def left_out(found: Gathered, *, folds: int = FOLDS, seeds: tuple[int, ...] = SEEDS, steps: int = STEPS,
+             tell: Any = None) -> pd.DataFrame:  # fmt: skip
+    """Every GPU model row, predicted by weights that never saw its family."""
+    models = found.models
+    rows = models.rows
+    names = ("device", "host", "latency", "latency_known", "energy", "slow")
+    out = {name: np.full(len(rows), np.nan) for name in names}
+    for number, (train, test) in enumerate(leave_out(rows["family"], folds)):
+        known, asked = models.take(train), models.take(test)
+        networks = fit_networks(known, found.operators, found.public, seeds=seeds, steps=steps)
+        host, _ = fit_host.fit(known.rows, known.launches, known.rows["device_ms"].to_numpy(dtype=float))
+        told = device_ms(networks, asked)
+        # How slow the host was at each moment, told by the other families: what a probe would have said.
+        slow = fit_host.slowness(rows, host.host_ms(models.launches), rows["device_ms"].to_numpy(dtype=float))[test]
+        out["device"][test] = told
+        out["host"][test] = host.host_ms(asked.launches)
+        out["slow"][test] = slow
+        out["latency"][test] = host.latency_ms(asked.launches, told)
+        out["latency_known"][test] = host.latency_ms(asked.launches, told, slow)
+        out["energy"][test] = joules(asked, fit_joules(known), out["latency_known"][test])
+        if tell:
+            tell(number + 1, folds)
+    light = models.sum(np.maximum(models.ops.compute_s, models.ops.memory_s)) * 1e3
+    return rows.assign(light_ms=light, **{f"told_{name}": value for name, value in out.items()})
+
+
+def scores(told: pd.DataFrame) -> Calibration:
+    """Intervals from the left-out errors, by quantity, mode and what sets the pace."""
+    side = np.where(told["told_host"] > told["told_device"], "host", "device")
+    groups: list[str] = []
+    values: list[np.ndarray] = []
+    for name, real in (("device", "device_ms"), ("latency", "latency_ms"), ("energy", "energy_j")):
+        groups += [f"{real}/{mode}/{s}" for mode, s in zip(told["mode"], side, strict=True)]
+        values.append(np.log(told[real].to_numpy(dtype=float) / told[f"told_{name}"].to_numpy(dtype=float)))
+    return calibrate(groups, np.concatenate(values))
+
+
+def train(found: Gathered, told: pd.DataFrame, *, seeds: tuple[int, ...] = SEEDS, steps: int = STEPS) -> Weights:
+    """The weights that ship: fitted to everything, with intervals from `left_out`."""
+    networks = {"gpu": fit_networks(found.models, found.operators, found.public, seeds=seeds, steps=steps)}
+    if found.cpu is not None:
+        networks["cpu"] = fit_cpu(found.cpu, seeds=seeds, steps=steps)
+    rows = found.models.rows
+    host, _ = fit_host.fit(rows, found.models.launches, rows["device_ms"].to_numpy(dtype=float))
+    return Weights(
+        networks, host.cost_us, host.sharpness, fit_joules(found.models), scores(told), domain(found), provenance(found)
+    )
+
+
+def domain(found: Gathered) -> dict[str, Any]:
+    """What the training data shows, so that what it does not show can be named."""
+    parts = [c for c in (found.models, found.operators, found.public, found.cpu) if c is not None]
+    ops = {
+        f"{CLASSES[c]}/{VARIANTS[v]}"
+        for part in parts
+        for c, v in set(zip(part.ops.classes.tolist(), part.ops.variants.tolist(), strict=True))
+    }
+    return {
+        "devices": sorted({d for part in parts for d in part.rows["device"].unique()}),
+        "families": sorted(found.models.rows["family"].dropna().unique()),
+        "ops": sorted(ops),
+        "units": sorted({UNITS[u] for part in parts for u in np.unique(part.ops.units)}),
+    }
+
+
+def provenance(found: Gathered) -> dict[str, Any]:
+    """Which rows the weights stand on."""
+    parts = {"models": found.models, "operators": found.operators, "published operators": found.public,
+             "CPU models": found.cpu}  # fmt: skip
+    counts = {
+        name: {str(k): int(v) for k, v in part.rows["dataset"].value_counts().items()}
+        for name, part in parts.items()
+        if part is not None
+    }
+    newest = str(found.models.rows["measured_at"].max())[:10]
+    return {"rows": counts, "measured_until": newest, "fitted": str(datetime.date.today()), "terms": list(TERMS)}

@@ -1,0 +1,200 @@
+"""What the default predictor is made of: op features, the network, host and energy fits, conformal intervals."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from forerun.data.splits import leave_out
+from forerun.device import load_device
+from forerun.graph.features import DIMS, dims, variant
+from forerun.graph.profile import CLASSES, profile
+from forerun.graph.sources import load_graph
+from forerun.measure.cases import case_of
+from forerun.predictors.conformal import calibrate
+from forerun.predictors.features import NUMBERS, op_table
+from forerun.predictors.host import COUNTED, launch_counts, smooth_max
+from forerun.training import fit_device, fit_energy, operators
+from forerun.training.cases import model_cases, operator_cases
+from forerun.workload import Workload
+
+
+def sizes(op: str, shape: dict[str, int], dtype: str = "fp16", direction: str = "forward") -> dict[str, float]:
+    graph = operators.graph_of(op, json.dumps(shape), dtype, direction)
+    heaviest = int(np.argmax(profile(graph, dtype).flops[:, 0]))
+    return dict(zip(DIMS, dims(graph)[heaviest, 0], strict=True))
+
+
+def test_ops_are_seen_by_their_sizes() -> None:
+    linear = sizes("linear", {"m": 30, "n": 40, "k": 50})
+    assert (linear["rows"], linear["cols"], linear["inner"], linear["count"]) == (30, 40, 50, 1)
+    bmm = sizes("bmm", {"b": 6, "m": 3, "n": 4, "k": 5})
+    assert (bmm["rows"], bmm["cols"], bmm["inner"], bmm["count"]) == (3, 4, 5, 6)
+    conv = sizes("conv2d", {"b": 2, "cin": 16, "cout": 32, "h": 10, "w": 10, "r": 3, "stride": 2, "groups": 4})
+    assert (conv["rows"], conv["cols"], conv["inner"], conv["count"]) == (2 * 5 * 5, 8, 4 * 9, 4)
+    assert (conv["window"], conv["stride"]) == (9, 4)
+    attention = sizes("sdpa", {"b": 2, "heads": 3, "q": 7, "kv": 9, "d": 64, "causal": 0})
+    assert (attention["rows"], attention["cols"], attention["inner"], attention["count"]) == (7, 9, 64, 6)
+    grouped = sizes("sdpa", {"b": 2, "heads": 8, "q": 1, "kv": 9, "d": 64, "causal": 0, "kv_heads": 2})
+    assert grouped["window"] == 4
+
+
+def test_backward_passes_are_their_own_ops() -> None:
+    graph = operators.graph_of("linear", json.dumps({"m": 8, "n": 16, "k": 32}), "fp16", "backward")
+    kinds = [op.kind for op in graph.ops]
+    assert kinds.count("matmul") == 2
+    assert all(op.phase == "backward" for op in graph.ops)
+    forward = operators.graph_of("linear", json.dumps({"m": 8, "n": 16, "k": 32}), "fp16", "forward")
+    assert [op.kind for op in forward.ops] == ["matmul"]
+
+
+def test_variants_tell_norms_apart() -> None:
+    graph = load_graph(Workload("resnet18", mode="training", batch=2))
+    assert {"norm:batch:train", "norm_backward:batch", "pool:max", "conv:stem"} <= {
+        variant(op, graph) for op in graph.ops
+    }
+
+
+def test_features_are_finite_on_every_kind_of_device() -> None:
+    columns = profile(load_graph(Workload("gpt2", mode="decode", seq_len=64, dtype="fp16")), "fp16")
+    for name in ("h200", "p4", "rtx4090", "mi300x", "xeon-emr-2vcpu"):
+        table = op_table(columns, load_device(name))
+        assert table.numbers.shape == (len(columns.classes), len(NUMBERS))
+        assert np.isfinite(table.numbers).all()
+
+
+def test_a_whole_column_of_batches_is_one_table() -> None:
+    from forerun.graph.sources import load_graphs
+
+    scalable = load_graphs(Workload("cnn:depth=3,filters=8"))[1]
+    assert scalable is not None
+    device = load_device("h200")
+    both = op_table(profile(scalable, "fp32", np.array([4, 32])), device).numbers
+    for i, batch in enumerate((4, 32)):
+        alone = op_table(profile(scalable.at(batch), "fp32"), device).numbers
+        np.testing.assert_allclose(both.reshape(len(alone), 2, -1)[:, i], alone)
+
+
+def test_launches_are_counted_by_class_and_phase() -> None:
+    graph = load_graph(Workload("resnet18", mode="training", batch=2))
+    counts = dict(zip(COUNTED, launch_counts(profile(graph, "fp32")), strict=True))
+    assert counts["conv"] + counts["conv_pointwise"] == 20
+    assert counts["conv_backward:backward"] == 20
+    assert counts["norm"] == counts["norm_backward:backward"] == 20
+    assert counts["modules"] > 50
+    assert counts["call"] == 1
+
+
+def rows_of(works: list[Workload]) -> pd.DataFrame:
+    said = [{"case": json.dumps(case_of(w)), "case_key": str(i), "device": "h200", "family": f"f{i % 4}", "repeat": 0,
+             "mode": w.mode, "dataset": "own"} for i, w in enumerate(works)]  # fmt: skip
+    return pd.DataFrame(said)
+
+
+def test_the_network_learns_what_the_roofline_misses() -> None:
+    rng = np.random.default_rng(0)
+    shapes = [{"m": int(2 ** rng.uniform(4, 12)), "n": int(2 ** rng.uniform(6, 12)), "k": int(2 ** rng.uniform(6, 12))}
+              for _ in range(300)]  # fmt: skip
+    frame = pd.DataFrame([{"op": "linear", "shape": json.dumps(s, sort_keys=True), "dtype": "fp16", "device": "h200",
+                           "direction": "forward", "devices": 1, "dataset": "own"} for s in shapes])  # fmt: skip
+    cases = operator_cases(frame)
+    light = np.maximum(cases.ops.compute_s, cases.ops.memory_s)
+    # A chip of our own making: narrow matmuls reach a third of what wide ones do, and each launch takes 4 us.
+    narrow = np.array([s["n"] < 512 for s in shapes])
+    real_ms = 1e3 * (cases.sum(light) * np.where(narrow, 3.9, 1.3) + 4e-6)
+    train, test = np.arange(300) < 240, np.arange(300) >= 240
+    network = fit_device.fit(cases.take(train), real_ms[train], np.ones(240), steps=500, rate=1e-2)
+    asked = cases.take(test)
+    error = np.abs(asked.sum(network.seconds(asked.ops)) * 1e3 / real_ms[test] - 1)
+    plain = np.abs(cases.sum(light)[test] * 1e3 / real_ms[test] - 1)
+    assert error.mean() < 0.1 < plain.mean()
+    assert (network.seconds(cases.ops) >= light).all()
+
+
+def test_a_model_is_the_sum_of_its_ops() -> None:
+    works = [Workload("cnn:depth=3,filters=8,classes=10", batch=b) for b in (1, 64)]
+    cases = model_cases(rows_of(works))
+    assert len(cases.rows) == 2
+    ones = cases.sum(np.ones(len(cases.case)))
+    assert ones[0] == ones[1] == sum(op.repeat for op in load_graph(works[0]).ops)
+    part = cases.take(np.array([False, True]))
+    np.testing.assert_allclose(part.sum(part.ops.compute_s), cases.sum(cases.ops.compute_s)[1:])
+    assert cases.launches.shape == (2, len(COUNTED))
+
+
+def test_energy_factors_are_found() -> None:
+    rng = np.random.default_rng(1)
+    seconds = rng.uniform(0.001, 0.1, 400)
+    terms = np.stack([700 * seconds, *(rng.uniform(0, 5, (7, 400)) * seconds)], axis=1)
+    true = np.array([0.2, 1.0, 1.2, 2.0, 0.9, 1.0, 3.0, 0.7])
+    energy = np.minimum(terms @ true, 700 * seconds)
+    found = fit_energy.fit(terms, seconds, np.full(400, 700.0), energy, np.full(8, 0.5))
+    told = np.minimum(terms @ found, 700 * seconds)
+    assert np.abs(told / energy - 1).mean() < 0.05
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(60, 400), st.floats(0.05, 1.0), st.sampled_from([0.8, 0.9, 0.95]))
+def test_intervals_hold_as_often_as_they_say(n: int, spread: float, confidence: float) -> None:
+    rng = np.random.default_rng(n)
+    scores = rng.normal(0, spread, n)
+    low, high = calibrate(["q/m/s"] * n, scores).factors("q/m/s", confidence)
+    fresh = np.exp(rng.normal(0, spread, 4000))
+    assert low < 1 < high
+    assert np.mean((low <= fresh) & (fresh <= high)) > confidence - 0.12
+
+
+def test_small_groups_borrow_from_wider_ones_and_surprise_widens() -> None:
+    rng = np.random.default_rng(0)
+    groups = ["latency_ms/training/host"] * 10 + ["latency_ms/training/device"] * 100
+    made = calibrate(groups, np.concatenate([rng.normal(0, 2, 10), rng.normal(0, 0.1, 100)]))
+    assert made.factors("latency_ms/training/host") == made.factors("latency_ms/training")
+    assert made.factors("latency_ms/decode/host") == made.factors("latency_ms")
+    low, high = made.factors("latency_ms/training/device")
+    wide = made.factors("latency_ms/training/device", widen=2.0)
+    assert wide[0] < low < high < wide[1]
+    narrow = made.factors("latency_ms/training/device", 0.5)
+    assert low < narrow[0] < narrow[1] < high
+    assert type(made).from_dict(json.loads(json.dumps(made.to_dict()))).factors("latency_ms") == pytest.approx(
+        made.factors("latency_ms"), rel=1e-3
+    )
+
+
+def test_families_are_left_out_whole_and_once() -> None:
+    families = pd.Series(list("aaaabbbccdefg") + [None])
+    for folds in (None, 3):
+        seen = np.zeros(len(families), dtype=int)
+        for train, test in leave_out(families, folds):
+            assert not (train & test).any()
+            assert not set(families[train].dropna()) & set(families[test].dropna())
+            seen += test
+        assert (seen == 1).all()
+
+
+def test_latency_is_near_the_larger_of_host_and_device() -> None:
+    a, b = np.array([1.0, 10.0, 5.0]), np.array([10.0, 1.0, 5.0])
+    told = smooth_max(a, b, 4.0)
+    assert (told >= np.maximum(a, b)).all()
+    assert told[0] == pytest.approx(10, rel=0.01)
+    assert told[2] < 6.0
+    assert CLASSES
+
+
+def test_contexts_keep_how_others_measure_apart() -> None:
+    shapes = [{"n": 2**i} for i in range(8, 24)]
+    frame = pd.DataFrame([{"op": "relu", "shape": json.dumps(s), "dtype": "fp32", "device": "h200",
+                           "direction": "forward", "devices": 1, "dataset": "x"} for s in shapes] * 6)  # fmt: skip
+    cases = operator_cases(frame)
+    light: Any = cases.sum(np.maximum(cases.ops.compute_s, cases.ops.memory_s)) * 1e3
+    context = np.repeat([0, 1], len(frame) // 2)
+    real = light * 1.5 + 0.003 + 0.05 * context  # the second half was timed with 50 us around every call
+    network = fit_device.fit(cases, real, np.ones(len(frame)), context=context, steps=500, rate=1e-2)
+    own = context == 0
+    told = cases.sum(network.seconds(cases.ops)) * 1e3
+    assert np.abs(told[own] / real[own] - 1).mean() < 0.15
