@@ -18,6 +18,7 @@ from forerun.advice.mig import slice_options, smallest_that_fits
 from forerun.device import Device, load_device
 from forerun.errors import ForerunError, did_you_mean
 from forerun.explanation import Explanation, explain_ops
+from forerun.graph.fuse import fuse
 from forerun.graph.ir import Graph
 from forerun.graph.memory import simulate
 from forerun.graph.profile import UNITS, Profile, profile
@@ -282,6 +283,8 @@ class _Uncompared:
 
 def _read(workload: Workload) -> tuple[Graph, Graph | None, Profile]:
     graph, scalable = load_graphs(workload)
+    if workload.runtime == "compile":
+        graph, scalable = fuse(graph), scalable and fuse(scalable)
     return graph, scalable, profile(graph, workload.dtype)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,6 @@ from forerun.errors import ForerunError
 
 _QUANTITIES = {"latency_ms": "latency", "device_ms": "device time", "graph_ms": "graph replay", "energy_j": "energy",
                "memory_mb": "memory", "memory_allocated_mb": "tensors"}  # fmt: skip
-#: Models of which latency is drawn against the batch.
-_DRAWN = ("timm/resnet50", "timm/vit_base_patch16_224", "timm/efficientnet_b0", "timm/convnext_tiny", "hf/bert-base",
-          "hf/llama-3.1-8b")  # fmt: skip
 
 
 def write(store: Store, folder: Path, dataset: str = "forerun") -> Path:
@@ -105,6 +103,7 @@ def _counts(ok: pd.DataFrame, rows: str, columns: str) -> pd.DataFrame:
 def _families(ok: pd.DataFrame) -> pd.DataFrame:
     grouped = ok.groupby(["source", "family"])
     table = grouped.agg(rows=("model", "size"), models=("model", "nunique"), batch=("batch", "max"))
+    table["batch"] = table["batch"].astype(int)
     modes = grouped["mode"].agg(lambda m: ", ".join(sorted(set(m))))
     return table.rename(columns={"batch": "largest batch"}).join(modes.rename("modes")).reset_index()
 
@@ -195,22 +194,34 @@ def draw(store: Store, folder: Path, dataset: str = "forerun") -> list[tuple[str
 
 def _draw_latency(rows: pd.DataFrame, folder: Path) -> tuple[str, str] | None:
     from matplotlib import pyplot
+    from matplotlib.ticker import ScalarFormatter
 
-    ok = rows[(rows["status"] == "ok") & (rows["repeat"] == 0)]
-    chosen = [m for m in _DRAWN if (ok["model"] == m).any()] or list(ok["model"].value_counts().index[:6])
-    if not chosen:
+    ok = rows[(rows["status"] == "ok") & (rows["repeat"] == 0) & (rows["source"] != "tabular")]
+    # A line holds everything but the batch; the models with the longest lines are drawn, one of a family.
+    line_of = ["device", "mode", "dtype", "amp", "optimizer", "seq_len"]
+    lengths = ok.groupby(["family", "model", *line_of], dropna=False)["batch"].nunique().reset_index()
+    best = lengths.sort_values("batch", ascending=False).drop_duplicates("family").head(6)
+    if best.empty:
         return None
     figure, panels = pyplot.subplots(2, 3, figsize=(12, 7), layout="constrained")
-    for panel, model in zip(panels.flat, chosen, strict=False):
-        part = ok[ok["model"] == model]
-        for said, line in part.groupby(["device", "mode", "dtype"]):
-            line = line.groupby("batch")[["latency_ms", "device_ms"]].median().reset_index()
-            (drawn,) = panel.plot(line["batch"], line["latency_ms"], "o-", label=" ".join(map(str, said)), markersize=4)
-            panel.plot(line["batch"], line["device_ms"], ":", color=drawn.get_color())
-        panel.set(xscale="log", yscale="log", title=model, xlabel="batch", ylabel="ms")
+    for panel, (_, chosen) in zip(panels.flat, best.iterrows(), strict=False):
+        part = ok[(ok["model"] == chosen["model"]) & (ok["mode"] == chosen["mode"])]
+        for said, line in part.groupby(line_of, dropna=False):
+            means = line.groupby("batch")[["latency_ms", "device_ms"]].median().reset_index()
+            if len(means) < 2:
+                continue
+            name = " ".join(str(v) for v in said if v is not None and v == v)
+            (drawn,) = panel.plot(means["batch"], means["latency_ms"], "o-", label=name, markersize=4)
+            panel.plot(means["batch"], means["device_ms"], ":", color=drawn.get_color())
+        panel.set(xscale="log", yscale="log", title=chosen["model"], xlabel="batch", ylabel="ms")
+        for axis in (panel.xaxis, panel.yaxis):
+            axis.set_major_formatter(ScalarFormatter())
+            axis.set_minor_formatter("")
+        panel.set_xticks(sorted(part["batch"].unique()))
+        panel.title.set_fontsize(8)
         panel.legend(fontsize=6)
         panel.grid(alpha=0.3)
-    for panel in list(panels.flat)[len(chosen) :]:
+    for panel in list(panels.flat)[len(best) :]:
         panel.set_axis_off()
     figure.savefig(folder / "latency_by_batch.png", dpi=110)
     pyplot.close(figure)
@@ -225,7 +236,7 @@ def _draw_curves(store: Store, folder: Path, dataset: str) -> tuple[str, str] | 
     if curves.empty:
         return None
     figure, panel = pyplot.subplots(figsize=(9, 5), layout="constrained")
-    names = sorted(curves["model"].unique())
+    names = sorted(curves["model"].unique(), key=lambda name: [int(n) for n in re.findall(r"\d+", name)])
     for number, name in enumerate(names):
         line = curves[curves["model"] == name].sort_values("epoch")
         panel.plot(line["seconds"], line["test_accuracy"], color=pyplot.cm.viridis(number / len(names)), label=name)
