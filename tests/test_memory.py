@@ -8,9 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from forerun.device import load_device
 from forerun.graph.ir import Graph, Op, Storage
 from forerun.graph.memory import MB, CachingAllocator, peak_allocated_mb, simulate
-from forerun.graph.sources import load_graph
+from forerun.graph.sources import load_graph, load_graphs
+from forerun.predictors.memory import conv_workspaces
 from forerun.workload import Workload
 
 
@@ -92,3 +94,27 @@ def test_many_batch_sizes_at_once_agree_with_one_at_a_time(batches: list[int]) -
     g = load_graph(Workload(net, input_shape=(3, 32, 32)))
     together = peak_allocated_mb(g, np.array(batches))
     assert together == pytest.approx([simulate(g.at(b)).allocated_mb for b in batches])
+
+
+def test_gradients_of_the_step_before_are_gone() -> None:
+    """AdamW at its peak: weights, gradients, two moments and one temporary; never two sets of gradients."""
+    model = nn.Sequential(nn.Linear(1024, 1024, bias=False), nn.Linear(1024, 1024, bias=False))
+    graph = load_graph(Workload(model, mode="training", optimizer="adamw", input_shape=(1024,)))
+    weights = 2 * 1024 * 1024 * 4 / 2**20
+    assert simulate(graph).allocated_mb == pytest.approx(5 * weights, rel=0.01)
+
+
+def test_convolutions_take_copies_in_another_layout_while_they_run() -> None:
+    graph = load_graph(Workload("cnn:depth=2,filters=64", batch=64, dtype="fp16"))
+    plain = simulate(graph)
+    taken = simulate(graph, workspaces=conv_workspaces(load_device("h200")))
+    activation = 64 * 64 * 32 * 32 * 2 / 2**20
+    assert taken.allocated_mb == pytest.approx(plain.allocated_mb + 2 * activation, rel=0.02)
+    assert taken.by_role_mb["workspace"] == pytest.approx(2 * activation)
+    assert conv_workspaces(load_device("mi300x")) is None
+    sizes = np.array([1, 8, 64])
+    scalable = load_graphs(Workload("cnn:depth=2,filters=64", dtype="fp16"))[1]
+    assert scalable is not None
+    many = peak_allocated_mb(scalable, sizes, conv_workspaces(load_device("h200")))
+    assert many[-1] == pytest.approx(taken.allocated_mb)
+    assert (np.diff(many) > 0).all()

@@ -20,7 +20,6 @@ from forerun.errors import ForerunError, did_you_mean
 from forerun.explanation import Explanation, explain_ops
 from forerun.graph.fuse import fuse
 from forerun.graph.ir import Graph
-from forerun.graph.memory import simulate
 from forerun.graph.profile import UNITS, Profile, profile
 from forerun.graph.sources import load_graphs
 from forerun.measure.host import slowness
@@ -220,8 +219,7 @@ def _table(w: Workload, devices: list[Device], prices: list[Instance | None], te
             out[able] = (times.latency_ms * times.latency_spread[..., side])[0]
         return out
 
-    simulated = simulate(graph)
-    memory = [memory_model.estimate(graph, d, simulated) for d in devices]
+    memory = memory_model.estimates(graph, devices)
     items, unit = _items_per_call(graph, w)
     latency, energy = column("latency_ms"), column("energy_j")
     needed = np.array([m.needed_mb for m in memory])

@@ -6,9 +6,9 @@ import numpy as np
 
 from forerun.device import Device
 from forerun.graph.ir import Graph
-from forerun.graph.memory import peak_allocated_mb, simulate
+from forerun.graph.memory import Workspaces, peak_allocated_mb, simulate
 from forerun.prediction import Fit
-from forerun.predictors.memory import MemoryEstimate, room_mb
+from forerun.predictors.memory import MemoryEstimate, conv_workspaces, room_mb
 
 #: Batches beyond this are of no use to anyone.
 MAX_BATCH = 2**20
@@ -26,29 +26,33 @@ def fit(graph: Graph, scalable: Graph | None, device: Device, memory: MemoryEsti
     sure = device.memory_mb >= memory.reserved_mb * memory.spread[1] + memory.context_mb
     if scalable is None:
         return Fit(memory.fits, free, None, sure, "the model was captured at one batch size only")
-    found = largest_batch(scalable, room)
+    found = largest_batch(scalable, room, conv_workspaces(device))
     return Fit(memory.fits, free, max(found, graph.batch if memory.fits else 0), sure)
 
 
-def largest_batch(graph: Graph, room: float) -> int:
-    """The largest batch whose tensors fit into `room` MB, 0 when even the smallest does not."""
-    high = _largest_by_tensors(graph, room)
-    if high == 0 or simulate(graph.at(high), room).fits:
+def largest_batch(graph: Graph, room: float, working: Workspaces | None = None) -> int:
+    """The largest batch whose tensors and workspaces fit into `room` MB, 0 when even the smallest does not."""
+
+    def fits(batch: int) -> bool:
+        return simulate(graph.at(batch), room, working).fits
+
+    high = _largest_by_tensors(graph, room, working)
+    if high == 0 or fits(high):
         return high
-    low = graph.min_batch if simulate(graph.at(graph.min_batch), room).fits else 0
+    low = graph.min_batch if fits(graph.min_batch) else 0
     while high - low > 1:  # segments are rounded: a little less than the tensors alone would allow
         middle = (low + high) // 2
-        low, high = (middle, high) if simulate(graph.at(middle), room).fits else (low, middle)
+        low, high = (middle, high) if fits(middle) else (low, middle)
     return low
 
 
-def _largest_by_tensors(graph: Graph, room: float) -> int:
+def _largest_by_tensors(graph: Graph, room: float, working: Workspaces | None) -> int:
     low, high = graph.min_batch, MAX_BATCH
-    if peak_allocated_mb(graph, np.array([low]))[0] > room:
+    if peak_allocated_mb(graph, np.array([low]), working)[0] > room:
         return 0
     while high - low > 1:  # 64 candidates a round: four rounds reach a million
         candidates = np.unique(np.linspace(low, high, 66).astype(int))
-        fits = peak_allocated_mb(graph, candidates) <= room
+        fits = peak_allocated_mb(graph, candidates, working) <= room
         if fits.all():
             return int(high)
         first_miss = int(np.argmin(fits))

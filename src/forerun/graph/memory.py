@@ -8,6 +8,7 @@ Memory moves by the same amount at every turn, so no turn in between can be high
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -20,6 +21,10 @@ MB = 2**20
 ALIGN = 512  # the CUDA caching allocator rounds every request up to this
 _SMALL = MB  # requests up to here come from 2 MB segments
 _SMALL_SEGMENT, _MEDIUM_SEGMENT, _MEDIUM_LIMIT = 2 * MB, 20 * MB, 10 * MB
+
+
+#: Bytes that libraries take while an op runs: {op: bytes at each batch size}.
+Workspaces = Callable[[Graph, np.ndarray], dict[int, np.ndarray]]
 
 
 @dataclass(frozen=True)
@@ -41,8 +46,12 @@ class Event(NamedTuple):
     blocks: int
 
 
-def events(graph: Graph) -> list[Event]:
-    """Every coming and going of memory in the order of one call, folded blocks walked as described above."""
+def events(graph: Graph, working: Iterable[int] = ()) -> list[Event]:
+    """Every coming and going of memory in the order of one call, folded blocks walked as described above.
+
+    Ops that are `working` take a piece of memory while they run and give it back: storages behind the graph's own, in
+    the same order.
+    """
     first, last, jump = _timeline(graph)
     out: list[Event] = []
 
@@ -59,6 +68,8 @@ def events(graph: Graph) -> list[Event]:
         dies = s.dies if s.dies is not None and 0 <= s.dies < len(graph.ops) else None
         if born is None:
             at(0, 1, i, s.repeat)
+            if s.dies is not None and s.dies < 0:  # gone before the first op: the gradients of the step before
+                at(0, -1, i, s.repeat)
         elif s.repeat <= 2 or born not in jump:
             at(first[born], 1, i, s.repeat)
         elif dies is not None and graph.ops[dies].phase == graph.ops[born].phase:
@@ -74,6 +85,10 @@ def events(graph: Graph) -> list[Event]:
             every_turn(dies, -1, i, s.repeat)
         elif dies is not None:
             at(last[dies], -1, i, s.repeat)
+    for extra, op in enumerate(working, len(graph.storages)):
+        for position in sorted({first[op], last[op]}):
+            at(position, 1, extra)
+            at(position, -1, extra)
     # At one position, what an op makes exists beside what it takes: come first, then go.
     out.sort(key=lambda e: (e.position, -e.sign))
     return out
@@ -112,23 +127,32 @@ def sizes(graph: Graph, batches: np.ndarray | None = None) -> np.ndarray:
     return np.ceil(base / ALIGN) * ALIGN
 
 
-def peak_allocated_mb(graph: Graph, batches: np.ndarray) -> np.ndarray:
-    """Peak of live tensors at each batch size, all at once."""
-    walk = events(graph)
+def peak_allocated_mb(graph: Graph, batches: np.ndarray, workspaces: Workspaces | None = None) -> np.ndarray:
+    """Peak of live tensors and workspaces at each batch size, all at once."""
+    needed = workspaces(graph, batches) if workspaces else {}
+    walk = events(graph, needed)
     if not walk:
         return np.zeros(len(batches))
-    size = sizes(graph, batches)
+    size = _with(sizes(graph, batches), needed)
     weight = np.array([e.sign * e.blocks for e in walk], dtype=np.float64)[:, None]
     return np.cumsum(weight * size[[e.storage for e in walk]], axis=0).max(axis=0) / MB
 
 
-def simulate(graph: Graph, limit_mb: float | None = None) -> Memory:
+def _with(size: np.ndarray, needed: dict[int, np.ndarray]) -> np.ndarray:
+    if not needed:
+        return size
+    return np.concatenate([size, np.ceil(np.stack(list(needed.values())) / ALIGN) * ALIGN])
+
+
+def simulate(graph: Graph, limit_mb: float | None = None, workspaces: Workspaces | None = None) -> Memory:
     """Peak allocated and reserved memory of one call at the graph's own batch size.
 
-    Under a limit the allocator gives free segments back before it goes over, as PyTorch does before it fails.
+    `workspaces` says what libraries take while an op runs. Under a limit the allocator gives free segments back before
+    it goes over, as PyTorch does before it fails.
     """
-    walk = events(graph)
-    size = sizes(graph)[:, 0]
+    needed = workspaces(graph, np.array([graph.batch])) if workspaces else {}
+    walk = events(graph, needed)
+    size = _with(sizes(graph), needed)[:, 0]
     allocator = CachingAllocator(None if limit_mb is None else int(limit_mb * MB))
     live: dict[int, list[Any]] = {}
     by_role: dict[str, float] = {}
@@ -136,7 +160,7 @@ def simulate(graph: Graph, limit_mb: float | None = None) -> Memory:
     peak_roles: dict[str, float] = {}
     for e in walk:
         n = int(size[e.storage])
-        role = graph.storages[e.storage].role
+        role = graph.storages[e.storage].role if e.storage < len(graph.storages) else "workspace"
         blocks = live.setdefault(e.storage, [])
         for _ in range(e.blocks):
             if e.sign > 0:
