@@ -106,10 +106,11 @@ def test_gradients_of_the_step_before_are_gone() -> None:
 
 def test_convolutions_take_copies_in_another_layout_while_they_run() -> None:
     graph = load_graph(Workload("cnn:depth=2,filters=64", batch=64, dtype="fp16"))
-    plain = simulate(graph)
     taken = simulate(graph, workspaces=conv_workspaces(load_device("h200")))
     activation = 64 * 64 * 32 * 32 * 2 / 2**20
-    assert taken.allocated_mb == pytest.approx(plain.allocated_mb + 2 * activation, rel=0.02)
+    # The second convolution: what it reads, what it writes, and a copy of both.
+    assert taken.allocated_mb == pytest.approx(4 * activation, rel=0.03)
+    assert simulate(graph).allocated_mb < 2.5 * activation
     assert taken.by_role_mb["workspace"] == pytest.approx(2 * activation)
     assert conv_workspaces(load_device("mi300x")) is None
     sizes = np.array([1, 8, 64])
