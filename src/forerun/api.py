@@ -170,7 +170,10 @@ def predict_many(
     *,
     predictor: str | Predictor = "default",
 ) -> pd.DataFrame:
-    """Every workload on every device, as one table; a case that cannot run has its reason in column `error`."""
+    """Every workload on every device, as one table; a case that cannot run has its reason in column `error`.
+
+    The store is not asked, so that all rows of a table stand on the same footing.
+    """
     import pandas as pd
 
     cases = [w if isinstance(w, Workload) else _workload(w) for w in workloads]
@@ -235,8 +238,8 @@ def _table(w: Workload, devices: list[Device], prices: list[Instance | None], te
             "fits": [None if np.isnan(h) else bool(n <= h) for n, h in zip(needed, have, strict=True)],
             "energy_j": energy,
             "bound": np.where(column("host_ms") > column("device_ms"), "host", "device"),
-            "power_w": 1e3 * energy / latency, "cost_usd": latency * price, "basis": teller.basis,
-            "error": problems,
+            "power_w": 1e3 * energy / latency, "cost_usd": latency * price,
+            "basis": [_basis(teller, d) for d in devices], "error": problems,
         }
     )  # fmt: skip
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _BASIS = {
     "roofline": "physics and a spec sheet, with constants fitted on one H200: trust the interval, not the digits",
-    "learned": "learned from measurements of like cases",
+    "learned": "physics, and what measurements of other models say it misses",
     "measured": "this very case was measured",
 }
 

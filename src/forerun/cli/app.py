@@ -122,7 +122,7 @@ def compare(
     ]
     said += [
         runtime if runtime != "eager" else "",
-        f"basis: {frame['basis'].dropna().iloc[0]}" if "basis" in frame else "",
+        f"basis: {', '.join(sorted(set(frame['basis'].dropna())))}" if "basis" in frame else "",
     ]
     show(*comparison_view(frame, f"{model}: {', '.join(w for w in said if w)}", terminal_width()))
 

@@ -30,6 +30,7 @@ def train(
     """Rebuilds a predictor's weights from the store, with its intervals, and says how far the answers drift."""
     from forerun.cli.measuring import tracker
     from forerun.data.store import Store
+    from forerun.evaluate import model_card
     from forerun.predictors.default import DefaultPredictor
     from forerun.training import default
     from forerun.training.drift import drift
@@ -44,7 +45,9 @@ def train(
     moved = drift(DefaultPredictor(weights=weights), found.models, told)
     if out is not None:
         weights.save(out)
-        told.drop(columns=["extra", "case"]).to_parquet(out / "left_out.parquet", compression="zstd", index=False)
+        kept = [name for name in told.columns if name not in ("extra", "case", "software", "reason", "host", "row_id")]
+        told[kept].to_parquet(out / "left_out.parquet", compression="zstd", index=False)
+        (out / "MODEL_CARD.md").write_text(model_card.text(weights, told))
     if as_json:
         print(json.dumps(moved, indent=2))
         return

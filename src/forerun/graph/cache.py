@@ -14,7 +14,7 @@ from typing import Any
 from forerun.graph.ir import Graph
 
 #: Raise when capture, folding or the IR change, so that graphs of older versions are not taken for new ones.
-VERSION = 2
+VERSION = 3
 
 
 def folder() -> Path:

@@ -163,6 +163,8 @@ class Recorder(TorchDispatchMode):
             input_ids = [input_ids[1], input_ids[2], input_ids[0]]  # (bias, a, b) -> (a, b, bias)
         if kind == "optimizer":
             attrs = self._optimizer_attrs(func, inputs, tensors_in(args[0]))
+        if kind in _MEMORY_BOUND and _strided(kind, inputs):
+            attrs = {**attrs, "strided": True}
         written = outputs or (tensors_in(args[0]) if kind == "optimizer" else inputs[:1])
         op = Op(kind, func.name(), tuple(input_ids), (), attrs, scope, self.phase, self._repeat(scope))
         self.ops.append(op)
@@ -183,6 +185,33 @@ class Recorder(TorchDispatchMode):
         written, count = weigh(first_list)
         lists = sum("List[Tensor]" in str(a.type) for a in func._schema.arguments)
         return {"bytes_read": weigh(inputs)[0], "bytes_written": written, "tensors": count, "lists": max(1, lists)}
+
+
+#: Ops whose kernels run several times slower when they cannot read their inputs in one sweep.
+_MEMORY_BOUND = frozenset({"copy", "elementwise", "reduce", "norm", "softmax", "gather"})
+
+
+def _strided(kind: str, inputs: Any) -> bool:
+    """Whether the inputs cannot be read in one sweep: gaps, other orders than each other, or rows used again."""
+    seen = [t for t in inputs if t.numel() > 1 and t.is_floating_point()]
+    if not seen:
+        return False
+    if kind != "elementwise":
+        return any(not t.is_contiguous() for t in seen)
+    first = seen[0]
+    return any(t.shape != first.shape or t.stride() != first.stride() for t in seen) or not _dense(first)
+
+
+def _dense(t: torch.Tensor) -> bool:
+    """Whether a tensor fills its memory without gaps, in whatever order of dimensions."""
+    if t.is_contiguous():
+        return True
+    expected = 1
+    for stride, size in sorted((s, n) for s, n in zip(t.stride(), t.shape, strict=True) if n > 1):
+        if stride != expected:
+            return False
+        expected *= size
+    return True
 
 
 def _scalar(t: torch.Tensor) -> Any:

@@ -99,7 +99,11 @@ def _product(values: list[Any]) -> Any:
 
 def _plain(op: Op, s: Shapes) -> tuple[Any, ...]:
     size = s.numel(op.outputs[0]) if op.outputs else (s.numel(op.inputs[0]) if op.inputs else 1)
-    return size, len(op.inputs) or 1, 1, 1, 1, 1, 0
+    return size, len(op.inputs) or 1, 1, 1, 1, 1, _gaps(op)
+
+
+def _gaps(op: Op) -> int:
+    return 1 if op.attrs.get("strided") else 0
 
 
 def _matmul(op: Op, s: Shapes) -> tuple[Any, ...]:
@@ -146,7 +150,7 @@ def _attention(op: Op, s: Shapes) -> tuple[Any, ...]:
 def _last_dim(op: Op, s: Shapes) -> tuple[Any, ...]:
     x = s.dims(op.inputs[0])
     cols = x[-1] if x else 1
-    return s.numel(op.inputs[0]) / cols, cols, 1, 1, 1, 1, 0
+    return s.numel(op.inputs[0]) / cols, cols, 1, 1, 1, 1, _gaps(op)
 
 
 def _norm(op: Op, s: Shapes) -> tuple[Any, ...]:
@@ -159,7 +163,7 @@ def _norm(op: Op, s: Shapes) -> tuple[Any, ...]:
 
 def _reduce(op: Op, s: Shapes) -> tuple[Any, ...]:
     out = s.numel(op.outputs[0]) if op.outputs else 1
-    return out, s.numel(op.inputs[0]) / np.maximum(out, 1) if op.inputs else 1, 1, 1, 1, 1, 0
+    return out, s.numel(op.inputs[0]) / np.maximum(out, 1) if op.inputs else 1, 1, 1, 1, 1, _gaps(op)
 
 
 def _pool(op: Op, s: Shapes) -> tuple[Any, ...]:

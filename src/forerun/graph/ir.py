@@ -56,6 +56,11 @@ KINDS: dict[str, str] = {
 }  # fmt: skip
 
 
+def lasting(attrs: dict[str, Any]) -> dict[str, Any]:
+    """Attributes without `strided` (whether an op reads its inputs with gaps), which a batch of one can hide."""
+    return {k: v for k, v in attrs.items() if k != "strided"} if "strided" in attrs else attrs
+
+
 @dataclass(slots=True)
 class Storage:
     """A piece of device memory: `born` and `dies` are op indices; -1 before the first op, `None` never freed."""
@@ -169,7 +174,7 @@ class Graph:
 
     def content_hash(self) -> str:
         """A hash of what runs: equal for equal networks at equal shapes, in any process. Names do not count."""
-        ops = [[o.kind, o.inputs, o.outputs, o.attrs, o.phase, o.repeat] for o in self.ops]
+        ops = [[o.kind, o.inputs, o.outputs, lasting(o.attrs), o.phase, o.repeat] for o in self.ops]
         tensors = [[t.shape, t.dtype, t.storage] for t in self.tensors]
         storages = [[s.bytes, s.role, s.repeat] for s in self.storages]
         canon = json.dumps([ops, tensors, storages, self.parameters], sort_keys=True, separators=(",", ":"))

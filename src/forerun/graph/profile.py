@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import functools
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from forerun.graph.cost import Shapes, cost
+from forerun.graph.features import dims, variant_index
 from forerun.graph.ir import Graph, Op
 
 #: Kernel classes: ops that reach a like share of what the hardware allows.
@@ -83,6 +85,23 @@ class Profile:
     units: np.ndarray  # [ops], index into UNITS
     repeat: np.ndarray  # [ops]
     kernels: np.ndarray  # [ops], device launches of one call of the op
+    variants: np.ndarray  # [ops], index into features.VARIANTS
+    sizes: np.ndarray  # [ops, B, features.DIMS]
+
+    @functools.cached_property
+    def alike(self) -> tuple[np.ndarray, np.ndarray]:
+        """One op of every sort (equal in all columns), and how often each sort runs in a call."""
+        same = np.column_stack([
+            self.classes, self.units, self.variants, self.kernels, self.flops, self.bytes,
+            self.sizes.reshape(len(self.classes), -1),
+        ])  # fmt: skip
+        _, first, inverse = np.unique(same, axis=0, return_index=True, return_inverse=True)
+        return first, np.bincount(inverse.ravel(), self.repeat, minlength=len(first))
+
+    def only(self, chosen: np.ndarray) -> Profile:
+        """The columns of some of the ops; the graph stays whole."""
+        per_op = ("flops", "bytes", "macs", "classes", "units", "repeat", "kernels", "variants", "sizes")
+        return replace(self, **{name: getattr(self, name)[chosen] for name in per_op})
 
 
 def profile(graph: Graph, dtype: str, batches: np.ndarray | None = None) -> Profile:
@@ -102,6 +121,8 @@ def profile(graph: Graph, dtype: str, batches: np.ndarray | None = None) -> Prof
         units=np.array([unit_index[unit(op, graph, dtype)] for op in graph.ops], dtype=int),
         repeat=np.array([op.repeat for op in graph.ops], dtype=float),
         kernels=np.array([kernels(op) for op in graph.ops], dtype=float),
+        variants=np.array([variant_index(op, graph) for op in graph.ops], dtype=int),
+        sizes=dims(graph, None if batches is None else columns),
     )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from forerun.graph.ir import DTYPE_BYTES, Graph, Tensor
+from forerun.graph.ir import DTYPE_BYTES, Graph, Tensor, lasting
 
 
 def merge(small: Graph, large: Graph) -> Graph | None:
@@ -19,7 +19,9 @@ def merge(small: Graph, large: Graph) -> Graph | None:
     if step <= 0 or len(small.ops) != len(large.ops) or len(small.tensors) != len(large.tensors):
         return None
     for a, b in zip(small.ops, large.ops, strict=True):
-        if (a.kind, a.inputs, a.outputs, a.attrs, a.phase) != (b.kind, b.inputs, b.outputs, b.attrs, b.phase):
+        if (a.kind, a.inputs, a.outputs, a.phase) != (b.kind, b.inputs, b.outputs, b.phase):
+            return None
+        if a.attrs != b.attrs and lasting(a.attrs) != lasting(b.attrs):
             return None
     tensors = []
     for t, u in zip(small.tensors, large.tensors, strict=True):
@@ -40,7 +42,8 @@ def merge(small: Graph, large: Graph) -> Graph | None:
         square = squares.get(i, 0)
         linear = (new.bytes - old.bytes - square * step * step) // step
         storages.append(replace(old, per_sample=max(0, linear), per_sample2=square))
-    return replace(small, tensors=tensors, storages=storages, scalable=True, min_batch=small.batch)
+    # A batch of one hides strides: the larger graph knows how ops read their inputs.
+    return replace(small, ops=large.ops, tensors=tensors, storages=storages, scalable=True, min_batch=small.batch)
 
 
 def _squares(tensors: list[Tensor]) -> dict[int, int] | None:

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from forerun.device import Device
-from forerun.graph.features import variant
+from forerun.graph.features import VARIANTS
 from forerun.graph.profile import CLASSES, UNITS, Profile
 from forerun.predictors import energy as energy_law
 from forerun.predictors.base import Times
 from forerun.predictors.features import op_table
-from forerun.predictors.host import launch_counts, smooth_max
+from forerun.predictors.host import launch_counts, launches, smooth_max
 from forerun.predictors.kernels import runtime
 from forerun.predictors.roofline import RooflinePredictor
 from forerun.predictors.specs import op_roofline_s, spec_matrix
@@ -94,10 +94,8 @@ class DefaultPredictor:
             return [("device", f"nothing like {device.id} ({device.kind}) was measured: roofline only")]
         if device.id not in seen.get("devices", ()):
             found.append(("device", f"{device.id} was never measured: its efficiency is inferred from its spec sheet"))
-        ops = {
-            f"{CLASSES[c]}/{variant(op, profile.graph)}"
-            for c, op in zip(profile.classes, profile.graph.ops, strict=True)
-        }
+        pairs = set(zip(profile.classes.tolist(), profile.variants.tolist(), strict=True))
+        ops = {f"{CLASSES[c]}/{VARIANTS[v]}" for c, v in pairs}
         strange = sorted(ops - set(seen.get("ops", ())))
         if strange:
             found.append(
@@ -122,9 +120,10 @@ class DefaultPredictor:
         run = runtime(device, workload.runtime)
         peaks, bandwidth = spec_matrix([device])
         compute, memory = op_roofline_s(profile, peaks[:, 0], bandwidth[0])
-        weights = profile.repeat[:, None]
-        light = (np.maximum(compute, memory) * weights).sum(axis=0) * 1e3
-        device_ms = (network.seconds(op_table(profile, device)).reshape(-1, batches) * weights).sum(axis=0) * 1e3
+        light = (np.maximum(compute, memory) * profile.repeat[:, None]).sum(axis=0) * 1e3
+        sorts, times = profile.alike
+        seconds = network.seconds(op_table(profile.only(sorts), device)).reshape(-1, batches)
+        device_ms = times @ seconds * 1e3
         if device.kind == "cpu":
             host_ms = np.zeros_like(device_ms)
             latency = device_ms
@@ -133,7 +132,8 @@ class DefaultPredictor:
             launching = counts[:-1] @ self.weights.host_us[:-1] * run.host_share
             call_us = self.weights.host_us[-1] if run.host_share else run.call_us
             host_ms = np.full_like(device_ms, self.host_slowness * (launching + call_us) / 1e3)
-            latency = smooth_max(device_ms, host_ms, self.weights.sharpness)
+            busy = device_ms + self.weights.gap_us * launches(counts) / 1e3
+            latency = smooth_max(busy, host_ms, self.weights.sharpness)
         widen = 1.0
         for kind, _ in self.unfamiliar(profile, device, workload):
             widen *= _UNSEEN[kind]

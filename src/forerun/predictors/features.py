@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from forerun.device import Device
-from forerun.graph.features import dims, variant_index
 from forerun.graph.profile import Profile
 from forerun.predictors.specs import op_roofline_s, spec_matrix
 
@@ -38,9 +37,7 @@ def op_table(profile: Profile, device: Device) -> OpTable:
     """Every op at every batch size, op by op: n = ops x batch sizes."""
     peaks, bandwidth = spec_matrix([device])
     compute, memory = op_roofline_s(profile, peaks[:, 0], bandwidth[0])
-    variants = np.array([variant_index(op, profile.graph) for op in profile.graph.ops], dtype=int)
-    scaled = len(profile.batches) > 1 or profile.batches[0] != profile.graph.batch
-    sizes = dims(profile.graph, profile.batches if scaled else None)
+    sizes = profile.sizes
     batches = len(profile.batches)
     units = np.repeat(profile.units, batches)
     numbers = describe(
@@ -48,7 +45,7 @@ def op_table(profile: Profile, device: Device) -> OpTable:
         peaks[units, 0], device,
     )  # fmt: skip
     return OpTable(
-        np.repeat(profile.classes, batches), units, np.repeat(variants, batches), numbers, compute.ravel(),
+        np.repeat(profile.classes, batches), units, np.repeat(profile.variants, batches), numbers, compute.ravel(),
         memory.ravel(), np.repeat(profile.kernels, batches),
     )  # fmt: skip
 

@@ -26,6 +26,11 @@ def launch_counts(profile: Profile) -> np.ndarray:
     return out
 
 
+def launches(counts: np.ndarray) -> np.ndarray:
+    """How many ops of a call reach the device."""
+    return counts[..., : 2 * len(CLASSES)].sum(axis=-1)
+
+
 def smooth_max(a: np.ndarray, b: np.ndarray, sharpness: float) -> np.ndarray:
     """Near the larger of the two, a little above it where both are alike: queue and device never overlap perfectly."""
     top = np.maximum(a, b)

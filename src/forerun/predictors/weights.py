@@ -25,6 +25,7 @@ class Weights:
 
     networks: Mapping[str, Ensemble]  # 'gpu', 'cpu'
     host_us: np.ndarray  # over host.COUNTED, on the reference host
+    gap_us: float  # between two kernels
     sharpness: float
     energy: np.ndarray  # factors over energy.TERMS
     calibration: Calibration
@@ -43,7 +44,8 @@ class Weights:
         }
         save_file(arrays | {"host_us": self.host_us.astype(np.float32), "energy": self.energy.astype(np.float32)},
                   folder / ARRAYS)  # fmt: skip
-        rest = {"format": FORMAT, "sharpness": self.sharpness, "calibration": self.calibration.to_dict(),
+        rest = {"format": FORMAT, "gap_us": self.gap_us, "sharpness": self.sharpness,
+                "calibration": self.calibration.to_dict(),
                 "domain": dict(self.domain), "provenance": dict(self.provenance)}  # fmt: skip
         (folder / REST).write_text(json.dumps(rest, indent=1, sort_keys=True) + "\n")
 
@@ -67,13 +69,10 @@ class Weights:
                 found.setdefault(kind, {}).setdefault(int(number), {})[part] = value
         networks = {kind: Ensemble(tuple(Network(a) for _, a in sorted(each.items()))) for kind, each in found.items()}
         return cls(
-            networks, arrays["host_us"].astype(float), float(rest["sharpness"]), arrays["energy"].astype(float),
-            Calibration.from_dict(rest["calibration"]), rest["domain"], rest["provenance"],
+            networks, arrays["host_us"].astype(float), float(rest["gap_us"]), float(rest["sharpness"]),
+            arrays["energy"].astype(float), Calibration.from_dict(rest["calibration"]), rest["domain"],
+            rest["provenance"],
         )  # fmt: skip
-
-
-def shipped_folder() -> Path:
-    return Path(__file__).parent / "weights"
 
 
 @functools.lru_cache(maxsize=4)

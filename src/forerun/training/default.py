@@ -168,7 +168,14 @@ def train(found: Gathered, told: pd.DataFrame, *, seeds: tuple[int, ...] = SEEDS
     rows = found.models.rows
     host, _ = fit_host.fit(rows, found.models.launches, rows["device_ms"].to_numpy(dtype=float))
     return Weights(
-        networks, host.cost_us, host.sharpness, fit_joules(found.models), scores(told), domain(found), provenance(found)
+        networks,
+        host.cost_us,
+        host.gap_us,
+        host.sharpness,
+        fit_joules(found.models),
+        scores(told),
+        domain(found),
+        provenance(found),
     )
 
 

@@ -18,7 +18,7 @@ WIDTH = 64
 
 def fit(
     cases: Cases, target_ms: np.ndarray, weight: np.ndarray, *, context: np.ndarray | None = None, steps: int = 600,
-    seed: int = 0, start: Network | None = None, decay: float = 2e-3, batch_ops: int = 24_000, rate: float = 3e-3,
+    seed: int = 0, start: Network | None = None, decay: float = 2e-3, batch_ops: int = 24_000, rate: float = 1e-2,
 ) -> Network:  # fmt: skip
     """The network whose sums come nearest to `target_ms`, in logarithms; `weight` says how much each row counts.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from forerun.predictors.host import smooth_max
+from forerun.predictors.host import launches, smooth_max
 from forerun.predictors.kernels import CALL_US, HOST_US
 
 NEAR_S = 90.0  # rows this near in time met the same host
@@ -16,16 +16,19 @@ ROUNDS = 3
 
 @dataclass(frozen=True)
 class HostFit:
-    """Microseconds per counted thing on the reference host, and how sharp the larger of host and device stands out."""
+    """Microseconds per counted thing on the reference host, between two kernels, and how sharp the larger of host and
+    device stands out."""
 
     cost_us: np.ndarray
+    gap_us: float
     sharpness: float
 
     def host_ms(self, counts: np.ndarray) -> np.ndarray:
         return counts @ self.cost_us / 1e3
 
     def latency_ms(self, counts: np.ndarray, device_ms: np.ndarray, speed: np.ndarray | float = 1.0) -> np.ndarray:
-        return smooth_max(device_ms, speed * self.host_ms(counts), self.sharpness)
+        busy = device_ms + self.gap_us * launches(counts) / 1e3
+        return smooth_max(busy, speed * self.host_ms(counts), self.sharpness)
 
 
 def fit(
@@ -33,7 +36,7 @@ def fit(
 ) -> tuple[HostFit, np.ndarray]:
     """Costs from rows (`latency_ms`, `session`, `measured_at`, `family`), and each row's slowness of the host."""
     slow = np.ones(len(rows))
-    found = HostFit(_start(), 4.0)
+    found = HostFit(_start(), 0.7, 4.0)
     for _ in range(ROUNDS):
         found = _costs(found, counts, device_ms, rows["latency_ms"].to_numpy(), slow, steps)
         slow = slowness(rows, found.host_ms(counts), device_ms)
@@ -51,14 +54,18 @@ def _costs(
     import torch
 
     log_cost = torch.nn.Parameter(torch.tensor(np.log(start.cost_us), dtype=torch.float32))
+    log_gap = torch.nn.Parameter(torch.tensor(np.log(start.gap_us), dtype=torch.float32))
     log_sharp = torch.nn.Parameter(torch.tensor(np.log(start.sharpness), dtype=torch.float32))
     first = log_cost.detach().clone()
-    n, d, y, s = (torch.tensor(v, dtype=torch.float32) for v in (counts, device_ms, latency_ms, slow))
-    optimizer = torch.optim.Adam([log_cost, log_sharp], lr=0.03)
+    n, d, y, s, gaps = (
+        torch.tensor(v, dtype=torch.float32) for v in (counts, device_ms, latency_ms, slow, launches(counts))
+    )
+    optimizer = torch.optim.Adam([log_cost, log_gap, log_sharp], lr=0.03)
     for _ in range(steps):
         host = s * (n @ torch.exp(log_cost)) / 1e3
         sharp = 1.5 + torch.exp(log_sharp)
-        top, low = torch.maximum(host, d), torch.minimum(host, d)
+        busy = d + torch.exp(log_gap) * gaps / 1e3
+        top, low = torch.maximum(host, busy), torch.minimum(host, busy)
         told = top * (1 + (low / top) ** sharp) ** (1 / sharp)
         error = torch.log(told) - torch.log(y)
         loss = torch.nn.functional.smooth_l1_loss(error, torch.zeros_like(error), beta=0.1)
@@ -66,7 +73,9 @@ def _costs(
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    return HostFit(torch.exp(log_cost).detach().numpy().astype(float), float(1.5 + torch.exp(log_sharp)))
+    with torch.no_grad():
+        found = torch.exp(log_cost).numpy().astype(float)
+        return HostFit(found, float(torch.exp(log_gap)), float(1.5 + torch.exp(log_sharp)))
 
 
 def slowness(rows: pd.DataFrame, host_ms: np.ndarray, device_ms: np.ndarray) -> np.ndarray:

@@ -1,0 +1,139 @@
+"""The default predictor as users meet it, the suite every predictor passes, and the gate on its accuracy."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from forerun import predict
+from forerun.data.store import Store
+from forerun.errors import ForerunError
+from forerun.evaluate import full, report
+from forerun.evaluate.check import PredictorFault, check_predictor
+from forerun.evaluate.metrics import figures
+from forerun.measure.cases import workload_of
+from forerun.predictors.base import Times
+from forerun.predictors.default import SHIPPED, DefaultPredictor
+from forerun.predictors.roofline import RooflinePredictor
+from forerun.predictors.weights import Weights
+
+CNN = "cnn:depth=4,filters=16,classes=10"
+
+
+@pytest.mark.parametrize("kind", [RooflinePredictor, DefaultPredictor])
+def test_predictors_pass_the_suite(kind: type) -> None:
+    done = check_predictor(kind)
+    assert {"deterministic", "not_faster_than_light", "intervals", "grows_with_batch", "unseen_op"} <= set(done)
+
+
+def test_the_suite_finds_a_liar() -> None:
+    class TooFast(RooflinePredictor):
+        def times(self, profile, devices, workload):  # type: ignore[no-untyped-def]
+            told = super().times(profile, devices, workload)
+            return Times(**{**vars(told), "device_ms": told.light_ms / 2})
+
+    with pytest.raises(PredictorFault, match="faster than its FLOPs and bytes allow"):
+        check_predictor(TooFast)
+
+
+def test_confidence_sets_the_width() -> None:
+    narrow, wide = (predict(CNN, "a100", batch=64, confidence=c).latency_ms for c in (0.6, 0.95))
+    assert narrow is not None
+    assert wide is not None
+    assert narrow.value == wide.value
+    assert wide.low < narrow.low < narrow.high < wide.high
+    with pytest.raises(ForerunError, match="confidence must be from"):
+        predict(CNN, "a100", confidence=1.2)
+
+
+def test_a_slow_host_slows_what_the_host_binds() -> None:
+    fast, slow = (predict(CNN, "a100", batch=1, host=h) for h in (1, 3))
+    assert fast.bound == slow.bound == "host"
+    assert slow.latency_ms.value == pytest.approx(3 * fast.latency_ms.value, rel=0.1)  # type: ignore[union-attr]
+    assert slow.device_ms == fast.device_ms
+    with pytest.raises(ForerunError, match="how many times slower"):
+        predict(CNN, "a100", host="fast")
+
+
+def test_what_was_never_measured_is_said() -> None:
+    seen = predict(CNN, "h200", batch=3)
+    unseen = predict(CNN, "rtx3080", batch=3)
+    assert seen.basis == unseen.basis == "learned"
+    assert not any("out of domain" in note for note in seen.notes)
+    assert any("out of domain" in note and "rtx3080" in note for note in unseen.notes)
+    assert seen.device_ms is not None
+    assert unseen.device_ms is not None
+    assert unseen.device_ms.high / unseen.device_ms.low > seen.device_ms.high / seen.device_ms.low
+    assert seen.provenance["rows"]["models"]
+    tpu = predict(CNN, "tpu-v5e", batch=3)
+    assert tpu.basis == "roofline"
+
+
+def test_runtimes_differ_where_reality_does() -> None:
+    eager, replay, fused = (
+        predict("resnet50", "h200", batch=1, dtype="fp16", runtime=r) for r in ("eager", "cudagraph", "compile")
+    )
+    assert eager.bound == "host"
+    assert replay.latency_ms.value < eager.latency_ms.value / 2  # type: ignore[union-attr]
+    assert fused.latency_ms.value < eager.latency_ms.value  # type: ignore[union-attr]
+    assert fused.bytes < 0.8 * eager.bytes
+    assert fused.macs == eager.macs
+
+
+def test_weights_are_data_and_small(tmp_path: Path) -> None:
+    assert sum(f.stat().st_size for f in SHIPPED.iterdir()) < 20 * 2**20
+    shipped = Weights.load(SHIPPED)
+    shipped.save(tmp_path / "copy")
+    again = Weights.load(tmp_path / "copy")
+    np.testing.assert_array_equal(again.host_us, shipped.host_us)
+    (tmp_path / "copy" / "weights.json").write_text(json.dumps({"format": 99}))
+    with pytest.raises(ForerunError, match="format 99"):
+        Weights.load(tmp_path / "copy")
+    with pytest.raises(ForerunError, match="holds no weights"):
+        Weights.load(tmp_path / "nothing")
+
+
+def test_the_scoreboard_is_complete_and_may_not_fall(tmp_path: Path) -> None:
+    """Left-out families as they were when the weights were made: a change of the weights must not make them worse."""
+    told = pd.read_parquet(SHIPPED / "left_out.parquet")
+    made = full.scoreboard(told)
+    for target, group, predictor, limit in (
+        ("device_ms", "all", "default", 0.13),
+        ("latency_ms", "device-bound", "default", 0.15),
+        ("latency_ms", "all", "default, host probed", 0.19),
+        ("energy_j", "all", "default", 0.20),
+    ):
+        assert made.value(target, group, predictor, "mape") < limit
+        assert made.value(target, group, "dummy", "mape") > 2 * limit
+    for target in ("device_ms", "latency_ms", "energy_j"):
+        for group in ("all", "device-bound", "host-bound"):
+            assert 0.86 < made.value(target, group, "default", "interval_coverage") < 0.95
+    assert (made.lines["coverage"] == 1).all()
+    path = report.write(made, told, tmp_path, {}, full.NOTES)
+    assert "worst first" in path.read_text()
+    assert (tmp_path / "scoreboard_scatter.png").stat().st_size > 10_000
+
+
+def test_a_frozen_slice_of_real_rows(tmp_path: Path) -> None:
+    """The shipped weights on shipped measurements: accuracy and coverage may not fall."""
+    rows = Store(tmp_path).read("models")
+    rows = rows[(rows["device"] == "h200") & (rows["status"] == "ok") & (rows["repeat"] == 0)]
+    rows = rows[rows["source"].isin(["cnn", "unet"])].sort_values("case_key").iloc[::7]
+    said, real, inside = [], [], []
+    for case, device_ms in zip(rows["case"], rows["device_ms"], strict=True):
+        work = workload_of(json.loads(case))
+        told = predict(
+            work.model, "h200", batch=work.batch, dtype=work.dtype, mode=work.mode, optimizer=work.optimizer,
+            amp=work.amp, predictor=DefaultPredictor(),
+        ).device_ms  # fmt: skip
+        assert told is not None
+        said.append(told.value)
+        real.append(device_ms)
+        inside.append(told.low <= device_ms <= told.high)
+    assert len(said) > 40
+    assert figures(np.array(said), np.array(real))["mape"] < 0.10
+    assert np.mean(inside) > 0.86
