@@ -182,7 +182,9 @@ def test_data_commands(home: Path) -> None:
         assert done.returncode == 0, done.stderr
     assert len(pd.read_parquet(home / "out.parquet")) == len(pd.read_csv(home / "out.csv")) == 1
     lines: list[dict[str, Any]] = [json.loads(line) for line in (home / "out.jsonl").read_text().splitlines()]
-    assert lines[0]["key"] == specs.key_of(case_of(Workload(MODEL, batch=1)))
+    assert [line["key"] for line in lines if line["kind"] == "model"] == [
+        specs.key_of(case_of(Workload(MODEL, batch=1)))
+    ]
     wrong = {
         ("data", "query", "selec"): "the query failed",
         ("data", "export", str(home / "out.xlsx")): ".parquet, .csv or .jsonl",
@@ -197,3 +199,71 @@ def test_data_commands(home: Path) -> None:
         done = forerun(*words)
         assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
         assert problem in done.stderr
+
+
+def test_what_cannot_be_measured_is_refused_before_it_is_timed(tmp_path: Path) -> None:
+    for work, problem in (
+        (Workload("resnet18", mode="decode", seq_len=8), "not a language model"),
+        (Workload(MODEL, input_shape=(3, 64, 64)), "says its own input"),
+        (Workload("gpt2", input_shape=(8,)), "takes a seq_len"),
+        (Workload("resnet18", dtype="int8"), "language models only"),
+    ):
+        with pytest.raises(ForerunError, match=problem):
+            case_of(work)
+    spec = tmp_path / "odd.yaml"
+    spec.write_text(SPEC.replace("optimizer: sgd", "optimizer: adam"))
+    with pytest.raises(ForerunError, match="no optimizer 'adam'"):
+        sweep.wanted(sweep.load(spec), 0)
+    spec.write_text("blocks: [{families: [resnet18], settings: [{mode: inference, batch: 1, dtype: fp32}]}]")
+    with pytest.raises(ForerunError, match="cannot be expanded"):
+        sweep.wanted(sweep.load(spec), 0)
+
+
+def test_an_encoder_is_trained_as_what_predict_takes_it_for() -> None:
+    work = Workload("bert-base-uncased", mode="training", optimizer="adamw", seq_len=32)
+    assert workload_of(case_of(work)).task == "text-classification"
+
+
+def test_rows_of_another_device_do_not_count_as_done() -> None:
+    from forerun.measure.core.worker import other_devices
+
+    sessions = [
+        {"kind": "session", "session": "a", "device": {"name": "NVIDIA H200"}},
+        {"kind": "session", "session": "b", "device": {"name": "NVIDIA A100"}},
+        {"kind": "session", "session": "c", "device": {"name": "NVIDIA H200, said longer"}},
+    ]
+    assert other_devices(sessions, "NVIDIA H200") == {"b"}
+
+
+def test_kernels_are_joined_within_a_device_only() -> None:
+    sessions = [
+        {"kind": "session", "session": s, "device": {"name": d}} for s, d in (("g", "GPU"), ("p", "GPU"), ("c", "CPU"))
+    ]
+    models = [{"kind": "model", "key": "k", "repeat": 0, "session": s, "status": "ok"} for s in ("g", "c")]
+    lines = [
+        {"kind": "kernels", "key": "k", "repeat": 0, "session": "p", "kernel_ms": 2.0},
+        {"kind": "kernels", "key": "k", "repeat": 0, "session": "c", "kernel_ms": None, "kernel_ms_reason": "a CPU"},
+    ]
+    gpu, cpu = rows.merge([*sessions, *models, *lines])
+    assert gpu["kernel_ms"] == 2.0
+    assert cpu["kernel_ms"] is None
+
+
+def test_rows_wait_for_their_kernels(tmp_path: Path) -> None:
+    from forerun.data.intake import take_in
+
+    case = {**case_of(Workload(MODEL)), "input_shape": [3, 32, 32]}
+    lines = [
+        {"kind": "session", "session": "t", "device": {"kind": "cuda", "name": "NVIDIA H200"}, "host": {}},
+        {"kind": "model", "key": specs.key_of(case), "repeat": 0, "session": "t", "status": "ok", "case": case,
+         "latency_ms": 1.0, "protocol": 2, "time": "2026-11-15"},
+    ]  # fmt: skip
+    file = tmp_path / "rows.jsonl"
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    store = Store(tmp_path / "store", shipped=False)
+    assert take_in([file], store, graphs=False) == {}
+    line = {"kind": "kernels", "key": lines[1]["key"], "repeat": 0, "session": "t", "kernel_ms": 0.5, "protocol": 2}
+    with file.open("a") as more:
+        more.write(json.dumps(line) + "\n")
+    assert take_in([file, file], store, graphs=False) == {"models": 1}
+    assert list(store.read("models")["device_ms"]) == [0.5]

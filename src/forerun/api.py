@@ -93,7 +93,8 @@ def predict_workload(
     unknown: dict[str, str] = {}
     assumptions: dict[str, str] = {}
 
-    known = _measured(graph, workload, device) if measured and predictor == "default" else None
+    asked = measured and predictor == "default" and host == "default"
+    known = _measured(graph, workload, device) if asked else None
 
     def told(name: str, unit: str, predicted: Estimate) -> Estimate:
         return (known.estimate(name, unit) if known else None) or predicted
@@ -144,7 +145,7 @@ def predict_workload(
         ),
         energy_j=energy, power_w=power, carbon_g=carbon, cost_usd=cost, cost_per_million_usd=per_million,
         mig=smallest_that_fits(options), mig_options=options, fit=fit(graph, scalable, device, memory),
-        bound="host" if (known.host_bound if known else host_ms > device_ms.value) else "device",
+        bound=_bound(device, known, host_ms > device_ms.value),
         parameters=graph.parameters, active_parameters=graph.active_parameters,
         flops=float((columns.flops * weights).sum()), macs=float((columns.macs * weights).sum()),
         bytes=float((columns.bytes * weights).sum()), memory_parts_mb=memory.parts_mb,
@@ -362,6 +363,12 @@ def _strange(teller: Predictor, columns: Profile, device: Device, workload: Work
     ask = getattr(teller, "unfamiliar", None)
     for _, sentence in ask(columns, device, workload) if ask else ():
         yield f"out of domain, so the interval is wider: {sentence}"
+
+
+def _bound(device: Device, known: Measured | None, predicted: bool) -> str:
+    """What sets the pace; a CPU is its own host."""
+    slow_host = device.kind != "cpu" and (known.host_bound if known else predicted)
+    return "host" if slow_host else "device"
 
 
 def _provenance(teller: Predictor, known: Measured | None) -> dict[str, Any]:

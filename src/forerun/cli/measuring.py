@@ -119,7 +119,7 @@ def sweep(
         raise typer.BadParameter("device is auto, cuda or cpu")
     store = Store()
     names = [str(sweeping.load(path)["name"]) for path in specs]
-    place = out or store.folder / "sweeps" / f"{'+'.join(names)}.jsonl"
+    place = out or store.folder / "sweeps" / f"{'+'.join(names)}-{device}.jsonl"
     with _bar("measuring", quiet=as_json) as tell:
         done, asked = sweeping.run(
             specs, place, budget_s=sweeping.seconds(time_budget), device=device, seed=seed, resume=resume or [],

@@ -31,6 +31,7 @@ def train(
     from forerun.cli.measuring import tracker
     from forerun.data.store import Store
     from forerun.evaluate import model_card
+    from forerun.evaluate.kept import keep_left_out
     from forerun.predictors.default import DefaultPredictor
     from forerun.training import default
     from forerun.training.drift import drift
@@ -41,13 +42,13 @@ def train(
     with folding(quiet=as_json) as tell:
         told = default.left_out(found, folds=folds, steps=steps, tell=tell)
     with waiting("fitting to everything", quiet=as_json):
-        weights = default.train(found, told, steps=steps)
+        told_cpu = None if found.cpu is None else default.left_out_cpu(found.cpu, folds=folds, steps=steps)
+        weights = default.train(found, told, told_cpu, steps=steps)
     moved = drift(DefaultPredictor(weights=weights), found.models, told)
     if out is not None:
         weights.save(out)
-        kept = [name for name in told.columns if name not in ("extra", "case", "software", "reason", "host", "row_id")]
-        told[kept].to_parquet(out / "left_out.parquet", compression="zstd", index=False)
-        (out / "MODEL_CARD.md").write_text(model_card.text(weights, told))
+        keep_left_out(out, told, told_cpu)
+        (out / "MODEL_CARD.md").write_text(model_card.text(weights, told, told_cpu))
     if as_json:
         print(json.dumps(moved, indent=2))
         return
@@ -67,11 +68,10 @@ def evaluate(
     as_json: JsonOption = False,
 ) -> None:
     """The scoreboard: predictions for families that were left out, against what was measured."""
-    import pandas as pd
-
     from forerun.cli.measuring import tracker
     from forerun.data.store import Store
     from forerun.evaluate import full, report
+    from forerun.evaluate.kept import kept_left_out
     from forerun.predictors.default import SHIPPED
     from forerun.training import default
 
@@ -82,7 +82,7 @@ def evaluate(
         with folding(quiet=as_json) as tell:
             told = default.left_out(found, folds=folds, steps=steps, tell=tell)
     else:
-        told = pd.read_parquet(SHIPPED / "left_out.parquet")
+        told = kept_left_out(SHIPPED)
     with waiting("counting", quiet=as_json):
         made = full.scoreboard(told)
         extra = full.left_out_devices(found, Store(), steps=steps) if devices and found is not None else {}

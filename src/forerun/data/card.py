@@ -71,6 +71,8 @@ def _day(rows: pd.DataFrame, choose: Any) -> str:
 
 def _device(store: Store, rows: pd.DataFrame, device: str) -> str:
     ok = rows[rows["status"] == "ok"]
+    if ok.empty:
+        return f"## {device}\n\n{len(rows)} cases, none of which ran."
     first = ok.iloc[-1]
     operators = store.query(
         f"select op, count(*) as rows, count(distinct dtype) as dtypes, sum((direction = 'backward')::int) as backward "

@@ -12,7 +12,7 @@ from typing import Any
 from forerun.data.store import Store
 from forerun.device import aliases
 from forerun.errors import ForerunError
-from forerun.measure.cases import model_name, workload_of
+from forerun.measure.cases import OPTIMIZERS, model_name, workload_of
 from forerun.measure.core.rows import merge, read
 from forerun.measure.machine import name_of, plain_name
 
@@ -30,6 +30,7 @@ def take_in(files: Iterable[str | Path], store: Store, dataset: str = "own", *, 
             progress: Callable[[Iterable[Any], int], Iterable[Any]] | None = None) -> dict[str, int]:  # fmt: skip
     """Adds the rows of the files that the store does not have yet; returns how many, by table."""
     lines: list[dict[str, Any]] = []
+    wait = "not profiled yet"
     for file in files:
         if not Path(file).is_file():
             raise ForerunError(f"there is no file {file}")
@@ -38,6 +39,10 @@ def take_in(files: Iterable[str | Path], store: Store, dataset: str = "own", *, 
             raise ForerunError(f"{file} holds no rows of the measuring core (one JSON object a line)")
         lines += found
     tables = tables_of(lines, dataset)
+    # A GPU row whose kernels are still to be counted waits: once filed, it would stay without them.
+    tables["models"] = [
+        row for row in tables["models"] if row["extra"].get("kernel_ms_reason") != wait or row["reason"]
+    ]
     if graphs:
         add_graphs(tables["models"], progress)
     return {table: store.append_new(table, rows) for table, rows in tables.items() if rows}
@@ -48,6 +53,8 @@ def tables_of(lines: Iterable[dict[str, Any]], dataset: str) -> dict[str, list[d
     out: dict[str, list[dict[str, Any]]] = {"models": [], "operators": [], "curves": [], "hosts": []}
     for row in merge(lines):
         kind = row.get("kind")
+        if kind in ("model", "op", "curve") and "case" not in row:
+            raise ForerunError("these rows say only what is done (forerun data export); there is nothing to take in")
         if kind == "model":
             out["models"].append(model_row(row, dataset))
         elif kind == "op":
@@ -63,12 +70,12 @@ def model_row(row: dict[str, Any], dataset: str) -> dict[str, Any]:
     """One measured case as a row of `models`; without its graph's hash, see `add_graphs`."""
     case = row["case"]
     spread, memory = row.get("wall_ms") or {}, row.get("memory") or {}
-    workload = None if case["source"] == "tabular" else workload_of(case)
+    training = case["mode"] == "training"
     return {
         **_origin(row, dataset), "model": model_name(case), "source": case["source"], "family": case.get("family"),
         "case": case, "case_key": row["key"], "repeat": row.get("repeat", 0), "runtime": "eager", "devices": 1,
         "mode": case["mode"], "batch": case["batch"], "dtype": case["dtype"], "amp": case.get("amp"),
-        "optimizer": workload.optimizer if workload else None, "seq_len": case.get("seq_len"),
+        "optimizer": OPTIMIZERS.get(case.get("optimizer", "sgd")) if training else None, "seq_len": case.get("seq_len"),
         "input_shape": case.get("input_shape"), "event_ms": (row.get("event_ms") or {}).get("mean"),
         "device_ms": row.get("kernel_ms"), "memory_mb": memory.get("used_mb"),
         "memory_reserved_mb": memory.get("reserved_mb"), "memory_allocated_mb": memory.get("allocated_mb"),
@@ -103,7 +110,8 @@ def to_core(store: Store, *, where: str = "true") -> list[dict[str, Any]]:
         f"select * from models where protocol like '{PROTOCOL}%' and case_key is not null and ({where})"
     )
     for row in frame.to_dict("records"):
-        about = {"key": row["case_key"], "repeat": int(row["repeat"]), "protocol": int(row["protocol"].split("/")[1])}
+        about = {"key": row["case_key"], "repeat": int(row["repeat"]), "session": row["session"],
+                 "protocol": int(row["protocol"].split("/")[1])}  # fmt: skip
         extra = json.loads(row["extra"] or "{}")
         said = {"kind": "model", **about, "status": row["status"], "case": json.loads(row["case"])}
         out.append({**said, "latency_ms": row["latency_ms"], "graph_ms_reason": extra.get("graph_ms_reason", "")})
@@ -114,11 +122,23 @@ def to_core(store: Store, *, where: str = "true") -> list[dict[str, Any]]:
             out.append({"kind": "kernels", **about})
     frame = store.query(f"select * from operators where protocol like '{PROTOCOL}%' and ({where})")
     for row in frame.to_dict("records"):
-        said = {"key": row["case_key"], "repeat": int(row["repeat"]), "protocol": int(row["protocol"].split("/")[1])}
+        said = {
+            "session": row["session"],
+            "key": row["case_key"],
+            "repeat": int(row["repeat"]),
+            "protocol": int(row["protocol"].split("/")[1]),
+        }
         out.append({"kind": "op", **said, "status": row["status"]})
-    frame = store.query(f"select distinct case_key, protocol from curves where ({where})")
+    frame = store.query(
+        f"select distinct case_key, protocol, session from curves where protocol like '{PROTOCOL}%' and ({where})"
+    )
     for row in frame.to_dict("records"):
-        said = {"key": row["case_key"], "repeat": 0, "protocol": int(row["protocol"].split("/")[1])}
+        said = {
+            "session": row["session"],
+            "key": row["case_key"],
+            "repeat": 0,
+            "protocol": int(row["protocol"].split("/")[1]),
+        }
         out.append({"kind": "curve", **said, "status": "ok"})
     return out
 

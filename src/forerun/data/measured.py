@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from forerun.data.store import Store, default_folder
+from forerun.data.summary import DEVICE_BOUND
 from forerun.prediction import Estimate
 from forerun.workload import Workload
 
@@ -38,8 +39,9 @@ class Measured:
 
     @property
     def host_bound(self) -> bool:
+        """Whether the host sets the pace, as far as is known: without the device's time it may."""
         device, whole = self.values["device_ms"], self.values["latency_ms"]
-        return device is not None and whole is not None and device < 0.8 * whole
+        return whole is not None and (device is None or device < DEVICE_BOUND * whole)
 
     def estimate(self, name: str, unit: str) -> Estimate | None:
         """The mean, in an interval that holds every row and what repeating a row would give."""
@@ -55,7 +57,9 @@ class Measured:
         """'measured 2 times, last on 2026-11-15, torch 2.11.0, host Intel Xeon'."""
         times = "once" if self.rows == 1 else f"{self.rows} times, last"
         torch = json.loads(self.software).get("torch") if self.software.startswith("{") else None
-        return f"measured {times} on {self.measured_at}" + (f", torch {torch}" if torch else "") + f", host {self.host}"
+        known = ", ".join(name for name, value in self.values.items() if value is not None)
+        where = (f", torch {torch}" if torch else "") + f", host {self.host}"
+        return f"measured {times} on {self.measured_at}{where}: {known}"
 
 
 def find(graph_hash: str, workload: Workload, device: str, store: Store | None = None) -> Measured | None:

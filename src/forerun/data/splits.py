@@ -8,6 +8,23 @@ import numpy as np
 import pandas as pd
 
 
+def independent(rows: pd.DataFrame) -> pd.Series:
+    """Families, those that share a graph taken as one: leaving out only one of them would leave its twin in."""
+    names = rows["family"].fillna("unknown")
+    leader = {name: name for name in names}
+
+    def find(name: str) -> str:
+        while leader[name] != name:
+            name = leader[name]
+        return name
+
+    for _, twins in names.groupby(rows["graph_hash"]):
+        first, *others = sorted(set(twins))
+        for other in others:
+            leader[find(other)] = find(first)
+    return names.map(find)
+
+
 def leave_out(groups: pd.Series, folds: int | None = None, seed: int = 0) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """(train, test) masks such that every group is in `test` exactly once and never in both.
 

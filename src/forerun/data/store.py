@@ -71,7 +71,8 @@ class Store:
         data = schema.conform(table, rows)
         with self._locked(table):
             known = set(self.column(table, "row_id"))
-            new = data.filter(pa.array([i not in known for i in data["row_id"].to_pylist()], pa.bool_()))
+            fresh = [i not in known and not known.add(i) for i in data["row_id"].to_pylist()]  # type: ignore[func-returns-value]
+            new = data.filter(pa.array(fresh, pa.bool_()))
             if new.num_rows:
                 self._write(table, new, {})
         self._merge_small(table)
@@ -83,7 +84,9 @@ class Store:
         for table, rows in tables.items():
             data = schema.conform(table, rows)
             with self._locked(table):
-                old = [f for f in self._own(table) if _meta(f).get("dataset") == dataset]
+                now, replaced = self._listing(table)
+                _remove(self.folder / table / name for name in replaced)
+                old = [f for f in now if _meta(f).get("dataset") == dataset]
                 about = {"dataset": dataset, "replaces": [f.name for f in old]}
                 self._write(table, data, about)
                 _remove(old)
@@ -123,8 +126,12 @@ class Store:
     @contextlib.contextmanager
     def _locked(self, table: str, wait: bool = True) -> Iterator[bool]:
         place = self.folder / table
-        place.mkdir(parents=True, exist_ok=True)
-        with (place / ".lock").open("w") as lock:
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+            held = (place / ".lock").open("w")
+        except OSError as error:
+            raise ForerunError(f"the store cannot be written: {error.strerror or error} ({place})") from error
+        with held as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
             except BlockingIOError:
@@ -144,16 +151,22 @@ class Store:
 
     def _listing(self, table: str) -> tuple[list[Path], set[str]]:
         """The files that count, and the names of those that a merge replaced."""
-        place = self.folder / table
+        for attempt in range(TRIES):
+            try:
+                return self._look(table)
+            except FileNotFoundError:  # merged into a file that was not there yet: look again
+                if attempt == TRIES - 1:
+                    raise
+        raise AssertionError("unreachable")
+
+    def _look(self, table: str) -> tuple[list[Path], set[str]]:
         found: list[Path] = []
         replaced: set[str] = set()
-        for file in sorted(place.glob("*.parquet")):
+        for file in sorted((self.folder / table).glob("*.parquet")):
             try:
                 about = _meta(file)
                 version = int(about["schema"])
-            except FileNotFoundError:
-                continue  # merged into another file since it was listed
-            except (pa.ArrowInvalid, OSError, KeyError, ValueError):
+            except (pa.ArrowInvalid, KeyError, ValueError):
                 self._put_aside(file)
                 continue
             if version > schema.SCHEMA_VERSION:

@@ -8,7 +8,7 @@ from forerun.evaluate import full, report
 from forerun.predictors.weights import Weights
 
 
-def text(weights: Weights, told: pd.DataFrame) -> str:
+def text(weights: Weights, told: pd.DataFrame, told_cpu: pd.DataFrame | None = None) -> str:
     """The card, from the weights and the predictions for left-out families."""
     made = full.scoreboard(told)
     shown = made.lines[made.lines["predictor"].isin(("one ratio", "default", "default, host probed"))]
@@ -28,6 +28,7 @@ def text(weights: Weights, told: pd.DataFrame) -> str:
         "sets are MIT or Apache-2.0 (docs/DATASET.md).",
         "## Training data\n\n" + report.markdown(data),
         "## How it was judged\n\n" + full.NOTES + "\n\n" + report.markdown(shown),
+        *([] if told_cpu is None else ["## CPU, left-out families\n\n" + report.markdown(full.cpu_lines(told_cpu))]),
         "## Where it fails\n\nFamilies with the largest error of device time when left out:\n\n"
         + report.markdown(worst),
         "- One GPU teaches how whole models run; other GPUs are known by their operators only.\n"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from forerun.data.splits import leave_out
+from forerun.data.splits import independent, leave_out
 from forerun.data.summary import DEVICE_BOUND, noise_floor, regime
 from forerun.evaluate.metrics import figures
 from forerun.predictors.conformal import calibrate
@@ -15,6 +15,8 @@ from forerun.predictors.conformal import calibrate
 COLUMNS = ("target", "split", "regime", "predictor", "n", "coverage", "mape", "median_ape", "rmse", "tau", "acc10",
            "interval_coverage", "interval_width")  # fmt: skip
 _TARGETS = {"latency_ms": "latency", "device_ms": "device", "energy_j": "energy"}
+_PROBED = {"latency_ms": "told_latency_known", "energy_j": "told_energy_known"}
+_MEMORY = {"memory_mb": "told_memory", "memory_allocated_mb": "told_allocated"}
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ def with_intervals(
     low, high = np.full(len(told), np.nan), np.full(len(told), np.nan)
     with np.errstate(invalid="ignore"):
         score = np.log(real / said)
-    for train, test in leave_out(told["family"], folds, seed=1):
+    for train, test in leave_out(independent(told), folds, seed=1):
         made = calibrate(groups[train], score[train])
         for i in np.flatnonzero(test):
             factors = made.factors(groups[i], confidence)
@@ -79,12 +81,19 @@ def board(
                 continue
             said = {p: values[target] for p, values in baselines.items() if target in values}
             said["default"] = told[f"told_{name}"].to_numpy(dtype=float)
-            if target == "latency_ms":
-                said["default, host probed"] = told["told_latency_known"].to_numpy(dtype=float)
+            if target in _PROBED:
+                said["default, host probed"] = told[_PROBED[target]].to_numpy(dtype=float)
             for predictor, values in said.items():
                 edges = (low[mine], high[mine]) if predictor == "default" else (None, None)
                 found = figures(values[mine], real[mine], *edges)
                 lines.append({"target": target, "split": split, "regime": group, "predictor": predictor, **found})
+    for target, name in _MEMORY.items():
+        for group, chosen in regimes(told).items():
+            mine = chosen & first
+            if mine.sum() >= 5 and "bound" not in group:
+                found = figures(told[name].to_numpy(dtype=float)[mine], told[target].to_numpy(dtype=float)[mine])
+                lines.append({"target": target, "split": "constants of our own rows", "regime": group,
+                              "predictor": "default", **found})  # fmt: skip
     noise = noise_floor(told.assign(regime=regime(told)), ["regime"])
     return Scoreboard(pd.DataFrame(lines, columns=list(COLUMNS)), noise)
 
@@ -93,7 +102,7 @@ def dummy(told: pd.DataFrame, target: str, folds: int = 8) -> np.ndarray:
     """Always the median of the other families."""
     real = told[target].to_numpy(dtype=float)
     out = np.full(len(told), np.nan)
-    for train, test in leave_out(told["family"], folds):
+    for train, test in leave_out(independent(told), folds):
         out[test] = np.nanmedian(real[train])
     return out
 
@@ -102,6 +111,6 @@ def one_ratio(told: pd.DataFrame, target: str, light_ms: np.ndarray, folds: int 
     """The plain roofline times one number, fitted on the other families."""
     real = told[target].to_numpy(dtype=float)
     out = np.full(len(told), np.nan)
-    for train, test in leave_out(told["family"], folds):
+    for train, test in leave_out(independent(told), folds):
         out[test] = light_ms[test] * np.nanmedian(real[train] / light_ms[train])
     return out

@@ -10,7 +10,7 @@ from forerun.workload import Workload
 
 DTYPES = ("fp32", "fp16", "bf16", "int8", "int4")
 #: The core's sgd has momentum 0.9, as everyone's has.
-_OPTIMIZERS = {"sgd": "momentum", "adamw": "adamw"}
+OPTIMIZERS = {"sgd": "momentum", "adamw": "adamw"}
 _TASKS = {"sequence-classification": "text-classification", "causal-lm": "causal-lm", "base": "base"}
 
 
@@ -31,7 +31,7 @@ def case_of(workload: Workload) -> dict[str, Any]:
         "name": name,
     }
     if mode == "training":
-        optimizer = next((ours for ours, said in _OPTIMIZERS.items() if said == workload.optimizer), None)
+        optimizer = next((ours for ours, said in OPTIMIZERS.items() if said == workload.optimizer), None)
         if optimizer is None:
             raise ForerunError(f"training with {workload.optimizer} is not measured; choose momentum or adamw")
         case |= {"optimizer": optimizer, "amp": workload.amp}
@@ -39,11 +39,19 @@ def case_of(workload: Workload) -> dict[str, Any]:
     if known is not None:
         if known.task not in ("causal-lm", "encoder"):
             raise ForerunError(f"{name} is a {known.task} model; language models and encoders can be measured so far")
+        if workload.input_shape is not None:
+            raise ForerunError(f"{name} takes a seq_len, not an input_shape")
         length = workload.seq_len or huggingface.DEFAULT_SEQ_LEN
+        if known.task == "encoder" and mode == "training":
+            case["task"] = "sequence-classification"
         return case | {"source": "hf", "config": known.config, "seq_len": length}
+    if mode in ("prefill", "decode") or workload.seq_len is not None:
+        raise ForerunError(f"{name} is not a language model: it has no {mode} mode and no seq_len")
     if workload.dtype in ("int8", "int4"):
         raise ForerunError(f"{workload.dtype} weights are measured for language models only")
     if families.matches(name):
+        if workload.input_shape is not None:
+            raise ForerunError(f"{name} says its own input: change it in its name")
         family = families.family_of(name)
         return case | {"source": family.PREFIX.rstrip(":"), "name": family.name(**family.parse(name))}
     if not vision_zoo.matches(name):
@@ -58,7 +66,10 @@ def workload_of(case: dict[str, Any]) -> Workload:
     """The case as a workload that the front doors take."""
     settings: dict[str, Any] = {"batch": case["batch"], "dtype": case["dtype"], "mode": case["mode"]}
     if case["mode"] == "training":
-        settings |= {"optimizer": _OPTIMIZERS[case["optimizer"]], "amp": case.get("amp")}
+        named = case.get("optimizer") or "sgd"
+        if named not in OPTIMIZERS:
+            raise ForerunError(f"the measuring core has no optimizer {named!r}; it has {', '.join(OPTIMIZERS)}")
+        settings |= {"optimizer": OPTIMIZERS[named], "amp": case.get("amp")}
     overrides = dict(case.get("overrides") or {})
     if case["source"] == "hf":
         task = _TASKS[case["task"]] if case.get("task") else None

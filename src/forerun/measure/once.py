@@ -30,8 +30,9 @@ def measure_workload(workload: Workload) -> dict[str, Any]:
         results = protocol.measure(call, meter)
     except torch.cuda.OutOfMemoryError as e:
         raise ForerunError(f"{workload.model} at batch {workload.batch} does not fit this GPU's memory") from e
-    except (RuntimeError, ValueError) as e:
-        raise ForerunError(f"{workload.model} could not be measured: {str(e).splitlines()[0]}") from e
+    except Exception as e:  # a model's own code can fail in any way
+        said = (str(e).splitlines() or [type(e).__name__])[0]
+        raise ForerunError(f"{workload.model} could not be measured: {said}") from e
     shaped = {**case, "input_shape": case.get("input_shape") or built.input_shape}
     return {
         "kind": "model", "key": specs.key_of(case), "repeat": 0, "case": shaped, "status": "ok",

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from forerun.errors import ForerunError
+from forerun.measure.cases import workload_of
 from forerun.measure.core import curve_phase, plan, specs
 from forerun.measure.core.rows import read
 from forerun.measure.core.supervisor import die_with_parent
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "": 1}
-POLL_S = 0.5
+POLL_S, TELL_S = 0.5, 5.0  # the host is being measured: it is not looked at often
 
 
 def seconds(text: str) -> float:
@@ -64,7 +65,11 @@ def wanted(spec: dict[str, Any], seed: int) -> set[tuple[str, int]]:
         if spec.get("kind") == "curve":
             return {(specs.key_of(case), 0) for case in curve_phase.cases(spec)}
         units = plan.lane(spec, 1.0, seed, set()).units
-    except (KeyError, TypeError, ValueError) as e:
+        if spec.get("kind", "model") == "model":
+            for unit in units:
+                for case in unit.cases:
+                    workload_of(case)  # what could not be filed afterwards is refused before
+    except (KeyError, TypeError, ValueError, AttributeError) as e:
         raise ForerunError(f"sweep {spec.get('name')} cannot be expanded: {type(e).__name__} {e}") from e
     return {(specs.key_of(case), unit.repeat) for unit in units for case in unit.cases}
 
@@ -83,6 +88,8 @@ def run(
     tell: Callable[[int, int], None] | None = None,
 ) -> tuple[int, int]:
     """Measures until done or out of time; goes on where an earlier run of the same file stopped. (done, wanted)."""
+    if data is None and any(load(path).get("kind") == "curve" for path in paths):
+        raise ForerunError("a sweep of kind curve needs --data, the images (.npz) to train on")
     asked = {row for path in paths for row in wanted(load(path), seed)}
     command = [sys.executable, "-m", "forerun.measure.core", "--out", str(out), "--budget", f"{budget_s:.0f}"]
     command += ["--device", device, "--seed", str(seed), "--case-limit", str(case_limit_s)]
@@ -97,9 +104,11 @@ def run(
     log = out.with_suffix(".log")
     with log.open("ab") as file:
         child = subprocess.Popen(command, stdout=file, stderr=file, preexec_fn=die_with_parent)
+        told = time.monotonic()
         while child.poll() is None:
             time.sleep(POLL_S)
-            if tell:
+            if tell and time.monotonic() - told > TELL_S:
+                told = time.monotonic()
                 tell(len(_done([*resume, out], asked)), len(asked))
     done = _done([*resume, out], asked)
     if child.returncode and len(done) == len(earlier):

@@ -62,9 +62,9 @@ class DefaultPredictor:
     def basis_for(self, device: Device) -> str:
         return "learned" if self._network(device) is not None else "roofline"
 
-    def fit(self, dataset: Any) -> DefaultPredictor:
-        """Takes the weights that a training set gives (`training.default.TrainingSet`)."""
-        self.given = dataset.weights()
+    def fit(self, dataset: Weights) -> DefaultPredictor:
+        """Takes the weights that training made of a data set (`training.default.train`)."""
+        self.given = dataset
         return self
 
     def save(self, folder: Path) -> None:
@@ -93,7 +93,8 @@ class DefaultPredictor:
         if self._network(device) is None:
             return [("device", f"nothing like {device.id} ({device.kind}) was measured: roofline only")]
         if device.id not in seen.get("devices", ()):
-            found.append(("device", f"{device.id} was never measured: its efficiency is inferred from its spec sheet"))
+            what = "only operators were" if device.id in seen.get("operators_of", ()) else "nothing was"
+            found.append(("device", f"{what} measured on {device.id}: it is inferred from its spec sheet"))
         pairs = set(zip(profile.classes.tolist(), profile.variants.tolist(), strict=True))
         ops = {f"{CLASSES[c]}/{VARIANTS[v]}" for c, v in pairs}
         strange = sorted(ops - set(seen.get("ops", ())))
@@ -124,7 +125,8 @@ class DefaultPredictor:
         sorts, times = profile.alike
         seconds = network.seconds(op_table(profile.only(sorts), device)).reshape(-1, batches)
         device_ms = times @ seconds * 1e3
-        if device.kind == "cpu":
+        on_cpu = device.kind == "cpu"
+        if on_cpu:
             host_ms = np.zeros_like(device_ms)
             latency = device_ms
         else:
@@ -137,21 +139,23 @@ class DefaultPredictor:
         widen = 1.0
         for kind, _ in self.unfamiliar(profile, device, workload):
             widen *= _UNSEEN[kind]
-        joules = energy_law.learned_energy_j(profile, device, latency, self.weights.energy)
+        joules = energy_law.learned_energy_j(profile, device, latency, self.weights.joules)
         bound = np.where(host_ms > device_ms, "host", "device")
         return Times(
             latency_ms=latency, device_ms=device_ms, host_ms=host_ms, light_ms=light, energy_j=joules,
-            latency_spread=self._spread("latency_ms", workload, bound, widen, latency, light),
-            device_spread=self._spread("device_ms", workload, bound, widen, device_ms, light),
-            energy_spread=self._spread("energy_j", workload, bound, widen, joules, np.zeros_like(joules)),
+            latency_spread=self._spread("latency_ms", workload, bound, widen, latency, light, on_cpu),
+            device_spread=self._spread("device_ms", workload, bound, widen, device_ms, light, on_cpu),
+            energy_spread=self._spread("energy_j", workload, bound, widen, joules, np.zeros_like(joules), on_cpu),
         )  # fmt: skip
 
     def _spread(
-        self, name: str, workload: Workload, bound: np.ndarray, widen: float, value: np.ndarray, least: np.ndarray
-    ) -> np.ndarray:
+        self, name: str, workload: Workload, bound: np.ndarray, widen: float, value: np.ndarray, least: np.ndarray,
+        on_cpu: bool,
+    ) -> np.ndarray:  # fmt: skip
         out = np.empty((len(value), 2))
         for i, side in enumerate(bound):
-            low, high = self.weights.calibration.factors(f"{name}/{workload.mode}/{side}", self.confidence, widen)
+            group = f"cpu/{workload.mode}" if on_cpu else f"{name}/{workload.mode}/{side}"
+            low, high = self.weights.calibration.factors(group, self.confidence, widen)
             floor = least[i] / value[i] if value[i] > 0 else 0.0
             out[i] = min(1.0, max(low, floor)), high
         return out

@@ -72,8 +72,5 @@ def energy_terms(profile: Profile, device: Device, seconds: np.ndarray) -> np.nd
 def learned_energy_j(profile: Profile, device: Device, latency_ms: np.ndarray, factors: np.ndarray) -> np.ndarray:
     """Joules per call over batch sizes: the terms times what was learned of each, never over the power limit."""
     seconds = latency_ms / 1e3
-    used = np.array(factors)
-    if device.tdp_w is not None and "static_w" in device.calibrated:
-        used[0] = device.calibrated["static_w"] / device.tdp_w
-    dynamic = energy_terms(profile, device, seconds) @ used
-    return np.minimum(dynamic, seconds * (device.tdp_w if device.tdp_w is not None else np.nan))
+    burnt = energy_terms(profile, device, seconds) @ factors
+    return np.minimum(burnt, seconds * (device.tdp_w if device.tdp_w is not None else np.nan))

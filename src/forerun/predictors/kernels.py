@@ -1,8 +1,7 @@
 """What kernels reach of the hardware's peak, and what it costs the host to launch them: one table, with its basis.
 
-The constants were fitted to eager-PyTorch calls measured on an H200 (datasets/h200: 428 cases, with 10,000 single
-operators as the prior) and stand for "a well-kept library on a current accelerator". benchmarks/h200_accuracy.py says
-how much of those rows they explain; what they give elsewhere, the interval has to cover.
+The constants were fitted to eager-PyTorch calls measured on an H200 (428 cases, with 10,000 single operators as the
+prior) and stand for "a well-kept library on a current accelerator". The default predictor starts from them.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from forerun.predictors.kernels import COMPUTE, FLOOR_US, HOST_US, memory_loss, 
 from forerun.predictors.specs import op_roofline_s, spec_matrix
 from forerun.workload import Workload
 
-#: Wider than what our H200 rows need (benchmarks/h200_accuracy.py): other chips and other hosts were not measured.
+#: Wider than what our H200 rows need: other chips and other hosts were not measured.
 DEVICE_SPREAD = (0.55, 2.1)
 HOST_SPREAD = (0.5, 2.2)
 #: Energy follows time, and power at partial load differs from chip to chip.

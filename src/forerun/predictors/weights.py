@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,7 +13,12 @@ from typing import Any
 import numpy as np
 
 from forerun.errors import ForerunError
+from forerun.graph.features import VARIANTS
+from forerun.graph.profile import CLASSES, UNITS
+from forerun.predictors import energy
 from forerun.predictors.conformal import Calibration
+from forerun.predictors.features import NUMBERS
+from forerun.predictors.host import COUNTED
 from forerun.predictors.network import Ensemble, Network
 
 FORMAT = 1
@@ -27,7 +33,7 @@ class Weights:
     host_us: np.ndarray  # over host.COUNTED, on the reference host
     gap_us: float  # between two kernels
     sharpness: float
-    energy: np.ndarray  # factors over energy.TERMS
+    joules: np.ndarray  # factors over energy.TERMS
     calibration: Calibration
     domain: Mapping[str, Any] = field(default_factory=dict)  # families, dtypes, devices, op variants that were seen
     provenance: Mapping[str, Any] = field(default_factory=dict)  # data sets with rows, licence, date; metrics
@@ -42,22 +48,25 @@ class Weights:
             for i, network in enumerate(ensemble.networks)
             for name, value in network.arrays.items()
         }
-        save_file(arrays | {"host_us": self.host_us.astype(np.float32), "energy": self.energy.astype(np.float32)},
+        save_file(arrays | {"host_us": self.host_us.astype(np.float32), "energy": self.joules.astype(np.float32)},
                   folder / ARRAYS)  # fmt: skip
-        rest = {"format": FORMAT, "gap_us": self.gap_us, "sharpness": self.sharpness,
+        rest = {"format": FORMAT, "names": _names(), "gap_us": self.gap_us, "sharpness": self.sharpness,
                 "calibration": self.calibration.to_dict(),
                 "domain": dict(self.domain), "provenance": dict(self.provenance)}  # fmt: skip
         (folder / REST).write_text(json.dumps(rest, indent=1, sort_keys=True) + "\n")
 
     @classmethod
     def load(cls, folder: Path) -> Weights:
+        from safetensors import SafetensorError
         from safetensors.numpy import load_file
 
         try:
             rest = json.loads((folder / REST).read_text())
             arrays = load_file(folder / ARRAYS)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, SafetensorError) as error:
             raise ForerunError(f"{folder} holds no weights of a predictor: {str(error).splitlines()[0]}") from error
+        if rest.get("format") == FORMAT and rest.get("names") != _names():
+            raise ForerunError(f"the weights in {folder} were made for other kinds of op: run forerun train default")
         if rest.get("format") != FORMAT:
             raise ForerunError(
                 f"the weights in {folder} are of format {rest.get('format')}, this forerun reads {FORMAT}"
@@ -73,6 +82,12 @@ class Weights:
             arrays["energy"].astype(float), Calibration.from_dict(rest["calibration"]), rest["domain"],
             rest["provenance"],
         )  # fmt: skip
+
+
+def _names() -> str:
+    """A mark of the vocabularies that the arrays are indexed by."""
+    words = json.dumps([CLASSES, UNITS, VARIANTS, NUMBERS, COUNTED, energy.TERMS])
+    return hashlib.sha256(words.encode()).hexdigest()[:16]
 
 
 @functools.lru_cache(maxsize=4)

@@ -13,14 +13,13 @@ import pandas as pd
 from forerun.device import Device, load_device
 from forerun.errors import ForerunError
 from forerun.graph.ir import Graph
-from forerun.graph.memory import simulate
 from forerun.graph.profile import profile
 from forerun.graph.sources import load_graph
 from forerun.measure.cases import workload_of
 from forerun.predictors.energy import energy_terms
 from forerun.predictors.features import OpTable, op_table
 from forerun.predictors.host import launch_counts
-from forerun.predictors.memory import workspace_mb
+from forerun.predictors.memory import estimate
 from forerun.training import operators
 
 Progress = Callable[[Iterable[Any], int], Iterable[Any]]
@@ -95,11 +94,8 @@ class _Seen:
 
 def _look(graph: Graph, dtype: str, device: Device) -> _Seen:
     columns = profile(graph, dtype)
-    simulated = simulate(graph)
-    facts = {
-        "graph_allocated_mb": simulated.allocated_mb, "graph_reserved_mb": simulated.reserved_mb,
-        "workspace_mb": workspace_mb(graph, device),
-    }  # fmt: skip
+    memory = estimate(graph, device)
+    facts = {"told_memory": memory.needed_mb, "told_allocated": memory.allocated_mb}
     joules = energy_terms(columns, device, np.ones(1))[0]
     return _Seen(op_table(columns, device), columns.repeat, launch_counts(columns), joules, facts)
 

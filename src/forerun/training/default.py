@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from forerun.data.splits import leave_out
+from forerun.data.splits import independent, leave_out
 from forerun.data.store import Store
+from forerun.device import load_device
+from forerun.errors import ForerunError
 from forerun.graph.features import VARIANTS
 from forerun.graph.profile import CLASSES, UNITS
 from forerun.predictors.conformal import Calibration, calibrate
@@ -20,7 +22,6 @@ from forerun.predictors.weights import Weights
 from forerun.training import fit_device, fit_energy, fit_host, operators
 from forerun.training.cases import Cases, Progress, join, model_cases, operator_cases
 
-OWN = "forerun-h200"
 FOLDS, SEEDS, STEPS = 8, (0, 1), 700
 #: How much a row of each kind counts beside one of our own operators.
 MODEL_WEIGHT, PUBLIC_WEIGHT = 12.0, 0.4
@@ -44,10 +45,13 @@ def gather(store: Store, progress: Progress | None = None, *, public: bool = Tru
     """Everything that teaches something, as cases."""
     rows = store.read("models")
     own = rows[rows["protocol"].fillna("").str.startswith("forerun/") & (rows["status"] == "ok")]
-    gpu = own[own["device_ms"].notna()]
-    cpu = own[own["device_ms"].isna() & (own["source"] != "tabular") & own["device"].str.contains("xeon")]
+    own = own[own["source"] != "tabular"]
+    kind = own["device"].map({name: kind_of(name) for name in own["device"].unique()})
+    gpu = own[(kind == "gpu") & own["device_ms"].notna()]
+    cpu = own[kind == "cpu"]
     ops = store.read("operators")
     ops = ops[(ops["status"] == "ok") & (ops["device_ms"] > 0) & ops["op"].map(operators.known)]
+    ops = ops[ops["device"].map({name: kind_of(name) for name in ops["device"].unique()}) == "gpu"]
     ours = ops[ops["protocol"].str.startswith("forerun/")]
     others = sample(ops) if public else ops.iloc[:0]
     return Gathered(
@@ -56,6 +60,14 @@ def gather(store: Store, progress: Progress | None = None, *, public: bool = Tru
         operator_cases(others, progress) if len(others) else None,
         model_cases(cpu, progress) if len(cpu) else None,
     )
+
+
+def kind_of(device: str) -> str | None:
+    """gpu, cpu …; None for what the catalogue does not have, which nothing can be learned from."""
+    try:
+        return load_device(device).kind
+    except ForerunError:
+        return None
 
 
 def sample(ops: pd.DataFrame) -> pd.DataFrame:
@@ -107,7 +119,7 @@ def device_ms(networks: Ensemble, cases: Cases) -> np.ndarray:
 def fit_joules(cases: Cases) -> np.ndarray:
     """Energy factors from rows with their measured time per call."""
     rows = cases.rows
-    known = rows["energy_j"].notna().to_numpy()
+    known = (rows["energy_j"] > 0).to_numpy() & np.isfinite(cases.joules).all(axis=1)
     seconds = rows["loop_ms"].to_numpy(dtype=float)[known] / 1e3
     terms = cases.joules[known].copy()
     limit = terms[:, 0].copy()
@@ -128,9 +140,9 @@ def left_out(found: Gathered, *, folds: int = FOLDS, seeds: tuple[int, ...] = SE
     """Every GPU model row, predicted by weights that never saw its family."""
     models = found.models
     rows = models.rows
-    names = ("device", "host", "latency", "latency_known", "energy", "slow")
+    names = ("device", "host", "latency", "latency_known", "energy", "energy_known", "slow")
     out = {name: np.full(len(rows), np.nan) for name in names}
-    for number, (train, test) in enumerate(leave_out(rows["family"], folds)):
+    for number, (train, test) in enumerate(leave_out(independent(rows), folds)):
         known, asked = models.take(train), models.take(test)
         networks = fit_networks(known, found.operators, found.public, seeds=seeds, steps=steps)
         host, _ = fit_host.fit(known.rows, known.launches, known.rows["device_ms"].to_numpy(dtype=float))
@@ -142,25 +154,46 @@ def left_out(found: Gathered, *, folds: int = FOLDS, seeds: tuple[int, ...] = SE
         out["slow"][test] = slow
         out["latency"][test] = host.latency_ms(asked.launches, told)
         out["latency_known"][test] = host.latency_ms(asked.launches, told, slow)
-        out["energy"][test] = joules(asked, fit_joules(known), out["latency_known"][test])
+        factors = fit_joules(known)
+        out["energy"][test] = joules(asked, factors, out["latency"][test])
+        out["energy_known"][test] = joules(asked, factors, out["latency_known"][test])
         if tell:
             tell(number + 1, folds)
     light = models.sum(np.maximum(models.ops.compute_s, models.ops.memory_s)) * 1e3
     return rows.assign(light_ms=light, **{f"told_{name}": value for name, value in out.items()})
 
 
-def scores(told: pd.DataFrame) -> Calibration:
-    """Intervals from the left-out errors, by quantity, mode and what sets the pace."""
+def left_out_cpu(cpu: Cases, *, folds: int = FOLDS, steps: int = STEPS) -> pd.DataFrame:
+    """Every CPU model row, predicted by weights that never saw its family."""
+    out = np.full(len(cpu.rows), np.nan)
+    for train, test in leave_out(independent(cpu.rows), folds):
+        out[test] = device_ms(fit_cpu(cpu.take(train), seeds=SEEDS[:1], steps=steps), cpu.take(test))
+    light = cpu.sum(np.maximum(cpu.ops.compute_s, cpu.ops.memory_s)) * 1e3
+    return cpu.rows.assign(told_latency=out, light_ms=light)
+
+
+def scores(told: pd.DataFrame, told_cpu: pd.DataFrame | None = None) -> Calibration:
+    """Intervals from the left-out errors, by quantity, mode and what sets the pace; CPUs by themselves."""
     side = np.where(told["told_host"] > told["told_device"], "host", "device")
     groups: list[str] = []
     values: list[np.ndarray] = []
     for name, real in (("device", "device_ms"), ("latency", "latency_ms"), ("energy", "energy_j")):
         groups += [f"{real}/{mode}/{s}" for mode, s in zip(told["mode"], side, strict=True)]
         values.append(np.log(told[real].to_numpy(dtype=float) / told[f"told_{name}"].to_numpy(dtype=float)))
+    if told_cpu is not None:
+        groups += [f"cpu/{mode}" for mode in told_cpu["mode"]]
+        values.append(np.log((told_cpu["latency_ms"] / told_cpu["told_latency"]).to_numpy(dtype=float)))
     return calibrate(groups, np.concatenate(values))
 
 
-def train(found: Gathered, told: pd.DataFrame, *, seeds: tuple[int, ...] = SEEDS, steps: int = STEPS) -> Weights:
+def train(
+    found: Gathered,
+    told: pd.DataFrame,
+    told_cpu: pd.DataFrame | None = None,
+    *,
+    seeds: tuple[int, ...] = SEEDS,
+    steps: int = STEPS,
+) -> Weights:
     """The weights that ship: fitted to everything, with intervals from `left_out`."""
     networks = {"gpu": fit_networks(found.models, found.operators, found.public, seeds=seeds, steps=steps)}
     if found.cpu is not None:
@@ -188,7 +221,9 @@ def domain(found: Gathered) -> dict[str, Any]:
         for c, v in set(zip(part.ops.classes.tolist(), part.ops.variants.tolist(), strict=True))
     }
     return {
-        "devices": sorted({d for part in parts for d in part.rows["device"].unique()}),
+        # Whole models were measured on these; of others operators at most.
+        "devices": sorted({d for part in (found.models, found.cpu) if part for d in part.rows["device"].unique()}),
+        "operators_of": sorted({d for part in parts for d in part.rows["device"].unique()}),
         "families": sorted(found.models.rows["family"].dropna().unique()),
         "ops": sorted(ops),
         "units": sorted({UNITS[u] for part in parts for u in np.unique(part.ops.units)}),

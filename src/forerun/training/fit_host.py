@@ -55,7 +55,7 @@ def _costs(
 
     log_cost = torch.nn.Parameter(torch.tensor(np.log(start.cost_us), dtype=torch.float32))
     log_gap = torch.nn.Parameter(torch.tensor(np.log(start.gap_us), dtype=torch.float32))
-    log_sharp = torch.nn.Parameter(torch.tensor(np.log(start.sharpness), dtype=torch.float32))
+    log_sharp = torch.nn.Parameter(torch.tensor(np.log(start.sharpness - 1.5), dtype=torch.float32))
     first = log_cost.detach().clone()
     n, d, y, s, gaps = (
         torch.tensor(v, dtype=torch.float32) for v in (counts, device_ms, latency_ms, slow, launches(counts))
@@ -86,15 +86,15 @@ def slowness(rows: pd.DataFrame, host_ms: np.ndarray, device_ms: np.ndarray) -> 
     seconds = pd.to_datetime(rows["measured_at"], utc=True).astype("int64").to_numpy() / 1e9
     unit = 1e3 if seconds.max() < 1e8 else 1.0  # pandas may count in microseconds
     seconds = seconds * unit
-    session, family = rows["session"].to_numpy(), rows["family"].to_numpy()
+    session, family = rows["session"].to_numpy(), rows["family"].fillna("unknown").to_numpy()
     overall = np.median(score[telling]) if telling.any() else 0.0
     out = np.full(len(rows), overall)
     for name in pd.unique(session):
         mine = np.flatnonzero(session == name)
         useful = mine[telling[mine]]
-        whole = np.median(score[useful]) if len(useful) >= 3 else overall
         for i in mine:
             others = useful[family[useful] != family[i]]
+            whole = np.median(score[others]) if len(others) >= 3 else overall
             near = others[np.abs(seconds[others] - seconds[i]) < NEAR_S]
             # With few neighbours the session's median counts as three more.
             out[i] = (np.median(score[near]) * len(near) + 3 * whole) / (len(near) + 3) if len(near) else whole

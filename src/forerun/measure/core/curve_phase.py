@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 from . import models, specs
@@ -40,7 +41,8 @@ class Curves(Worker):
             about = {"kind": "curve", "key": specs.key_of(case), "repeat": 0, "spec": spec["name"], "case": case}
             try:
                 with limit(min(RUN_S, max(1.0, self.left_s()))):
-                    epochs = self._train(case, images)
+                    alive = lambda: self.now("curve", about["key"], 0, case, spec["name"])  # noqa: B023, E731
+                    epochs = self._train(case, images, alive)
                 said: dict[str, Any] = {"status": "ok", "epochs": epochs}
             except Exception as error:  # noqa: BLE001 - a failure is a row
                 said = dict(zip(("status", "reason"), why(error), strict=True))
@@ -53,7 +55,7 @@ class Curves(Worker):
         self.say_end(len(self.todo))
         return 0
 
-    def _train(self, case: dict[str, Any], images: dict[str, Any]) -> list[dict[str, float]]:
+    def _train(self, case: dict[str, Any], images: dict[str, Any], alive: Callable[[], None]) -> list[dict[str, float]]:
         import torch
         from torch.nn import functional
 
@@ -61,11 +63,11 @@ class Curves(Worker):
         model = models.Built(case, self.meter.device).model
         x, y = _ready(images["x_train"], images["y_train"], self.meter.device)
         tx, ty = _ready(images["x_test"], images["y_test"], self.meter.device)
-        kind = torch.optim.AdamW if case["optimizer"] == "adamw" else torch.optim.SGD
-        optimizer = kind(model.parameters(), lr=case["learning_rate"])
+        optimizer = models.optimizer_of(case, model, case["learning_rate"])
         functional.cross_entropy(model(x[: case["batch"]]), y[: case["batch"]]).backward()  # a first call loads kernels
         seconds, out = 0.0, []
         for epoch in range(1, case["epochs"] + 1):
+            alive()
             model.train()
             self.meter.sync()
             begin = time.perf_counter()

@@ -155,6 +155,7 @@ class CudaMeter(Meter):
 
 def meter_for(device: str) -> Meter:
     """`auto` takes the GPU where there is one."""
+    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")  # as NVML counts
     if device == "auto":
         import torch
 

@@ -27,6 +27,15 @@ def task_of(case: dict[str, Any]) -> str:
     return str(case.get("task") or TASKS[case["mode"]])
 
 
+def optimizer_of(case: dict[str, Any], model: Any, rate: float) -> Any:
+    """AdamW, or SGD with momentum 0.9, as everyone's has."""
+    import torch
+
+    if case.get("optimizer", "sgd") == "adamw":
+        return torch.optim.AdamW(model.parameters(), lr=rate)
+    return torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9)
+
+
 class Built:
     """One model on the device, and what its inputs look like."""
 
@@ -160,10 +169,7 @@ class Built:
     def _training(self, case: dict[str, Any], loss: Callable[[], Any]) -> Call:
         """zero_grad, forward, loss, backward, optimizer step; a fresh optimizer, so memory starts from the weights."""
         torch = self.torch
-        if case.get("optimizer", "sgd") == "adamw":
-            optimizer: Any = torch.optim.AdamW(self.model.parameters(), lr=1e-5)
-        else:
-            optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-5, momentum=0.9)
+        optimizer = optimizer_of(case, self.model, 1e-5)
         amp = case.get("amp")
         # A low first scale: a step skipped for overflow would be a faster step than a real one.
         scaler = torch.amp.GradScaler(self.device, init_scale=256.0) if amp == "fp16" else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from typing import Any
 
 _LIBRARIES = (
@@ -17,6 +18,14 @@ class _Memory(ctypes.Structure):
     _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
 
 
+def visible(index: int) -> int | str:
+    """NVML's number, or the UUID, of the GPU that CUDA calls `index` under CUDA_VISIBLE_DEVICES."""
+    shown = [part.strip() for part in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if part.strip()]
+    if index >= len(shown):
+        return index
+    return int(shown[index]) if shown[index].isdigit() else shown[index]
+
+
 class Nvml:
     """One GPU's counters. Every reading is a number, or None when the driver does not give it."""
 
@@ -25,8 +34,13 @@ class Nvml:
         if self.library.nvmlInit_v2() != 0:
             raise OSError("nvmlInit_v2 failed")
         self.handle = ctypes.c_void_p()
-        if self.library.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(self.handle)) != 0:
-            raise OSError(f"NVML knows no GPU {index}")
+        chosen = visible(index)
+        if isinstance(chosen, str):
+            code = self.library.nvmlDeviceGetHandleByUUID(chosen.encode(), ctypes.byref(self.handle))
+        else:
+            code = self.library.nvmlDeviceGetHandleByIndex_v2(chosen, ctypes.byref(self.handle))
+        if code != 0:
+            raise OSError(f"NVML knows no GPU {chosen}")
 
     def energy_mj(self) -> int | None:
         """Millijoules since the driver was loaded."""

@@ -32,13 +32,19 @@ def read(path: str | Path) -> list[dict[str, Any]]:
 
 
 def merge(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Whole rows: each with what its session says, and model rows with their kernels line, found by (key, repeat).
+    """Whole rows: each with what its session says, and model rows with their kernels line, found by (key, repeat) among
+    those of the same device.
 
     The last kernels line wins. Rows of older protocols, which carry all of this themselves, pass through as they are.
     """
     found = list(rows)
     sessions = {row["session"]: row for row in found if row.get("kind") == "session"}
-    kernels = {(row["key"], row["repeat"]): row for row in found if row.get("kind") == "kernels"}
+
+    def at(row: dict[str, Any]) -> tuple[Any, ...]:
+        device = (sessions.get(row.get("session")) or {}).get("device") or {}
+        return (row["key"], row.get("repeat", 0), device.get("name"))
+
+    kernels = {at(row): row for row in found if row.get("kind") == "kernels"}
     out = []
     for row in found:
         if row.get("kind") in ("session", "kernels"):
@@ -46,7 +52,7 @@ def merge(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         about = sessions.get(row.get("session"), {})
         whole = {**row, **{name: about[name] for name in SESSION_FIELDS if name in about}}
         if row.get("kind") == "model" and row.get("status") == "ok" and "kernel_ms" not in row:
-            line = kernels.get((row["key"], row.get("repeat", 0)))
+            line = kernels.get(at(row))
             if line is None:
                 whole.update(kernel_ms=None, kernel_ms_reason="not profiled yet")
             else:

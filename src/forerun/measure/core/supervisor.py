@@ -58,7 +58,7 @@ def main(args: Any, argv: list[str]) -> int:
                     command += ["--no-host-probe"]
                 command += ["--phase", phase, "--budget", f"{left:.1f}"]
                 child = subprocess.Popen(command, preexec_fn=die_with_parent)
-                code, reason = _watch(child, state, 3 * args.case_limit, left + 30)
+                code, reason = _watch(child, state, 3 * args.case_limit, left + 30 + 2 * args.case_limit)
                 if code == 0:
                     break
                 if reason is not None:
@@ -101,6 +101,8 @@ def _record(out: str, state: Path, reason: str) -> None:
     except (OSError, ValueError):
         return
     row = now["row"]
+    if row is None:  # between two cases
+        return
     if row["kind"] == "kernels":
         row.update(kernel_ms=None, kernel_ms_reason=reason)
     else:

@@ -37,9 +37,12 @@ class Worker:
         self.state = Path(args.state) if args.state else None
         self.rows = Rows(args.out)
         every = [row for path in [*args.resume, args.out] for row in read(path)]
-        # Rows of another protocol say nothing about what this one still has to measure.
-        self.earlier = [row for row in every if row.get("protocol") == PROTOCOL_VERSION]
         self.meter = meters.meter_for(args.device)
+        # Rows of another protocol or another device say nothing about what is still to be measured here.
+        elsewhere = other_devices(every, str(self.meter.describe()["name"]))
+        self.earlier = [
+            row for row in every if row.get("protocol") == PROTOCOL_VERSION and row.get("session") not in elsewhere
+        ]
         _prepare_torch()
         self.session = uuid.uuid4().hex[:12]
         self.described = False
@@ -56,6 +59,7 @@ class Worker:
             said = {"device": self.meter.describe(), "host": meters.host(), "software": self.software()}
             self.rows.append({"kind": "session", **about, "phase": self.phase, "time": now_text(), **said})
         self.rows.append({**row, **about, "time": now_text()})
+        self._tell(None)
         status = str(row.get("status", "done"))
         self.counts[status] = self.counts.get(status, 0) + 1
 
@@ -69,14 +73,20 @@ class Worker:
             row = {"kind": kind, "key": key, "repeat": repeat, "session": self.session, "protocol": PROTOCOL_VERSION}
             if case is not None:
                 row.update(spec=spec, case=case)
+            self._tell(row)
+
+    def _tell(self, row: dict[str, Any] | None) -> None:
+        if self.state is not None:
             fresh = self.state.with_suffix(".new")  # the supervisor reads a whole state or the one before
             fresh.write_text(json.dumps({"at": time.time(), "row": row}))
             os.replace(fresh, self.state)
 
     def rest(self) -> None:
         """Lets the device cool down before the next model, if that was asked for."""
-        if self.cooldown_s:
-            time.sleep(min(self.cooldown_s, max(0.0, self.left_s())))
+        until = time.monotonic() + min(self.cooldown_s, max(0.0, self.left_s()))
+        while time.monotonic() < until:
+            time.sleep(min(5.0, max(0.0, until - time.monotonic())))
+            self._tell(None)
 
     def forget(self) -> None:
         gc.collect()
@@ -87,6 +97,16 @@ class Worker:
 
     def run(self) -> int:
         raise NotImplementedError
+
+
+def other_devices(rows: Iterable[dict[str, Any]], mine: str) -> set[str]:
+    """The sessions that ran on a device of another name."""
+    found = set()
+    for row in rows:
+        name = str((row.get("device") or {}).get("name", mine)) if row.get("kind") == "session" else mine
+        if not name.startswith(mine):  # a CPU's name may carry its model and cores behind it
+            found.add(row["session"])
+    return found
 
 
 def preload(sources: Iterable[str]) -> None:
