@@ -35,7 +35,7 @@ def test_predict_prints_a_table(run_forerun: Run) -> None:
         "Carbon",
         "Cost",
         "MIG",
-        "Basis: roofline",
+        "Basis: learned",
         "90 %",
     ):
         assert word in done.stdout
@@ -47,7 +47,7 @@ def test_predict_json_with_a_chip_of_ones_own(run_forerun: Run, tmp_path: Path) 
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
     assert answer["latency_ms"]["low"] <= answer["latency_ms"]["value"] <= answer["latency_ms"]["high"]
-    assert answer["basis"] == "roofline"
+    assert answer["basis"] == "learned"
 
 
 def test_compare_explain_devices_models_doctor(run_forerun: Run) -> None:

@@ -22,7 +22,7 @@ def test_a_full_answer() -> None:
                  "carbon_g", "cost_usd", "cost_per_million_usd"):  # fmt: skip
         e = getattr(p, name)
         assert 0 < e.low <= e.value <= e.high, name
-    assert p.basis == "roofline" and p.device == "a100-sxm4-40gb" and not p.unknown
+    assert p.basis == "learned" and p.device == "a100-sxm4-40gb" and not p.unknown
     assert p.throughput.value == pytest.approx(8e3 / p.latency_ms.value)
     assert p.power_w.value == pytest.approx(1e3 * p.energy_j.value / p.latency_ms.value)
     assert p.fit.fits and p.fit.largest_batch > 8
@@ -34,7 +34,7 @@ def test_slices_are_slower_the_smaller_they_are() -> None:
     p = forerun.predict("resnet50", "h200", batch=64, dtype="fp16")
     latency = [o.latency_ms for o in p.mig_options]
     assert latency == sorted(latency, reverse=True) and latency[0] > 3 * latency[-1]
-    assert p.mig_options[-1].latency_ms == pytest.approx(p.latency_ms.value, rel=0.05)
+    assert p.mig_options[-1].latency_ms == pytest.approx(p.latency_ms.value, rel=0.1)
 
 
 def test_a_case_that_does_not_fit_says_by_how_much() -> None:

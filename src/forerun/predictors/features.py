@@ -3,12 +3,13 @@ that nobody measured."""
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 import numpy as np
 
 from forerun.device import Device
-from forerun.graph.profile import Profile
+from forerun.graph.profile import UNITS, Profile
 from forerun.predictors.specs import op_roofline_s, spec_matrix
 
 NUMBERS = (
@@ -39,7 +40,7 @@ def op_table(profile: Profile, device: Device) -> OpTable:
     compute, memory = op_roofline_s(profile, peaks[:, 0], bandwidth[0])
     sizes = profile.sizes
     batches = len(profile.batches)
-    units = np.repeat(profile.units, batches)
+    units = np.repeat(_units_used(device)[profile.units], batches)
     numbers = describe(
         sizes.reshape(-1, sizes.shape[-1]), compute.ravel(), memory.ravel(), profile.bytes.ravel(),
         peaks[units, 0], device,
@@ -48,6 +49,14 @@ def op_table(profile: Profile, device: Device) -> OpTable:
         np.repeat(profile.classes, batches), units, np.repeat(profile.variants, batches), numbers, compute.ravel(),
         memory.ravel(), np.repeat(profile.kernels, batches),
     )  # fmt: skip
+
+
+@functools.lru_cache(maxsize=512)
+def _units_used(device: Device) -> np.ndarray:
+    """Which units really do the work of each: fp32 lanes where a chip has no others."""
+    plain = UNITS.index("fp32")
+    missing = [u not in ("vector", "fp32", "fp64") and device.supports(u) is False for u in UNITS]
+    return np.where(missing, plain, np.arange(len(UNITS)))
 
 
 def describe(
