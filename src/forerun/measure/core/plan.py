@@ -10,6 +10,7 @@ from . import operator_cases, specs
 from .models import group_key
 
 OPS_PER_UNIT = 48  # one session of the profiler
+BREADTH = 3  # cases of a model before another model's turn
 REPEAT_SHARE = 0.12  # repeated rows for each first one
 REPEAT_WITHIN = (3, 14)  # after this many other units
 
@@ -44,16 +45,23 @@ def lane(spec: dict[str, Any], share: float, seed: int, done: set[tuple[str, int
             groups.setdefault(group_key(case), []).append(case)
         # The largest first: if it does not fit, that is known before the small ones fill the allocator.
         units = [Unit(sorted(group, key=_order)) for group in groups.values()]
-    return Lane(spec["name"], share, ordered(units, rng, done))
+    breadth = OPS_PER_UNIT if spec.get("kind") == "op" else BREADTH
+    return Lane(spec["name"], share, ordered(units, rng, done, breadth))
 
 
-def ordered(units: list[Unit], rng: random.Random, done: set[tuple[str, int]]) -> list[Unit]:
-    """The units shuffled, some of them repeated later, without what is done."""
+def ordered(units: list[Unit], rng: random.Random, done: set[tuple[str, int]], breadth: int = BREADTH) -> list[Unit]:
+    """The units shuffled, some of them repeated later, without what is done; a few cases of every model come before the
+    rest of any, so that a sweep cut short has seen many models."""
     rng.shuffle(units)
-    units = _with_repeats(units, rng)
-    for unit in units:
-        unit.cases = [case for case in unit.cases if (specs.key_of(case), unit.repeat) not in done]
-    return [unit for unit in units if unit.cases]
+    front: list[Unit] = []
+    back: list[Unit] = []
+    for unit in _with_repeats(units, rng):
+        todo = [case for case in unit.cases if (specs.key_of(case), unit.repeat) not in done]
+        few = len(todo) if unit.repeat else max(0, breadth - (len(unit.cases) - len(todo)))
+        chosen = sorted(rng.sample(range(len(todo)), min(few, len(todo))))
+        front.append(Unit([todo[i] for i in chosen], unit.repeat))
+        back.append(Unit([case for i, case in enumerate(todo) if i not in chosen], unit.repeat))
+    return [unit for unit in [*front, *back] if unit.cases]
 
 
 def _order(case: dict[str, Any]) -> tuple[Any, ...]:
