@@ -52,7 +52,7 @@ def merge(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         about = sessions.get(row.get("session"), {})
         whole = {**row, **{name: about[name] for name in SESSION_FIELDS if name in about}}
         if row.get("kind") == "model" and row.get("status") == "ok" and "kernel_ms" not in row:
-            line = kernels.get(at(row)) or kernels.get((row["key"], row.get("repeat", 0), None))  # None: no session line
+            line = kernels.get(at(row)) or kernels.get((row["key"], row.get("repeat", 0), None))
             if line is None:
                 whole.update(kernel_ms=None, kernel_ms_reason="not profiled yet")
             else:
