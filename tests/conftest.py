@@ -1,4 +1,4 @@
-"""Shared by all tests: a cache folder of their own, and small networks written here."""
+"""Shared by all tests: a cache and a store of their own, and small networks written here."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ import pytest
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Tests neither read nor fill the user's cache."""
+    """Tests neither read nor fill the user's cache and store."""
     os.environ["FORERUN_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+    os.environ["FORERUN_STORE"] = str(tmp_path_factory.mktemp("store"))
 
 
 @pytest.fixture

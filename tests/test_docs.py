@@ -39,7 +39,8 @@ def test_every_make_target_is_real() -> None:
 
 @pytest.mark.parametrize("line", [e for e in EXAMPLES if " install " not in e and "model.onnx" not in e])
 def test_shell_examples_run(line: str, run_forerun: Run) -> None:
-    done = run_forerun(*shlex.split(line)[1:])
+    words = [str(ROOT / word) if "/" in word and (ROOT / word).is_file() else word for word in shlex.split(line)[1:]]
+    done = run_forerun(*words)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
 
