@@ -6,6 +6,7 @@ the prediction times the quantiles of its group's scores, with the correction fo
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -25,6 +26,16 @@ class Calibration:
 
     def factors(self, group: str, confidence: float = 0.9, widen: float = 1.0) -> tuple[float, float]:
         """(low, high) as factors on a prediction; `widen` stretches them where a case is out of the known domain."""
+        asked = (group, confidence, widen)
+        if asked not in self._told:
+            self._told[asked] = self._factors(group, confidence, widen)
+        return self._told[asked]
+
+    @functools.cached_property
+    def _told(self) -> dict[tuple[str, float, float], tuple[float, float]]:
+        return {}
+
+    def _factors(self, group: str, confidence: float, widen: float) -> tuple[float, float]:
         found = self._group(group)
         if found is None:
             return 1 / 3, 3.0
