@@ -73,6 +73,17 @@ def test_what_was_never_measured_is_said() -> None:
     assert tpu.basis == "roofline"
 
 
+def test_every_group_that_answers_is_calibrated() -> None:
+    known = Weights.load(SHIPPED).calibration.counts
+    for mode in ("inference", "training", "prefill", "decode"):
+        for group in (f"cpu/{mode}", f"latency_ms/{mode}", f"device_ms/{mode}", f"energy_j/{mode}"):
+            assert known[group] >= 40, group
+    told = pd.read_parquet(SHIPPED / "left_out_cpu.parquet")
+    factors = [Weights.load(SHIPPED).calibration.factors(f"cpu/{mode}") for mode in told["mode"]]
+    ratio = (told["latency_ms"] / told["told_latency"]).to_numpy()
+    assert 0.86 < np.mean([low <= r <= high for (low, high), r in zip(factors, ratio, strict=True)]) < 0.95
+
+
 def test_runtimes_differ_where_reality_does() -> None:
     eager, replay, fused = (
         predict("resnet50", "h200", batch=1, dtype="fp16", runtime=r) for r in ("eager", "cudagraph", "compile")

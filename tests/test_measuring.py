@@ -122,8 +122,10 @@ def test_a_killed_sweep_goes_on_without_loss_or_repeat(home: Path) -> None:
     assert again["stored"].get("models", 0) == 0
     assert len(store.read("models")) == len(wanted)
     # What the store has needs no measuring elsewhere.
-    known = {(row["key"], row["repeat"]) for row in to_core(store) if row["kind"] == "model"}
-    assert known == wanted
+    done = to_core(store)
+    assert {(row["key"], row["repeat"]) for row in done if row["kind"] == "model"} == wanted
+    sessions = {row["session"] for row in done if row["kind"] == "session"}
+    assert {row["session"] for row in done if row["kind"] != "session"} <= sessions  # and each says on which device
 
 
 @pytest.mark.parametrize(

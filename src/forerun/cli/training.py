@@ -71,7 +71,7 @@ def evaluate(
     from forerun.cli.measuring import tracker
     from forerun.data.store import Store
     from forerun.evaluate import full, report
-    from forerun.evaluate.kept import kept_left_out
+    from forerun.evaluate.kept import CPU, kept_left_out
     from forerun.predictors.default import SHIPPED
     from forerun.training import default
 
@@ -85,13 +85,17 @@ def evaluate(
         told = kept_left_out(SHIPPED)
     with waiting("counting", quiet=as_json):
         made = full.scoreboard(told)
-        extra = full.left_out_devices(found, Store(), steps=steps) if devices and found is not None else {}
+        extra = {"CPU: latency of left-out families": full.cpu_lines(kept_left_out(SHIPPED, CPU))}
+        if devices and found is not None:
+            extra |= full.left_out_devices(found, Store(), steps=steps)
     if as_json:
         print(made.lines.to_json(orient="records", indent=2))
     else:
         from forerun.cli.data import table_of
 
-        show(table_of(full.summary(made), "90 % intervals; the noise floor is what repeating a measurement gives"))
+        show(table_of(full.summary(made), ""))
+        for title, lines in extra.items():
+            show(table_of(lines, title))
     if out is not None:
         print(f"written: {report.write(made, told, out, extra, full.NOTES)}", file=sys.stderr)
 

@@ -13,7 +13,7 @@ from forerun.data.store import Store
 from forerun.device import aliases
 from forerun.errors import ForerunError
 from forerun.measure.cases import OPTIMIZERS, model_name, workload_of
-from forerun.measure.core.rows import merge, read
+from forerun.measure.core.rows import NOT_PROFILED, merge, read
 from forerun.measure.machine import name_of, plain_name
 
 PROTOCOL = "forerun/"
@@ -30,7 +30,6 @@ def take_in(files: Iterable[str | Path], store: Store, dataset: str = "own", *, 
             progress: Callable[[Iterable[Any], int], Iterable[Any]] | None = None) -> dict[str, int]:  # fmt: skip
     """Adds the rows of the files that the store does not have yet; returns how many, by table."""
     lines: list[dict[str, Any]] = []
-    wait = "not profiled yet"
     for file in files:
         if not Path(file).is_file():
             raise ForerunError(f"there is no file {file}")
@@ -41,7 +40,7 @@ def take_in(files: Iterable[str | Path], store: Store, dataset: str = "own", *, 
     tables = tables_of(lines, dataset)
     # A GPU row whose kernels are still to be counted waits: once filed, it would stay without them.
     tables["models"] = [
-        row for row in tables["models"] if row["extra"].get("kernel_ms_reason") != wait or row["reason"]
+        row for row in tables["models"] if row["extra"].get("kernel_ms_reason") != NOT_PROFILED or row["reason"]
     ]
     if graphs:
         add_graphs(tables["models"], progress)
@@ -104,42 +103,28 @@ def add_graphs(
 
 
 def to_core(store: Store, *, where: str = "true") -> list[dict[str, Any]]:
-    """The store's own rows in the core's form, with what a later sweep needs to know that they are done."""
+    """The store's own rows in the core's form: what a later sweep needs to know that they are done, and on what."""
     out: list[dict[str, Any]] = []
-    frame = store.query(
-        f"select * from models where protocol like '{PROTOCOL}%' and case_key is not null and ({where})"
-    )
-    for row in frame.to_dict("records"):
-        about = {"key": row["case_key"], "repeat": int(row["repeat"]), "session": row["session"],
-                 "protocol": int(row["protocol"].split("/")[1])}  # fmt: skip
-        extra = json.loads(row["extra"] or "{}")
-        said = {"kind": "model", **about, "status": row["status"], "case": json.loads(row["case"])}
-        out.append({**said, "latency_ms": row["latency_ms"], "graph_ms_reason": extra.get("graph_ms_reason", "")})
-        if (
-            row["device_ms"] == row["device_ms"]
-            or extra.get("kernel_ms_reason", "not profiled yet") != "not profiled yet"
-        ):
-            out.append({"kind": "kernels", **about})
-    frame = store.query(f"select * from operators where protocol like '{PROTOCOL}%' and ({where})")
-    for row in frame.to_dict("records"):
-        said = {
-            "session": row["session"],
-            "key": row["case_key"],
-            "repeat": int(row["repeat"]),
-            "protocol": int(row["protocol"].split("/")[1]),
-        }
-        out.append({"kind": "op", **said, "status": row["status"]})
-    frame = store.query(
-        f"select distinct case_key, protocol, session from curves where protocol like '{PROTOCOL}%' and ({where})"
-    )
-    for row in frame.to_dict("records"):
-        said = {
-            "session": row["session"],
-            "key": row["case_key"],
-            "repeat": 0,
-            "protocol": int(row["protocol"].split("/")[1]),
-        }
-        out.append({"kind": "curve", **said, "status": "ok"})
+    for table, kind in (("models", "model"), ("operators", "op"), ("curves", "curve")):
+        rows = store.query(
+            f"select * from {table} where protocol like '{PROTOCOL}%' and case_key is not null and ({where})"
+        )
+        machines = rows[["session", "device_said"]].drop_duplicates()
+        for session, device in machines.itertuples(index=False):
+            out.append({"kind": "session", "session": session, "device": {"name": device}})
+        if kind == "curve":
+            rows = rows.drop_duplicates("case_key").assign(repeat=0)
+        for row in rows.to_dict("records"):
+            about = {"key": row["case_key"], "repeat": int(row["repeat"]), "session": row["session"],
+                     "protocol": int(row["protocol"].removeprefix(PROTOCOL))}  # fmt: skip
+            said = {"kind": kind, **about, "status": row["status"]}
+            if kind == "model":
+                extra = json.loads(row["extra"] or "{}")
+                said |= {"case": json.loads(row["case"]), "latency_ms": row["latency_ms"],
+                         "graph_ms_reason": extra.get("graph_ms_reason", "")}  # fmt: skip
+                if row["device_ms"] == row["device_ms"] or "kernel_ms_reason" in extra:
+                    out.append({"kind": "kernels", **about})
+            out.append(said)
     return out
 
 

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from forerun.data.store import Store, default_folder
+from forerun.data.store import Store
 from forerun.data.summary import DEVICE_BOUND
 from forerun.prediction import Estimate
 from forerun.workload import Workload
@@ -23,7 +23,7 @@ NOISE = {
 }  # fmt: skip
 
 Key = tuple[Any, ...]
-_index: dict[tuple[str, ...], dict[Key, list[dict[str, Any]]]] = {}
+_index: dict[tuple[str, int], dict[Key, list[dict[str, Any]]]] = {}
 
 
 @dataclass(frozen=True)
@@ -82,16 +82,16 @@ def find(graph_hash: str, workload: Workload, device: str, store: Store | None =
 
 
 def _key(graph_hash: str, device: str, said: dict[str, Any]) -> Key:
-    settings = (None if said[name] != said[name] else said[name] for name in _SETTINGS)
-    return (graph_hash, device, *settings)
+    return (graph_hash, device, *(said[name] for name in _SETTINGS))
 
 
 def _by_case(store: Store) -> dict[Key, list[dict[str, Any]]]:
     """Rows of our protocol by case; read again only when the store's files change."""
     from pyarrow import compute
 
-    files = store.files("models")
-    signature = (str(store.folder or default_folder()), *map(str, files))
+    place = store.folder / "models"
+    # Every append moves a file into the folder, which changes its time.
+    signature = (str(place), place.stat().st_mtime_ns if place.is_dir() else 0)
     if signature not in _index:
         wanted = ["graph_hash", "device", "status", "protocol", *_SETTINGS, *_RESULTS, *_ABOUT]
         filed = (compute.field("status") == "ok") & compute.field("graph_hash").is_valid()

@@ -93,8 +93,8 @@ class Store:
             counts[table] = data.num_rows
         return counts
 
-    def _write(self, table: str, data: pa.Table, about: dict[str, Any], folder: Path | None = None) -> Path:
-        place = (folder or self.folder) / table
+    def _write(self, table: str, data: pa.Table, about: dict[str, Any]) -> Path:
+        place = self.folder / table
         try:
             place.mkdir(parents=True, exist_ok=True)
             name = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{uuid.uuid4().hex[:16]}.parquet"

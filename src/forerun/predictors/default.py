@@ -139,7 +139,7 @@ class DefaultPredictor:
         widen = 1.0
         for kind, _ in self.unfamiliar(profile, device, workload):
             widen *= _UNSEEN[kind]
-        joules = energy_law.learned_energy_j(profile, device, latency, self.weights.joules)
+        joules = energy_law.energy_j(profile, [device], latency[:, None], self.weights.joules)[:, 0]
         bound = np.where(host_ms > device_ms, "host", "device")
         return Times(
             latency_ms=latency, device_ms=device_ms, host_ms=host_ms, light_ms=light, energy_j=joules,

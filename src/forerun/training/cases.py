@@ -96,7 +96,7 @@ def _look(graph: Graph, dtype: str, device: Device) -> _Seen:
     columns = profile(graph, dtype)
     memory = estimate(graph, device)
     facts = {"told_memory": memory.needed_mb, "told_allocated": memory.allocated_mb}
-    joules = energy_terms(columns, device, np.ones(1))[0]
+    joules = energy_terms(columns, device)[0]
     return _Seen(op_table(columns, device), columns.repeat, launch_counts(columns), joules, facts)
 
 

@@ -16,7 +16,7 @@ from forerun.errors import ForerunError
 from forerun.graph.features import VARIANTS
 from forerun.graph.profile import CLASSES, UNITS
 from forerun.predictors.conformal import Calibration, calibrate
-from forerun.predictors.energy import TERMS
+from forerun.predictors.energy import FACTORS, TERMS, burnt_j, lasting
 from forerun.predictors.network import Ensemble
 from forerun.predictors.weights import Weights
 from forerun.training import fit_device, fit_energy, fit_host, operators
@@ -28,7 +28,6 @@ MODEL_WEIGHT, PUBLIC_WEIGHT = 12.0, 0.4
 #: Rows taken of each published set, per device, operator, dtype and runtime.
 PUBLIC = {"neusight": 300, "aiconfigurator": 400, "vidur": 300}
 CONTEXTS = {"neusight": 1, "vidur": 2}  # aiconfigurator: by engine
-_ENERGY_START = np.array([0.18, 1.1, 1.1, 2.1, 1.1, 1.1, 48.0, 0.84])
 
 
 @dataclass(frozen=True)
@@ -121,18 +120,9 @@ def fit_joules(cases: Cases) -> np.ndarray:
     rows = cases.rows
     known = (rows["energy_j"] > 0).to_numpy() & np.isfinite(cases.joules).all(axis=1)
     seconds = rows["loop_ms"].to_numpy(dtype=float)[known] / 1e3
-    terms = cases.joules[known].copy()
-    limit = terms[:, 0].copy()
-    terms[:, 0] *= seconds
-    return fit_energy.fit(terms, seconds, limit, rows["energy_j"].to_numpy(dtype=float)[known], _ENERGY_START)
-
-
-def joules(cases: Cases, factors: np.ndarray, milliseconds: np.ndarray) -> np.ndarray:
-    seconds = milliseconds / 1e3
-    terms = cases.joules.copy()
-    limit = terms[:, 0].copy()
-    terms[:, 0] *= seconds
-    return np.minimum(terms @ factors, limit * seconds)
+    terms = cases.joules[known]
+    real = rows["energy_j"].to_numpy(dtype=float)[known]
+    return fit_energy.fit(lasting(terms, seconds), seconds, terms[:, 0], real, FACTORS)
 
 
 def left_out(found: Gathered, *, folds: int = FOLDS, seeds: tuple[int, ...] = SEEDS, steps: int = STEPS,
@@ -155,8 +145,8 @@ def left_out(found: Gathered, *, folds: int = FOLDS, seeds: tuple[int, ...] = SE
         out["latency"][test] = host.latency_ms(asked.launches, told)
         out["latency_known"][test] = host.latency_ms(asked.launches, told, slow)
         factors = fit_joules(known)
-        out["energy"][test] = joules(asked, factors, out["latency"][test])
-        out["energy_known"][test] = joules(asked, factors, out["latency_known"][test])
+        out["energy"][test] = burnt_j(asked.joules, factors, out["latency"][test] / 1e3)
+        out["energy_known"][test] = burnt_j(asked.joules, factors, out["latency_known"][test] / 1e3)
         if tell:
             tell(number + 1, folds)
     light = models.sum(np.maximum(models.ops.compute_s, models.ops.memory_s)) * 1e3
@@ -206,7 +196,7 @@ def train(
         host.gap_us,
         host.sharpness,
         fit_joules(found.models),
-        scores(told),
+        scores(told, told_cpu),
         domain(found),
         provenance(found),
     )

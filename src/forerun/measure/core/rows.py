@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import IO, Any
 
 LOCK_WAIT_S = 20.0
+NOT_PROFILED = "not profiled yet"
 SESSION_FIELDS = ("device", "host", "software")
 KERNELS_OWN = ("kind", "key", "repeat", "session", "protocol", "time")
 
@@ -54,7 +55,7 @@ def merge(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         if row.get("kind") == "model" and row.get("status") == "ok" and "kernel_ms" not in row:
             line = kernels.get(at(row)) or kernels.get((row["key"], row.get("repeat", 0), None))
             if line is None:
-                whole.update(kernel_ms=None, kernel_ms_reason="not profiled yet")
+                whole.update(kernel_ms=None, kernel_ms_reason=NOT_PROFILED)
             else:
                 whole.update({name: value for name, value in line.items() if name not in KERNELS_OWN})
                 whole["kernels_session"] = line.get("session")

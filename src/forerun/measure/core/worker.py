@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import datetime
 import gc
@@ -25,7 +26,7 @@ STOP_BEFORE_S = 2.0
 LIBRARIES = {"timm": ("timm",), "torchvision": ("torchvision",), "hf": ("transformers",)}
 
 
-class Worker:
+class Worker(abc.ABC):
     """One process of one phase. Everything it writes names its session, which is described once."""
 
     phase = ""
@@ -95,8 +96,9 @@ class Worker:
     def say_end(self, waiting: int) -> None:
         print(f"{self.phase}: {self.counts} in {time.monotonic() - self.begin:.0f} s; {waiting} units left", flush=True)
 
+    @abc.abstractmethod
     def run(self) -> int:
-        raise NotImplementedError
+        """Does the phase's work; the exit code."""
 
 
 def other_devices(rows: Iterable[dict[str, Any]], mine: str) -> set[str]:
