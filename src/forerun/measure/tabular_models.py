@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from forerun.errors import ForerunError, MissingPackage, did_you_mean
+from forerun.graph.sources.settings import read_settings
 
 PREFIX = "tabular:"
 SEED = 0
@@ -35,17 +36,7 @@ def parse(name: str) -> tuple[str, dict[str, int]]:
         raise ForerunError(f"'{name}' does not name a tabular model: it must begin with '{PREFIX}'.")
     kind, *parts = (part.strip() for part in name[len(PREFIX) :].split(","))
     wanted = settings_of(kind)
-    settings: dict[str, int] = {}
-    for part in parts:
-        key, equals, text = (piece.strip() for piece in part.partition("="))
-        if not equals or key not in wanted:
-            raise ForerunError(f"'{part}' in '{name}' is not one of {', '.join(wanted)}.{did_you_mean(key, wanted)}")
-        if key in settings:
-            raise ForerunError(f"'{key}' stands twice in '{name}'.")
-        low, high = _LIMITS[key]
-        if not text.isdecimal() or not low <= int(text) <= high:
-            raise ForerunError(f"{key}={text} in '{name}' must be a whole number from {low} to {high}.")
-        settings[key] = int(text)
+    settings = read_settings(name, parts, _LIMITS, wanted)
     for key in wanted:
         if key not in settings:
             example = _said(kind, {key: _EXAMPLE[key] for key in wanted})

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
 
 from forerun.data.importers._naming import slug
+from forerun.data.importers._shapes import json_column
 
 
 def model_names(said: pd.Series, ours: Mapping[str, str], dataset: str) -> pd.Series:
@@ -29,16 +29,7 @@ def sources(models: pd.Series) -> pd.Series:
 
 def as_json(columns: pd.DataFrame | Mapping[str, Any], index: pd.Index | None = None) -> pd.Series:
     """One JSON object per row, without what is null; null where nothing is left."""
-    frame = columns if isinstance(columns, pd.DataFrame) else pd.DataFrame(columns, index=index)
-    texts = []
-    for record in frame.astype(object).to_dict("records"):
-        held = {str(name): _plain(value) for name, value in record.items() if not pd.isna(value)}
-        texts.append(json.dumps(held, sort_keys=True, separators=(",", ":")) if held else None)
-    return pd.Series(texts, index=frame.index, dtype=object)
-
-
-def _plain(value: Any) -> Any:
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    return json_column(columns if isinstance(columns, pd.DataFrame) else pd.DataFrame(columns, index=index))
 
 
 @functools.cache

@@ -18,7 +18,7 @@ def json_column(frame: pd.DataFrame) -> pd.Series:
         values = frame[name].astype(object)
         written = {value: f',"{name}":{json.dumps(_plain(value))}' for value in values.dropna().unique()}
         text = text + values.map(written).astype(object).fillna("")
-    return ("{" + text.str[1:] + "}").where(text != "")
+    return ("{" + text.str[1:] + "}").astype(object).where(text != "", None)
 
 
 def _plain(value: Any) -> Any:

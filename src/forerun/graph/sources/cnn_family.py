@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forerun.errors import ForerunError, did_you_mean
+from forerun.errors import ForerunError
+from forerun.graph.sources.settings import read_settings
 
 if TYPE_CHECKING:
     from torch import nn
@@ -30,17 +31,7 @@ def parse(name: str) -> dict[str, int]:
     """The settings in `cnn:depth=6,filters=32[,classes=10][,image=32][,channels=3]`; all keys filled in."""
     if not name.startswith(PREFIX):
         raise ForerunError(f"'{name}' does not name a CNN of the family: it must begin with '{PREFIX}'.")
-    settings: dict[str, int] = {}
-    for part in name[len(PREFIX) :].split(","):
-        key, equals, text = (piece.strip() for piece in part.partition("="))
-        if not equals or key not in _LIMITS:
-            raise ForerunError(f"'{part}' in '{name}' is not one of {', '.join(_LIMITS)}.{did_you_mean(key, _LIMITS)}")
-        if key in settings:
-            raise ForerunError(f"'{key}' stands twice in '{name}'.")
-        low, high = _LIMITS[key]
-        if not text.isdecimal() or not low <= int(text) <= high:
-            raise ForerunError(f"{key}={text} in '{name}' must be a whole number from {low} to {high}.")
-        settings[key] = int(text)
+    settings = read_settings(name, name[len(PREFIX) :].split(","), _LIMITS)
     for key in _REQUIRED:
         if key not in settings:
             raise ForerunError(f"'{name}' must say {key}=, as in cnn:depth=6,filters=32,classes=10.")

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forerun.errors import ForerunError, did_you_mean
+from forerun.errors import ForerunError
+from forerun.graph.sources.settings import read_settings
 
 if TYPE_CHECKING:
     from torch import nn
@@ -30,15 +31,8 @@ def parse(name: str) -> dict[str, int]:
     """The settings in `unet:[base=44][,levels=3][,outputs=2][,channels=3][,height=96][,width=128]`; all filled in."""
     if not name.startswith(PREFIX):
         raise ForerunError(f"'{name}' does not name a U-Net of the family: it must begin with '{PREFIX}'.")
-    settings = dict(_DEFAULTS)
-    for part in filter(None, name[len(PREFIX) :].split(",")):
-        key, equals, text = (piece.strip() for piece in part.partition("="))
-        if not equals or key not in _LIMITS:
-            raise ForerunError(f"'{part}' in '{name}' is not one of {', '.join(_LIMITS)}.{did_you_mean(key, _LIMITS)}")
-        low, high = _LIMITS[key]
-        if not text.isdecimal() or not low <= int(text) <= high:
-            raise ForerunError(f"{key}={text} in '{name}' must be a whole number from {low} to {high}.")
-        settings[key] = int(text)
+    said = read_settings(name, filter(None, name[len(PREFIX) :].split(",")), _LIMITS)
+    settings = {**_DEFAULTS, **said}
     step = 2 ** settings["levels"]
     if settings["height"] % step or settings["width"] % step:
         raise ForerunError(f"height and width in '{name}' must be multiples of {step} for {settings['levels']} levels.")
