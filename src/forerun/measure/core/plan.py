@@ -45,7 +45,7 @@ def lane(spec: dict[str, Any], share: float, seed: int, done: set[tuple[str, int
             groups.setdefault(group_key(case), []).append(case)
         # The largest first: if it does not fit, that is known before the small ones fill the allocator.
         units = [Unit(sorted(group, key=_order)) for group in groups.values()]
-    breadth = OPS_PER_UNIT if spec.get("kind") == "op" else BREADTH
+    breadth = OPS_PER_UNIT if spec.get("kind") == "op" else int(spec.get("breadth", BREADTH))
     return Lane(spec["name"], share, ordered(units, rng, done, breadth))
 
 
