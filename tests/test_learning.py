@@ -64,7 +64,7 @@ def test_variants_tell_norms_apart() -> None:
 def test_features_are_finite_on_every_kind_of_device() -> None:
     columns = profile(load_graph(Workload("gpt2", mode="decode", seq_len=64, dtype="fp16")), "fp16")
     for name in ("h200", "p4", "rtx4090", "mi300x", "xeon-emr-2vcpu"):
-        table = op_table(columns, load_device(name))
+        table = op_table(columns, [load_device(name)])
         assert table.numbers.shape == (len(columns.classes), len(NUMBERS))
         assert np.isfinite(table.numbers).all()
 
@@ -75,9 +75,9 @@ def test_a_whole_column_of_batches_is_one_table() -> None:
     scalable = load_graphs(Workload("cnn:depth=3,filters=8"))[1]
     assert scalable is not None
     device = load_device("h200")
-    both = op_table(profile(scalable, "fp32", np.array([4, 32])), device).numbers
+    both = op_table(profile(scalable, "fp32", np.array([4, 32])), [device]).numbers
     for i, batch in enumerate((4, 32)):
-        alone = op_table(profile(scalable.at(batch), "fp32"), device).numbers
+        alone = op_table(profile(scalable.at(batch), "fp32"), [device]).numbers
         np.testing.assert_allclose(both.reshape(len(alone), 2, -1)[:, i], alone)
 
 

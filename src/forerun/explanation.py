@@ -66,8 +66,8 @@ def explain_ops(graph: Graph, columns: Profile, device: Device, teller: Predicto
     per_call = teller.op_times_ms(columns, device, workload)
     times = teller.times(columns, [device], workload)
     peaks, bandwidth = spec_matrix([device])
-    seconds = with_losses(columns, device, *op_roofline_s(columns, peaks[:, 0], bandwidth[0]))
-    compute_ms, memory_ms = (1e3 * s[:, 0] for s in seconds)
+    seconds = with_losses(columns, [device], *op_roofline_s(columns, peaks, bandwidth))
+    compute_ms, memory_ms = (1e3 * s[0, :, 0] for s in seconds)
     launch_ms = HOST_US[columns.classes] * runtime(device, workload.runtime).host_share / 1e3
     total = float((per_call * columns.repeat).sum())
     groups: dict[tuple[str, ...], list[int]] = defaultdict(list)

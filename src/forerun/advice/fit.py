@@ -8,7 +8,7 @@ from forerun.device import Device
 from forerun.graph.ir import Graph
 from forerun.graph.memory import Workspaces, peak_allocated_mb, simulate
 from forerun.prediction import Fit
-from forerun.predictors.memory import MemoryEstimate, conv_workspaces, room_mb
+from forerun.predictors.memory import MemoryEstimate, conv_workspaces, cublas_handles, room_mb
 
 #: Batches beyond this are of no use to anyone.
 MAX_BATCH = 2**20
@@ -19,7 +19,7 @@ def fit(graph: Graph, scalable: Graph | None, device: Device, memory: MemoryEsti
 
     `scalable` is the graph that serves other batch sizes, when there is one.
     """
-    room = room_mb(graph, device)
+    room = room_mb(cublas_handles(graph), device)
     if room is None or device.memory_mb is None or memory.fits is None:
         return None
     free = device.memory_mb - memory.needed_mb

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import os
@@ -35,14 +36,18 @@ def read(key: str) -> list[Graph]:
     """The graphs kept under a key; none when there are none, or when the file is damaged (it is then removed)."""
     path = folder() / f"{key}.json.z"
     try:
-        blob = path.read_bytes()
+        return list(_parsed(path, path.stat().st_mtime_ns))
     except OSError:
         return []
-    try:
-        return [Graph.from_dict(d) for d in json.loads(zlib.decompress(blob))]  # zlib carries its own checksum
     except (zlib.error, ValueError, KeyError, TypeError):
         path.unlink(missing_ok=True)
         return []
+
+
+@functools.lru_cache(maxsize=24)
+def _parsed(path: Path, written: int) -> tuple[Graph, ...]:
+    """The graphs of a file, remembered for the next batch size of the same model; nobody changes a graph in place."""
+    return tuple(Graph.from_dict(d) for d in json.loads(zlib.decompress(path.read_bytes())))  # zlib has a checksum
 
 
 def write(key: str, graphs: list[Graph]) -> None:

@@ -11,7 +11,7 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -37,13 +37,8 @@ class Memory:
     fits: bool = True  # within the limit that was given
 
 
-class Event(NamedTuple):
-    """At `position` on the timeline, `blocks` blocks of a storage come (+1) or go (-1)."""
-
-    position: tuple[int, int, int]  # step of the walk; at a jump, the turn and the op within it
-    sign: int
-    storage: int
-    blocks: int
+#: So many blocks of a storage come (+1) or go (-1): (sign, storage, blocks).
+Event = tuple[int, int, int]
 
 
 def events(graph: Graph, working: Iterable[int] = ()) -> list[Event]:
@@ -53,14 +48,16 @@ def events(graph: Graph, working: Iterable[int] = ()) -> list[Event]:
     the same order.
     """
     first, last, jump = _timeline(graph)
-    out: list[Event] = []
+    # Step of the walk, at a jump the turn and the op within it; -sign, since at one position what an op makes exists
+    # beside what it takes: come first, then go; storage; blocks.
+    out: list[tuple[int, int, int, int, int, int]] = []
 
     def at(position: int, sign: int, storage: int, count: int = 1) -> None:
-        out.append(Event((position, 0, 0), sign, storage, count))
+        out.append((position, 0, 0, -sign, storage, count))
 
     def every_turn(op: int, sign: int, storage: int, turns: int) -> None:
         at(first[op], sign, storage)
-        out.extend(Event((jump[op], turn, op), sign, storage, 1) for turn in range(turns - 2))
+        out.extend((jump[op], turn, op, -sign, storage, 1) for turn in range(turns - 2))
         at(last[op], sign, storage)
 
     for i, s in enumerate(graph.storages):
@@ -89,9 +86,8 @@ def events(graph: Graph, working: Iterable[int] = ()) -> list[Event]:
         for position in sorted({first[op], last[op]}):
             at(position, 1, extra)
             at(position, -1, extra)
-    # At one position, what an op makes exists beside what it takes: come first, then go.
-    out.sort(key=lambda e: (e.position, -e.sign))
-    return out
+    out.sort()
+    return [(-gone, storage, blocks) for _, _, _, gone, storage, blocks in out]
 
 
 def _timeline(graph: Graph) -> tuple[list[int], list[int], dict[int, int]]:
@@ -134,8 +130,8 @@ def peak_allocated_mb(graph: Graph, batches: np.ndarray, workspaces: Workspaces 
     if not walk:
         return np.zeros(len(batches))
     size = _with(sizes(graph, batches), needed)
-    weight = np.array([e.sign * e.blocks for e in walk], dtype=np.float64)[:, None]
-    return np.cumsum(weight * size[[e.storage for e in walk]], axis=0).max(axis=0) / MB
+    sign, storage, blocks = np.array(walk).T
+    return np.cumsum((sign * blocks)[:, None] * size[storage], axis=0).max(axis=0) / MB
 
 
 def _with(size: np.ndarray, needed: dict[int, np.ndarray]) -> np.ndarray:
@@ -152,27 +148,26 @@ def simulate(graph: Graph, limit_mb: float | None = None, workspaces: Workspaces
     """
     needed = workspaces(graph, np.array([graph.batch])) if workspaces else {}
     walk = events(graph, needed)
-    size = _with(sizes(graph), needed)[:, 0]
+    size = _with(sizes(graph), needed)[:, 0].astype(int).tolist()
+    roles = [s.role for s in graph.storages] + ["workspace"] * len(needed)
     allocator = CachingAllocator(None if limit_mb is None else int(limit_mb * MB))
-    live: dict[int, list[Any]] = {}
-    by_role: dict[str, float] = {}
-    now = peak = 0.0
-    peak_roles: dict[str, float] = {}
-    for e in walk:
-        n = int(size[e.storage])
-        role = graph.storages[e.storage].role if e.storage < len(graph.storages) else "workspace"
-        blocks = live.setdefault(e.storage, [])
-        for _ in range(e.blocks):
-            if e.sign > 0:
-                blocks.append(allocator.allocate(n))
-            elif blocks:
-                allocator.free(blocks.pop())
-        now += e.sign * e.blocks * n
-        by_role[role] = by_role.get(role, 0.0) + e.sign * e.blocks * n
+    live: list[list[int]] = [[] for _ in size]
+    by_role = dict.fromkeys(roles, 0)
+    now = peak = 0
+    peak_roles: dict[str, int] = {}
+    for sign, storage, blocks in walk:
+        n, held = size[storage], live[storage]
+        for _ in range(blocks):
+            if sign > 0:
+                held.append(allocator.allocate(n))
+            elif held:
+                allocator.free(held.pop())
+        now += sign * blocks * n
+        by_role[roles[storage]] += sign * blocks * n
         if now > peak:
-            peak, peak_roles = now, dict(by_role)
-    roles = {k: v / MB for k, v in sorted(peak_roles.items(), key=lambda kv: -kv[1]) if v > 0}
-    return Memory(peak / MB, allocator.peak_reserved / MB, roles, allocator.fits)
+            peak, peak_roles = now, by_role.copy()
+    parts = {k: v / MB for k, v in sorted(peak_roles.items(), key=lambda kv: -kv[1]) if v > 0}
+    return Memory(peak / MB, allocator.peak_reserved / MB, parts, allocator.fits)
 
 
 class CachingAllocator:

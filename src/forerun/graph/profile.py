@@ -98,6 +98,22 @@ class Profile:
         _, first, inverse = np.unique(same, axis=0, return_index=True, return_inverse=True)
         return first, np.bincount(inverse.ravel(), self.repeat, minlength=len(first))
 
+    @functools.cached_property
+    def kinds(self) -> frozenset[tuple[int, int]]:
+        """Which (class, variant) there are."""
+        return frozenset(zip(self.classes.tolist(), self.variants.tolist(), strict=True))
+
+    @functools.cached_property
+    def units_used(self) -> tuple[int, ...]:
+        return tuple(np.unique(self.units).tolist())
+
+    @functools.cached_property
+    def work(self) -> tuple[np.ndarray, np.ndarray]:
+        """Of a whole call: floating-point operations [UNITS, batch sizes] by what does them, and bytes moved."""
+        flops = np.zeros((len(UNITS), len(self.batches)))
+        np.add.at(flops, self.units, self.flops * self.repeat[:, None])
+        return flops, self.repeat @ self.bytes
+
     def only(self, chosen: np.ndarray) -> Profile:
         """The columns of some of the ops; the graph stays whole."""
         per_op = ("flops", "bytes", "macs", "classes", "units", "repeat", "kernels", "variants", "sizes")

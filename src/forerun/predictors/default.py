@@ -6,6 +6,7 @@ of the two. Energy: waiting, arithmetic and bytes. Each in an interval calibrate
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,6 @@ from forerun.predictors.features import op_table
 from forerun.predictors.host import launch_counts, launches, smooth_max
 from forerun.predictors.kernels import runtime
 from forerun.predictors.roofline import RooflinePredictor
-from forerun.predictors.specs import op_roofline_s, spec_matrix
 from forerun.predictors.weights import Weights, load_weights
 from forerun.workload import Workload
 
@@ -75,8 +75,21 @@ class DefaultPredictor:
         return cls(folder)
 
     def times(self, profile: Profile, devices: Sequence[Device], workload: Workload) -> Times:
-        parts = [self._one(profile, device, workload) for device in devices]
-        return Times(**{name: np.stack([getattr(p, name) for p in parts], axis=1) for name in _FIELDS})
+        out = Times(**{
+            name: np.empty((len(profile.batches), len(devices), *((2,) if name.endswith("spread") else ())))
+            for name in _FIELDS
+        })  # fmt: skip
+        kinds = np.array([_LEARNED_KINDS.get(d.kind, "") for d in devices])
+        for kind in np.unique(kinds):
+            places = np.flatnonzero(kinds == kind).tolist()
+            some = [devices[i] for i in places]
+            known = kind in self.weights.networks
+            told = (
+                self._learned(profile, some, workload) if known else RooflinePredictor().times(profile, some, workload)
+            )
+            for name in _FIELDS:
+                getattr(out, name)[:, places] = getattr(told, name)
+        return out
 
     def op_times_ms(self, profile: Profile, device: Device, workload: Workload) -> np.ndarray:
         """Device time of one launch of every op, at the profile's first batch size."""
@@ -84,25 +97,29 @@ class DefaultPredictor:
         if network is None:
             return RooflinePredictor().op_times_ms(profile, device, workload)
         batches = len(profile.batches)
-        return network.seconds(op_table(profile, device)).reshape(-1, batches)[:, 0] * 1e3
+        return network.seconds(op_table(profile, [device])).reshape(-1, batches)[:, 0] * 1e3
 
     def unfamiliar(self, profile: Profile, device: Device, workload: Workload) -> list[tuple[str, str]]:
         """(kind, sentence) for everything about a case that no measurement behind the weights shows."""
-        seen = self.weights.domain
-        found = []
         if self._network(device) is None:
             return [("device", f"nothing like {device.id} ({device.kind}) was measured: roofline only")]
+        seen = self.weights.domain
+        found = []
         if device.id not in seen.get("devices", ()):
             what = "only operators were" if device.id in seen.get("operators_of", ()) else "nothing was"
             found.append(("device", f"{what} measured on {device.id}: it is inferred from its spec sheet"))
-        pairs = set(zip(profile.classes.tolist(), profile.variants.tolist(), strict=True))
-        ops = {f"{CLASSES[c]}/{VARIANTS[v]}" for c, v in pairs}
-        strange = sorted(ops - set(seen.get("ops", ())))
+        return found + self._strange(profile)
+
+    def _strange(self, profile: Profile) -> list[tuple[str, str]]:
+        """What is unfamiliar about the ops, on whatever device."""
+        seen = self.weights.domain
+        found = []
+        strange = sorted({f"{CLASSES[c]}/{VARIANTS[v]}" for c, v in profile.kinds} - set(seen.get("ops", ())))
         if strange:
             found.append(
                 ("ops", f"kinds of op that no measurement shows: {', '.join(s.strip('/') for s in strange[:4])}")
             )
-        units = {UNITS[u] for u in np.unique(profile.units)}
+        units = {UNITS[u] for u in profile.units_used}
         if units - set(seen.get("units", ())):
             found.append(("dtype", f"no measurement in {', '.join(sorted(units - set(seen.get('units', ()))))}"))
         return found
@@ -110,52 +127,51 @@ class DefaultPredictor:
     def _network(self, device: Device) -> Any:
         return self.weights.networks.get(_LEARNED_KINDS.get(device.kind, ""))
 
-    def _one(self, profile: Profile, device: Device, workload: Workload) -> Times:
-        """The times on one device, over batch sizes."""
-        plain = RooflinePredictor()
-        network = self._network(device)
-        if network is None:
-            told = plain.times(profile, [device], workload)
-            return Times(**{k: v[:, 0] for k, v in vars(told).items() if v is not None})
+    def _learned(self, profile: Profile, devices: Sequence[Device], workload: Workload) -> Times:
+        """The times on devices of one kind that has a network, all in one matrix."""
+        network, on_cpu = self._network(devices[0]), devices[0].kind == "cpu"
         batches = len(profile.batches)
-        run = runtime(device, workload.runtime)
-        peaks, bandwidth = spec_matrix([device])
-        compute, memory = op_roofline_s(profile, peaks[:, 0], bandwidth[0])
-        light = (np.maximum(compute, memory) * profile.repeat[:, None]).sum(axis=0) * 1e3
         sorts, times = profile.alike
-        seconds = network.seconds(op_table(profile.only(sorts), device)).reshape(-1, batches)
-        device_ms = times @ seconds * 1e3
-        on_cpu = device.kind == "cpu"
+        table = op_table(profile.only(sorts), devices)
+        light = _summed(np.maximum(table.compute_s, table.memory_s), times, batches)
+        device_ms = _summed(network.seconds(table), times, batches)
         if on_cpu:
             host_ms = np.zeros_like(device_ms)
             latency = device_ms
         else:
             counts = launch_counts(profile)
-            launching = counts[:-1] @ self.weights.host_us[:-1] * run.host_share
-            call_us = self.weights.host_us[-1] if run.host_share else run.call_us
-            host_ms = np.full_like(device_ms, self.host_slowness * (launching + call_us) / 1e3)
+            run = [runtime(d, workload.runtime) for d in devices]
+            launching = counts[:-1] @ self.weights.host_us[:-1]
+            host_us = np.array([
+                launching * r.host_share + (self.weights.host_us[-1] if r.host_share else r.call_us) for r in run
+            ])  # fmt: skip
+            host_ms = np.broadcast_to(self.host_slowness * host_us / 1e3, device_ms.shape)
             busy = device_ms + self.weights.gap_us * launches(counts) / 1e3
             latency = smooth_max(busy, host_ms, self.weights.sharpness)
-        widen = 1.0
-        for kind, _ in self.unfamiliar(profile, device, workload):
-            widen *= _UNSEEN[kind]
-        joules = energy_law.energy_j(profile, [device], latency[:, None], self.weights.joules)[:, 0]
-        bound = np.where(host_ms > device_ms, "host", "device")
+        joules = energy_law.energy_j(profile, devices, latency, self.weights.joules)
+        known = set(self.weights.domain.get("devices", ()))
+        widen = math.prod(_UNSEEN[kind] for kind, _ in self._strange(profile)) * np.array(
+            [1.0 if d.id in known else _UNSEEN["device"] for d in devices]
+        )
+        hosted = host_ms > device_ms
+
+        def spread(name: str, value: np.ndarray, least: np.ndarray | float) -> np.ndarray:
+            out = np.empty((*value.shape, 2))
+            for side, mine in (("host", hosted), ("device", ~hosted)):
+                group = f"cpu/{workload.mode}" if on_cpu else f"{name}/{workload.mode}/{side}"
+                for wide in np.unique(widen):
+                    out[mine & (widen == wide)] = self.weights.calibration.factors(group, self.confidence, float(wide))
+            floor = np.divide(least, value, out=np.zeros_like(value), where=value > 0)
+            out[..., 0] = np.minimum(np.maximum(out[..., 0], floor), 1.0)
+            return out
+
         return Times(
             latency_ms=latency, device_ms=device_ms, host_ms=host_ms, light_ms=light, energy_j=joules,
-            latency_spread=self._spread("latency_ms", workload, bound, widen, latency, light, on_cpu),
-            device_spread=self._spread("device_ms", workload, bound, widen, device_ms, light, on_cpu),
-            energy_spread=self._spread("energy_j", workload, bound, widen, joules, np.zeros_like(joules), on_cpu),
+            latency_spread=spread("latency_ms", latency, light), device_spread=spread("device_ms", device_ms, light),
+            energy_spread=spread("energy_j", joules, 0.0),
         )  # fmt: skip
 
-    def _spread(
-        self, name: str, workload: Workload, bound: np.ndarray, widen: float, value: np.ndarray, least: np.ndarray,
-        on_cpu: bool,
-    ) -> np.ndarray:  # fmt: skip
-        out = np.empty((len(value), 2))
-        for i, side in enumerate(bound):
-            group = f"cpu/{workload.mode}" if on_cpu else f"{name}/{workload.mode}/{side}"
-            low, high = self.weights.calibration.factors(group, self.confidence, widen)
-            floor = least[i] / value[i] if value[i] > 0 else 0.0
-            out[i] = min(1.0, max(low, floor)), high
-        return out
+
+def _summed(seconds: np.ndarray, times: np.ndarray, batches: int) -> np.ndarray:
+    """Milliseconds [batch sizes, devices] of whole calls, from ops [devices x ops x batch sizes]."""
+    return np.einsum("dob,o->bd", seconds.reshape(-1, len(times), batches), times) * 1e3

@@ -11,7 +11,7 @@ import numpy as np
 
 from forerun.device import Device
 from forerun.graph.profile import UNITS, Profile
-from forerun.predictors.specs import unit_peak
+from forerun.predictors.specs import spec_matrix
 
 #: What a factor stands before: the power limit over the whole call, then each kind of arithmetic and the bytes at what
 #: the limit buys at full rate.
@@ -37,34 +37,29 @@ def energy_j(
     profile: Profile, devices: Sequence[Device], latency_ms: np.ndarray, factors: np.ndarray | None = None
 ) -> np.ndarray:
     """Joules per call over [batch sizes, devices]; nan where the device's power limit is not known."""
-    out = np.full(latency_ms.shape, np.nan)
-    for d, device in enumerate(devices):
-        if device.tdp_w is not None:
-            used = plain_factors(device) if factors is None else factors
-            out[:, d] = burnt_j(energy_terms(profile, device), used, latency_ms[:, d] / 1e3)
-    return out
+    used = np.stack([plain_factors(d) for d in devices]) if factors is None else factors
+    return burnt_j(energy_terms(profile, devices), used, latency_ms / 1e3)
 
 
-def energy_terms(profile: Profile, device: Device) -> np.ndarray:
-    """[batch sizes, TERMS] of a call that lasts one second; nan where the device's power limit is not known."""
-    out = np.zeros((len(profile.batches), len(TERMS)))
-    if device.tdp_w is None:
-        return np.full_like(out, np.nan)
-    weights = profile.repeat[:, None]
-    flops = profile.flops * weights
-    out[:, 0] = device.tdp_w
-    for u in np.unique(profile.units):
-        peak = unit_peak(device, UNITS[u])
-        out[:, _TERM_OF_UNIT[UNITS[u]]] += device.tdp_w / (peak * 1e12) * flops[profile.units == u].sum(axis=0)
-    out[:, -1] = device.tdp_w / ((device.bandwidth_gbs or np.nan) * 1e9) * (profile.bytes * weights).sum(axis=0)
+def energy_terms(profile: Profile, devices: Sequence[Device]) -> np.ndarray:
+    """[batch sizes, devices, TERMS] of a call that lasts one second; nan where a power limit is not known."""
+    peaks, bandwidth = spec_matrix(devices)
+    limit = np.array([np.nan if d.tdp_w is None else d.tdp_w for d in devices])
+    flops, moved = profile.work
+    out = np.zeros((len(profile.batches), len(devices), len(TERMS)))
+    out[..., 0] = limit
+    for u, unit in enumerate(UNITS):
+        if flops[u].any():
+            out[..., _TERM_OF_UNIT[unit]] += np.outer(flops[u], limit / (peaks[u] * 1e12))
+    out[..., -1] = np.outer(moved, limit / (bandwidth * 1e9))
     return out
 
 
 def lasting(terms: np.ndarray, seconds: np.ndarray) -> np.ndarray:
     """Terms of calls that last so long: only the waiting grows."""
-    return np.concatenate([terms[:, :1] * seconds[:, None], terms[:, 1:]], axis=1)
+    return np.concatenate([terms[..., :1] * seconds[..., None], terms[..., 1:]], axis=-1)
 
 
 def burnt_j(terms: np.ndarray, factors: np.ndarray, seconds: np.ndarray) -> np.ndarray:
     """Joules of calls, never over the power limit."""
-    return np.minimum(lasting(terms, seconds) @ factors, terms[:, 0] * seconds)
+    return np.minimum((lasting(terms, seconds) * factors).sum(axis=-1), terms[..., 0] * seconds)

@@ -4,6 +4,7 @@ that nobody measured."""
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,70 +35,92 @@ class OpTable:
     launches: np.ndarray  # [n] kernels of one call
 
 
-def op_table(profile: Profile, device: Device) -> OpTable:
-    """Every op at every batch size, op by op: n = ops x batch sizes."""
-    peaks, bandwidth = spec_matrix([device])
-    compute, memory = op_roofline_s(profile, peaks[:, 0], bandwidth[0])
-    sizes = profile.sizes
-    batches = len(profile.batches)
-    units = np.repeat(_units_used(device)[profile.units], batches)
-    numbers = describe(
-        sizes.reshape(-1, sizes.shape[-1]), compute.ravel(), memory.ravel(), profile.bytes.ravel(),
-        peaks[units, 0], device,
-    )  # fmt: skip
+def op_table(profile: Profile, devices: Sequence[Device]) -> OpTable:
+    """Every op at every batch size on every device: n = devices x ops x batch sizes."""
+    peaks, bandwidth = spec_matrix(devices)
+    batches, many = len(profile.batches), len(devices)
+    units = np.repeat(_units_used(tuple(devices))[:, profile.units], batches, axis=1)  # [devices, ops x batch sizes]
+    compute, memory = (v.reshape(many, -1) for v in op_roofline_s(profile, peaks, bandwidth))
+    peak = np.take_along_axis(peaks.T, units, axis=1)
+    sizes = profile.sizes.reshape(-1, profile.sizes.shape[-1])
+    numbers = describe(sizes, compute, memory, profile.bytes.ravel(), peak, devices)
+
+    def on_all(values: np.ndarray) -> np.ndarray:
+        return np.tile(np.repeat(values, batches), many)
+
     return OpTable(
-        np.repeat(profile.classes, batches), units, np.repeat(profile.variants, batches), numbers, compute.ravel(),
-        memory.ravel(), np.repeat(profile.kernels, batches),
+        on_all(profile.classes), units.ravel(), on_all(profile.variants), numbers.reshape(-1, len(NUMBERS)),
+        compute.ravel(), memory.ravel(), on_all(profile.kernels),
     )  # fmt: skip
 
 
-@functools.lru_cache(maxsize=512)
-def _units_used(device: Device) -> np.ndarray:
-    """Which units really do the work of each: fp32 lanes where a chip has no others."""
+@functools.lru_cache(maxsize=64)
+def _units_used(devices: tuple[Device, ...]) -> np.ndarray:
+    """[devices, UNITS]: which units really do the work of each, fp32 lanes where a chip has no others."""
     plain = UNITS.index("fp32")
-    missing = [u not in ("vector", "fp32", "fp64") and device.supports(u) is False for u in UNITS]
+    missing = [[u not in ("vector", "fp32", "fp64") and d.supports(u) is False for u in UNITS] for d in devices]
     return np.where(missing, plain, np.arange(len(UNITS)))
 
 
+@functools.lru_cache(maxsize=64)
+def _chips(devices: tuple[Device, ...]) -> np.ndarray:
+    """[5, devices, 1]: multiprocessors, clock in GHz, bandwidth in GB/s, cache in MB, generation."""
+    found = [
+        (
+            d.sm_count or _SMS,
+            (d.boost_clock_mhz or _CLOCK_MHZ) / 1e3,
+            d.bandwidth_gbs or 1000.0,
+            d.l2_cache_mb or _CACHE_MB,
+            d.compute_capability or _GENERATION,
+        )
+        for d in devices
+    ]
+    return np.array(found, dtype=np.float32).T[:, :, None]
+
+
 def describe(
-    sizes: np.ndarray, compute_s: np.ndarray, memory_s: np.ndarray, moved: np.ndarray, peak: np.ndarray, device: Device
-) -> np.ndarray:
-    """[n, NUMBERS] from the sizes of ops (graph.features.DIMS), their roofline times, bytes, and their units' peak."""
+    sizes: np.ndarray, compute_s: np.ndarray, memory_s: np.ndarray, moved: np.ndarray, peak: np.ndarray,
+    devices: Sequence[Device],
+) -> np.ndarray:  # fmt: skip
+    """[devices, n, NUMBERS] from the sizes of ops (graph.features.DIMS), their bytes, and by device their roofline
+    times and their units' peak."""
     rows, cols, inner, count, window, stride, flag = np.maximum(sizes, 1e-9).T
-    sms = device.sm_count or _SMS
-    clock = (device.boost_clock_mhz or _CLOCK_MHZ) / 1e3
-    cache = device.l2_cache_mb or _CACHE_MB
-    generation = device.compute_capability or _GENERATION
+    sms, clock, bandwidth, cache, generation = _chips(tuple(devices))
     cycles = sms * clock  # in 1e9 per second
     log = np.log2
-    columns = [
-        log(np.maximum(compute_s * 1e6, 1e-4)),
-        log(np.maximum(memory_s * 1e6, 1e-4)),
-        np.clip(log(np.maximum(compute_s, 1e-13) / np.maximum(memory_s, 1e-13)), -8, 8),
-        log(np.maximum(rows, 1)),
-        log(np.maximum(cols, 1)),
-        log(np.maximum(inner, 1)),
-        log(np.maximum(count, 1)),
-        log(np.maximum(window, 1)),
-        log(np.maximum(stride, 1)),
-        np.minimum(np.where(flag < 1e-6, 0.0, log(1 + flag)), 4.0),
-        np.clip(log(np.ceil(rows / 128) * np.ceil(cols / 128) * count / sms), -8, 10),
-        np.clip(log(rows * cols * count / (sms * 2048)), -14, 14),
-        _whole(cols, 8),
-        _whole(inner, 8),
-        _whole(rows, 8),
-        _whole(cols, 64),
-        _whole(inner, 64),
-        np.clip(log(np.maximum(moved, 1.0) / (cache * 2**20)), -12, 10),
-        np.clip(log(np.maximum(rows, 1) / np.maximum(cols, 1)), -12, 12),
-        np.full(len(rows), np.log2(sms / _SMS)),
-        np.full(len(rows), np.log2(clock / 1.6)),
-        np.full(len(rows), np.log2((device.bandwidth_gbs or 1000.0) / cycles)),
-        log(peak * 1e3 / cycles),
-        np.full(len(rows), np.log2(cache * 1024 / sms)),
-        np.full(len(rows), generation - _GENERATION),
-    ]
-    return np.stack(columns, axis=-1)
+    compute_us = log(np.maximum(compute_s * 1e6, 1e-7, dtype=np.float32))
+    memory_us = log(np.maximum(memory_s * 1e6, 1e-7, dtype=np.float32))
+    columns = {
+        "compute_us": np.maximum(compute_us, np.log2(1e-4)),
+        "memory_us": np.maximum(memory_us, np.log2(1e-4)),
+        "intensity": np.clip(compute_us - memory_us, -8, 8),
+        "rows": log(np.maximum(rows, 1)),
+        "cols": log(np.maximum(cols, 1)),
+        "inner": log(np.maximum(inner, 1)),
+        "count": log(np.maximum(count, 1)),
+        "window": log(np.maximum(window, 1)),
+        "stride": log(np.maximum(stride, 1)),
+        "flag": np.minimum(np.where(flag < 1e-6, 0.0, log(1 + flag)), 4.0),
+        "tiles": np.clip(log(np.ceil(rows / 128) * np.ceil(cols / 128) * count) - log(sms), -8, 10),
+        "blocks": np.clip(log(rows * cols * count / 2048) - log(sms), -14, 14),
+        "cols_8": _whole(cols, 8),
+        "inner_8": _whole(inner, 8),
+        "rows_8": _whole(rows, 8),
+        "cols_64": _whole(cols, 64),
+        "inner_64": _whole(inner, 64),
+        "in_cache": np.clip(log(np.maximum(moved, 1.0)) - log(cache * 2**20), -12, 10),
+        "square": np.clip(log(np.maximum(rows, 1) / np.maximum(cols, 1)), -12, 12),
+        "sms": log(sms / _SMS),
+        "clock": log(clock / 1.6),
+        "feed": log(bandwidth / cycles),
+        "arithmetic": log(peak * 1e3 / cycles),
+        "cache": log(cache * 1024 / sms),
+        "generation": generation - _GENERATION,
+    }
+    out = np.empty((len(devices), len(rows), len(NUMBERS)), dtype=np.float32)
+    for i, name in enumerate(NUMBERS):
+        out[..., i] = columns[name]
+    return out
 
 
 def _whole(size: np.ndarray, step: int) -> np.ndarray:

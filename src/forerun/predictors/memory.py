@@ -42,35 +42,33 @@ class MemoryEstimate:
         return self.reserved_mb + self.context_mb
 
 
-def estimate(graph: Graph, device: Device, memory: Memory | None = None) -> MemoryEstimate:
-    """Memory of one call of `graph` at its batch size on `device`; `memory` is its simulation, if already at hand."""
-    working = conv_workspaces(device)
-    memory = memory or simulate(graph, workspaces=working)
-    workspace = workspace_mb(graph, device)
-    context = context_mb(device)
-    room = room_mb(graph, device)
-    if room is not None and memory.reserved_mb > room:
-        memory = simulate(graph, room, working)  # what is cached but free is given back when it gets tight
-    parts = dict(memory.by_role_mb)
-    if workspace:
-        parts["workspace"] = parts.get("workspace", 0.0) + workspace
-    parts["context"] = context
-    kinds = {op.kind for op in graph.ops}
-    spread = ALLOCATED_SPREAD[next((k for k in ("conv_backward", "conv") if k in kinds), "plain")]
-    fits = None if room is None else memory.fits
-    reserved = memory.reserved_mb + workspace
-    return MemoryEstimate(memory.allocated_mb + workspace, reserved, context, parts, spread, fits)
+def estimate(graph: Graph, device: Device) -> MemoryEstimate:
+    """Memory of one call of `graph` at its batch size on `device`."""
+    return estimates(graph, [device])[0]
 
 
 def estimates(graph: Graph, devices: Sequence[Device]) -> list[MemoryEstimate]:
     """`estimate` for many devices; the call is simulated once with workspaces and once without, not for each."""
+    kinds, handles = {op.kind for op in graph.ops}, cublas_handles(graph)
+    spread = ALLOCATED_SPREAD[next((k for k in ("conv_backward", "conv") if k in kinds), "plain")]
     known: dict[bool, Memory] = {}
     out = []
     for device in devices:
-        working = conv_workspaces(device)
+        working = conv_workspaces(device) if "conv" in kinds or "conv_backward" in kinds else None
         if (working is None) not in known:
             known[working is None] = simulate(graph, workspaces=working)
-        out.append(estimate(graph, device, known[working is None]))
+        memory = known[working is None]
+        workspace, context, room = workspace_mb(handles, device), context_mb(device), room_mb(handles, device)
+        fits = None if room is None else memory.reserved_mb <= room
+        if room is not None and memory.allocated_mb <= room < memory.reserved_mb:
+            memory = simulate(graph, room, working)  # what is cached but free is given back when it gets tight
+            fits = memory.fits
+        parts = dict(memory.by_role_mb)
+        if workspace:
+            parts["workspace"] = parts.get("workspace", 0.0) + workspace
+        parts["context"] = context
+        reserved = memory.reserved_mb + workspace
+        out.append(MemoryEstimate(memory.allocated_mb + workspace, reserved, context, parts, spread, fits))
     return out
 
 
@@ -100,20 +98,25 @@ def conv_workspaces(device: Device) -> Workspaces | None:
     return law
 
 
-def room_mb(graph: Graph, device: Device) -> float | None:
+def room_mb(handles: int, device: Device) -> float | None:
     """What the device leaves for tensors beside context and workspaces; None when its memory is not known."""
     if device.memory_mb is None:
         return None
-    return max(0.0, device.memory_mb - context_mb(device) - workspace_mb(graph, device))
+    return max(0.0, device.memory_mb - context_mb(device) - workspace_mb(handles, device))
 
 
 def context_mb(device: Device) -> float:
     return device.calibrated.get("context_mb", CONTEXT_MB.get(device.kind, 500.0))
 
 
-def workspace_mb(graph: Graph, device: Device) -> float:
-    if device.vendor != "NVIDIA" or not any(op.kind in ("matmul", "moe_matmul") for op in graph.ops):
+def cublas_handles(graph: Graph) -> int:
+    """How many threads use cuBLAS: backward passes run in one of their own, with a handle and workspace of its own."""
+    if not any(op.kind in ("matmul", "moe_matmul") for op in graph.ops):
+        return 0
+    return 2 if any(op.phase == "backward" for op in graph.ops) else 1
+
+
+def workspace_mb(handles: int, device: Device) -> float:
+    if device.vendor != "NVIDIA":
         return 0.0
-    # Backward passes run in a thread of their own, with a cuBLAS handle and a workspace of its own.
-    threads = 2 if any(op.phase == "backward" for op in graph.ops) else 1
-    return threads * WORKSPACE_MB.get(device.architecture or "", DEFAULT_WORKSPACE_MB)
+    return handles * WORKSPACE_MB.get(device.architecture or "", DEFAULT_WORKSPACE_MB)

@@ -39,14 +39,12 @@ class RooflinePredictor:
         peaks, bandwidth = spec_matrix(devices)
         run = [runtime(d, workload.runtime) for d in devices]
         weights = profile.repeat[:, None]
-        device_ms = np.empty((len(profile.batches), len(devices)))
-        light_ms = np.empty_like(device_ms)
         floor_us = (FLOOR_US[profile.classes] * profile.kernels * profile.repeat).sum()
-        for d, device in enumerate(devices):
-            compute, memory = op_roofline_s(profile, peaks[:, d], bandwidth[d])
-            light_ms[:, d] = (np.maximum(compute, memory) * weights).sum(axis=0) * 1e3
-            reached = np.maximum(*with_losses(profile, device, compute, memory))
-            device_ms[:, d] = (reached * weights).sum(axis=0) * 1e3 + floor_us * run[d].floor_share / 1e3
+        compute, memory = op_roofline_s(profile, peaks, bandwidth)
+        light_ms = (np.maximum(compute, memory) * weights).sum(axis=1).T * 1e3
+        reached = np.maximum(*with_losses(profile, devices, compute, memory))
+        floors_ms = floor_us * np.array([r.floor_share for r in run]) / 1e3
+        device_ms = (reached * weights).sum(axis=1).T * 1e3 + floors_ms
         launch_us = (HOST_US[profile.classes] * profile.repeat).sum()
         host_ms = np.broadcast_to(np.array([launch_us * r.host_share + r.call_us for r in run]) / 1e3, device_ms.shape)
         latency_ms = np.maximum(device_ms, host_ms)
@@ -64,16 +62,17 @@ class RooflinePredictor:
     def op_times_ms(self, profile: Profile, device: Device, workload: Workload) -> np.ndarray:
         """Device time of one launch of every op, at the profile's first batch size."""
         peaks, bandwidth = spec_matrix([device])
-        compute, memory = with_losses(profile, device, *op_roofline_s(profile, peaks[:, 0], bandwidth[0]))
+        compute, memory = with_losses(profile, [device], *op_roofline_s(profile, peaks, bandwidth))
         floor = FLOOR_US[profile.classes] * profile.kernels * runtime(device, workload.runtime).floor_share
-        return np.maximum(compute, memory)[:, 0] * 1e3 + floor / 1e3
+        return np.maximum(compute, memory)[0, :, 0] * 1e3 + floor / 1e3
 
 
 def with_losses(
-    profile: Profile, device: Device, compute: np.ndarray, memory: np.ndarray
+    profile: Profile, devices: Sequence[Device], compute: np.ndarray, memory: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Both roofline times with what kernels of each op's class lose against them on this device."""
-    return compute * COMPUTE[profile.classes][:, None], memory * memory_loss(device)[profile.classes][:, None]
+    """Both roofline times with what kernels of each op's class lose against them on each device."""
+    losses = np.stack([memory_loss(d) for d in devices])
+    return compute * COMPUTE[profile.classes][:, None], memory * losses[:, profile.classes, None]
 
 
 def _bounded(spread: tuple[float, float], value: np.ndarray, light: np.ndarray) -> np.ndarray:

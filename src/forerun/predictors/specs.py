@@ -12,9 +12,10 @@ from forerun.errors import ForerunError
 from forerun.graph.profile import UNITS, Profile
 
 
-def op_roofline_s(profile: Profile, peaks: np.ndarray, bandwidth: float) -> tuple[np.ndarray, np.ndarray]:
-    """Seconds of one launch of every op [ops, batch sizes] at the speed of light: by arithmetic, by memory."""
-    return profile.flops / (peaks[profile.units][:, None] * 1e12), profile.bytes / (bandwidth * 1e9)
+def op_roofline_s(profile: Profile, peaks: np.ndarray, bandwidth: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Seconds of one launch of every op [devices, ops, batch sizes] at the speed of light: by arithmetic, by memory."""
+    rate = peaks.T[:, profile.units, None] * 1e12
+    return profile.flops / rate, profile.bytes / (bandwidth[:, None, None] * 1e9)
 
 
 def spec_matrix(devices: Sequence[Device]) -> tuple[np.ndarray, np.ndarray]:

@@ -21,6 +21,7 @@ from forerun.predictors.features import OpTable, op_table
 from forerun.predictors.host import launch_counts
 from forerun.predictors.memory import estimate
 from forerun.training import operators
+from forerun.workload import Workload
 
 Progress = Callable[[Iterable[Any], int], Iterable[Any]]
 
@@ -63,15 +64,28 @@ def join(parts: list[Cases]) -> Cases:
 
 def model_cases(rows: pd.DataFrame, progress: Progress | None = None) -> Cases:
     """Our own model rows (with a `case`); rows whose model cannot be captured are left out."""
+    return workload_cases(rows, [workload_of(json.loads(said)) for said in rows["case"]], progress)
+
+
+def workload_cases(
+    rows: pd.DataFrame, workloads: list[Workload], progress: Progress | None = None,
+    load: Callable[[Workload], Graph] = load_graph,
+) -> Cases:  # fmt: skip
+    """Model rows (with a `case_key`) and the workload of each; a graph is loaded once for neighbours of one key."""
     kept: list[int] = []
     seen: list[_Seen] = []
     known: dict[tuple[str, str], _Seen] = {}
-    records = list(zip(rows.index, rows["case"], rows["case_key"], rows["device"], strict=True))
-    for index, said, key, device in progress(records, len(records)) if progress else records:
+    held: tuple[str, Graph | None] = ("", None)
+    records = list(zip(rows.index, rows["case_key"], rows["device"], workloads, strict=True))
+    for index, key, device, workload in progress(records, len(records)) if progress else records:
         if (key, device) not in known:
-            workload = workload_of(json.loads(said))
             try:
-                known[key, device] = _look(load_graph(workload), workload.dtype, load_device(device))
+                if held[0] != key:
+                    held = key, None
+                    held = key, load(workload)
+                if held[1] is None:
+                    continue
+                known[key, device] = _look(held[1], workload.dtype, load_device(device))
             except ForerunError:
                 continue
         kept.append(index)
@@ -96,8 +110,8 @@ def _look(graph: Graph, dtype: str, device: Device) -> _Seen:
     columns = profile(graph, dtype)
     memory = estimate(graph, device)
     facts = {"told_memory": memory.needed_mb, "told_allocated": memory.allocated_mb}
-    joules = energy_terms(columns, device)[0]
-    return _Seen(op_table(columns, device), columns.repeat, launch_counts(columns), joules, facts)
+    joules = energy_terms(columns, [device])[0, 0]
+    return _Seen(op_table(columns, [device]), columns.repeat, launch_counts(columns), joules, facts)
 
 
 def operator_cases(rows: pd.DataFrame, progress: Progress | None = None) -> Cases:
@@ -124,7 +138,7 @@ def operator_cases(rows: pd.DataFrame, progress: Progress | None = None) -> Case
         if device not in devices:
             devices[device] = load_device(device)
         kept.append(index)
-        seen.append(_Seen(op_table(columns[said], devices[device]), columns[said].repeat, none, none, {}))
+        seen.append(_Seen(op_table(columns[said], [devices[device]]), columns[said].repeat, none, none, {}))
     return _stacked(wanted.loc[kept].reset_index(drop=True), seen)
 
 
