@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from forerun.data.splits import leave_out
 from forerun.device import load_device
+from forerun.graph.cost import Shapes
 from forerun.graph.features import DIMS, dims, variant
 from forerun.graph.profile import CLASSES, profile
 from forerun.graph.sources import load_graph
@@ -28,7 +29,7 @@ from forerun.workload import Workload
 def sizes(op: str, shape: dict[str, int], dtype: str = "fp16", direction: str = "forward") -> dict[str, float]:
     graph = operators.graph_of(op, json.dumps(shape), dtype, direction)
     heaviest = int(np.argmax(profile(graph, dtype).flops[:, 0]))
-    return dict(zip(DIMS, dims(graph)[heaviest, 0], strict=True))
+    return dict(zip(DIMS, dims(graph, Shapes(graph), 1)[heaviest, 0], strict=True))
 
 
 def test_ops_are_seen_by_their_sizes() -> None:

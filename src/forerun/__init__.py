@@ -12,20 +12,21 @@ if TYPE_CHECKING:
     from forerun.api import compare, explain, predict, predict_many
     from forerun.device import Device, load_device
     from forerun.errors import ForerunError
+    from forerun.population import predict_population
     from forerun.prediction import Estimate, Prediction
     from forerun.workload import Workload
 
 __version__ = "0.1.0"
 
 _HOME = {
-    "predict": "api", "predict_many": "api", "compare": "api", "explain": "api",
+    "predict_population": "population", "predict": "api", "predict_many": "api", "compare": "api", "explain": "api",
     "Device": "device", "load_device": "device", "ForerunError": "errors",
     "Estimate": "prediction", "Prediction": "prediction", "Workload": "workload",
 }  # fmt: skip
 
 __all__ = [
     "Device", "Estimate", "ForerunError", "Prediction", "Workload", "compare", "explain", "load_device", "predict",
-    "predict_many",
+    "predict_many", "predict_population",
 ]  # fmt: skip
 
 

@@ -79,10 +79,9 @@ def _variant(op: Op, graph: Graph) -> str:
     return kind if kind in _VARIANT_INDEX else ""
 
 
-def dims(graph: Graph, batches: np.ndarray | None = None) -> np.ndarray:
-    """[ops, batch sizes, DIMS] of a graph; sizes of at least 1."""
-    shapes = Shapes(graph, batches)
-    out = np.ones((len(graph.ops), 1 if batches is None else len(batches), len(DIMS)))
+def dims(graph: Graph, shapes: Shapes, many: int) -> np.ndarray:
+    """[ops, batch sizes, DIMS] of a graph, at as many batch sizes as `shapes` holds."""
+    out = np.ones((len(graph.ops), many, len(DIMS)))
     for i, op in enumerate(graph.ops):
         law = _LAWS.get(op.kind, _plain)
         for column, value in enumerate(law(op, shapes)):

@@ -103,6 +103,21 @@ class Op:
     repeat: int = 1
 
 
+class Same:
+    """A graph as the key of a cache: the very object, which the cache then keeps alive."""
+
+    __slots__ = ("graph",)
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and self.graph is other.graph
+
+    def __hash__(self) -> int:
+        return id(self.graph)
+
+
 @dataclass(slots=True)
 class Graph:
     """A network as it runs: `ops` in launch order over `tensors` and `storages`."""

@@ -120,10 +120,13 @@ class Profile:
         return replace(self, **{name: getattr(self, name)[chosen] for name in per_op})
 
 
-def profile(graph: Graph, dtype: str, batches: np.ndarray | None = None) -> Profile:
-    """The columns of a graph at its own batch size, or at each of `batches` (the graph must scale)."""
+def profile(
+    graph: Graph, dtype: str, batches: np.ndarray | None = None, shapes: Shapes | None = None
+) -> Profile:  # fmt: skip
+    """The columns of a graph at its own batch size, or at each of `batches` (the graph must scale), or for as many
+    members of a family as `batches` numbers, with the sizes that `shapes` tells."""
     columns = np.array([graph.batch]) if batches is None else np.asarray(batches)
-    shapes = Shapes(graph, None if batches is None else columns)
+    shapes = shapes or Shapes(graph, None if batches is None else columns)
     n = len(graph.ops)
     flops, moved, macs = (np.empty((n, len(columns))) for _ in range(3))
     for i, op in enumerate(graph.ops):
@@ -138,7 +141,7 @@ def profile(graph: Graph, dtype: str, batches: np.ndarray | None = None) -> Prof
         repeat=np.array([op.repeat for op in graph.ops], dtype=float),
         kernels=np.array([kernels(op) for op in graph.ops], dtype=float),
         variants=np.array([variant_index(op, graph) for op in graph.ops], dtype=int),
-        sizes=dims(graph, None if batches is None else columns),
+        sizes=dims(graph, shapes, len(columns)),
     )  # fmt: skip
 
 

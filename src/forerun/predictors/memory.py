@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from forerun.device import Device
 from forerun.graph.cost import Shapes
-from forerun.graph.ir import Graph
+from forerun.graph.ir import Graph, Same
 from forerun.graph.memory import Memory, Workspaces, simulate
 
 #: What the runtime takes before the first tensor: CUDA context, loaded kernels.
@@ -51,13 +52,11 @@ def estimates(graph: Graph, devices: Sequence[Device]) -> list[MemoryEstimate]:
     """`estimate` for many devices; the call is simulated once with workspaces and once without, not for each."""
     kinds, handles = {op.kind for op in graph.ops}, cublas_handles(graph)
     spread = ALLOCATED_SPREAD[next((k for k in ("conv_backward", "conv") if k in kinds), "plain")]
-    known: dict[bool, Memory] = {}
+    same = Same(graph)
     out = []
     for device in devices:
         working = conv_workspaces(device) if "conv" in kinds or "conv_backward" in kinds else None
-        if (working is None) not in known:
-            known[working is None] = simulate(graph, workspaces=working)
-        memory = known[working is None]
+        memory = _simulated(same, working)
         workspace, context, room = workspace_mb(handles, device), context_mb(device), room_mb(handles, device)
         fits = None if room is None else memory.reserved_mb <= room
         if room is not None and memory.allocated_mb <= room < memory.reserved_mb:
@@ -72,30 +71,31 @@ def estimates(graph: Graph, devices: Sequence[Device]) -> list[MemoryEstimate]:
     return out
 
 
+@functools.lru_cache(maxsize=256)
+def _simulated(same: Same, working: Workspaces | None) -> Memory:
+    return simulate(same.graph, workspaces=working)
+
+
 def conv_workspaces(device: Device) -> Workspaces | None:
     """What cuDNN takes while convolutions run; None where nothing is known."""
-    if device.vendor != "NVIDIA" or (device.compute_capability or 0) < 7:
-        return None
+    return None if device.vendor != "NVIDIA" or (device.compute_capability or 0) < 7 else _layout_copies
 
-    def law(graph: Graph, batches: np.ndarray) -> dict[int, np.ndarray]:
-        shapes = Shapes(graph, batches)
-        out = {}
-        for i, op in enumerate(graph.ops):
-            if op.kind not in ("conv", "conv_backward"):
-                continue
-            backward = op.kind == "conv_backward"
-            weight = graph.tensors[op.inputs[2 if backward else 1]]
-            if all(k == 1 for k in weight.shape[2:]) or (op.attrs.get("groups", 1) > 1 and weight.shape[1] == 1):
-                continue  # pointwise and depthwise kernels take tensors as they are
-            small = (
-                backward and weight.dtype == "fp32" and weight.shape[1] >= 8 and max(weight.shape[:2]) <= _FEW_CHANNELS
-            )
-            copies = _FEW_CHANNELS_COPIES if small else _LAYOUT_COPIES
-            moved = shapes.bytes(op.inputs[0]) + shapes.bytes(op.inputs[1] if backward else op.outputs[0])
-            out[i] = np.broadcast_to(np.asarray(copies * moved, dtype=float), batches.shape)
-        return out
 
-    return law
+def _layout_copies(graph: Graph, batches: np.ndarray) -> dict[int, np.ndarray]:
+    shapes = Shapes(graph, batches)
+    out = {}
+    for i, op in enumerate(graph.ops):
+        if op.kind not in ("conv", "conv_backward"):
+            continue
+        backward = op.kind == "conv_backward"
+        weight = graph.tensors[op.inputs[2 if backward else 1]]
+        if all(k == 1 for k in weight.shape[2:]) or (op.attrs.get("groups", 1) > 1 and weight.shape[1] == 1):
+            continue  # pointwise and depthwise kernels take tensors as they are
+        small = backward and weight.dtype == "fp32" and weight.shape[1] >= 8 and max(weight.shape[:2]) <= _FEW_CHANNELS
+        copies = _FEW_CHANNELS_COPIES if small else _LAYOUT_COPIES
+        moved = shapes.bytes(op.inputs[0]) + shapes.bytes(op.inputs[1] if backward else op.outputs[0])
+        out[i] = np.broadcast_to(np.asarray(copies * moved, dtype=float), batches.shape)
+    return out
 
 
 def room_mb(handles: int, device: Device) -> float | None:
