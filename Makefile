@@ -4,6 +4,7 @@
 # make wheel     builds the wheel and tries it in an empty environment, away from the checkout
 # make bench     the speed figures of the README (benchmarks/speed.py)
 # make capture   captures 200 timm models and the whole catalogue (nightly: about half an hour)
+# make coverage  every model of the catalogue on every device (nightly: hours; stopped, it goes on where it was)
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -11,7 +12,7 @@ READY := .venv/.ready
 # Tests convert real Keras and Paddle models; their environments live in the checkout.
 export FORERUN_HOME ?= $(CURDIR)/.converters
 
-.PHONY: predict test lint wheel bench capture clean
+.PHONY: predict test lint wheel bench capture coverage clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -39,6 +40,9 @@ bench: $(READY)
 
 capture: $(READY)
 	$(BIN)/python benchmarks/capture_all.py
+
+coverage: $(READY)
+	$(BIN)/python benchmarks/answer_all.py --lines build/coverage.jsonl
 
 clean:
 	rm -rf .venv .converters build dist

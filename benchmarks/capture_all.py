@@ -7,33 +7,39 @@ python benchmarks/capture_all.py --sample 30
 from __future__ import annotations
 
 import argparse
+import functools
 import json
+import os
 import random
 import sys
 import tempfile
 import time
 import warnings
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from rich.progress import track
 
 TIMM = (Path(__file__).parent / "timm_200.txt").read_text().split()
 
-#: Language models that keep no cache a caller could hand back, so they have no decode mode.
-CACHELESS = ("openai-gpt", "google/recurrentgemma-2b")
-
 
 def cases() -> list[tuple[str, str]]:
     """(model, mode): vision and encoders in inference, language models in decode."""
-    from forerun.graph.sources import hf_catalog
+    from forerun.evaluate.answered import architectures
 
-    out = [(f"timm/{name}", "inference") for name in TIMM]
-    for name in hf_catalog.architecture_ids():
-        found = hf_catalog.architecture(name)
-        assert found is not None
-        out.append((name, "decode" if found.task == "causal-lm" and name not in CACHELESS else "inference"))
-    return out
+    return [(f"timm/{name}", "inference") for name in TIMM] + [(q.model, q.mode) for q in architectures()]
+
+
+@contextmanager
+def processes(count: int) -> Iterator[Callable[..., Iterator[Any]]]:
+    """`map` over so many processes that start with an empty cache, so that every model is captured afresh."""
+    with tempfile.TemporaryDirectory() as empty:
+        os.environ["FORERUN_CACHE"] = empty
+        with ProcessPoolExecutor(count) as pool:
+            yield functools.partial(pool.map, chunksize=4)
 
 
 def capture(case: tuple[str, str]) -> dict[str, object]:
@@ -70,12 +76,8 @@ def main() -> int:
     chosen = cases()
     if options.sample:
         chosen = random.Random(0).sample(chosen, options.sample)
-    with tempfile.TemporaryDirectory() as empty:
-        import os
-
-        os.environ["FORERUN_CACHE"] = empty  # every case is captured afresh
-        with ProcessPoolExecutor(options.workers) as pool:
-            done = list(track(pool.map(capture, chosen, chunksize=4), total=len(chosen), description="capturing"))
+    with processes(options.workers) as through:
+        done = list(track(through(capture, chosen), total=len(chosen), description="capturing"))
     if options.out:
         options.out.write_text("".join(json.dumps(d) + "\n" for d in done))
     failed = [d for d in done if not d["ok"]]

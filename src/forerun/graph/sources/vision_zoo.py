@@ -5,9 +5,12 @@ A name may change hyper-parameters: `timm/resnet50?layers=[2,2,2,2]&base_width=4
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import inspect
 import json
 import re
+from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -20,8 +23,8 @@ from forerun.workload import Workload
 #: torchvision models that do not take 3 x 224 x 224.
 _TORCHVISION_SHAPES = {
     r"inception_v3": (3, 299, 299),
-    r"(r3d|mc3|r2plus1d)_18|s3d": (3, 16, 112, 112),
-    r"mvit_.*|swin3d_.*": (3, 16, 224, 224),
+    r"(r3d|mc3|r2plus1d)_18": (3, 16, 112, 112),
+    r"mvit_.*|swin3d_.*|s3d": (3, 16, 224, 224),
     r"raft_.*": (3, 224, 224),
 }
 
@@ -65,8 +68,12 @@ def load(model: str, workload: Workload) -> list[Graph]:
     try:
         if library != "torchvision" and _in_timm(name):
             return _load_timm(name, workload, changed)
-        if library != "timm" and name in _torchvision_names():
+        if library != "timm" and name in torchvision_names():
             return _load_torchvision(name, workload, changed)
+        if library != "timm" and name in _detectors():
+            raise ForerunError(
+                f"{name} is a detector: how many boxes it works on hangs on the image, which nobody knows beforehand"
+            )
     except (TypeError, ValueError, AssertionError, AttributeError, KeyError) as e:
         if not changed:
             raise
@@ -105,8 +112,8 @@ def names() -> list[str]:
     try:
         import timm
     except ImportError:
-        return _torchvision_names()
-    return sorted({*timm.list_models(), *_torchvision_names()})
+        return torchvision_names()
+    return sorted({*timm.list_models(), *torchvision_names()})
 
 
 def _in_timm(name: str) -> bool:
@@ -117,12 +124,19 @@ def _in_timm(name: str) -> bool:
     return bool(timm.is_model(name))
 
 
-def _torchvision_names() -> list[str]:
+def torchvision_names() -> list[str]:
     try:
         import torchvision
     except ImportError as e:
         raise MissingPackage("a model by name", "torchvision", "pip install torchvision timm") from e
-    return list(torchvision.models.list_models())
+    return sorted({*torchvision.models.list_models()} - set(_detectors()))
+
+
+def _detectors() -> list[str]:
+    """Models whose work hangs on what they see: how many boxes are kept is not known before they run."""
+    import torchvision
+
+    return list(torchvision.models.list_models(module=torchvision.models.detection))
 
 
 def _load_timm(name: str, workload: Workload, changed: dict[str, Any]) -> list[Graph]:
@@ -164,20 +178,39 @@ def _load_torchvision(name: str, workload: Workload, changed: dict[str, Any]) ->
     default = next((s for p, s in _TORCHVISION_SHAPES.items() if re.fullmatch(p, name)), (3, 224, 224))
     shape = _shape(name, workload, default)
     options: dict[str, Any] = {"weights": None}
-    if "deeplab" in name or "fcn" in name or "lraspp" in name:
-        options["weights_backbone"] = None
+    if "weights_backbone" in inspect.signature(torchvision.models.get_model_builder(name)).parameters:
+        options["weights_backbone"] = None  # else it is downloaded
     if name in ("inception_v3", "googlenet"):
         options["init_weights"] = False
     options |= changed
 
     def build() -> Any:
-        with torch.device("meta"):
+        with torch.device("meta"), _widths_with_values():
             return torchvision.models.get_model(name, **options).to(
                 device="meta", dtype=TORCH_DTYPES[workload.weight_dtype]
             )
 
     inputs = {"": (shape, "float"), "1": (shape, "float")} if name.startswith("raft") else {"": (shape, "float")}
     return capture(build, inputs, workload, full_name("", name, changed).lstrip("/"))
+
+
+@contextlib.contextmanager
+def _widths_with_values() -> Iterator[None]:
+    """A RegNet works its widths out with tensors, which therefore need values even where weights have none."""
+    import torch
+    from torchvision.models.regnet import BlockParams
+
+    plain = BlockParams.__dict__["from_init_params"]
+
+    def on_cpu(*args: Any, **options: Any) -> Any:
+        with torch.device("cpu"):
+            return plain.__func__(BlockParams, *args, **options)
+
+    BlockParams.from_init_params = staticmethod(on_cpu)
+    try:
+        yield
+    finally:
+        BlockParams.from_init_params = plain
 
 
 def _shape(name: str, workload: Workload, default: tuple[int, ...]) -> tuple[int, ...]:

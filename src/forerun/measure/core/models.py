@@ -61,6 +61,8 @@ class Built:
         self.model.zero_grad(set_to_none=True)
         if self.source != "hf":
             self.model.to(getattr(self.torch, DTYPES[case["dtype"]]))
+            for module in self.model.modules():  # some attention layers keep their bias in the dtype of the last call
+                getattr(module, "attention_bias_cache", {}).clear()
 
     def call(self, case: dict[str, Any]) -> Call:
         """The call for one case, its inputs ready on the device."""
@@ -79,7 +81,7 @@ class Built:
             import timm
 
             model: Any = timm.create_model(case["name"], **overrides)
-            self.classes = model.num_classes
+            self.classes = model.num_classes or model.num_features  # some come without a head
             size = overrides.get("img_size")
             found = model.default_cfg.get("input_size", (3, 224, 224))
             self.input_shape = [int(found[0]), size, size] if size else [int(n) for n in found]

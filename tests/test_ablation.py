@@ -1,0 +1,89 @@
+"""What each part of the default predictor buys: the lines, and that the first one is the roofline predictor's law."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from forerun.device import load_device
+from forerun.errors import ForerunError
+from forerun.evaluate import ablation as part
+from forerun.graph.profile import profile
+from forerun.graph.sources import load_graph
+from forerun.measure.cases import case_of
+from forerun.predictors.roofline import RooflinePredictor
+from forerun.training import default
+from forerun.training.cases import model_cases, operator_cases
+from forerun.workload import Workload
+
+WORKS = [Workload(f"cnn:depth=3,filters={f},classes=10", batch=b) for f in (8, 16, 32) for b in (1, 512)]
+WORKS.append(Workload("cnn:depth=3,filters=8,classes=10", batch=4, mode="training", optimizer="adamw"))
+
+
+def rows_of(works: list[Workload], devices: list[str]) -> pd.DataFrame:
+    said = [
+        {"case": json.dumps(case_of(w)), "case_key": str(i), "device": d, "family": f"f{i % 4}", "repeat": i // 6,
+         "graph_hash": f"f{i % 4}", "mode": w.mode, "runtime": w.runtime, "dataset": "own", "session": "s",
+         "measured_at": f"2025-01-01T00:{i:02}:00Z"}
+        for i, (w, d) in enumerate(zip(works, devices, strict=True))
+    ]  # fmt: skip
+    return pd.DataFrame(said)
+
+
+@pytest.fixture(scope="module")
+def found() -> default.Gathered:
+    """Models and operators of a chip of our own making: physics, off by a third, on a host that is half as fast."""
+    models = model_cases(rows_of(WORKS, ["h200"] * len(WORKS)))
+    device, host = part.physics_ms(models)
+    latency = np.maximum(1.33 * device, 2 * host)
+    rows = models.rows.assign(device_ms=1.33 * device, latency_ms=latency, loop_ms=latency, energy_j=latency)
+    shapes = [{"m": 2**i, "n": 256, "k": 2**i} for i in range(4, 10)]
+    frame = pd.DataFrame([{"op": "linear", "shape": json.dumps(s), "dtype": "fp16", "device": "h200", "device_ms": 0.01,
+                           "direction": "forward", "devices": 1, "dataset": "own", "runtime": "eager"}
+                          for s in shapes])  # fmt: skip
+    own, public = operator_cases(frame), operator_cases(frame.assign(dataset="neusight"))
+    return default.Gathered(replace(models, rows=rows), own, public, None)
+
+
+@pytest.fixture(scope="module")
+def told(found: default.Gathered) -> pd.DataFrame:
+    """What a full predictor would say that knows everything."""
+    rows = found.models.rows
+    return rows.assign(told_device=rows["device_ms"], told_latency=rows["latency_ms"])
+
+
+def test_physics_is_the_roofline_predictor() -> None:
+    devices = ["h200", "rtx4090", "xeon-emr-2vcpu", "t4", "h200", "a100", "p4"]
+    device, host = part.physics_ms(model_cases(rows_of(WORKS, devices)))
+    for i, (work, name) in enumerate(zip(WORKS, devices, strict=True)):
+        times = RooflinePredictor().times(profile(load_graph(work), work.dtype), [load_device(name)], work)
+        assert device[i] == pytest.approx(times.device_ms[0, 0], rel=1e-9)
+        assert host[i] == pytest.approx(times.host_ms[0, 0], rel=1e-9)
+
+
+def test_every_part_has_a_line(found: default.Gathered, told: pd.DataFrame) -> None:
+    seen = []
+    lines = part.ablation(found, told, folds=2, steps=5, tell=lambda *at: seen.append(at))
+    assert list(lines["part"]) == [part.PHYSICS, part.OPERATORS, part.HOST, part.FULL, part.UNPUBLISHED]
+    assert seen == [(1, 2), (2, 2)]
+    assert (lines["n"] == 6).all()  # the seventh row is a repeat
+    assert lines.drop(columns="part").notna().all(axis=None)
+    errors = lines.set_index("part")
+    assert errors.loc[part.PHYSICS, "device_ms, all: mape"] == pytest.approx(1 - 1 / 1.33)
+    assert errors.loc[part.PHYSICS, "latency_ms, host-bound: mape"] == pytest.approx(0.5)
+    assert errors.loc[part.HOST, "latency_ms, host-bound: mape"] < 0.3
+    assert errors.loc[part.FULL, "latency_ms, all: median_ape"] == 0
+    text = part.readable(lines)
+    assert text.loc[0, "device_ms, all"] == "24.8 / 24.8 %"
+    assert len(text.columns) == len(part.SHOWN) + 2
+
+
+def test_predictions_of_other_rows_are_refused(found: default.Gathered, told: pd.DataFrame) -> None:
+    with pytest.raises(ForerunError, match="not of these rows"):
+        part.ablation(found, told.iloc[::-1], folds=2, steps=5)
+    with pytest.raises(ForerunError, match="not of these rows"):
+        part.ablation(found, told.iloc[1:], folds=2, steps=5)
