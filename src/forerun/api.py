@@ -90,6 +90,8 @@ def predict_workload(
     graph, scalable, columns = _profiled(workload)
     times = teller.times(columns, [device], workload)
     memory = memory_model.estimate(graph, device)
+    if hasattr(teller, "memory_spread"):
+        memory = dataclasses.replace(memory, spread=teller.memory_spread("memory_allocated_mb", memory.sort))
     unknown: dict[str, str] = {}
     assumptions: dict[str, str] = {}
 
@@ -139,7 +141,7 @@ def predict_workload(
         throughput=Estimate(
             1e3 * items / latency.value, 1e3 * items / latency.high, 1e3 * items / latency.low, f"{unit}/s"
         ),
-        memory_mb=told("memory_mb", "MB", _memory_estimate(memory, device)),
+        memory_mb=told("memory_mb", "MB", _memory_estimate(memory, device, teller)),
         memory_allocated_mb=told(
             "memory_allocated_mb", "MB", _spread(memory.allocated_mb, memory.spread, "MB")
         ),
@@ -153,7 +155,7 @@ def predict_workload(
             *_notes(graph, columns, device, known),
             *(() if known else _strange(teller, columns, device, workload)),
         ),
-        provenance=_provenance(teller, known),
+        provenance=_provenance(teller, known) | _learned(teller, known, columns, device, workload),
         check=_check_command(workload) if device.kind in ("gpu", "cpu") and memory.fits is not False else None,
     )  # fmt: skip
 
@@ -334,8 +336,10 @@ def _spread(value: float, factors: tuple[float, float], unit: str) -> Estimate:
     return Estimate(value, value * factors[0], value * factors[1], unit)
 
 
-def _memory_estimate(memory: memory_model.MemoryEstimate, device: Device) -> Estimate:
+def _memory_estimate(memory: memory_model.MemoryEstimate, device: Device, teller: Predictor) -> Estimate:
     measured = "context_mb" in device.calibrated
+    if measured and hasattr(teller, "memory_spread"):
+        return _spread(memory.needed_mb, teller.memory_spread("memory_mb", memory.sort), "MB")
     low, high = (0.9, 1.1) if measured else memory_model.CONTEXT_SPREAD
     tensor_low, tensor_high = memory.spread
     return Estimate(
@@ -375,6 +379,14 @@ def _provenance(teller: Predictor, known: Measured | None) -> dict[str, Any]:
     if known is not None:
         return {"rows": known.rows, "measured_at": known.measured_at, "software": known.software, "host": known.host}
     return dict(getattr(teller, "provenance", {}))
+
+
+def _learned(
+    teller: Predictor, known: Measured | None, columns: Profile, device: Device, workload: Workload
+) -> dict[str, Any]:
+    """How much of the device's time stands on measurements of such ops."""
+    ask = getattr(teller, "learned_share", None)
+    return {} if known or ask is None else {"learned_share": round(ask(columns, device, workload), 4)}
 
 
 def _measured(graph: Graph, workload: Workload, device: Device) -> Measured | None:

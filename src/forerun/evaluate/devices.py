@@ -6,20 +6,34 @@ import numpy as np
 import pandas as pd
 
 from forerun.evaluate.metrics import figures
+from forerun.graph.features import VARIANTS
+from forerun.graph.profile import CLASSES
+from forerun.predictors.conformal import Calibration
+from forerun.predictors.default import SHIPPED, UNSEEN
+from forerun.predictors.network import Ensemble
+from forerun.predictors.weights import load_weights
+from forerun.training import fit_host
 from forerun.training.cases import Cases
-from forerun.training.default import Gathered, contexts, device_ms, fit_networks
+from forerun.training.default import Gathered, contexts, device_ms, domain, fit_networks
+from forerun.training.published import device_bound
 
 #: What NeuSight's authors publish for operators out of distribution (their table perop): not of single rows, but of the
 #: sum of a class over a model, which is easier.
 NEUSIGHT = "bmm 13.8 %, linear 13.9 %, elementwise 19.3 %, softmax 13.9 %, layer norm 56.7 %"
-UNSEEN = {"neusight": ("l4", "a100-pcie-80gb", "h100-sxm"), "aiconfigurator": ("b200",)}
+LEFT_OUT = {"neusight": ("l4", "a100-pcie-80gb", "h100-sxm"), "aiconfigurator": ("b200",)}
+#: Predictors of whole models, and the column of `models_told` that holds what each says. A ratio is one number per set
+#: and mode; that of the GPU itself is what nobody knows beforehand, shown for comparison.
+PREDICTORS = {
+    "roofline": "light_ms", "one ratio": "ratio_ms", "one ratio of the GPU itself": "own_ratio_ms",
+    "default": "told_ms", "default, one ratio": "told_ratio_ms", "default, told of the set": "told_set_ms",
+}  # fmt: skip
 _ELEMENTWISE = ("add", "add_scalar", "div", "div_scalar", "mul", "scale", "gelu", "relu", "tanh", "pow", "pow_scalar")
 
 
 def operators_left_out(found: Gathered, tested: Cases, *, seeds: tuple[int, ...], steps: int) -> pd.DataFrame:
-    """Operators on each GPU of UNSEEN, by weights that saw no row of that GPU."""
+    """Operators on each GPU of LEFT_OUT, by weights that saw no row of that GPU."""
     lines = []
-    for dataset, devices in UNSEEN.items():
+    for dataset, devices in LEFT_OUT.items():
         for device in devices:
             asked = tested.take(((tested.rows["dataset"] == dataset) & (tested.rows["device"] == device)).to_numpy())
             if asked.rows.empty or found.public is None:
@@ -53,3 +67,108 @@ def _shift(said: np.ndarray, public: Cases, rows: pd.DataFrame) -> np.ndarray:
     ratio = pd.Series(public.rows["device_ms"].to_numpy(dtype=float) / said)
     by = ratio.groupby([pd.Series(contexts(public.rows)), public.rows["op"].reset_index(drop=True)]).median()
     return np.array([by.get(key, 1.0) for key in zip(contexts(rows), rows["op"], strict=True)], dtype=float)
+
+
+def models_left_out(found: Gathered, published: Cases, *, seeds: tuple[int, ...], steps: int,
+                    calibration: Calibration | None = None) -> pd.DataFrame:  # fmt: skip
+    """Published models on each of their GPUs, by weights that saw no row of that GPU: figures by set and mode.
+
+    Intervals are of `calibration` (training.default.scores), or of the weights that ship.
+    """
+    return model_lines(models_told(found, published, seeds=seeds, steps=steps, calibration=calibration))
+
+
+def models_told(found: Gathered, published: Cases, *, seeds: tuple[int, ...], steps: int, joined: bool = True,
+                only: tuple[str, ...] = (), calibration: Calibration | None = None) -> pd.DataFrame:  # fmt: skip
+    """Every published row with what was predicted for it. Published rows of the other GPUs teach too if `joined`."""
+    out = []
+    same_host = _host(found.models)
+    for device in only or sorted(published.rows["device"].unique()):
+        known, asked = _without(published, device), published.take((published.rows["device"] == device).to_numpy())
+        seen = Gathered(_without(found.models, device), _without(found.operators, device),
+                        found.public and _without(found.public, device), None)  # fmt: skip
+        host = same_host if len(seen.models.rows) == len(found.models.rows) else _host(seen.models)
+        others = device_bound(known, host) if joined else None
+        networks = fit_networks(seen.models, seen.operators, seen.public, published=others, seeds=seeds, steps=steps)
+        mine, theirs = _tell(asked, networks, host), _tell(known, networks, host)
+        mine = mine.assign(
+            ratio_ms=mine["light_ms"] * _ratio(mine, theirs, "light_ms"),
+            own_ratio_ms=mine["light_ms"] * _ratio(mine, mine, "light_ms"),
+            told_ratio_ms=mine["told_ms"] * _ratio(mine, theirs, "told_ms"),
+            told_set_ms=_of_the_set(mine, theirs, asked, host),
+        )
+        out.append(_with_interval(mine, asked, seen, calibration or load_weights(SHIPPED).calibration))
+    return pd.concat(out, ignore_index=True)
+
+
+def _without(cases: Cases, device: str) -> Cases:
+    return cases.take((cases.rows["device"] != device).to_numpy())
+
+
+def _host(models: Cases) -> fit_host.HostFit:
+    return fit_host.fit(models.rows, models.launches, models.rows["device_ms"].to_numpy(dtype=float))[0]
+
+
+def _tell(cases: Cases, networks: Ensemble, host: fit_host.HostFit) -> pd.DataFrame:
+    """Rows with their roofline and the default's times, without what copying the inputs takes."""
+    busy = device_ms(networks, cases)
+    return cases.rows.assign(
+        light_ms=cases.sum(np.maximum(cases.ops.compute_s, cases.ops.memory_s)) * 1e3,
+        device_told=busy,
+        host_told=host.host_ms(cases.launches),
+        told_ms=host.latency_ms(cases.launches, busy),
+    )
+
+
+def _ratio(asked: pd.DataFrame, known: pd.DataFrame, column: str) -> np.ndarray:
+    """Median of measured to predicted over known rows of the same set and mode; of the set where there are none."""
+    ratio = (known["latency_ms"] - known["copy_ms"]) / known[column]
+    by_mode = ratio.groupby([known["dataset"], known["mode"]]).median()
+    by_set = ratio.groupby(known["dataset"]).median()
+    return np.array([
+        by_mode.get((name, mode), by_set.get(name, 1.0))
+        for name, mode in zip(asked["dataset"], asked["mode"], strict=True)
+    ])  # fmt: skip
+
+
+def _of_the_set(mine: pd.DataFrame, theirs: pd.DataFrame, asked: Cases, host: fit_host.HostFit) -> np.ndarray:
+    """The default told by the other GPUs of the set how slow its hosts are and how far its device times lie off."""
+    slow = theirs[theirs["host_told"] > theirs["device_told"]]
+    busy = theirs[theirs["host_told"] <= theirs["device_told"]]
+    device = mine["device_told"].to_numpy(dtype=float) * _ratio(mine, busy, "device_told")
+    return host.latency_ms(asked.launches, device, _ratio(mine, slow, "host_told"))
+
+
+def _with_interval(told: pd.DataFrame, cases: Cases, seen: Gathered, calibration: Calibration) -> pd.DataFrame:
+    """The default's 90 % interval on a device that nobody measured, as DefaultPredictor gives it."""
+    familiar = set(domain(seen)["ops"])
+    pairs = zip(cases.ops.classes, cases.ops.variants, strict=True)
+    strange = [f"{CLASSES[c]}/{VARIANTS[v]}" not in familiar for c, v in pairs]
+    odd = np.bincount(cases.case, strange, minlength=len(told)) > 0
+    bound = np.where(told["host_told"] > told["device_told"], "host", "device")
+    factors = np.array([
+        calibration.factors(f"latency_ms/{mode}/{side}", 0.9, UNSEEN["device"] * (UNSEEN["ops"] if some else 1.0))
+        for mode, side, some in zip(told["mode"], bound, odd, strict=True)
+    ])  # fmt: skip
+    low = np.maximum(told["told_ms"] * factors[:, 0], np.minimum(told["light_ms"], told["told_ms"]))
+    return told.assign(bound=bound, low_ms=low, high_ms=told["told_ms"] * factors[:, 1])
+
+
+def model_lines(told: pd.DataFrame) -> pd.DataFrame:
+    """Figures of `models_told` by set, GPU, mode and what is predicted to set the pace."""
+    lines = []
+    for (dataset, device), rows in told.groupby(["dataset", "device"]):
+        for mode in ("all", *sorted(rows["mode"].unique())):
+            for bound in ("all", "device", "host"):
+                mine = rows[((rows["mode"] == mode) | (mode == "all")) & ((rows["bound"] == bound) | (bound == "all"))]
+                if mine.empty:
+                    continue
+                # What copying takes is known from the inputs, to every predictor.
+                real, copied = mine["latency_ms"].to_numpy(dtype=float), mine["copy_ms"].to_numpy(dtype=float)
+                low, high = (mine[c].to_numpy(dtype=float) + copied for c in ("low_ms", "high_ms"))
+                for name, column in PREDICTORS.items():
+                    held = (low, high) if name == "default" else ()
+                    said = mine[column].to_numpy(dtype=float) + copied
+                    lines.append({"data set": dataset, "device": device, "mode": mode, "bound": bound,
+                                  "predictor": name, **figures(said, real, *held)})  # fmt: skip
+    return pd.DataFrame(lines)

@@ -11,12 +11,11 @@ from forerun.data.splits import independent, leave_out
 from forerun.data.summary import DEVICE_BOUND, noise_floor, regime
 from forerun.evaluate.metrics import figures
 from forerun.predictors.conformal import calibrate
+from forerun.training.default import TOLD, calibration_groups
 
 COLUMNS = ("target", "split", "regime", "predictor", "n", "coverage", "mape", "median_ape", "rmse", "tau", "acc10",
            "interval_coverage", "interval_width")  # fmt: skip
-_TARGETS = {"latency_ms": "latency", "device_ms": "device", "energy_j": "energy"}
 _PROBED = {"latency_ms": "told_latency_known", "energy_j": "told_energy_known"}
-_MEMORY = {"memory_mb": "told_memory", "memory_allocated_mb": "told_allocated"}
 
 
 @dataclass(frozen=True)
@@ -51,10 +50,9 @@ def regimes(rows: pd.DataFrame) -> dict[str, np.ndarray]:
 def with_intervals(
     told: pd.DataFrame, name: str, confidence: float = 0.9, folds: int = 8
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Intervals of each row from the left-out errors of the other families only, by mode and what sets the pace."""
-    real, said = told[name].to_numpy(dtype=float), told[f"told_{_TARGETS[name]}"].to_numpy(dtype=float)
-    side = np.where(told["told_host"] > told["told_device"], "host", "device")
-    groups = np.array([f"{name}/{mode}/{s}" for mode, s in zip(told["mode"], side, strict=True)])
+    """Intervals of each row from the left-out errors of the other families only."""
+    real, said = told[name].to_numpy(dtype=float), told[TOLD[name]].to_numpy(dtype=float)
+    groups = np.array(calibration_groups(told, name))
     low, high = np.full(len(told), np.nan), np.full(len(told), np.nan)
     with np.errstate(invalid="ignore"):
         score = np.log(real / said)
@@ -72,28 +70,23 @@ def board(
     """The lines of one split: `told` from training.left_out, `baselines` as {predictor: {target: values}}."""
     lines = []
     first = (told["repeat"] == 0).to_numpy()
-    for target, name in _TARGETS.items():
+    for target, name in TOLD.items():
         real = told[target].to_numpy(dtype=float)
         low, high = with_intervals(told, target)
+        memory = target.startswith("memory")
         for group, chosen in regimes(told).items():
             mine = chosen & first
-            if mine.sum() < 5:
+            if mine.sum() < 5 or (memory and "bound" in group):
                 continue
             said = {p: values[target] for p, values in baselines.items() if target in values}
-            said["default"] = told[f"told_{name}"].to_numpy(dtype=float)
+            said["default"] = told[name].to_numpy(dtype=float)
             if target in _PROBED:
                 said["default, host probed"] = told[_PROBED[target]].to_numpy(dtype=float)
             for predictor, values in said.items():
                 edges = (low[mine], high[mine]) if predictor == "default" else (None, None)
                 found = figures(values[mine], real[mine], *edges)
-                lines.append({"target": target, "split": split, "regime": group, "predictor": predictor, **found})
-    for target, name in _MEMORY.items():
-        for group, chosen in regimes(told).items():
-            mine = chosen & first
-            if mine.sum() >= 5 and "bound" not in group:
-                found = figures(told[name].to_numpy(dtype=float)[mine], told[target].to_numpy(dtype=float)[mine])
-                lines.append({"target": target, "split": "constants of our own rows", "regime": group,
-                              "predictor": "default", **found})  # fmt: skip
+                how = "constants of our own rows" if memory else split
+                lines.append({"target": target, "split": how, "regime": group, "predictor": predictor, **found})
     noise = noise_floor(told.assign(regime=regime(told)), ["regime"])
     return Scoreboard(pd.DataFrame(lines, columns=list(COLUMNS)), noise)
 

@@ -116,7 +116,13 @@ def _conv_backward(op: Op, s: Shapes) -> Cost:
 def _matmul(op: Op, s: Shapes) -> Cost:
     # y[..., M, N] sums over K: the last dim of a.
     k = s.dims(op.inputs[0])[-1]
-    return _contraction(op, s, s.numel(op.outputs[0]) * k)
+    macs = s.numel(op.outputs[0]) * k
+    if s.graph.tensors[op.inputs[1]].dtype != "int4":
+        return _contraction(op, s, macs)
+    # PyTorch's kernel for 4-bit weights takes 16 rows at a time and reads all weights for each of them.
+    passes = np.ceil(s.numel(op.inputs[0]) / k / 16)
+    rest = sum(s.bytes(t) for t in op.inputs if t != op.inputs[1])
+    return _contraction(op, s, macs, rest + passes * s.bytes(op.inputs[1]))
 
 
 def _moe_matmul(op: Op, s: Shapes) -> Cost:

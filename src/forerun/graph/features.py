@@ -22,7 +22,8 @@ VARIANTS = (
     "norm_backward:layer", "norm_backward:group", "copy:cat", "copy:cast", "copy:clone", "copy:pad", "pool:max",
     "pool:avg", "pool:adaptive", "pool_backward", "conv:transposed", "softmax_backward", "embedding_backward",
     "elementwise:binary", "elementwise:heavy", "elementwise:inplace", "moe_backward", "rnn_backward",
-    "attention:masked", "reduce:whole", "conv:stem", "matmul:vector", "random",
+    "attention:masked", "reduce:whole", "conv:stem", "matmul:vector", "random", "elementwise:bias", "matmul:int4",
+    "resize:nearest", "resize:bicubic", "copy:int8",
 )  # fmt: skip
 _VARIANT_INDEX = {name: i for i, name in enumerate(VARIANTS)}
 _HEAVY = ("gelu", "silu", "sigmoid", "tanh", "exp", "log", "pow", "erf", "sin", "cos", "hardswish", "mish", "softplus")
@@ -46,6 +47,8 @@ def _variant(op: Op, graph: Graph) -> str:
     if kind == "norm_backward":
         return f"norm_backward:{next((t for t in ('batch', 'layer', 'group') if t in name), '')}"
     if kind == "copy":
+        if op.inputs and graph.tensors[op.inputs[0]].dtype == "int8":
+            return "copy:int8"
         words: tuple[tuple[str, str], ...] = (
             ("cat", "cat"),
             ("_to_copy", "cast"),
@@ -62,15 +65,21 @@ def _variant(op: Op, graph: Graph) -> str:
             return "conv:transposed"
         return "conv:stem" if graph.tensors[op.inputs[0]].shape[1] <= 4 else ""
     if kind == "elementwise":
+        if "bias" in op.attrs:
+            return "elementwise:bias"
         if any(word in name for word in _HEAVY):
             return "elementwise:heavy"
         if name.rstrip("0123456789").split(".")[-2 if "." in name else -1].endswith("_"):
             return "elementwise:inplace"
         return "elementwise:binary" if len(op.inputs) > 1 else ""
+    if kind == "resize":
+        return "resize:" + next((word for word in ("nearest", "bicubic") if word in name), "")
     if kind == "attention":
         return "attention:masked" if len(op.inputs) > 3 else ""
     if kind == "reduce":
         return "reduce:whole" if not graph.tensors[op.outputs[0]].shape else ""
+    if kind == "matmul" and graph.tensors[op.inputs[1]].dtype == "int4":
+        return "matmul:int4"
     if kind == "matmul" and op.outputs:
         shape = graph.tensors[op.outputs[0]].shape
         return "matmul:vector" if len(shape) < 2 or 1 in shape[-2:] else ""

@@ -202,6 +202,8 @@ class Graph:
         heavy: list[Any] = []
         counts: dict[str, int] = {}
         for o in self.ops:
+            if "bias" in o.attrs:  # put in by us, and implied by its convolution
+                continue
             counts[o.kind] = counts.get(o.kind, 0) + o.repeat
             if o.kind.startswith(("matmul", "moe_matmul", "conv", "attention", "rnn")):
                 seen = [[self.tensors[t].shape, self.tensors[t].dtype] for t in (*o.inputs[:3], *o.outputs[:1])]

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from forerun.graph.cost import Shapes, cost
-from forerun.graph.features import dims, variant_index
-from forerun.graph.ir import Graph, Op
+from forerun.graph.features import VARIANTS, dims, variant_index
+from forerun.graph.ir import Graph, Op, Tensor
 
 #: Kernel classes: ops that reach a like share of what the hardware allows.
 CLASSES = (
@@ -114,6 +114,11 @@ class Profile:
         np.add.at(flops, self.units, self.flops * self.repeat[:, None])
         return flops, self.repeat @ self.bytes
 
+    @functools.cached_property
+    def biases(self) -> np.ndarray:
+        """Which ops add a convolution's bias, which a CPU does within the convolution."""
+        return self.variants == VARIANTS.index("elementwise:bias")
+
     def only(self, chosen: np.ndarray) -> Profile:
         """The columns of some of the ops; the graph stays whole."""
         per_op = ("flops", "bytes", "macs", "classes", "units", "repeat", "kernels", "variants", "sizes")
@@ -139,7 +144,7 @@ def profile(
         classes=np.array([class_index[kernel_class(op, graph)] for op in graph.ops], dtype=int),
         units=np.array([unit_index[unit(op, graph, dtype)] for op in graph.ops], dtype=int),
         repeat=np.array([op.repeat for op in graph.ops], dtype=float),
-        kernels=np.array([kernels(op) for op in graph.ops], dtype=float),
+        kernels=np.array([kernels(op, graph) for op in graph.ops], dtype=float),
         variants=np.array([variant_index(op, graph) for op in graph.ops], dtype=int),
         sizes=dims(graph, shapes, len(columns)),
     )  # fmt: skip
@@ -149,8 +154,10 @@ def profile(
 _CHUNK, _BLOCKS, _TENSORS = 65536, 320, (110, 64, 48, 36, 30)
 
 
-def kernels(op: Op) -> int:
+def kernels(op: Op, graph: Graph) -> int:
     """How many kernels one call of the op puts on the device."""
+    if op.kind == "conv" and op.attrs.get("groups", 1) > 1:
+        return _one_by_one(op.attrs["groups"], graph.tensors[op.inputs[1]])
     if op.kind == "conv_backward":
         return sum(map(bool, op.attrs.get("wants", (True, True, False))))
     if op.kind == "attention_backward":
@@ -167,3 +174,13 @@ def kernels(op: Op) -> int:
     if op.kind in ("rnn", "rnn_backward"):
         return 2 * int(op.attrs.get("layers", 1)) * int(op.attrs.get("directions", 1)) * int(op.attrs.get("steps", 1))
     return 1
+
+
+def _one_by_one(groups: int, weight: Tensor) -> int:
+    """In half precision cuDNN runs some grouped convolutions group by group: pointwise ones, and those that make
+    several channels of each one."""
+    if weight.dtype not in ("fp16", "bf16"):
+        return 1
+    each = weight.shape[1]
+    pointwise = each > 1 and all(k == 1 for k in weight.shape[2:])
+    return groups if pointwise or (each == 1 and weight.shape[0] != groups) else 1

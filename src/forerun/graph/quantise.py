@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from forerun.graph.ir import DTYPE_BYTES, Graph
+from forerun.graph.ir import DTYPE_BYTES, Graph, Op, Storage
+from forerun.graph.splice import splice
 
 
 def quantise(graph: Graph, dtype: str) -> Graph:
@@ -26,10 +27,22 @@ def quantise(graph: Graph, dtype: str) -> Graph:
         if t.storage in chosen:
             whole = graph.storages[t.storage]
             storages[t.storage] = replace(whole, bytes=round(whole.bytes * DTYPE_BYTES[dtype] / DTYPE_BYTES[t.dtype]))
+    ops, casts = list(graph.ops), {}
+    for i, op in enumerate(graph.ops):
+        if dtype == "int8" and op.kind in ("matmul", "moe_matmul") and graph.tensors[op.inputs[1]].storage in chosen:
+            # 8-bit weights are cast before they are used; 4-bit ones have kernels that read them as they are.
+            weight = graph.tensors[op.inputs[1]]
+            whole = graph.storages[weight.storage]
+            tensors.append(replace(weight, storage=len(storages)))
+            storages.append(Storage(whole.bytes, "activation", i, i))
+            casts[i] = Op(
+                "copy", "aten::_to_copy", (op.inputs[1],), (len(tensors) - 1,), {}, op.scope, op.phase, op.repeat
+            )
+            ops[i] = replace(op, inputs=(op.inputs[0], len(tensors) - 1, *op.inputs[2:]))
     share = sum(graph.storages[s].bytes * graph.storages[s].repeat for s in chosen)
     total = sum(s.bytes * s.repeat for s in graph.storages if s.role == "parameter")
     note = (
         f"{dtype}: weights of linear layers ({share / max(total, 1):.0%} of all weight bytes) are stored in {dtype}; "
         "activations, embeddings and convolutions stay in half precision"
     )
-    return replace(graph, tensors=tensors, storages=storages, notes=[*graph.notes, note])
+    return splice(replace(graph, ops=ops, notes=[*graph.notes, note]), tensors, storages, casts, {})

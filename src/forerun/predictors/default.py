@@ -27,7 +27,7 @@ from forerun.workload import Workload
 
 SHIPPED = Path(__file__).parent / "shipped"
 #: How much wider an interval is, in logarithms, for each thing that was not in the training data.
-_UNSEEN = {"device": 1.6, "ops": 1.5, "dtype": 1.3}
+UNSEEN = {"device": 1.6, "ops": 1.5, "dtype": 1.3}
 _FIELDS = (
     "latency_ms", "device_ms", "host_ms", "light_ms", "energy_j", "latency_spread", "device_spread", "energy_spread",
 )  # fmt: skip
@@ -106,8 +106,12 @@ class DefaultPredictor:
         seen = self.weights.domain
         found = []
         if device.id not in seen.get("devices", ()):
-            what = "only operators were" if device.id in seen.get("operators_of", ()) else "nothing was"
-            found.append(("device", f"{what} measured on {device.id}: it is inferred from its spec sheet"))
+            known = [
+                ("models_of", "others published times of a few models"),
+                ("operators_of", "only operators were measured"),
+            ]
+            what = next((text for name, text in known if device.id in seen.get(name, ())), "nothing was measured")
+            found.append(("device", f"{what} on {device.id}: the rest is inferred from its spec sheet"))
         return found + self._strange(profile)
 
     def _strange(self, profile: Profile) -> list[tuple[str, str]]:
@@ -123,6 +127,23 @@ class DefaultPredictor:
         if units - set(seen.get("units", ())):
             found.append(("dtype", f"no measurement in {', '.join(sorted(units - set(seen.get('units', ()))))}"))
         return found
+
+    def learned_share(self, profile: Profile, device: Device, workload: Workload) -> float:
+        """The share of device time in kinds of op that measurements show; the rest is little more than roofline."""
+        if self._network(device) is None:
+            return 0.0
+        known = set(self.weights.domain.get("ops", ()))
+        seen = np.array([
+            f"{CLASSES[c]}/{VARIANTS[v]}" in known for c, v in zip(profile.classes, profile.variants, strict=True)
+        ])  # fmt: skip
+        if seen.all():
+            return 1.0
+        ms = self.op_times_ms(profile, device, workload) * profile.repeat
+        return float(ms[seen].sum() / ms.sum())
+
+    def memory_spread(self, name: str, sort: str) -> tuple[float, float]:
+        """Interval factors of `memory_mb` or `memory_allocated_mb` on a device whose context is known."""
+        return self.weights.calibration.factors(f"{name}/{sort}", self.confidence)
 
     def _network(self, device: Device) -> Any:
         return self.weights.networks.get(_LEARNED_KINDS.get(device.kind, ""))
@@ -148,10 +169,10 @@ class DefaultPredictor:
             host_ms = np.broadcast_to(self.host_slowness * host_us / 1e3, device_ms.shape)
             busy = device_ms + self.weights.gap_us * launches(counts) / 1e3
             latency = smooth_max(busy, host_ms, self.weights.sharpness)
-        joules = energy_law.energy_j(profile, devices, latency, self.weights.joules)
+        joules = energy_law.energy_j(profile, devices, latency, device_ms, self.weights.joules)
         known = set(self.weights.domain.get("devices", ()))
-        widen = math.prod(_UNSEEN[kind] for kind, _ in self._strange(profile)) * np.array(
-            [1.0 if d.id in known else _UNSEEN["device"] for d in devices]
+        widen = math.prod(UNSEEN[kind] for kind, _ in self._strange(profile)) * np.array(
+            [1.0 if d.id in known else UNSEEN["device"] for d in devices]
         )
         hosted = host_ms > device_ms
 

@@ -14,15 +14,14 @@ from forerun.graph.profile import UNITS, Profile
 from forerun.predictors.specs import spec_matrix
 
 #: What a factor stands before: the power limit over the whole call, then each kind of arithmetic and the bytes at what
-#: the limit buys at full rate.
-TERMS = ("waiting", "fp64", "fp32", "tf32", "half", "fp8", "vector", "bytes")
+#: the limit buys at full rate, then the power limit over the time that the device is busy.
+TERMS = ("waiting", "fp64", "fp32", "tf32", "half", "fp8", "vector", "bytes", "busy")
 _TERM_OF_UNIT = {"fp64": 1, "fp32": 2, "tf32": 3, "fp16": 4, "bf16": 4, "fp8": 5, "vector": 6}
-#: Power of a chip that is clocked up but waiting, as a share of its limit, where nobody measured it.
-STATIC_SHARE = 0.18
-# Fitted to 428 calls on an H200: half-precision tensor work 0.79 J per TFLOP, TF32 convolutions 3.1, plain fp32 11,
-# elementwise work 500 (0.5 nJ an element), 0.12 J per GB moved, 126 W of waiting; within 9 % given the time. Divided by
-# what the power limit would buy at full rate (700 W / 989 TFLOP/s = 0.71 J, and so on), they carry over to other chips.
-FACTORS = np.array([STATIC_SHARE, 1.1, 1.1, 2.1, 1.1, 1.1, 48.0, 0.84])
+# Fitted to 2,145 calls on an H200 (within 7 % given the time; 10 % without the busy time): 100 W of waiting and 200 W
+# more while a kernel runs, half-precision tensor work 0.84 J per TFLOP, TF32 convolutions 1.9, plain fp32 7.8,
+# elementwise work 190, 0.08 J per GB moved. Divided by what the power limit would buy at full rate (700 W / 989 TFLOP/s
+# = 0.71 J, and so on), they carry over to other chips.
+FACTORS = np.array([0.142, 0.75, 0.75, 1.34, 1.19, 1.19, 18.4, 0.53, 0.29])
 
 
 def plain_factors(device: Device) -> np.ndarray:
@@ -34,32 +33,36 @@ def plain_factors(device: Device) -> np.ndarray:
 
 
 def energy_j(
-    profile: Profile, devices: Sequence[Device], latency_ms: np.ndarray, factors: np.ndarray | None = None
-) -> np.ndarray:
+    profile: Profile, devices: Sequence[Device], latency_ms: np.ndarray, device_ms: np.ndarray,
+    factors: np.ndarray | None = None,
+) -> np.ndarray:  # fmt: skip
     """Joules per call over [batch sizes, devices]; nan where the device's power limit is not known."""
     used = np.stack([plain_factors(d) for d in devices]) if factors is None else factors
-    return burnt_j(energy_terms(profile, devices), used, latency_ms / 1e3)
+    return burnt_j(energy_terms(profile, devices), used, latency_ms / 1e3, device_ms / 1e3)
 
 
 def energy_terms(profile: Profile, devices: Sequence[Device]) -> np.ndarray:
-    """[batch sizes, devices, TERMS] of a call that lasts one second; nan where a power limit is not known."""
+    """[batch sizes, devices, TERMS] of a call that lasts one second and keeps the device busy throughout; nan where a
+    power limit is not known."""
     peaks, bandwidth = spec_matrix(devices)
     limit = np.array([np.nan if d.tdp_w is None else d.tdp_w for d in devices])
     flops, moved = profile.work
     out = np.zeros((len(profile.batches), len(devices), len(TERMS)))
-    out[..., 0] = limit
+    out[..., 0] = out[..., -1] = limit
     for u, unit in enumerate(UNITS):
         if flops[u].any():
             out[..., _TERM_OF_UNIT[unit]] += np.outer(flops[u], limit / (peaks[u] * 1e12))
-    out[..., -1] = np.outer(moved, limit / (bandwidth * 1e9))
+    out[..., -2] = np.outer(moved, limit / (bandwidth * 1e9))
     return out
 
 
-def lasting(terms: np.ndarray, seconds: np.ndarray) -> np.ndarray:
-    """Terms of calls that last so long: only the waiting grows."""
-    return np.concatenate([terms[..., :1] * seconds[..., None], terms[..., 1:]], axis=-1)
+def lasting(terms: np.ndarray, seconds: np.ndarray, busy_s: np.ndarray) -> np.ndarray:
+    """Terms of calls that last so long, the device busy for so much of it: the first and the last grow with time."""
+    busy = np.minimum(busy_s, seconds)
+    waiting, working = terms[..., :1] * seconds[..., None], terms[..., -1:] * busy[..., None]
+    return np.concatenate([waiting, terms[..., 1:-1], working], axis=-1)
 
 
-def burnt_j(terms: np.ndarray, factors: np.ndarray, seconds: np.ndarray) -> np.ndarray:
+def burnt_j(terms: np.ndarray, factors: np.ndarray, seconds: np.ndarray, busy_s: np.ndarray) -> np.ndarray:
     """Joules of calls, never over the power limit."""
-    return np.minimum((lasting(terms, seconds) * factors).sum(axis=-1), terms[..., 0] * seconds)
+    return np.minimum((lasting(terms, seconds, busy_s) * factors).sum(axis=-1), terms[..., 0] * seconds)

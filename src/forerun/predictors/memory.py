@@ -22,8 +22,8 @@ DEFAULT_WORKSPACE_MB = 16.0
 #: that layout while it runs. In fp32 and for few channels its backward takes algorithms that need several times as much
 #: (seen on an H200 with cuDNN 9.19 for 16 to 32 channels).
 _LAYOUT_COPIES, _FEW_CHANNELS, _FEW_CHANNELS_COPIES = 1.0, 32, 8.0
-#: What 90 % of our H200 rows stay within (measured over predicted): transformers within 1 %; what cuDNN takes
-#: beside its layout copies is its own choice, most of all in backward passes.
+#: Where nothing is calibrated, what 90 % of our H200 rows stay within (measured over predicted): transformers within
+#: 1 %; what cuDNN takes beside its layout copies is its own choice, most of all in backward passes.
 ALLOCATED_SPREAD = {"plain": (0.97, 1.04), "conv": (0.97, 1.13), "conv_backward": (0.75, 1.3)}
 #: The context differs by driver, and by how many kernels get loaded.
 CONTEXT_SPREAD = (0.4, 1.7)
@@ -35,6 +35,7 @@ class MemoryEstimate:
     reserved_mb: float
     context_mb: float
     parts_mb: dict[str, float]
+    sort: str  # plain | conv | conv_backward: how much libraries decide beside the tensors
     spread: tuple[float, float]  # interval factors of what is allocated
     fits: bool | None  # None: the device's memory is not known
 
@@ -51,7 +52,7 @@ def estimate(graph: Graph, device: Device) -> MemoryEstimate:
 def estimates(graph: Graph, devices: Sequence[Device]) -> list[MemoryEstimate]:
     """`estimate` for many devices; the call is simulated once with workspaces and once without, not for each."""
     kinds, handles = {op.kind for op in graph.ops}, cublas_handles(graph)
-    spread = ALLOCATED_SPREAD[next((k for k in ("conv_backward", "conv") if k in kinds), "plain")]
+    sort = next((k for k in ("conv_backward", "conv") if k in kinds), "plain")
     same = Same(graph)
     out = []
     for device in devices:
@@ -67,7 +68,8 @@ def estimates(graph: Graph, devices: Sequence[Device]) -> list[MemoryEstimate]:
             parts["workspace"] = parts.get("workspace", 0.0) + workspace
         parts["context"] = context
         reserved = memory.reserved_mb + workspace
-        out.append(MemoryEstimate(memory.allocated_mb + workspace, reserved, context, parts, spread, fits))
+        allocated = memory.allocated_mb + workspace
+        out.append(MemoryEstimate(allocated, reserved, context, parts, sort, ALLOCATED_SPREAD[sort], fits))
     return out
 
 

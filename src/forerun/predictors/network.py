@@ -77,4 +77,4 @@ class Ensemble:
     def seconds(self, ops: OpTable) -> np.ndarray:
         if len(self.networks) == 1:
             return self.networks[0].seconds(ops)
-        return np.exp(np.mean([np.log(n.seconds(ops)) for n in self.networks], axis=0))
+        return np.exp(np.mean([np.log(np.maximum(n.seconds(ops), 1e-15)) for n in self.networks], axis=0))

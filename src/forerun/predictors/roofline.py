@@ -53,7 +53,7 @@ class RooflinePredictor:
             device_ms=device_ms,
             host_ms=host_ms,
             light_ms=light_ms,
-            energy_j=energy_j(profile, devices, latency_ms),
+            energy_j=energy_j(profile, devices, latency_ms, device_ms),
             latency_spread=_spread(latency_ms, device_ms, host_ms, light_ms),
             device_spread=_bounded(DEVICE_SPREAD, device_ms, light_ms),
             energy_spread=np.broadcast_to(np.array(ENERGY_SPREAD), (*device_ms.shape, 2)),

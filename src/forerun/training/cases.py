@@ -95,6 +95,15 @@ def workload_cases(
     return _stacked(pd.concat([chosen, facts], axis=1), seen)
 
 
+def as_captured(cases: Cases) -> Cases:
+    """Without the rows of another program than the one captured: some versions of transformers fuse the attention of a
+    model (Gemma 2) that others do not."""
+    fused = [
+        (json.loads(said) if isinstance(said, str) else {}).get("attention") == "sdpa" for said in cases.rows["extra"]
+    ]
+    return cases.take(~(np.array(fused, dtype=bool) & (cases.rows["fused_attentions"] == 0).to_numpy()))
+
+
 @dataclass(frozen=True)
 class _Seen:
     """One graph as training sees it."""
@@ -103,13 +112,15 @@ class _Seen:
     repeat: np.ndarray
     launches: np.ndarray
     joules: np.ndarray
-    facts: dict[str, float]
+    facts: dict[str, Any]
 
 
 def _look(graph: Graph, dtype: str, device: Device) -> _Seen:
     columns = profile(graph, dtype)
     memory = estimate(graph, device)
-    facts = {"told_memory": memory.needed_mb, "told_allocated": memory.allocated_mb}
+    fused = sum(op.kind == "attention" for op in graph.ops)
+    facts = {"told_memory": memory.needed_mb, "told_allocated": memory.allocated_mb, "fused_attentions": fused,
+             "memory_sort": memory.sort}  # fmt: skip
     joules = energy_terms(columns, [device])[0, 0]
     return _Seen(op_table(columns, [device]), columns.repeat, launch_counts(columns), joules, facts)
 

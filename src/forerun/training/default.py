@@ -17,17 +17,23 @@ from forerun.graph.features import VARIANTS
 from forerun.graph.profile import CLASSES, UNITS
 from forerun.predictors.conformal import Calibration, calibrate
 from forerun.predictors.energy import FACTORS, TERMS, burnt_j, lasting
-from forerun.predictors.network import Ensemble
+from forerun.predictors.network import Ensemble, Network
 from forerun.predictors.weights import Weights
-from forerun.training import fit_device, fit_energy, fit_host, operators
-from forerun.training.cases import Cases, Progress, join, model_cases, operator_cases
+from forerun.training import fit_device, fit_energy, fit_host, operators, published
+from forerun.training.cases import Cases, Progress, as_captured, join, model_cases, operator_cases
+from forerun.training.parallel import side_by_side
 
 FOLDS, SEEDS, STEPS = 8, (0, 1), 700
 #: How much a row of each kind counts beside one of our own operators.
-MODEL_WEIGHT, PUBLIC_WEIGHT = 12.0, 0.4
+MODEL_WEIGHT, PUBLIC_WEIGHT, PUBLISHED_WEIGHT = 12.0, 0.4, 2.0
 #: Rows taken of each published set, per device, operator, dtype and runtime.
 PUBLIC = {"neusight": 300, "aiconfigurator": 400, "vidur": 300}
-CONTEXTS = {"neusight": 1, "vidur": 2}  # aiconfigurator: by engine
+#: Where `left_out` puts what it says of each quantity.
+TOLD = {
+    "latency_ms": "told_latency", "device_ms": "told_device", "energy_j": "told_energy", "memory_mb": "told_memory",
+    "memory_allocated_mb": "told_allocated",
+}  # fmt: skip
+CONTEXTS = {"neusight": 1, "vidur": 2, "timm": 0, "pytorch_gpu_benchmark": 0}  # aiconfigurator: by engine
 
 
 @dataclass(frozen=True)
@@ -38,6 +44,7 @@ class Gathered:
     operators: Cases  # ours
     public: Cases | None  # published operator rows
     cpu: Cases | None  # CPU models under our protocol
+    published: Cases | None = None  # published model rows, of other GPUs
 
 
 def gather(store: Store, progress: Progress | None = None, *, public: bool = True) -> Gathered:
@@ -54,10 +61,11 @@ def gather(store: Store, progress: Progress | None = None, *, public: bool = Tru
     ours = ops[ops["protocol"].str.startswith("forerun/")]
     others = sample(ops) if public else ops.iloc[:0]
     return Gathered(
-        model_cases(gpu, progress),
+        as_captured(model_cases(gpu, progress)),
         operator_cases(ours, progress),
         operator_cases(others, progress) if len(others) else None,
         model_cases(cpu, progress) if len(cpu) else None,
+        published.published_cases(store, progress) if public and published.has_any(rows) else None,
     )
 
 
@@ -81,34 +89,43 @@ def sample(ops: pd.DataFrame) -> pd.DataFrame:
 
 
 def contexts(rows: pd.DataFrame) -> np.ndarray:
-    """Where operator rows come from, as numbers: 0 is our own protocol."""
+    """Where rows come from, as numbers: 0 is our own protocol."""
     known = rows["dataset"].map(CONTEXTS)
     return known.fillna(rows["runtime"].map({"vllm": 3, "trt-llm": 4}).fillna(5)).to_numpy(dtype=int)
 
 
-def fit_networks(models: Cases, own: Cases, public: Cases | None, *, seeds: tuple[int, ...] = SEEDS,
-                 steps: int = STEPS) -> Ensemble:  # fmt: skip
-    """Networks of different seeds on models, our operators and published ones."""
-    parts = [models, own] + ([public] if public else [])
+def fit_networks(models: Cases, own: Cases, public: Cases | None, *, published: Cases | None = None,
+                 seeds: tuple[int, ...] = SEEDS, steps: int = STEPS) -> Ensemble:  # fmt: skip
+    """Networks of different seeds on models, our operators and published ones, and on published models if given."""
+    parts = [models, own] + ([public] if public else []) + ([published] if published else [])
     weight = [np.full(len(models.rows), MODEL_WEIGHT), np.ones(len(own.rows))]
     context = [np.zeros(len(models.rows) + len(own.rows), dtype=int)]
     if public:
         weight.append(np.full(len(public.rows), PUBLIC_WEIGHT))
         context.append(contexts(public.rows))
+    if published:
+        weight.append(np.full(len(published.rows), PUBLISHED_WEIGHT))
+        context.append(contexts(published.rows))
     whole = join(parts)
     target = whole.rows["device_ms"].to_numpy(dtype=float)
-    made = [
-        fit_device.fit(whole, target, np.concatenate(weight), context=np.concatenate(context), seed=s, steps=steps)
-        for s in seeds
-    ]
-    return Ensemble(tuple(made))
+
+    def fit(seed: int) -> Network:
+        return fit_device.fit(
+            whole, target, np.concatenate(weight), context=np.concatenate(context), seed=seed, steps=steps
+        )
+
+    return Ensemble(tuple(side_by_side(fit, seeds)))
 
 
 def fit_cpu(cases: Cases, *, seeds: tuple[int, ...] = SEEDS, steps: int = STEPS) -> Ensemble:
     """On a CPU the call is the device's time: its latency."""
     target = cases.rows["latency_ms"].to_numpy(dtype=float)
     ones = np.ones(len(target))
-    return Ensemble(tuple(fit_device.fit(cases, target, ones, seed=s, steps=steps) for s in seeds))
+
+    def fit(seed: int) -> Network:
+        return fit_device.fit(cases, target, ones, seed=seed, steps=steps)
+
+    return Ensemble(tuple(side_by_side(fit, seeds)))
 
 
 def device_ms(networks: Ensemble, cases: Cases) -> np.ndarray:
@@ -122,7 +139,8 @@ def fit_joules(cases: Cases) -> np.ndarray:
     seconds = rows["loop_ms"].to_numpy(dtype=float)[known] / 1e3
     terms = cases.joules[known]
     real = rows["energy_j"].to_numpy(dtype=float)[known]
-    return fit_energy.fit(lasting(terms, seconds), seconds, terms[:, 0], real, FACTORS)
+    busy = rows["device_ms"].to_numpy(dtype=float)[known] / 1e3
+    return fit_energy.fit(lasting(terms, seconds, busy), seconds, terms[:, 0], real, FACTORS)
 
 
 def left_out(found: Gathered, *, folds: int = FOLDS, seeds: tuple[int, ...] = SEEDS, steps: int = STEPS,
@@ -130,46 +148,72 @@ def left_out(found: Gathered, *, folds: int = FOLDS, seeds: tuple[int, ...] = SE
     """Every GPU model row, predicted by weights that never saw its family."""
     models = found.models
     rows = models.rows
-    names = ("device", "host", "latency", "latency_known", "energy", "energy_known", "slow")
-    out = {name: np.full(len(rows), np.nan) for name in names}
-    for number, (train, test) in enumerate(leave_out(independent(rows), folds)):
-        known, asked = models.take(train), models.take(test)
-        networks = fit_networks(known, found.operators, found.public, seeds=seeds, steps=steps)
-        host, _ = fit_host.fit(known.rows, known.launches, known.rows["device_ms"].to_numpy(dtype=float))
-        told = device_ms(networks, asked)
-        # How slow the host was at each moment, told by the other families: what a probe would have said.
-        slow = fit_host.slowness(rows, host.host_ms(models.launches), rows["device_ms"].to_numpy(dtype=float))[test]
-        out["device"][test] = told
-        out["host"][test] = host.host_ms(asked.launches)
-        out["slow"][test] = slow
-        out["latency"][test] = host.latency_ms(asked.launches, told)
-        out["latency_known"][test] = host.latency_ms(asked.launches, told, slow)
-        factors = fit_joules(known)
-        out["energy"][test] = burnt_j(asked.joules, factors, out["latency"][test] / 1e3)
-        out["energy_known"][test] = burnt_j(asked.joules, factors, out["latency_known"][test] / 1e3)
+    parts = list(leave_out(independent(rows), folds))
+    out: dict[str, np.ndarray] = {}
+
+    def fold(part: tuple[np.ndarray, np.ndarray]) -> dict[str, np.ndarray]:
+        return _without(found, *part, seeds=seeds, steps=steps)
+
+    for number, ((_, test), told) in enumerate(zip(parts, side_by_side(fold, parts), strict=True)):
+        for name, values in told.items():
+            out.setdefault(name, np.full(len(rows), np.nan))[test] = values
         if tell:
             tell(number + 1, folds)
     light = models.sum(np.maximum(models.ops.compute_s, models.ops.memory_s)) * 1e3
     return rows.assign(light_ms=light, **{f"told_{name}": value for name, value in out.items()})
 
 
+def _without(
+    found: Gathered, train: np.ndarray, test: np.ndarray, *, seeds: tuple[int, ...], steps: int
+) -> dict[str, np.ndarray]:
+    """What is said of the rows in `test` by weights that know only those in `train`."""
+    models, rows = found.models, found.models.rows
+    known, asked = models.take(train), models.take(test)
+    host, _ = fit_host.fit(known.rows, known.launches, known.rows["device_ms"].to_numpy(dtype=float))
+    others = found.published and published.device_bound(published.other_families(found.published, asked.rows), host)
+    networks = fit_networks(known, found.operators, found.public, published=others, seeds=seeds, steps=steps)
+    device = device_ms(networks, asked)
+    # How slow the host was at each moment, told by a launch timed before or by other families.
+    slow = fit_host.slowness(rows, host, models.launches, rows["device_ms"].to_numpy(dtype=float))[test]
+    latency, probed = host.latency_ms(asked.launches, device), host.latency_ms(asked.launches, device, slow)
+    factors = fit_joules(known)
+    return {
+        "device": device, "host": host.host_ms(asked.launches), "slow": slow, "latency": latency,
+        "latency_known": probed, "energy": burnt_j(asked.joules, factors, latency / 1e3, device / 1e3),
+        "energy_known": burnt_j(asked.joules, factors, probed / 1e3, device / 1e3),
+    }  # fmt: skip
+
+
 def left_out_cpu(cpu: Cases, *, folds: int = FOLDS, steps: int = STEPS) -> pd.DataFrame:
     """Every CPU model row, predicted by weights that never saw its family."""
     out = np.full(len(cpu.rows), np.nan)
-    for train, test in leave_out(independent(cpu.rows), folds):
-        out[test] = device_ms(fit_cpu(cpu.take(train), seeds=SEEDS[:1], steps=steps), cpu.take(test))
+    parts = list(leave_out(independent(cpu.rows), folds))
+
+    def fold(part: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+        return device_ms(fit_cpu(cpu.take(part[0]), seeds=SEEDS[:1], steps=steps), cpu.take(part[1]))
+
+    for (_, test), told in zip(parts, side_by_side(fold, parts), strict=True):
+        out[test] = told
     light = cpu.sum(np.maximum(cpu.ops.compute_s, cpu.ops.memory_s)) * 1e3
     return cpu.rows.assign(told_latency=out, light_ms=light)
 
 
+def calibration_groups(told: pd.DataFrame, name: str) -> list[str]:
+    """The group whose errors a row's interval comes from: time and energy by mode and what sets the pace, memory by how
+    much of it libraries decide."""
+    if name.startswith("memory"):
+        return [f"{name}/{sort}" for sort in told["memory_sort"]]
+    side = np.where(told["told_host"] > told["told_device"], "host", "device")
+    return [f"{name}/{mode}/{s}" for mode, s in zip(told["mode"], side, strict=True)]
+
+
 def scores(told: pd.DataFrame, told_cpu: pd.DataFrame | None = None) -> Calibration:
     """Intervals from the left-out errors, by quantity, mode and what sets the pace; CPUs by themselves."""
-    side = np.where(told["told_host"] > told["told_device"], "host", "device")
     groups: list[str] = []
     values: list[np.ndarray] = []
-    for name, real in (("device", "device_ms"), ("latency", "latency_ms"), ("energy", "energy_j")):
-        groups += [f"{real}/{mode}/{s}" for mode, s in zip(told["mode"], side, strict=True)]
-        values.append(np.log(told[real].to_numpy(dtype=float) / told[f"told_{name}"].to_numpy(dtype=float)))
+    for real, said in TOLD.items():
+        groups += calibration_groups(told, real)
+        values.append(np.log(told[real].to_numpy(dtype=float) / told[said].to_numpy(dtype=float)))
     if told_cpu is not None:
         groups += [f"cpu/{mode}" for mode in told_cpu["mode"]]
         values.append(np.log((told_cpu["latency_ms"] / told_cpu["told_latency"]).to_numpy(dtype=float)))
@@ -185,11 +229,14 @@ def train(
     steps: int = STEPS,
 ) -> Weights:
     """The weights that ship: fitted to everything, with intervals from `left_out`."""
-    networks = {"gpu": fit_networks(found.models, found.operators, found.public, seeds=seeds, steps=steps)}
-    if found.cpu is not None:
-        networks["cpu"] = fit_cpu(found.cpu, seeds=seeds, steps=steps)
     rows = found.models.rows
     host, _ = fit_host.fit(rows, found.models.launches, rows["device_ms"].to_numpy(dtype=float))
+    others = found.published and published.device_bound(found.published, host)
+    networks = {
+        "gpu": fit_networks(found.models, found.operators, found.public, published=others, seeds=seeds, steps=steps)
+    }
+    if found.cpu is not None:
+        networks["cpu"] = fit_cpu(found.cpu, seeds=seeds, steps=steps)
     return Weights(
         networks,
         host.cost_us,
@@ -204,7 +251,7 @@ def train(
 
 def domain(found: Gathered) -> dict[str, Any]:
     """What the training data shows, so that what it does not show can be named."""
-    parts = [c for c in (found.models, found.operators, found.public, found.cpu) if c is not None]
+    parts = [c for c in (found.models, found.operators, found.public, found.cpu, found.published) if c is not None]
     ops = {
         f"{CLASSES[c]}/{VARIANTS[v]}"
         for part in parts
@@ -213,6 +260,7 @@ def domain(found: Gathered) -> dict[str, Any]:
     return {
         # Whole models were measured on these; of others operators at most.
         "devices": sorted({d for part in (found.models, found.cpu) if part for d in part.rows["device"].unique()}),
+        "models_of": sorted(found.published.rows["device"].unique()) if found.published else [],
         "operators_of": sorted({d for part in parts for d in part.rows["device"].unique()}),
         "families": sorted(found.models.rows["family"].dropna().unique()),
         "ops": sorted(ops),
@@ -223,7 +271,7 @@ def domain(found: Gathered) -> dict[str, Any]:
 def provenance(found: Gathered) -> dict[str, Any]:
     """Which rows the weights stand on."""
     parts = {"models": found.models, "operators": found.operators, "published operators": found.public,
-             "CPU models": found.cpu}  # fmt: skip
+             "published models": found.published, "CPU models": found.cpu}  # fmt: skip
     counts = {
         name: {str(k): int(v) for k, v in part.rows["dataset"].value_counts().items()}
         for name, part in parts.items()

@@ -22,6 +22,7 @@ from forerun.errors import ForerunError, did_you_mean
 from forerun.graph import cache
 from forerun.graph.ir import Graph
 from forerun.graph.quantise import quantise
+from forerun.graph.splice import with_bias_adds
 from forerun.workload import Workload
 
 
@@ -91,7 +92,7 @@ def _captured(workload: Workload) -> list[Graph]:
     graphs = cache.read(hashed) if hashed else []
     if not any(g.serves(workload.batch) for g in graphs):
         loaded = door.load(model, workload)
-        fresh = loaded if isinstance(loaded, list) else [loaded]
+        fresh = [with_bias_adds(g) for g in (loaded if isinstance(loaded, list) else [loaded])]
         graphs = fresh + [g for g in graphs if not any(f.serves(g.batch) for f in fresh)]
         for graph in fresh:
             graph.facts["settings"] = workload.graph_settings

@@ -1,0 +1,42 @@
+"""Fits side by side: a process for each core and one thread in each, since a fit is too small to share."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_work: list[Callable[[Any], Any]] = []  # forked children find it here, with all that it holds, without a copy
+
+
+def side_by_side(work: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
+    """`work` of every item, in order; one after another where processes cannot be forked."""
+    many = min(os.cpu_count() or 1, len(items))
+    if (
+        many < 2
+        or "fork" not in multiprocessing.get_all_start_methods()
+        or multiprocessing.parent_process() is not None
+    ):
+        yield from map(work, items)
+        return
+    _work.append(work)
+    try:
+        with ProcessPoolExecutor(many, multiprocessing.get_context("fork"), _single_threaded) as pool:
+            yield from pool.map(_run, items)
+    finally:
+        _work.pop()
+
+
+def _single_threaded() -> None:
+    import torch
+
+    torch.set_num_threads(1)
+
+
+def _run(item: Any) -> Any:
+    return _work[-1](item)

@@ -1,0 +1,146 @@
+"""Published times of whole models: which rows are taken, what they stand for, and GPUs that were left out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from forerun.data.store import Store
+from forerun.errors import ForerunError
+from forerun.evaluate import devices
+from forerun.evaluate.devices import model_lines, models_left_out, models_told
+from forerun.graph.sources import load_graph
+from forerun.predictors.conformal import calibrate
+from forerun.predictors.features import NUMBERS
+from forerun.training import fit_device
+from forerun.training.cases import Cases, operator_cases
+from forerun.training.default import Gathered
+from forerun.training.fit_host import HostFit
+from forerun.training.published import as_measured, device_bound, published_cases, published_rows, workload_of_row
+
+
+def timm(model: str, device: str, ms: float, **more: Any) -> dict[str, Any]:
+    row = {"dataset": "timm", "source": "timm", "model": model, "family": "resnet", "device": device,
+           "mode": "inference", "dtype": "fp16", "amp": None, "runtime": "eager", "batch": 256,
+           "input_shape": "[3,224,224]", "devices": 1, "latency_ms": ms,
+           "software": '{"torch":"2.4.0"}', "protocol": "timm", "status": "ok"}  # fmt: skip
+    return row | more
+
+
+def vision(device: str, ms: float, **more: Any) -> dict[str, Any]:
+    row = {"dataset": "pytorch_gpu_benchmark", "source": "torchvision", "model": "torchvision/resnet18",
+           "family": "resnet", "device": device, "mode": "inference", "dtype": "fp32", "amp": None, "runtime": "eager",
+           "batch": 12, "input_shape": "[3,224,224]", "devices": 1, "latency_ms": ms, "software": None,
+           "protocol": "pytorch_gpu_benchmark", "status": "ok"}  # fmt: skip
+    return row | more
+
+
+ROWS = [
+    timm("resnet18.a1_in1k", "rtx3090", 40.0),
+    timm("resnet18.a1_in1k", "rtx3090", 60.0, software='{"torch":"1.13"}'),
+    timm("resnet18.a1_in1k", "rtx3090", 70.0, input_shape="[3,288,288]"),
+    timm("resnet18.a1_in1k", "rtx3090", 30.0, protocol="timm/channels_last"),
+    timm("resnet18", "rtx4090", 25.0),
+    timm("resnet18", "rtx4090", 20.0, runtime="compile"),
+    timm("resnet34", "rtx4090", 45.0),  # not on the other card
+    vision("titan-rtx", 9.0),
+    vision("titan-rtx", 11.0),
+    vision("titan-rtx", 25.0, mode="training"),
+    vision("titan-rtx", 90.0, dtype="fp64"),
+    vision("titan-rtx", 9.0, devices=2, batch=24),
+    vision("a-card-nobody-knows", 9.0),
+    vision("a100-sxm4-40gb", 5.0, dtype="fp16"),
+    vision("a100-sxm4-40gb", 14.0, mode="training"),
+]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    made = Store(Path(tmp_path_factory.mktemp("published")), shipped=False)
+    made.append("models", pd.DataFrame(ROWS))
+    return made
+
+
+@pytest.fixture(scope="module")
+def cases(store: Store) -> Cases:
+    return published_cases(store)
+
+
+def test_one_row_a_case_the_newest_and_the_median(store: Store) -> None:
+    rows = published_rows(store.read("models"))
+    timm = rows[rows["dataset"] == "timm"].set_index("device")["latency_ms"].to_dict()
+    assert timm == {"rtx3090": 40.0, "rtx4090": 25.0}
+    vision = rows[rows["dataset"] != "timm"]
+    assert sorted(vision["latency_ms"]) == [5.0, 10.0, 14.0, 25.0]
+    assert set(vision["device"]) == {"titan-rtx", "a100-sxm4-40gb"}
+    with pytest.raises(ForerunError, match="no published times"):
+        published_rows(store.read("models").iloc[:0])
+
+
+def test_copied_images_are_part_of_one_set(store: Store) -> None:
+    rows = published_rows(store.read("models")).set_index(["dataset", "dtype"])["copy_ms"]
+    assert (rows["timm"] == 0).all()
+    # 12 images * 3 * 224 * 224 * 4 bytes at 6 GB/s
+    assert rows["pytorch_gpu_benchmark", "fp32"].iloc[0] == pytest.approx(12 * 3 * 224 * 224 * 4 / 6e6)
+
+
+def test_training_without_an_optimizer_step() -> None:
+    timed = workload_of_row(vision("titan-rtx", 25.0, mode="training"))
+    assert {op.phase for op in load_graph(timed).ops} == {"forward", "backward", "optimizer"}
+    assert {op.phase for op in as_measured(timed).ops} == {"forward", "backward"}
+    stepped = workload_of_row(timm("timm/resnet18", "rtx3090", 90.0, mode="training", dtype="fp32", amp="fp16"))
+    assert (stepped.optimizer, stepped.amp, stepped.batch) == ("momentum", "fp16", 256)
+    assert "optimizer" in {op.phase for op in as_measured(stepped).ops}
+
+
+def test_cases_hold_what_a_fit_needs(cases: Cases) -> None:
+    assert len(cases.rows) == 6
+    light = cases.sum(np.maximum(cases.ops.compute_s, cases.ops.memory_s)) * 1e3
+    assert (light > 0).all()
+    assert (light < cases.rows["latency_ms"]).all()
+    fast, slow = (HostFit(np.full(cases.launches.shape[1], us), 0.0, 4.0) for us in (0.01, 1000.0))
+    assert len(device_bound(cases, fast).rows) == 6
+    assert device_bound(cases, slow).rows.empty
+    assert (device_bound(cases, fast).rows["device_ms"] <= cases.rows["latency_ms"]).all()
+
+
+def test_what_names_a_chip_can_be_hidden(cases: Cases) -> None:
+    target = cases.rows["latency_ms"].to_numpy(dtype=float)
+    network = fit_device.fit(cases, target, np.ones(len(target)), steps=3, hidden=fit_device.NAMING)
+    numbers = cases.ops.numbers.copy()
+    numbers[:, [NUMBERS.index(name) for name in fit_device.NAMING]] += 5.0
+    assert np.array_equal(network.seconds(cases.ops), network.seconds(replace(cases.ops, numbers=numbers)))
+
+
+def test_gpus_left_out(cases: Cases, monkeypatch: pytest.MonkeyPatch) -> None:
+    shapes = ['{"m":512,"n":512,"k":512}', '{"m":4096,"n":4096,"k":1024}']
+    ops = pd.DataFrame({"op": "linear", "shape": shapes, "dtype": "fp16", "direction": "forward", "device": "h200",
+                        "devices": 1, "device_ms": [0.01, 0.1], "dataset": "ours"})  # fmt: skip
+    own = cases.rows.assign(device="h200", device_ms=cases.rows["latency_ms"], session="s", measured_at="2026-01-01")
+    ours = Cases(own, cases.ops, cases.case, cases.weight, cases.launches, cases.joules)
+    found = Gathered(ours, operator_cases(ops), None, None)
+    trained: list[set[str]] = []
+    real = devices.fit_networks
+
+    def spy(models: Cases, own: Cases, public: Cases | None, *, published: Cases | None = None, **more: Any) -> Any:
+        trained.append(set(published.rows["device"]) if published else set())
+        return real(models, own, public, published=published, **more)
+
+    monkeypatch.setattr(devices, "fit_networks", spy)
+    monkeypatch.setattr(devices.fit_host, "ROUNDS", 1)
+    scores = calibrate(["latency_ms"] * 50, np.linspace(-0.2, 0.2, 50))
+    told = models_told(found, cases, seeds=(0,), steps=3, calibration=scores)
+    assert len(told) == len(cases.rows)
+    assert (told["low_ms"] <= told["told_ms"]).all()
+    assert (told["told_ms"] <= told["high_ms"]).all()
+    for device, seen in zip(sorted(cases.rows["device"].unique()), trained, strict=True):
+        assert device not in seen
+    lines = model_lines(told)
+    assert set(lines["predictor"]) == set(devices.PREDICTORS)
+    assert lines.loc[lines["bound"] == "all", "n"].max() == 2
+    assert len(models_left_out(found, cases, seeds=(0,), steps=3, calibration=scores)) == len(lines)
