@@ -63,6 +63,7 @@ def evaluate(
         bool, typer.Option(help="Fit again without each family, instead of reading what was kept.")
     ] = False,
     devices: Annotated[bool, typer.Option(help="Also leave whole GPUs out (needs imported sets; minutes).")] = False,
+    parts: Annotated[bool, typer.Option(help="Also the error with parts of the predictor left out (minutes).")] = False,
     folds: FoldsOption = 8,
     steps: StepsOption = 700,
     as_json: JsonOption = False,
@@ -76,7 +77,7 @@ def evaluate(
     from forerun.training import default
 
     found = None
-    if refit or devices:
+    if refit or devices or parts:
         found = default.gather(Store(), tracker("reading rows", quiet=as_json))
     if refit and found is not None:
         with folding(quiet=as_json) as tell:
@@ -87,7 +88,9 @@ def evaluate(
         made = full.scoreboard(told)
         extra = {"CPU: latency of left-out families": full.cpu_lines(kept_left_out(SHIPPED, CPU))}
         if devices and found is not None:
-            extra |= full.left_out_devices(found, Store(), steps=steps)
+            extra |= full.left_out_devices(found, told, Store(), steps=steps)
+        if parts and found is not None:
+            extra["What each part buys"] = full.ablation(found, told, folds=folds, steps=steps)
     if as_json:
         print(made.lines.to_json(orient="records", indent=2))
     else:

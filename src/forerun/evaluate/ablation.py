@@ -65,7 +65,9 @@ def ablation(
         FULL: told_ms(told),
     }
     if found.public is not None:
-        unpublished = left_out(replace(found, public=None), folds=folds, seeds=seeds, steps=steps, tell=tell)
+        unpublished = left_out(
+            replace(found, public=None, published=None), folds=folds, seeds=seeds, steps=steps, tell=tell
+        )
         parts[UNPUBLISHED] = told_ms(unpublished)
     return pd.DataFrame([line(name, values, told) for name, values in parts.items()])
 

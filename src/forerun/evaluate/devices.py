@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from forerun.errors import ForerunError
 from forerun.evaluate.metrics import figures
 from forerun.graph.features import VARIANTS
 from forerun.graph.profile import CLASSES
@@ -15,6 +16,7 @@ from forerun.predictors.weights import load_weights
 from forerun.training import fit_host
 from forerun.training.cases import Cases
 from forerun.training.default import Gathered, contexts, device_ms, domain, fit_networks
+from forerun.training.parallel import side_by_side
 from forerun.training.published import device_bound
 
 #: What NeuSight's authors publish for operators out of distribution (their table perop): not of single rows, but of the
@@ -25,41 +27,61 @@ LEFT_OUT = {"neusight": ("l4", "a100-pcie-80gb", "h100-sxm"), "aiconfigurator": 
 #: and mode; that of the GPU itself is what nobody knows beforehand, shown for comparison.
 PREDICTORS = {
     "roofline": "light_ms", "one ratio": "ratio_ms", "one ratio of the GPU itself": "own_ratio_ms",
-    "default": "told_ms", "default, one ratio": "told_ratio_ms", "default, told of the set": "told_set_ms",
+    "default": "told_ms", "default, told of the set": "told_set_ms",
 }  # fmt: skip
 _ELEMENTWISE = ("add", "add_scalar", "div", "div_scalar", "mul", "scale", "gelu", "relu", "tanh", "pow", "pow_scalar")
 
 
 def operators_left_out(found: Gathered, tested: Cases, *, seeds: tuple[int, ...], steps: int) -> pd.DataFrame:
     """Operators on each GPU of LEFT_OUT, by weights that saw no row of that GPU."""
-    lines = []
-    for dataset, devices in LEFT_OUT.items():
-        for device in devices:
-            asked = tested.take(((tested.rows["dataset"] == dataset) & (tested.rows["device"] == device)).to_numpy())
-            if asked.rows.empty or found.public is None:
-                continue
-            own = found.operators.take((found.operators.rows["device"] != device).to_numpy())
-            models = found.models.take((found.models.rows["device"] != device).to_numpy())
-            public = found.public.take((found.public.rows["device"] != device).to_numpy())
-            networks = fit_networks(models, own, public, seeds=seeds, steps=steps)
-            said = device_ms(networks, asked)
-            # How a set measures is told by its other devices: one number per operator, for both predictors.
-            shift = _shift(device_ms(networks, public), public, asked.rows)
-            bare = public.sum(np.maximum(public.ops.compute_s, public.ops.memory_s)) * 1e3
-            plain = _shift(bare, public, asked.rows)
-            real = asked.rows["device_ms"].to_numpy(dtype=float)
-            light = asked.sum(np.maximum(asked.ops.compute_s, asked.ops.memory_s)) * 1e3
-            group = asked.rows["op"].where(~asked.rows["op"].isin(_ELEMENTWISE), "elementwise")
-            for op in ["all", *sorted(group.unique())]:
-                mine = (group == op).to_numpy() if op != "all" else np.ones(len(real), dtype=bool)
-                for name, values in (
-                    ("roofline", light),
-                    ("one ratio per op", light * plain),
-                    ("default", said * shift),
-                ):
-                    lines.append({"data set": dataset, "device": device, "op": op, "predictor": name,
-                                  **figures(values[mine], real[mine])})  # fmt: skip
-    return pd.DataFrame(lines)
+    asked = [(dataset, device) for dataset, devices in LEFT_OUT.items() for device in devices]
+
+    def lines(which: tuple[str, str]) -> list[dict[str, object]]:
+        dataset, device = which
+        mine = tested.take(((tested.rows["dataset"] == dataset) & (tested.rows["device"] == device)).to_numpy())
+        if mine.rows.empty or found.public is None:
+            return []
+        return _operator_lines(dataset, device, mine, _unseen(found, device), seeds=seeds, steps=steps)
+
+    return pd.DataFrame([line for some in side_by_side(lines, asked) for line in some])
+
+
+def _unseen(found: Gathered, device: str) -> Gathered:
+    """Everything but one GPU."""
+    return Gathered(
+        _without(found.models, device), _without(found.operators, device),
+        found.public and _without(found.public, device), None, found.published and _without(found.published, device),
+    )  # fmt: skip
+
+
+def _fitted(seen: Gathered, host: fit_host.HostFit, *, seeds: tuple[int, ...], steps: int) -> Ensemble:
+    others = seen.published and device_bound(seen.published, host)
+    return fit_networks(seen.models, seen.operators, seen.public, published=others, seeds=seeds, steps=steps)
+
+
+def _operator_lines(
+    dataset: str, device: str, asked: Cases, seen: Gathered, *, seeds: tuple[int, ...], steps: int
+) -> list[dict[str, object]]:
+    public = seen.public
+    assert public is not None
+    networks = _fitted(seen, _host(seen.models), seeds=seeds, steps=steps)
+    # How a set measures is told by its other devices: one number per operator, for both predictors.
+    shift = _shift(device_ms(networks, public), public, asked.rows)
+    plain = _shift(_light_ms(public), public, asked.rows)
+    light, real = _light_ms(asked), asked.rows["device_ms"].to_numpy(dtype=float)
+    said = {"roofline": light, "one ratio per op": light * plain, "default": device_ms(networks, asked) * shift}
+    group = asked.rows["op"].where(~asked.rows["op"].isin(_ELEMENTWISE), "elementwise")
+    out: list[dict[str, object]] = []
+    for op in ["all", *sorted(group.unique())]:
+        mine = (group == op).to_numpy() if op != "all" else np.ones(len(real), dtype=bool)
+        for name, values in said.items():
+            out.append({"data set": dataset, "device": device, "op": op, "predictor": name,
+                        **figures(values[mine], real[mine])})  # fmt: skip
+    return out
+
+
+def _light_ms(cases: Cases) -> np.ndarray:
+    return cases.sum(np.maximum(cases.ops.compute_s, cases.ops.memory_s)) * 1e3
 
 
 def _shift(said: np.ndarray, public: Cases, rows: pd.DataFrame) -> np.ndarray:
@@ -69,36 +91,39 @@ def _shift(said: np.ndarray, public: Cases, rows: pd.DataFrame) -> np.ndarray:
     return np.array([by.get(key, 1.0) for key in zip(contexts(rows), rows["op"], strict=True)], dtype=float)
 
 
-def models_left_out(found: Gathered, published: Cases, *, seeds: tuple[int, ...], steps: int,
-                    calibration: Calibration | None = None) -> pd.DataFrame:  # fmt: skip
+def models_left_out(
+    found: Gathered, *, seeds: tuple[int, ...], steps: int, calibration: Calibration | None = None
+) -> pd.DataFrame:
     """Published models on each of their GPUs, by weights that saw no row of that GPU: figures by set and mode.
 
     Intervals are of `calibration` (training.default.scores), or of the weights that ship.
     """
-    return model_lines(models_told(found, published, seeds=seeds, steps=steps, calibration=calibration))
+    return model_lines(models_told(found, seeds=seeds, steps=steps, calibration=calibration))
 
 
-def models_told(found: Gathered, published: Cases, *, seeds: tuple[int, ...], steps: int, joined: bool = True,
-                only: tuple[str, ...] = (), calibration: Calibration | None = None) -> pd.DataFrame:  # fmt: skip
-    """Every published row with what was predicted for it. Published rows of the other GPUs teach too if `joined`."""
-    out = []
-    same_host = _host(found.models)
-    for device in only or sorted(published.rows["device"].unique()):
-        known, asked = _without(published, device), published.take((published.rows["device"] == device).to_numpy())
-        seen = Gathered(_without(found.models, device), _without(found.operators, device),
-                        found.public and _without(found.public, device), None)  # fmt: skip
-        host = same_host if len(seen.models.rows) == len(found.models.rows) else _host(seen.models)
-        others = device_bound(known, host) if joined else None
-        networks = fit_networks(seen.models, seen.operators, seen.public, published=others, seeds=seeds, steps=steps)
+def models_told(
+    found: Gathered, *, seeds: tuple[int, ...], steps: int, calibration: Calibration | None = None
+) -> pd.DataFrame:
+    """Every published row with what was predicted for it; published rows of the other GPUs taught too."""
+    published = found.published
+    if published is None:
+        raise ForerunError("the store has no published times of models: see forerun data import timm")
+    scores = calibration or load_weights(SHIPPED).calibration
+
+    def told(device: str) -> pd.DataFrame:
+        asked, known = published.take((published.rows["device"] == device).to_numpy()), _without(published, device)
+        seen = _unseen(found, device)
+        host = _host(seen.models)
+        networks = _fitted(seen, host, seeds=seeds, steps=steps)
         mine, theirs = _tell(asked, networks, host), _tell(known, networks, host)
         mine = mine.assign(
             ratio_ms=mine["light_ms"] * _ratio(mine, theirs, "light_ms"),
             own_ratio_ms=mine["light_ms"] * _ratio(mine, mine, "light_ms"),
-            told_ratio_ms=mine["told_ms"] * _ratio(mine, theirs, "told_ms"),
             told_set_ms=_of_the_set(mine, theirs, asked, host),
         )
-        out.append(_with_interval(mine, asked, seen, calibration or load_weights(SHIPPED).calibration))
-    return pd.concat(out, ignore_index=True)
+        return _with_interval(mine, asked, seen, scores)
+
+    return pd.concat(side_by_side(told, sorted(published.rows["device"].unique())), ignore_index=True)
 
 
 def _without(cases: Cases, device: str) -> Cases:
@@ -113,7 +138,7 @@ def _tell(cases: Cases, networks: Ensemble, host: fit_host.HostFit) -> pd.DataFr
     """Rows with their roofline and the default's times, without what copying the inputs takes."""
     busy = device_ms(networks, cases)
     return cases.rows.assign(
-        light_ms=cases.sum(np.maximum(cases.ops.compute_s, cases.ops.memory_s)) * 1e3,
+        light_ms=_light_ms(cases),
         device_told=busy,
         host_told=host.host_ms(cases.launches),
         told_ms=host.latency_ms(cases.launches, busy),

@@ -6,11 +6,12 @@ import numpy as np
 import pandas as pd
 
 from forerun.data.store import Store
+from forerun.evaluate import ablation as parts
 from forerun.evaluate import devices
 from forerun.evaluate.metrics import figures
 from forerun.evaluate.scoreboard import Scoreboard, board, dummy, one_ratio
 from forerun.training.cases import operator_cases
-from forerun.training.default import SEEDS, Gathered
+from forerun.training.default import SEEDS, Gathered, scores
 
 NOTES = """Printed by `forerun evaluate --out docs`. Every prediction of time and energy is by weights that saw no row
 of the model's family (families that share a graph count as one; several are left out together); single
@@ -66,8 +67,13 @@ def summary(made: Scoreboard) -> pd.DataFrame:
     return found
 
 
-def left_out_devices(found: Gathered, store: Store, *, steps: int) -> dict[str, pd.DataFrame]:
-    """Operators on GPUs of which no row was seen."""
+def ablation(found: Gathered, told: pd.DataFrame, *, folds: int, steps: int) -> pd.DataFrame:
+    """What each part of the predictor buys, as text."""
+    return parts.readable(parts.ablation(found, told, folds=folds, steps=steps))
+
+
+def left_out_devices(found: Gathered, told: pd.DataFrame, store: Store, *, steps: int) -> dict[str, pd.DataFrame]:
+    """Operators and whole models on GPUs of which no row was seen; intervals from the left-out families' errors."""
     rows = store.read("operators")
     test = rows[rows["protocol"].fillna("").str.startswith("neusight/test") | (rows["device"] == "b200")]
     test = test[(test["status"] == "ok") & (test["device_ms"] > 0) & (test["devices"].fillna(1) <= 1)]
@@ -76,4 +82,5 @@ def left_out_devices(found: Gathered, store: Store, *, steps: int) -> dict[str, 
     tested = operator_cases(test)
     lines = devices.operators_left_out(found, tested, seeds=SEEDS[:1], steps=steps)
     title = f"Operators on a GPU that was left out (published by NeuSight for sums over a model: {devices.NEUSIGHT})"
-    return {title: lines}
+    models = devices.models_left_out(found, seeds=SEEDS[:1], steps=steps, calibration=scores(told))
+    return {title: lines, "Models on a GPU that was left out, from its spec sheet": models}

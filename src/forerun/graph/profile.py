@@ -59,9 +59,16 @@ def kernel_class(op: Op, graph: Graph) -> str:
     return kind if kind in CLASSES else "unknown"
 
 
+def _depthwise(op: Op, graph: Graph) -> bool:
+    """Whether every channel is convolved by itself, which no matrix unit can do."""
+    if op.kind not in ("conv", "conv_backward") or op.attrs.get("groups", 1) == 1:
+        return False
+    return graph.tensors[op.inputs[2 if op.kind == "conv_backward" else 1]].shape[1] == 1
+
+
 def unit(op: Op, graph: Graph, dtype: str) -> str:
     """Which units do the arithmetic of an op under a workload's dtype setting (see workload.DTYPES)."""
-    if op.kind not in _TENSOR_KINDS or not op.inputs:
+    if op.kind not in _TENSOR_KINDS or not op.inputs or _depthwise(op, graph):
         return "vector"
     own = graph.tensors[op.inputs[0]].dtype
     if own in ("fp16", "bf16", "fp64", "fp8"):

@@ -19,9 +19,9 @@ CONTEXT_MB = {"gpu": 900.0, "soc": 500.0, "tpu": 500.0, "asic": 500.0, "cpu": 25
 WORKSPACE_MB = {"hopper": 33.0, "blackwell": 33.0}
 DEFAULT_WORKSPACE_MB = 16.0
 #: Tensor cores want channels last: cuDNN keeps copies of a convolution's input and output (of gradients, backward) in
-#: that layout while it runs. In fp32 and for few channels its backward takes algorithms that need several times as much
-#: (seen on an H200 with cuDNN 9.19 for 16 to 32 channels).
-_LAYOUT_COPIES, _FEW_CHANNELS, _FEW_CHANNELS_COPIES = 1.0, 32, 8.0
+#: that layout while it runs. In fp32, for few channels and many pixels, its backward takes algorithms that need several
+#: times as much (seen on an H200 with cuDNN 9.19 for 16 to 32 channels from 64 images of 32 x 32).
+_LAYOUT_COPIES, _FEW_CHANNELS, _MANY_PIXELS, _FEW_CHANNELS_COPIES = 1.0, (16, 32), 65536, 8.0
 #: Where nothing is calibrated, what 90 % of our H200 rows stay within (measured over predicted): transformers within
 #: 1 %; what cuDNN takes beside its layout copies is its own choice, most of all in backward passes.
 ALLOCATED_SPREAD = {"plain": (0.97, 1.04), "conv": (0.97, 1.13), "conv_backward": (0.75, 1.3)}
@@ -93,8 +93,13 @@ def _layout_copies(graph: Graph, batches: np.ndarray) -> dict[int, np.ndarray]:
         weight = graph.tensors[op.inputs[2 if backward else 1]]
         if all(k == 1 for k in weight.shape[2:]) or (op.attrs.get("groups", 1) > 1 and weight.shape[1] == 1):
             continue  # pointwise and depthwise kernels take tensors as they are
-        small = backward and weight.dtype == "fp32" and weight.shape[1] >= 8 and max(weight.shape[:2]) <= _FEW_CHANNELS
-        copies = _FEW_CHANNELS_COPIES if small else _LAYOUT_COPIES
+        few = (
+            backward
+            and weight.dtype == "fp32"
+            and all(_FEW_CHANNELS[0] <= c <= _FEW_CHANNELS[1] for c in weight.shape[:2])
+        )
+        pixels = shapes.numel(op.inputs[0]) / shapes.dims(op.inputs[0])[1]
+        copies = np.where(few & (np.asarray(pixels) >= _MANY_PIXELS), _FEW_CHANNELS_COPIES, _LAYOUT_COPIES)
         moved = shapes.bytes(op.inputs[0]) + shapes.bytes(op.inputs[1] if backward else op.outputs[0])
         out[i] = np.broadcast_to(np.asarray(copies * moved, dtype=float), batches.shape)
     return out

@@ -54,8 +54,11 @@ _NEXT_BEST = {
 
 def unit_peak(device: Device, unit: str) -> float:
     """The device's TFLOP/s for a unit, or those of the next best units that are known."""
-    known = (device.peak(d) for d in _NEXT_BEST[unit])
-    return next((p for p in known if p is not None), None) or max(device.peak_tflops.values())
+    known = [p for d in _NEXT_BEST[unit] if (p := device.peak(d)) is not None]
+    if not known:
+        return max(device.peak_tflops.values())
+    # Where halves are slower than fp32 (GeForce Pascal: 1/64), libraries compute in fp32.
+    return max(known[0], device.peak("fp32") or 0.0) if unit in ("fp16", "bf16") else known[0]
 
 
 def substituted(device: Device, unit: str) -> str | None:

@@ -1,0 +1,81 @@
+"""Ops that run though no recording shows them: biases of convolutions, casts of 8-bit weights, groups one by one."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from forerun.device import load_device
+from forerun.graph.ir import Graph
+from forerun.graph.memory import simulate
+from forerun.graph.profile import profile
+from forerun.graph.sources import load_graphs
+from forerun.predictors.features import op_table
+from forerun.workload import Workload
+
+
+def graph_of(model: object, **settings: object) -> tuple[Graph, Graph | None]:
+    return load_graphs(Workload(model, **settings))  # type: ignore[arg-type]
+
+
+def conv(bias: bool, groups: int = 1, out: int = 16, kernel: int = 3) -> torch.nn.Module:
+    return torch.nn.Sequential(torch.nn.Conv2d(8, out, kernel, padding=kernel // 2, groups=groups, bias=bias))
+
+
+def test_a_convolution_with_a_bias_adds_it_in_place_in_a_kernel_of_its_own() -> None:
+    with_bias, _ = graph_of(conv(True), input_shape=(8, 32, 32), batch=4)
+    without, _ = graph_of(conv(False), input_shape=(8, 32, 32), batch=4)
+    assert [op.kind for op in without.ops] == ["conv"]
+    assert [op.kind for op in with_bias.ops] == ["conv", "elementwise"]
+    added = with_bias.ops[1]
+    assert with_bias.tensors[added.inputs[0]].producer == 0 and with_bias.tensors[added.outputs[0]].producer == 1
+    assert with_bias.tensors[added.inputs[0]].storage == with_bias.tensors[added.outputs[0]].storage
+    columns = profile(with_bias, "fp32")
+    written = 4 * 16 * 32 * 32 * 4
+    assert columns.bytes[1, 0] == 2 * written + 16 * 4
+    # In place: no memory but the bias itself.
+    assert abs(simulate(with_bias).allocated_mb - simulate(without).allocated_mb) < 0.01
+
+
+def test_a_bias_scales_with_the_batch_and_a_depthwise_one_is_part_of_its_kernel() -> None:
+    small, scalable = graph_of(conv(True), input_shape=(8, 32, 32), batch=2)
+    assert scalable is not None
+    many = profile(scalable, "fp32", np.array([2, 64]))
+    np.testing.assert_allclose(many.bytes[:, 0], profile(small, "fp32").bytes[:, 0])
+    np.testing.assert_allclose(many.bytes[:, 1], profile(scalable.at(64), "fp32").bytes[:, 0])
+    depthwise, _ = graph_of(conv(True, groups=8, out=8), input_shape=(8, 32, 32))
+    assert [op.kind for op in depthwise.ops] == ["conv"]
+
+
+def test_a_cpu_adds_the_bias_within_the_convolution() -> None:
+    columns = profile(graph_of(conv(True), input_shape=(8, 32, 32))[0], "fp32")
+    gpu, cpu = (op_table(columns, [load_device(name)]) for name in ("h200", "xeon-emr-2vcpu"))
+    assert gpu.memory_s[1] > 0 and gpu.launches[1] == 1
+    assert cpu.memory_s[1] == 0 and cpu.launches[1] == 0 and cpu.memory_s[0] > 0
+
+
+def test_some_grouped_convolutions_run_group_by_group_in_half_precision() -> None:
+    def launches(dtype: str, **shape: int) -> float:
+        return float(profile(graph_of(conv(False, **shape), input_shape=(8, 16, 16), dtype=dtype)[0], dtype).kernels[0])
+
+    assert launches("fp16", groups=4, kernel=1) == 4  # pointwise
+    assert launches("fp16", groups=8, out=16) == 8  # two channels of each one
+    assert launches("fp16", groups=8, out=8, kernel=1) == 1  # depthwise
+    assert launches("fp16", groups=4) == 1
+    assert launches("fp32", groups=4, kernel=1) == 1
+
+
+def test_8_bit_weights_are_cast_before_they_are_used_and_4_bit_ones_read_for_every_16_rows() -> None:
+    made = torch.nn.Sequential(torch.nn.Linear(256, 512, bias=False))
+    half, _ = graph_of(made, input_shape=(256,), dtype="fp16", batch=40)
+    eight, _ = graph_of(made, input_shape=(256,), dtype="int8", batch=40)
+    four, _ = graph_of(made, input_shape=(256,), dtype="int4", batch=40)
+    assert [op.kind for op in eight.ops] == ["copy", "matmul"] and [op.kind for op in four.ops] == ["matmul"]
+    weights = 256 * 512
+    assert profile(eight, "int8").bytes[0, 0] == weights + 2 * weights
+    assert profile(eight, "int8").bytes[1, 0] == profile(half, "fp16").bytes[0, 0]
+    rest = profile(half, "fp16").bytes[0, 0] - 2 * weights
+    stored = four.storages[four.tensors[four.ops[0].inputs[1]].storage].bytes
+    assert profile(four, "int4").bytes[0, 0] - rest == 3 * stored  # 40 rows: three times sixteen
+    # The cast takes as much again as the weights in half precision, while the layer runs.
+    assert simulate(eight).allocated_mb > simulate(half).allocated_mb
