@@ -7,6 +7,7 @@ Rows that are already there are not added twice; every model row is filed under 
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 import tempfile
@@ -17,7 +18,8 @@ from rich.progress import track
 
 from forerun.data import schema
 from forerun.data.intake import take_in
-from forerun.data.store import Store, shipped_folder, write_file
+from forerun.data.places import shipped_devices, shipped_folder
+from forerun.data.store import Store, write_file
 
 
 def main() -> None:
@@ -38,6 +40,9 @@ def main() -> None:
                 whole = pa.concat_tables(parts).sort_by("measured_at")
                 path = write_file(place / f"{dataset}.parquet", table, whole, {"dataset": dataset})
                 size = path.stat().st_size / 2**20
+                if table == "models":
+                    known = {*shipped_devices(), *whole["device"].to_pylist()}
+                    (shipped_folder() / "devices.json").write_text(json.dumps(sorted(known)) + "\n")
                 print(f"{table}: {counts.get(table, 0):,} new, {whole.num_rows:,} rows, {size:.2f} MB")
 
 

@@ -28,7 +28,7 @@ def rows_of(works: list[Workload], devices: list[str]) -> pd.DataFrame:
     said = [
         {"case": json.dumps(case_of(w)), "case_key": str(i), "device": d, "family": f"f{i % 4}", "repeat": i // 6,
          "graph_hash": f"f{i % 4}", "mode": w.mode, "runtime": w.runtime, "dataset": "own", "session": "s",
-         "measured_at": f"2025-01-01T00:{i:02}:00Z"}
+         "extra": "{}", "measured_at": f"2025-01-01T00:{i:02}:00Z"}
         for i, (w, d) in enumerate(zip(works, devices, strict=True))
     ]  # fmt: skip
     return pd.DataFrame(said)
@@ -75,7 +75,7 @@ def test_every_part_has_a_line(found: default.Gathered, told: pd.DataFrame) -> N
     errors = lines.set_index("part")
     assert errors.loc[part.PHYSICS, "device_ms, all: mape"] == pytest.approx(1 - 1 / 1.33)
     assert errors.loc[part.PHYSICS, "latency_ms, host-bound: mape"] == pytest.approx(0.5)
-    assert errors.loc[part.HOST, "latency_ms, host-bound: mape"] < 0.3
+    assert errors.loc[part.HOST, "latency_ms, host-bound: mape"] < 0.4
     assert errors.loc[part.FULL, "latency_ms, all: median_ape"] == 0
     text = part.readable(lines)
     assert text.loc[0, "device_ms, all"] == "24.8 / 24.8 %"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +15,17 @@ from forerun.evaluate import devices
 from forerun.evaluate.devices import model_lines, models_left_out, models_told
 from forerun.graph.sources import load_graph
 from forerun.predictors.conformal import calibrate
-from forerun.predictors.features import NUMBERS
-from forerun.training import fit_device
 from forerun.training.cases import Cases, operator_cases
 from forerun.training.default import Gathered
 from forerun.training.fit_host import HostFit
-from forerun.training.published import as_measured, device_bound, published_cases, published_rows, workload_of_row
+from forerun.training.published import (
+    as_measured,
+    device_bound,
+    other_families,
+    published_cases,
+    published_rows,
+    workload_of_row,
+)
 
 
 def timm(model: str, device: str, ms: float, **more: Any) -> dict[str, Any]:
@@ -109,21 +113,24 @@ def test_cases_hold_what_a_fit_needs(cases: Cases) -> None:
     assert (device_bound(cases, fast).rows["device_ms"] <= cases.rows["latency_ms"]).all()
 
 
-def test_what_names_a_chip_can_be_hidden(cases: Cases) -> None:
-    target = cases.rows["latency_ms"].to_numpy(dtype=float)
-    network = fit_device.fit(cases, target, np.ones(len(target)), steps=3, hidden=fit_device.NAMING)
-    numbers = cases.ops.numbers.copy()
-    numbers[:, [NUMBERS.index(name) for name in fit_device.NAMING]] += 5.0
-    assert np.array_equal(network.seconds(cases.ops), network.seconds(replace(cases.ops, numbers=numbers)))
+def test_families_that_are_asked_for_do_not_teach(cases: Cases) -> None:
+    asked = pd.DataFrame({"family": ["vit"], "model": ["timm/vit_small_patch16_224?depth=2"]})
+    assert len(other_families(cases, asked).rows) == len(cases.rows)
+    by_family = pd.DataFrame({"family": ["resnet"], "model": ["wide"]})
+    by_name = pd.DataFrame({"family": ["ours"], "model": ["timm/resnet101?layers=[1,1,1,1]"]})
+    for one in (by_family, by_name):
+        assert other_families(cases, one).rows.empty
 
 
 def test_gpus_left_out(cases: Cases, monkeypatch: pytest.MonkeyPatch) -> None:
     shapes = ['{"m":512,"n":512,"k":512}', '{"m":4096,"n":4096,"k":1024}']
     ops = pd.DataFrame({"op": "linear", "shape": shapes, "dtype": "fp16", "direction": "forward", "device": "h200",
                         "devices": 1, "device_ms": [0.01, 0.1], "dataset": "ours"})  # fmt: skip
-    own = cases.rows.assign(device="h200", device_ms=cases.rows["latency_ms"], session="s", measured_at="2026-01-01")
+    own = cases.rows.assign(
+        device="h200", device_ms=cases.rows["latency_ms"], session="s", extra="{}", measured_at="2026-01-01"
+    )
     ours = Cases(own, cases.ops, cases.case, cases.weight, cases.launches, cases.joules)
-    found = Gathered(ours, operator_cases(ops), None, None)
+    found = Gathered(ours, operator_cases(ops), None, None, cases)
     trained: list[set[str]] = []
     real = devices.fit_networks
 
@@ -132,9 +139,10 @@ def test_gpus_left_out(cases: Cases, monkeypatch: pytest.MonkeyPatch) -> None:
         return real(models, own, public, published=published, **more)
 
     monkeypatch.setattr(devices, "fit_networks", spy)
+    monkeypatch.setattr(devices, "side_by_side", map)  # in this process, so that the spy sees it
     monkeypatch.setattr(devices.fit_host, "ROUNDS", 1)
     scores = calibrate(["latency_ms"] * 50, np.linspace(-0.2, 0.2, 50))
-    told = models_told(found, cases, seeds=(0,), steps=3, calibration=scores)
+    told = models_told(found, seeds=(0,), steps=3, calibration=scores)
     assert len(told) == len(cases.rows)
     assert (told["low_ms"] <= told["told_ms"]).all()
     assert (told["told_ms"] <= told["high_ms"]).all()
@@ -143,4 +151,4 @@ def test_gpus_left_out(cases: Cases, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = model_lines(told)
     assert set(lines["predictor"]) == set(devices.PREDICTORS)
     assert lines.loc[lines["bound"] == "all", "n"].max() == 2
-    assert len(models_left_out(found, cases, seeds=(0,), steps=3, calibration=scores)) == len(lines)
+    assert len(models_left_out(found, seeds=(0,), steps=3, calibration=scores)) == len(lines)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from forerun.data import schema
+from forerun.data import places, schema
 from forerun.data.store import MERGE_FILES, Store, write_file
 from forerun.errors import ForerunError
 
@@ -137,3 +137,11 @@ def test_mistakes_are_one_sentence(store: Store, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ForerunError, match="cannot be written"):
         Store(tmp_path / "file", shipped=False).append("models", [row()])
+
+
+def test_which_devices_have_rows_is_told_without_opening_the_store(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("FORERUN_STORE", str(tmp_path))
+    assert places.shipped_devices() == set(Store().read("models")["device"])
+    assert places.may_hold("h200") and not places.may_hold("rtx3080")
+    Store().append("models", [{"row_id": "1", "device": "rtx3080", "status": "ok", "protocol": "forerun/2"}])
+    assert places.may_hold("rtx3080")

@@ -391,6 +391,10 @@ def _learned(
 
 def _measured(graph: Graph, workload: Workload, device: Device) -> Measured | None:
     """What the store knows of the very case."""
+    from forerun.data.places import may_hold
+
+    if not may_hold(device.id):  # opening it takes longer than the whole prediction
+        return None
     from forerun.data.measured import find
 
     return find(graph.work_hash(), workload, device.id)

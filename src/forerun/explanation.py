@@ -12,7 +12,7 @@ from forerun.graph.profile import CLASSES, UNITS, Profile
 from forerun.predictors.base import Predictor
 from forerun.predictors.kernels import HOST_US, runtime
 from forerun.predictors.roofline import with_losses
-from forerun.predictors.specs import op_roofline_s, spec_matrix
+from forerun.predictors.specs import op_roofline_s
 from forerun.workload import Workload
 
 #: Kinds whose second input, the weight, tells one use from another.
@@ -65,8 +65,8 @@ def explain_ops(graph: Graph, columns: Profile, device: Device, teller: Predicto
     """Times of every op, equal ops of equal shape added up, longest first."""
     per_call = teller.op_times_ms(columns, device, workload)
     times = teller.times(columns, [device], workload)
-    peaks, bandwidth = spec_matrix([device])
-    seconds = with_losses(columns, [device], *op_roofline_s(columns, peaks, bandwidth))
+    light_compute, light_memory, _ = op_roofline_s(columns, [device])
+    seconds = with_losses(columns, [device], light_compute, light_memory)
     compute_ms, memory_ms = (1e3 * s[0, :, 0] for s in seconds)
     launch_ms = HOST_US[columns.classes] * runtime(device, workload.runtime).host_share / 1e3
     total = float((per_call * columns.repeat).sum())

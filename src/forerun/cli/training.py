@@ -86,7 +86,10 @@ def evaluate(
         told = kept_left_out(SHIPPED)
     with waiting("counting", quiet=as_json):
         made = full.scoreboard(told)
-        extra = {"CPU: latency of left-out families": full.cpu_lines(kept_left_out(SHIPPED, CPU))}
+        extra = {
+            "CPU: latency of left-out families": full.cpu_lines(kept_left_out(SHIPPED, CPU)),
+            "Does it fit: cases that were run": full.misfits(Store()),
+        }
         if devices and found is not None:
             extra |= full.left_out_devices(found, told, Store(), steps=steps)
         if parts and found is not None:

@@ -75,7 +75,8 @@ def _device(store: Store, rows: pd.DataFrame, device: str) -> str:
         return f"## {device}\n\n{len(rows)} cases, none of which ran."
     first = ok.iloc[-1]
     operators = store.query(
-        f"select op, count(*) as rows, count(distinct dtype) as dtypes, sum((direction = 'backward')::int) as backward "
+        f"select op, count(*) as rows, count(distinct dtype) as dtypes, "
+        f"sum((direction = 'backward')::int)::int as backward "
         f"from operators where device = '{device}' and status = 'ok' and protocol like 'forerun/%' "
         "group by op order by rows desc"
     )
@@ -202,7 +203,10 @@ def _draw_latency(rows: pd.DataFrame, folder: Path) -> tuple[str, str] | None:
     # A line holds everything but the batch; the models with the longest lines are drawn, one of a family.
     line_of = ["device", "mode", "dtype", "amp", "optimizer", "seq_len"]
     lengths = ok.groupby(["family", "model", *line_of], dropna=False)["batch"].nunique().reset_index()
-    best = lengths.sort_values("batch", ascending=False).drop_duplicates("family").head(6)
+    longest = lengths.sort_values("batch", ascending=False).drop_duplicates(["device", "family"])
+    # Of every device its longest lines first, so that none has all the panels.
+    best = longest.assign(turn=longest.groupby("device").cumcount()).sort_values("turn", kind="stable")
+    best = best.drop_duplicates("family").head(6)
     if best.empty:
         return None
     figure, panels = pyplot.subplots(2, 3, figsize=(12, 7), layout="constrained")

@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from forerun.data import schema
+from forerun.data.places import default_folder, shipped_folder
 from forerun.errors import ForerunError
 
 if TYPE_CHECKING:
@@ -31,21 +32,6 @@ META = b"forerun"
 MERGE_FILES, SMALL_BYTES = 64, 2**20
 TRIES = 5  # a reader that loses a file to a merge looks again
 STALE_S = 3600.0  # a part file this old was left by a writer that died
-
-
-def default_folder() -> Path:
-    """$FORERUN_STORE, or the user's data folder."""
-    chosen = os.environ.get("FORERUN_STORE")
-    if chosen:
-        return Path(chosen)
-    from platformdirs import user_data_dir
-
-    return Path(user_data_dir("forerun")) / "store"
-
-
-def shipped_folder() -> Path:
-    """Our own measurements, which come with the package; read, never written."""
-    return Path(__file__).parent / "shipped"
 
 
 class Store:

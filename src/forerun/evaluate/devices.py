@@ -182,7 +182,9 @@ def _with_interval(told: pd.DataFrame, cases: Cases, seen: Gathered, calibration
 def model_lines(told: pd.DataFrame) -> pd.DataFrame:
     """Figures of `models_told` by set, GPU, mode and what is predicted to set the pace."""
     lines = []
-    for (dataset, device), rows in told.groupby(["dataset", "device"]):
+    apart = [(*name, rows) for name, rows in told.groupby(["dataset", "device"])]
+    together = [(name, "all", rows) for name, rows in told.groupby("dataset")]
+    for dataset, device, rows in [*apart, *together]:
         for mode in ("all", *sorted(rows["mode"].unique())):
             for bound in ("all", "device", "host"):
                 mine = rows[((rows["mode"] == mode) | (mode == "all")) & ((rows["bound"] == bound) | (bound == "all"))]
@@ -197,3 +199,9 @@ def model_lines(told: pd.DataFrame) -> pd.DataFrame:
                     lines.append({"data set": dataset, "device": device, "mode": mode, "bound": bound,
                                   "predictor": name, **figures(said, real, *held)})  # fmt: skip
     return pd.DataFrame(lines)
+
+
+def shown(lines: pd.DataFrame) -> pd.DataFrame:
+    """What a page shows of `model_lines`: whole sets by GPU, all modes together."""
+    kept = lines[(lines["mode"] == "all") & (lines["bound"] == "all")]
+    return kept.drop(columns=["mode", "bound", "rmse", "coverage"], errors="ignore")

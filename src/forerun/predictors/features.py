@@ -37,12 +37,11 @@ class OpTable:
 
 def op_table(profile: Profile, devices: Sequence[Device]) -> OpTable:
     """Every op at every batch size on every device: n = devices x ops x batch sizes."""
-    peaks, bandwidth = spec_matrix(devices)
+    peaks, _ = spec_matrix(devices)
     batches, many = len(profile.batches), len(devices)
     units = np.repeat(_units_used(tuple(devices))[:, profile.units], batches, axis=1)  # [devices, ops x batch sizes]
-    compute, memory = (v.reshape(many, -1) for v in op_roofline_s(profile, peaks, bandwidth))
-    within = np.outer([d.kind == "cpu" for d in devices], np.repeat(profile.biases, batches))  # another op's work
-    compute, memory = np.where(within, 0.0, compute), np.where(within, 0.0, memory)
+    compute, memory, kernels = op_roofline_s(profile, devices)
+    compute, memory = compute.reshape(many, -1), memory.reshape(many, -1)
     peak = np.take_along_axis(peaks.T, units, axis=1)
     sizes = profile.sizes.reshape(-1, profile.sizes.shape[-1])
     numbers = describe(sizes, compute, memory, profile.bytes.ravel(), peak, devices)
@@ -52,7 +51,7 @@ def op_table(profile: Profile, devices: Sequence[Device]) -> OpTable:
 
     return OpTable(
         on_all(profile.classes), units.ravel(), on_all(profile.variants), numbers.reshape(-1, len(NUMBERS)),
-        compute.ravel(), memory.ravel(), np.where(within.ravel(), 0.0, on_all(profile.kernels)),
+        compute.ravel(), memory.ravel(), np.repeat(kernels, batches, axis=1).ravel(),
     )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from forerun.graph.profile import Profile
 from forerun.predictors.base import Times
 from forerun.predictors.energy import energy_j
 from forerun.predictors.kernels import COMPUTE, FLOOR_US, HOST_US, memory_loss, runtime
-from forerun.predictors.specs import op_roofline_s, spec_matrix
+from forerun.predictors.specs import op_roofline_s
 from forerun.workload import Workload
 
 #: Wider than what our H200 rows need: other chips and other hosts were not measured.
@@ -36,11 +36,10 @@ class RooflinePredictor:
         return self
 
     def times(self, profile: Profile, devices: Sequence[Device], workload: Workload) -> Times:
-        peaks, bandwidth = spec_matrix(devices)
         run = [runtime(d, workload.runtime) for d in devices]
         weights = profile.repeat[:, None]
-        floor_us = (FLOOR_US[profile.classes] * profile.kernels * profile.repeat).sum()
-        compute, memory = op_roofline_s(profile, peaks, bandwidth)
+        compute, memory, kernels = op_roofline_s(profile, devices)
+        floor_us = kernels @ (FLOOR_US[profile.classes] * profile.repeat)
         light_ms = (np.maximum(compute, memory) * weights).sum(axis=1).T * 1e3
         reached = np.maximum(*with_losses(profile, devices, compute, memory))
         floors_ms = floor_us * np.array([r.floor_share for r in run]) / 1e3
@@ -61,9 +60,9 @@ class RooflinePredictor:
 
     def op_times_ms(self, profile: Profile, device: Device, workload: Workload) -> np.ndarray:
         """Device time of one launch of every op, at the profile's first batch size."""
-        peaks, bandwidth = spec_matrix([device])
-        compute, memory = with_losses(profile, [device], *op_roofline_s(profile, peaks, bandwidth))
-        floor = FLOOR_US[profile.classes] * profile.kernels * runtime(device, workload.runtime).floor_share
+        light_compute, light_memory, kernels = op_roofline_s(profile, [device])
+        compute, memory = with_losses(profile, [device], light_compute, light_memory)
+        floor = FLOOR_US[profile.classes] * kernels[0] * runtime(device, workload.runtime).floor_share
         return np.maximum(compute, memory)[0, :, 0] * 1e3 + floor / 1e3
 
 

@@ -12,10 +12,15 @@ from forerun.errors import ForerunError
 from forerun.graph.profile import UNITS, Profile
 
 
-def op_roofline_s(profile: Profile, peaks: np.ndarray, bandwidth: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Seconds of one launch of every op [devices, ops, batch sizes] at the speed of light: by arithmetic, by memory."""
+def op_roofline_s(profile: Profile, devices: Sequence[Device]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of every op on every device: seconds of one launch [devices, ops, batch sizes] at the speed of light, by
+    arithmetic and by memory, and its kernels [devices, ops]."""
+    peaks, bandwidth = spec_matrix(devices)
     rate = peaks.T[:, profile.units, None] * 1e12
-    return profile.flops / rate, profile.bytes / (bandwidth[:, None, None] * 1e9)
+    # A CPU adds a convolution's bias within the convolution.
+    apart = ~np.outer([d.kind == "cpu" for d in devices], profile.biases)
+    compute, memory = profile.flops / rate, profile.bytes / (bandwidth[:, None, None] * 1e9)
+    return compute * apart[..., None], memory * apart[..., None], profile.kernels * apart
 
 
 def spec_matrix(devices: Sequence[Device]) -> tuple[np.ndarray, np.ndarray]:
