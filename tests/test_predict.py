@@ -70,7 +70,8 @@ def test_decode_reads_every_weight_and_the_cache() -> None:
 
 @pytest.mark.parametrize(("dtype", "share"), [("int8", 0.5), ("int4", 0.27)])
 def test_quantised_weights_take_less_memory_and_time(dtype: str, share: float) -> None:
-    settings = {"mode": "decode", "seq_len": 128}
+    """Time only where their cast is part of the matmul: eager PyTorch casts 8-bit weights at every call."""
+    settings = {"mode": "decode", "seq_len": 128, "runtime": "compile"}
     half = forerun.predict("meta-llama/Llama-2-7b-hf", "l4", dtype="fp16", **settings)
     small = forerun.predict("meta-llama/Llama-2-7b-hf", "l4", dtype=dtype, **settings)
     assert small.memory_parts_mb["parameter"] / half.memory_parts_mb["parameter"] == pytest.approx(share, abs=0.04)
@@ -82,7 +83,7 @@ def test_tf32_only_helps_where_the_chip_has_it() -> None:
     def device_ms(device: str, dtype: str) -> float:
         return forerun.predict("vit_tiny_patch16_224", device, batch=64, dtype=dtype).device_ms.value
 
-    assert device_ms("a100", "tf32") < device_ms("a100", "fp32") <= device_ms("a100", "fp32-ieee")
+    assert device_ms("a100", "tf32") < device_ms("a100", "fp32") <= 1.01 * device_ms("a100", "fp32-ieee")
     assert device_ms("v100", "fp32") == device_ms("v100", "fp32-ieee")
 
 

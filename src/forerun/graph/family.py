@@ -31,6 +31,8 @@ class MemberShapes(Shapes):
 
     def bytes(self, tensor: int) -> Number:
         t = self.graph.tensors[tensor]
+        if not self.graph.storages[t.storage].bytes:  # never leaves the chip
+            return 0
         own = self.numel(tensor) * DTYPE_BYTES[t.dtype]
         whole = self.owners.get(t.storage, tensor)  # an expanded view holds no more than its storage does
         if whole == tensor:

@@ -8,10 +8,11 @@ from forerun.graph.ir import DTYPE_BYTES, Graph, Op, Storage
 from forerun.graph.splice import splice
 
 
-def quantise(graph: Graph, dtype: str) -> Graph:
+def quantise(graph: Graph, dtype: str, *, fused: bool = False) -> Graph:
     """`graph` with its linear and expert weights in `dtype` ('int8' or 'int4'); embeddings and convolutions stay.
 
-    A weight that is also looked up as an embedding (a tied output layer) stays too, as quantising libraries leave it.
+    8-bit weights are cast before each use, which a compiler makes part of the matmul (`fused`). A weight that is also
+    looked up as an embedding (a tied output layer) stays too, as quantising libraries leave it.
     """
     weights: set[int] = set()
     looked_up: set[int] = set()
@@ -29,7 +30,12 @@ def quantise(graph: Graph, dtype: str) -> Graph:
             storages[t.storage] = replace(whole, bytes=round(whole.bytes * DTYPE_BYTES[dtype] / DTYPE_BYTES[t.dtype]))
     ops, casts = list(graph.ops), {}
     for i, op in enumerate(graph.ops):
-        if dtype == "int8" and op.kind in ("matmul", "moe_matmul") and graph.tensors[op.inputs[1]].storage in chosen:
+        if (
+            dtype == "int8"
+            and not fused
+            and op.kind in ("matmul", "moe_matmul")
+            and graph.tensors[op.inputs[1]].storage in chosen
+        ):
             # 8-bit weights are cast before they are used; 4-bit ones have kernels that read them as they are.
             weight = graph.tensors[op.inputs[1]]
             whole = graph.storages[weight.storage]
@@ -45,4 +51,6 @@ def quantise(graph: Graph, dtype: str) -> Graph:
         f"{dtype}: weights of linear layers ({share / max(total, 1):.0%} of all weight bytes) are stored in {dtype}; "
         "activations, embeddings and convolutions stay in half precision"
     )
+    if casts:
+        note += "; without a compiler they are cast at every call, which saves memory and costs time"
     return splice(replace(graph, ops=ops, notes=[*graph.notes, note]), tensors, storages, casts, {})

@@ -68,7 +68,9 @@ def load_graphs(workload: Workload) -> tuple[Graph, Graph | None]:
     graph = next(g for g in graphs if g.serves(workload.batch))
     scalable = next((g for g in graphs if g.scalable), None)
     if workload.dtype in ("int8", "int4") and not graph.facts.get("quantised"):
-        graph, scalable = quantise(graph, workload.dtype), scalable and quantise(scalable, workload.dtype)
+        fused = workload.runtime == "compile"
+        graph = quantise(graph, workload.dtype, fused=fused)
+        scalable = scalable and quantise(scalable, workload.dtype, fused=fused)
     return graph.at(workload.batch), scalable
 
 
