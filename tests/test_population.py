@@ -67,6 +67,32 @@ def test_a_function_may_make_the_members_and_sizes_may_follow_no_law() -> None:
         check(found, models, [0, 4], input_shape=(3, image, image))
 
 
+def test_members_that_run_other_kernels_are_not_thrown_together() -> None:
+    """A window of one pixel, or four channels, is another kernel than a larger one."""
+
+    def make(kernel: int, channels: int) -> torch.nn.Module:
+        first = torch.nn.Conv2d(16, channels, 3, padding=1)
+        return torch.nn.Sequential(first, torch.nn.Conv2d(channels, 16, kernel, padding=kernel // 2))
+
+    settings = {"kernel": [1, 3, 5, 7, 1, 3], "channels": [4, 4, 8, 16, 32, 64], "batch": [2, 4, 6, 8, 10, 12]}
+    found = forerun.predict_population(make, settings, "a100", input_shape=(16, 24, 24))
+    models: list[object] = [make(int(r["kernel"]), int(r["channels"])) for _, r in found.iterrows()]
+    check(found, models, list(found.index), input_shape=(16, 24, 24))
+
+
+def test_settings_that_only_go_together() -> None:
+    """Least and largest values of two settings need not make a model together."""
+
+    def make(dim: int, heads: int) -> torch.nn.Module:
+        layer = torch.nn.TransformerEncoderLayer(dim, heads, 2 * dim, batch_first=True)
+        return torch.nn.Sequential(torch.nn.Linear(32, dim), layer)
+
+    settings = {"dim": [96, 160, 192, 256], "heads": [3, 5, 6, 8]}
+    found = forerun.predict_population(make, settings, "a100", input_shape=(16, 32), batch=4)
+    models: list[object] = [make(int(r["dim"]), int(r["heads"])) for _, r in found.iterrows()]
+    check(found.assign(batch=4), models, list(found.index), input_shape=(16, 32))
+
+
 def test_training_and_compiled_members() -> None:
     settings = {"filters": [8, 16, 24, 40, 64], "batch": [16, 16, 32, 64, 8]}
     for workload in ({"mode": "training", "optimizer": "adamw"}, {"runtime": "compile"}):

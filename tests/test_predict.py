@@ -79,6 +79,13 @@ def test_quantised_weights_take_less_memory_and_time(dtype: str, share: float) -
     assert any(dtype in note for note in small.notes)
 
 
+def test_a_model_that_does_nothing_gets_an_answer() -> None:
+    p = forerun.predict(torch.nn.Identity(), "h200", input_shape=(3, 4, 4))
+    assert p.device_ms.value == 0.0 < p.latency_ms.value and p.flops == 0
+    with pytest.raises(forerun.ForerunError, match="no time to predict"):
+        forerun.predict(torch.nn.Identity(), "xeon-emr-2vcpu", input_shape=(3, 4, 4))
+
+
 def test_tf32_only_helps_where_the_chip_has_it() -> None:
     def device_ms(device: str, dtype: str) -> float:
         return forerun.predict("vit_tiny_patch16_224", device, batch=64, dtype=dtype).device_ms.value

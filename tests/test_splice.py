@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from forerun.device import load_device
+from forerun.graph.fuse import fuse
 from forerun.graph.ir import Graph
 from forerun.graph.memory import simulate
 from forerun.graph.profile import profile
@@ -79,3 +80,24 @@ def test_8_bit_weights_are_cast_before_they_are_used_and_4_bit_ones_read_for_eve
     assert profile(four, "int4").bytes[0, 0] - rest == 3 * stored  # 40 rows: three times sixteen
     # The cast takes as much again as the weights in half precision, while the layer runs.
     assert simulate(eight).allocated_mb > simulate(half).allocated_mb
+
+
+def test_a_compiler_joins_the_bias_with_what_follows_and_the_convolution_still_writes() -> None:
+    def compiled(bias: bool) -> float:
+        made = torch.nn.Sequential(torch.nn.Conv2d(16, 16, 3, padding=1, bias=bias), torch.nn.GELU())
+        graph = fuse(graph_of(made, input_shape=(16, 32, 32), batch=4)[0])
+        assert [op.kind for op in graph.ops] == ["conv", "elementwise"]
+        return float(profile(graph, "fp32").bytes.sum())
+
+    assert compiled(True) - compiled(False) <= 2 * 16 * 4  # the bias itself, read by the convolution and by the add
+
+
+def test_casts_of_a_deep_stack_take_no_more_memory_than_those_of_a_shallow_one() -> None:
+    def extra(depth: int) -> float:
+        block = [torch.nn.Sequential(torch.nn.Linear(512, 512, bias=False), torch.nn.ReLU()) for _ in range(depth)]
+        made = torch.nn.Sequential(*block)
+        graph, _ = graph_of(made, input_shape=(512,), dtype="int8", batch=4)
+        weights = sum(s.bytes * s.repeat for s in graph.storages if s.role == "parameter") / 2**20
+        return simulate(graph).allocated_mb - weights
+
+    assert abs(extra(3) - extra(12)) < 0.05

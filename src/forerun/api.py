@@ -89,6 +89,8 @@ def predict_workload(
     teller = load_predictor(predictor, confidence=_checked(confidence), host_slowness=slowness(host))
     graph, scalable, columns = _profiled(workload)
     times = teller.times(columns, [device], workload)
+    if not times.latency_ms.all():
+        raise ForerunError(f"{graph.name} runs no operation on {device.id}: there is no time to predict")
     memory = memory_model.estimate(graph, device)
     if hasattr(teller, "memory_spread"):
         memory = dataclasses.replace(memory, spread=teller.memory_spread("memory_allocated_mb", memory.sort))

@@ -89,11 +89,19 @@ class _Asked:
     def workload(self, member: Mapping[str, int]) -> Workload:
         own = {name: int(member[name]) for name in ("batch", "seq_len") if name in member}
         rest = {name: int(value) for name, value in member.items() if name not in own}
+        return Workload(self._made(rest), **{**self.given, **own})
+
+    def _made(self, settings: Mapping[str, int]) -> Any:
+        if isinstance(self.model, str):
+            try:
+                return self.model.format(**settings)
+            except (KeyError, IndexError) as error:
+                raise ForerunError(f"{self.model} asks for a setting that has no column: {error}") from error
         try:
-            made = self.model.format(**rest) if isinstance(self.model, str) else self.model(**rest)
-        except (KeyError, IndexError) as error:
-            raise ForerunError(f"{self.model} asks for a setting that has no column: {error}") from error
-        return Workload(made, **{**self.given, **own})
+            return self.model(**settings)
+        except Exception as error:  # another's function may raise anything
+            said = ", ".join(f"{name}={value}" for name, value in settings.items())
+            raise ForerunError(f"no model could be made of {said}: {type(error).__name__}: {error}") from error
 
     def capture(self, member: Mapping[str, int]) -> Graph:
         self.captures += 1
@@ -132,7 +140,7 @@ class _Asked:
 
         try:
             found = learn(capture, ranges)
-            if found is not None and self._holds(found, members):
+            if found is not None and (not ranges or self._holds(found, members)):
                 return found, set()
         except ForerunError:
             if not ranges:

@@ -32,7 +32,7 @@ def fit(graph: Graph, scalable: Graph | None, device: Device, memory: MemoryEsti
     return Fit(memory.fits, free, max(found, graph.batch if memory.fits else 0), sure)
 
 
-@functools.lru_cache(maxsize=1024)
+@functools.lru_cache(maxsize=64)
 def largest_batch(same: Same, room: float, working: Workspaces | None = None) -> int:
     """The largest batch whose tensors and workspaces fit into `room` MB, 0 when even the smallest does not."""
     graph = same.graph

@@ -93,7 +93,8 @@ def evaluate(
         if devices and found is not None:
             extra |= full.left_out_devices(found, told, Store(), steps=steps)
         if parts and found is not None:
-            extra["What each part buys"] = full.ablation(found, told, folds=folds, steps=steps)
+            how = f"one network each of {steps} steps; full: as it ships" if not refit else f"{steps} steps each"
+            extra[f"What each part buys ({how})"] = full.ablation(found, told, folds=folds, steps=steps)
     if as_json:
         print(made.lines.to_json(orient="records", indent=2))
     else:

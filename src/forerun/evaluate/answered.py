@@ -84,12 +84,13 @@ def known_devices() -> list[Device]:
 
 def ask(question: Question, devices: Sequence[Device]) -> dict[str, Any]:
     """One line of the result: on how many devices the model was answered, and why not on the others."""
-    warnings.filterwarnings("ignore")
     start = time.perf_counter()
     unanswered: dict[str, list[str]] = {}
     for dtype in _DTYPES[question.mode]:
         able = [device for device in devices if _dtype(question, device) == dtype]
-        for name, reason in _problems(question, dtype, able):
+        with warnings.catch_warnings(action="ignore"):
+            problems = _problems(question, dtype, able)
+        for name, reason in problems:
             unanswered.setdefault(reason, []).append(name)
     failed = sum(map(len, unanswered.values()))
     return {**vars(question), "asked": len(devices), "answered": len(devices) - failed, "unanswered": unanswered,

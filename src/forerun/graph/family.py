@@ -14,7 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from forerun.graph.cost import Number, Shapes
-from forerun.graph.ir import DTYPE_BYTES, Graph, lasting
+from forerun.graph.features import variant_index
+from forerun.graph.ir import DTYPE_BYTES, Graph, Op, lasting
+from forerun.graph.profile import kernel_class, kernels
 
 Capture = Callable[[Mapping[str, int]], Graph]
 
@@ -92,10 +94,12 @@ def learn(capture: Capture, ranges: Mapping[str, tuple[int, int]]) -> Family | N
 
 
 def same_structure(a: Graph, b: Graph) -> bool:
-    """Whether two graphs are the same but for sizes."""
+    """Whether two graphs are the same but for sizes, and run the same kernels."""
     if len(a.ops) != len(b.ops) or len(a.tensors) != len(b.tensors):
         return False
     for x, y in zip(a.ops, b.ops, strict=True):
+        if _kernel(x, a) != _kernel(y, b):
+            return False
         if (x.kind, x.inputs, x.outputs, x.phase, x.repeat) != (y.kind, y.inputs, y.outputs, y.phase, y.repeat):
             return False
         if x.attrs != y.attrs and lasting(x.attrs) != lasting(y.attrs):
@@ -104,6 +108,11 @@ def same_structure(a: Graph, b: Graph) -> bool:
         len(t.shape) == len(u.shape) and (t.dtype, t.storage) == (u.dtype, u.storage)
         for t, u in zip(a.tensors, b.tensors, strict=True)
     )
+
+
+def _kernel(op: Op, graph: Graph) -> tuple[str, int, int]:
+    """What decides how an op runs beside its sizes, and may change with them: one pixel, one channel, one row."""
+    return kernel_class(op, graph), variant_index(op, graph), kernels(op, graph)
 
 
 def _products(settings: np.ndarray) -> np.ndarray:

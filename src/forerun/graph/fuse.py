@@ -111,19 +111,21 @@ def _merged(graph: Graph, kernel: _Kernel, readers: dict[int, set[int]]) -> tupl
     members = set(kernel.ops)
     written = [t for i in kernel.ops for t in graph.ops[i].outputs]
     made = {graph.tensors[t].storage for t in written}
+    born = {s for s in made if graph.storages[s].born in members}  # others are written to in place
     outputs_of_model = {graph.tensors[t].storage for t in graph.outputs}
-    gone = {
+    unread = {
         s for s in made
         if s not in outputs_of_model and readers.get(s, set()) <= members and graph.storages[s].role == "activation"
         and graph.storages[s].dies is not None and graph.storages[s].born >= 0
     }  # fmt: skip
+    gone = unread & born
     inputs: dict[int, int] = {}
     for i in kernel.ops:
         for t in graph.ops[i].inputs:
             storage = graph.tensors[t].storage
-            if graph.tensors[t].producer not in members and storage not in made:
+            if graph.tensors[t].producer not in members and storage not in born:
                 inputs.setdefault(storage, t)
-    outputs = {graph.tensors[t].storage: t for t in written if graph.tensors[t].storage not in gone}
+    outputs = {graph.tensors[t].storage: t for t in written if graph.tensors[t].storage not in unread}
     final = graph.ops[kernel.ops[-1]]
     reducer: Any = next((graph.ops[i] for i in kernel.ops if graph.ops[i].kind in _REDUCING), None)
     kind, attrs = ("elementwise", {"flops": len(kernel.ops)}) if reducer is None else (reducer.kind, reducer.attrs)

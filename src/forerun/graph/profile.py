@@ -100,7 +100,7 @@ class Profile:
         """One op of every sort (equal in all columns), and how often each sort runs in a call."""
         same = np.column_stack([
             self.classes, self.units, self.variants, self.kernels, self.flops, self.bytes,
-            self.sizes.reshape(len(self.classes), -1),
+            self.sizes.reshape(len(self.classes), int(np.prod(self.sizes.shape[1:]))),
         ])  # fmt: skip
         _, first, inverse = np.unique(same, axis=0, return_index=True, return_inverse=True)
         return first, np.bincount(inverse.ravel(), self.repeat, minlength=len(first))

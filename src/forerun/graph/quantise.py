@@ -40,7 +40,7 @@ def quantise(graph: Graph, dtype: str, *, fused: bool = False) -> Graph:
             weight = graph.tensors[op.inputs[1]]
             whole = graph.storages[weight.storage]
             tensors.append(replace(weight, storage=len(storages)))
-            storages.append(Storage(whole.bytes, "activation", i, i))
+            storages.append(Storage(whole.bytes, "activation", i, i, op.repeat))
             casts[i] = Op(
                 "copy", "aten::_to_copy", (op.inputs[1],), (len(tensors) - 1,), {}, op.scope, op.phase, op.repeat
             )

@@ -154,8 +154,9 @@ class DefaultPredictor:
         batches = len(profile.batches)
         sorts, times = profile.alike
         table = op_table(profile.only(sorts), devices)
-        light = _summed(np.maximum(table.compute_s, table.memory_s), times, batches)
-        device_ms = _summed(network.seconds(table), times, batches)
+        shape = (len(devices), len(times), batches)
+        light = _summed(np.maximum(table.compute_s, table.memory_s).reshape(shape), times)
+        device_ms = _summed(network.seconds(table).reshape(shape), times)
         if on_cpu:
             host_ms = np.zeros_like(device_ms)
             latency = device_ms
@@ -193,6 +194,6 @@ class DefaultPredictor:
         )  # fmt: skip
 
 
-def _summed(seconds: np.ndarray, times: np.ndarray, batches: int) -> np.ndarray:
-    """Milliseconds [batch sizes, devices] of whole calls, from ops [devices x ops x batch sizes]."""
-    return np.einsum("dob,o->bd", seconds.reshape(-1, len(times), batches), times) * 1e3
+def _summed(seconds: np.ndarray, times: np.ndarray) -> np.ndarray:
+    """Milliseconds [batch sizes, devices] of whole calls, from ops [devices, ops, batch sizes]."""
+    return np.einsum("dob,o->bd", seconds, times) * 1e3

@@ -73,7 +73,7 @@ def estimates(graph: Graph, devices: Sequence[Device]) -> list[MemoryEstimate]:
     return out
 
 
-@functools.lru_cache(maxsize=256)
+@functools.lru_cache(maxsize=32)
 def _simulated(same: Same, working: Workspaces | None) -> Memory:
     return simulate(same.graph, workspaces=working)
 

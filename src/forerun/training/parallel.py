@@ -16,7 +16,7 @@ _work: list[Callable[[Any], Any]] = []  # forked children find it here, with all
 
 def side_by_side(work: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
     """`work` of every item, in order; one after another where processes cannot be forked."""
-    many = min(os.cpu_count() or 1, len(items))
+    many = min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, len(items))
     if (
         many < 2
         or "fork" not in multiprocessing.get_all_start_methods()

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import re
+from dataclasses import replace
 from importlib.metadata import entry_points, version
 from pathlib import Path
 from types import ModuleType
@@ -101,8 +102,8 @@ def _captured(workload: Workload) -> list[Graph]:
         if hashed:
             cache.write(hashed, graphs)
     if hasattr(door, "title"):
-        for graph in graphs:
-            graph.name = door.title(model)  # equal configs share one entry; each is called as it was asked for
+        # Equal configs share one entry; each is called as it was asked for.
+        graphs = [replace(graph, name=door.title(model)) for graph in graphs]
     return graphs
 
 
