@@ -184,10 +184,6 @@ def kernels(op: Op, graph: Graph) -> int:
 
 
 def _one_by_one(groups: int, weight: Tensor) -> int:
-    """In half precision cuDNN runs some grouped convolutions group by group: pointwise ones, and those that make
-    several channels of each one."""
-    if weight.dtype not in ("fp16", "bf16"):
-        return 1
-    each = weight.shape[1]
-    pointwise = each > 1 and all(k == 1 for k in weight.shape[2:])
-    return groups if pointwise or (each == 1 and weight.shape[0] != groups) else 1
+    """In half precision cuDNN runs pointwise convolutions in groups one group after another."""
+    pointwise = weight.shape[1] > 1 and all(k == 1 for k in weight.shape[2:])
+    return groups if pointwise and weight.dtype in ("fp16", "bf16") else 1

@@ -26,8 +26,9 @@ from forerun.predictors.weights import Weights, load_weights
 from forerun.workload import Workload
 
 SHIPPED = Path(__file__).parent / "shipped"
-#: How much wider an interval is, in logarithms, for each thing that was not in the training data.
-UNSEEN = {"device": 1.6, "ops": 1.5, "dtype": 1.3}
+#: How much wider an interval is, in logarithms, for each thing that was not in the training data. That of a device is
+#: such that nine of ten published times of models lie inside on GPUs that were left out (docs/SCOREBOARD.md).
+UNSEEN = {"device": 2.4, "ops": 1.5, "dtype": 1.3}
 _FIELDS = (
     "latency_ms", "device_ms", "host_ms", "light_ms", "energy_j", "latency_spread", "device_spread", "energy_spread",
 )  # fmt: skip
