@@ -26,11 +26,11 @@ def graph_of(model: object, **settings: object) -> Graph:
 
 def test_a_residual_block_is_a_dag_and_not_a_chain() -> None:
     g = graph_of(Residual(), input_shape=(8, 16, 16), batch=2)
-    assert [op.kind for op in g.ops] == ["conv", "elementwise", "elementwise"]
-    assert g.edges() == [(0, 1), (1, 2)]  # the add also reads the input, which no op wrote
-    add = g.ops[2]
+    assert [op.kind for op in g.ops] == ["conv", "elementwise", "elementwise", "elementwise"]  # the second: its bias
+    assert g.edges() == [(0, 1), (1, 2), (2, 3)]  # the add also reads the input, which no op wrote
+    add = g.ops[3]
     producers = sorted(g.tensors[t].producer for t in add.inputs)
-    assert producers == [-1, 1]
+    assert producers == [-1, 2]
     assert g.parameters == 8 * 8 * 9 + 8
 
 
@@ -47,7 +47,7 @@ def test_flops_by_hand() -> None:
     conv = 4 * 16 * 16 * 16 * 3 * 9  # batch * Cout * H * W * Cin * k * k
     linear = 4 * 4096 * 10
     assert totals(g).macs == conv + linear
-    assert totals(g).flops == 2 * (conv + linear) + 4 * 16 * 16 * 16  # one more per element for the ReLU
+    assert totals(g).flops == 2 * (conv + linear) + 2 * 4 * 16 * 16 * 16  # bias and ReLU: one more each per element
 
 
 @pytest.mark.parametrize(
