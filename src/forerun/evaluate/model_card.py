@@ -23,7 +23,7 @@ def text(weights: Weights, told: pd.DataFrame, told_cpu: pd.DataFrame | None = N
         "# The default predictor's weights",
         f"Fitted {weights.provenance['fitted']} by `forerun train default` to rows measured until "
         f"{weights.provenance['measured_until']}. {size:,} numbers: for GPUs and for CPUs an ensemble of small "
-        "networks over ops (two layers of 64), launch costs of the host by kind of op, eight energy factors, and the "
+        "networks over ops (two layers of 64), launch costs of the host by kind of op, nine energy factors, and the "
         "quantiles of left-out errors that the intervals stand on. Apache-2.0, like the rows of ours; the published "
         "sets are MIT or Apache-2.0 (docs/DATASET.md).",
         "## Training data\n\n" + report.markdown(data),
