@@ -76,8 +76,8 @@ def misfits(store: Store) -> pd.DataFrame:
     for device, mine in own.groupby("device"):
         failed = mine[mine["status"] == "oom"]
         wrong = sum(_told_to_fit(case, str(device)) for case in failed["case"])
-        lines.append({"device": device, "cases": f"{len(mine):,}", "did not fit": len(failed), "of these told to fit": wrong,
-                      "share of cases": f"{wrong / len(mine):.2%}"})  # fmt: skip
+        lines.append({"device": device, "cases": f"{len(mine):,}", "did not fit": len(failed),
+                      "of these told to fit": wrong, "share of cases": f"{wrong / len(mine):.2%}"})  # fmt: skip
     return pd.DataFrame(lines)
 
 
