@@ -67,8 +67,8 @@ def _operator_lines(
     networks = _fitted(seen, _host(seen.models), seeds=seeds, steps=steps)
     # How a set measures is told by its other devices: one number per operator, for both predictors.
     shift = _shift(device_ms(networks, public), public, asked.rows)
-    plain = _shift(_light_ms(public), public, asked.rows)
-    light, real = _light_ms(asked), asked.rows["device_ms"].to_numpy(dtype=float)
+    plain = _shift(public.light_ms, public, asked.rows)
+    light, real = asked.light_ms, asked.rows["device_ms"].to_numpy(dtype=float)
     said = {"roofline": light, "one ratio per op": light * plain, "default": device_ms(networks, asked) * shift}
     group = asked.rows["op"].where(~asked.rows["op"].isin(_ELEMENTWISE), "elementwise")
     out: list[dict[str, object]] = []
@@ -78,10 +78,6 @@ def _operator_lines(
             out.append({"data set": dataset, "device": device, "op": op, "predictor": name,
                         **figures(values[mine], real[mine])})  # fmt: skip
     return out
-
-
-def _light_ms(cases: Cases) -> np.ndarray:
-    return cases.sum(np.maximum(cases.ops.compute_s, cases.ops.memory_s)) * 1e3
 
 
 def _shift(said: np.ndarray, public: Cases, rows: pd.DataFrame) -> np.ndarray:
@@ -138,7 +134,7 @@ def _tell(cases: Cases, networks: Ensemble, host: fit_host.HostFit) -> pd.DataFr
     """Rows with their roofline and the default's times, without what copying the inputs takes."""
     busy = device_ms(networks, cases)
     return cases.rows.assign(
-        light_ms=_light_ms(cases),
+        light_ms=cases.light_ms,
         device_told=busy,
         host_told=host.host_ms(cases.launches),
         told_ms=host.latency_ms(cases.launches, busy),

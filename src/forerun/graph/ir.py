@@ -195,6 +195,15 @@ class Graph:
         canon = json.dumps([ops, tensors, storages, self.parameters], sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canon.encode()).hexdigest()[:32]
 
+    def conv_weight(self, op: Op) -> Tensor:
+        """The weight of a convolution or of its backward pass."""
+        return self.tensors[op.inputs[2 if op.kind == "conv_backward" else 1]]
+
+    def depthwise(self, op: Op) -> bool:
+        """Whether an op convolves every channel by itself."""
+        grouped = op.kind in ("conv", "conv_backward") and op.attrs.get("groups", 1) > 1
+        return grouped and self.conv_weight(op).shape[1] == 1
+
     def work_hash(self) -> str:
         """A hash of the heavy work (matmuls, convolutions, attention: shapes and dtypes in order) and of how many ops
         of each kind there are. Unlike `content_hash` it survives small changes in how a framework is recorded, so

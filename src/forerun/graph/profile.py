@@ -45,30 +45,22 @@ def kernel_class(op: Op, graph: Graph) -> str:
     """The class of kernel an op will hit."""
     if op.kind in ("conv", "conv_backward"):
         backward = op.kind == "conv_backward"
-        weight = graph.tensors[op.inputs[2 if backward else 1]].shape
-        groups = op.attrs.get("groups", 1)
-        if groups > 1:
-            depthwise = weight[1] == 1
-            return ("conv_depthwise_backward" if backward else "conv_depthwise") if depthwise else "conv_grouped"
+        if graph.depthwise(op):
+            return "conv_depthwise_backward" if backward else "conv_depthwise"
+        if op.attrs.get("groups", 1) > 1:
+            return "conv_grouped"
         if backward:
             return "conv_backward"
-        return "conv_pointwise" if all(k == 1 for k in weight[2:]) else "conv"
+        return "conv_pointwise" if all(k == 1 for k in graph.conv_weight(op).shape[2:]) else "conv"
     if op.kind == "matmul" and not op.attrs.get("shared_b"):
         return "batched_matmul"
     kind = _CLASS_OF_KIND.get(op.kind, op.kind)
     return kind if kind in CLASSES else "unknown"
 
 
-def _depthwise(op: Op, graph: Graph) -> bool:
-    """Whether every channel is convolved by itself, which no matrix unit can do."""
-    if op.kind not in ("conv", "conv_backward") or op.attrs.get("groups", 1) == 1:
-        return False
-    return graph.tensors[op.inputs[2 if op.kind == "conv_backward" else 1]].shape[1] == 1
-
-
 def unit(op: Op, graph: Graph, dtype: str) -> str:
     """Which units do the arithmetic of an op under a workload's dtype setting (see workload.DTYPES)."""
-    if op.kind not in _TENSOR_KINDS or not op.inputs or _depthwise(op, graph):
+    if op.kind not in _TENSOR_KINDS or not op.inputs or graph.depthwise(op):  # no matrix unit does depthwise work
         return "vector"
     own = graph.tensors[op.inputs[0]].dtype
     if own in ("fp16", "bf16", "fp64", "fp8"):
@@ -164,7 +156,7 @@ _CHUNK, _BLOCKS, _TENSORS = 65536, 320, (110, 64, 48, 36, 30)
 def kernels(op: Op, graph: Graph) -> int:
     """How many kernels one call of the op puts on the device."""
     if op.kind == "conv" and op.attrs.get("groups", 1) > 1:
-        return _one_by_one(op.attrs["groups"], graph.tensors[op.inputs[1]])
+        return _one_by_one(op.attrs["groups"], graph.conv_weight(op))
     if op.kind == "conv_backward":
         return sum(map(bool, op.attrs.get("wants", (True, True, False))))
     if op.kind == "attention_backward":

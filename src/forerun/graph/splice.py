@@ -19,14 +19,14 @@ def splice(
     place: dict[int, int] = {}
     added: list[int] = []
     for i, op in enumerate(graph.ops):
-        for extra in filter(None, (before.get(i),)):
-            added.append(len(ops))
-            ops.append(extra)
-        place[i] = len(ops)
-        ops.append(op)
-        for extra in filter(None, (after.get(i),)):
-            added.append(len(ops))
-            ops.append(extra)
+        for one in (before.get(i), op, after.get(i)):
+            if one is None:
+                continue
+            if one is op:
+                place[i] = len(ops)
+            else:
+                added.append(len(ops))
+            ops.append(one)
     end = len(graph.ops)
     moved_tensors = [replace(t, producer=place.get(t.producer, t.producer)) for t in tensors]
     for i in added:
@@ -48,10 +48,7 @@ def with_bias_adds(graph: Graph) -> Graph:
     ops = list(graph.ops)
     after: dict[int, Op] = {}
     for i, op in enumerate(graph.ops):
-        if op.kind != "conv" or len(op.inputs) < 3 or "split" in op.attrs:
-            continue
-        weight = graph.tensors[op.inputs[1]].shape
-        if op.attrs.get("groups", 1) > 1 and weight[1] == 1:
+        if op.kind != "conv" or len(op.inputs) < 3 or "split" in op.attrs or graph.depthwise(op):
             continue
         bare = len(tensors)
         tensors.append(replace(graph.tensors[op.outputs[0]], producer=i))

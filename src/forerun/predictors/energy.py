@@ -17,10 +17,10 @@ from forerun.predictors.specs import spec_matrix
 #: the limit buys at full rate, then the power limit over the time that the device is busy.
 TERMS = ("waiting", "fp64", "fp32", "tf32", "half", "fp8", "vector", "bytes", "busy")
 _TERM_OF_UNIT = {"fp64": 1, "fp32": 2, "tf32": 3, "fp16": 4, "bf16": 4, "fp8": 5, "vector": 6}
-# Fitted to 2,145 calls on an H200 (within 7 % given the time; 10 % without the busy time): 100 W of waiting and 200 W
-# more while a kernel runs, half-precision tensor work 0.84 J per TFLOP, TF32 convolutions 1.9, plain fp32 7.8,
-# elementwise work 190, 0.08 J per GB moved. Divided by what the power limit would buy at full rate (700 W / 989 TFLOP/s
-# = 0.71 J, and so on), they carry over to other chips.
+# Fitted to calls on an H200 as `forerun train` fits them: 100 W of waiting and 200 W more while a kernel runs,
+# half-precision tensor work 0.84 J per TFLOP, TF32 convolutions 1.9, plain fp32 7.8, elementwise work 190, 0.08 J per
+# GB moved. Divided by what the power limit would buy at full rate (700 W / 989 TFLOP/s = 0.71 J, and so on), they carry
+# over to other chips.
 FACTORS = np.array([0.142, 0.75, 0.75, 1.34, 1.19, 1.19, 18.4, 0.53, 0.29])
 
 

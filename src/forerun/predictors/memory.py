@@ -90,8 +90,8 @@ def _layout_copies(graph: Graph, batches: np.ndarray) -> dict[int, np.ndarray]:
         if op.kind not in ("conv", "conv_backward"):
             continue
         backward = op.kind == "conv_backward"
-        weight = graph.tensors[op.inputs[2 if backward else 1]]
-        if all(k == 1 for k in weight.shape[2:]) or (op.attrs.get("groups", 1) > 1 and weight.shape[1] == 1):
+        weight = graph.conv_weight(op)
+        if all(k == 1 for k in weight.shape[2:]) or graph.depthwise(op):
             continue  # pointwise and depthwise kernels take tensors as they are
         few = (
             backward

@@ -48,6 +48,11 @@ class Cases:
             self.launches[chosen], self.joules[chosen],
         )  # fmt: skip
 
+    @property
+    def light_ms(self) -> np.ndarray:
+        """Per case, the plain roofline."""
+        return self.sum(np.maximum(self.ops.compute_s, self.ops.memory_s)) * 1e3
+
     def sum(self, values: np.ndarray) -> np.ndarray:
         """Per case, the weighted sum over its ops."""
         return np.bincount(self.case, self.weight * values, minlength=len(self.rows))

@@ -159,8 +159,7 @@ def left_out(found: Gathered, *, folds: int = FOLDS, seeds: tuple[int, ...] = SE
             out.setdefault(name, np.full(len(rows), np.nan))[test] = values
         if tell:
             tell(number + 1, folds)
-    light = models.sum(np.maximum(models.ops.compute_s, models.ops.memory_s)) * 1e3
-    return rows.assign(light_ms=light, **{f"told_{name}": value for name, value in out.items()})
+    return rows.assign(light_ms=models.light_ms, **{f"told_{name}": value for name, value in out.items()})
 
 
 def _without(
@@ -194,8 +193,7 @@ def left_out_cpu(cpu: Cases, *, folds: int = FOLDS, steps: int = STEPS) -> pd.Da
 
     for (_, test), told in zip(parts, side_by_side(fold, parts), strict=True):
         out[test] = told
-    light = cpu.sum(np.maximum(cpu.ops.compute_s, cpu.ops.memory_s)) * 1e3
-    return cpu.rows.assign(told_latency=out, light_ms=light)
+    return cpu.rows.assign(told_latency=out, light_ms=cpu.light_ms)
 
 
 def calibration_groups(told: pd.DataFrame, name: str) -> list[str]:

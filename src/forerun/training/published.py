@@ -86,7 +86,7 @@ def as_measured(workload: Workload) -> Graph:
 def device_bound(published: Cases, host: HostFit) -> Cases:
     """Cases whose time the device sets, by roofline and well above the host's; that time as `device_ms`."""
     rows = published.rows
-    light = published.sum(np.maximum(published.ops.compute_s, published.ops.memory_s)) * 1e3
+    light = published.light_ms
     measured = (rows["latency_ms"] - rows["copy_ms"]).to_numpy(dtype=float)
     busy = measured - host.gap_us * launches(published.launches) / 1e3
     # Rows far below their roofline tell that the spec sheet lacks something (tensor cores of a Titan V).
