@@ -46,8 +46,8 @@ def test_nothing_falls_when_the_batch_grows(case: dict[str, str], device: foreru
     small, large = (predict(case, device, n) for n in sorted((a, b)))
     assert large.flops >= small.flops and large.bytes >= small.bytes
     assert large.memory_allocated_mb.value >= small.memory_allocated_mb.value
-    # What the allocator reserves may fall by a few segments, where larger blocks fit together better.
-    assert large.memory_mb.value >= small.memory_mb.value - 8
+    # What the allocator keeps beside that may fall, where larger blocks happen to fit together better.
+    assert large.memory_mb.value >= max(0.8 * small.memory_mb.value, small.memory_allocated_mb.value)
     assert large.device_ms.value >= small.device_ms.value
     assert large.latency_ms.value >= small.latency_ms.value
 
