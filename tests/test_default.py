@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
+import forerun
 from forerun import predict
 from forerun.data.store import Store
+from forerun.device import load_device
 from forerun.errors import ForerunError
 from forerun.evaluate import full, report
 from forerun.evaluate.check import PredictorFault, check_predictor
@@ -93,6 +98,26 @@ def test_how_much_stands_on_measurements_is_told() -> None:
     strange = [Op("unknown", "acme::frobnicate", (0,), (1,)), Op("elementwise", "aten::neg", (1,), (2,))]
     half = predict(Graph("strange", strange, tensors, storages, 0, 0), "h200").provenance["learned_share"]
     assert 0.0 < half < 1.0
+
+
+class OneMatmul(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide = torch.nn.Linear(8192, 8192)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.wide(x)
+
+
+@pytest.mark.parametrize("name", ["t4", "l4", "h100-pcie"])
+def test_a_chip_at_its_power_limit_is_slow_for_that_reason(name: str) -> None:
+    device = load_device(name)
+    case: dict[str, Any] = {"model": OneMatmul(), "batch": 8192, "input_shape": (8192,), "dtype": "fp16"}
+    p = predict(device=device, **case)
+    assert p.power_w.value > 0.8 * device.tdp_w
+    assert forerun.explain(device=device, **case).ops[0].bound == "compute"
+    more = predict(device=dataclasses.replace(device, tdp_w=1.2 * device.tdp_w), **case)
+    assert more.device_ms.value < 1.02 * p.device_ms.value
 
 
 def test_memory_intervals_are_calibrated_too() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,12 +17,14 @@ from forerun.data.splits import leave_out
 from forerun.device import load_device
 from forerun.graph.cost import Shapes
 from forerun.graph.features import DIMS, dims, variant
-from forerun.graph.profile import CLASSES, profile
+from forerun.graph.profile import CLASSES, UNITS, profile
 from forerun.graph.sources import load_graph
 from forerun.measure.cases import case_of
 from forerun.predictors.conformal import calibrate
 from forerun.predictors.features import NUMBERS, op_table
 from forerun.predictors.host import COUNTED, launch_counts, smooth_max
+from forerun.predictors.network import Ensemble
+from forerun.predictors.specs import strain
 from forerun.training import fit_device, fit_energy, operators
 from forerun.training.cases import model_cases, operator_cases
 from forerun.workload import Workload
@@ -90,6 +94,48 @@ def test_launches_are_counted_by_class_and_phase() -> None:
     assert counts["norm"] == counts["norm_backward:backward"] == 20
     assert counts["modules"] > 50
     assert counts["call"] == 1
+    assert counts["transformers"] == 0
+
+
+def test_a_bias_is_launched_by_its_convolution_and_hugging_face_takes_its_own_time() -> None:
+    def counts(work: Workload) -> dict[str, float]:
+        return dict(zip(COUNTED, launch_counts(profile(load_graph(work), "fp32")), strict=True))
+
+    with_biases = load_graph(Workload("cnn:depth=3,filters=8"))
+    biases = sum(op.repeat for op in with_biases.ops if "bias" in op.attrs)
+    elementwise = sum(op.repeat for op in with_biases.ops if op.kind == "elementwise")
+    assert biases == 3
+    assert counts(Workload("cnn:depth=3,filters=8"))["elementwise"] == elementwise - biases
+    assert counts(Workload("prajjwal1/bert-tiny"))["transformers"] == 1
+
+
+def test_half_precision_convolutions_launch_changes_of_layout() -> None:
+    for dtype, layouts in (("fp32", 0), ("fp16", 17), ("bf16", 17)):  # of 20 convolutions, 3 are pointwise
+        columns = profile(load_graph(Workload("resnet18", dtype=dtype)), dtype)
+        assert dict(zip(COUNTED, launch_counts(columns), strict=True))["layouts"] == layouts
+
+
+def test_a_small_power_limit_slows_arithmetic_and_nothing_else() -> None:
+    names = ("t4", "v100-pcie-32gb", "rx7900xtx", "xeon-emr-2vcpu")
+    found = dict(zip(names, strain([load_device(n) for n in names]).T, strict=True))
+    fp32, half, vector = (UNITS.index(u) for u in ("fp32", "fp16", "vector"))
+    assert 1.5 < found["t4"][fp32] < 2.5 and found["t4"][half] > 2  # 70 W for what needs twice as much
+    assert found["v100-pcie-32gb"][fp32] < 1.1
+    assert all((s >= 1).all() and s[vector] == 1 for s in found.values())
+    assert (found["rx7900xtx"] == 1).all() and (found["xeon-emr-2vcpu"] == 1).all()  # nothing is known of these
+    unknown = dataclasses.replace(load_device("t4"), tdp_w=None)
+    assert (strain([unknown]) == 1).all()
+    p4 = strain([load_device("p4")])[:, 0]
+    assert p4[half] == p4[fp32] > 1  # its halves run on the fp32 lanes
+    nvl = strain([load_device("h100-nvl")])[:, 0]
+    assert nvl[UNITS.index("fp8")] == nvl[half]  # no peak is listed, so it is that of halves
+    roomy, tight = load_device("t4"), dataclasses.replace(load_device("t4"), tdp_w=35.0)
+    ratio = strain([tight])[fp32, 0] / strain([roomy])[fp32, 0]
+    assert ratio == pytest.approx(2.0)
+    columns = profile(load_graph(Workload("resnet18", batch=64)), "fp32-ieee")
+    a, b = (op_table(columns, [d]) for d in (roomy, tight))
+    np.testing.assert_array_equal(a.compute_s, b.compute_s)  # the speed of light stays what the sheet says
+    assert (b.strain >= a.strain).all() and (b.strain > a.strain).any()
 
 
 def rows_of(works: list[Workload]) -> pd.DataFrame:
@@ -116,6 +162,23 @@ def test_the_network_learns_what_the_roofline_misses() -> None:
     plain = np.abs(cases.sum(light)[test] * 1e3 / real_ms[test] - 1)
     assert error.mean() < 0.1 < plain.mean()
     assert (network.seconds(cases.ops) >= light).all()
+
+
+def test_what_is_fitted_is_what_is_told() -> None:
+    shapes = [{"m": 64 * i, "n": 512, "k": 256} for i in range(1, 9)]
+    frame = pd.DataFrame([{"op": "linear", "shape": json.dumps(s), "dtype": "fp16", "device": name, "devices": 1,
+                           "direction": "forward", "dataset": "own"}
+                          for s in shapes for name in ("t4", "h200")])  # fmt: skip
+    ops = operator_cases(frame).ops
+    network = fit_device.fit(operator_cases(frame), np.linspace(0.01, 0.5, len(frame)), np.ones(len(frame)), steps=5)
+    x = np.clip((ops.numbers - network.arrays["mean"]) / network.arrays["scale"], -4, 4)
+    law = fit_device._op_us(
+        {name: torch.from_numpy(np.array(value)) for name, value in network.arrays.items()},
+        *(torch.from_numpy(v) for v in (x.astype(np.float32), ops.classes, ops.units, ops.variants)),
+        *(torch.from_numpy(v) for v in (ops.compute_s * 1e6, ops.strain, ops.memory_s * 1e6, ops.launches)),
+    )
+    assert (ops.strain > 1).any()
+    np.testing.assert_allclose(network.seconds(ops) * 1e6, law.numpy(), rtol=1e-4)
 
 
 def test_a_model_is_the_sum_of_its_ops() -> None:
@@ -198,4 +261,6 @@ def test_contexts_keep_how_others_measure_apart() -> None:
     network = fit_device.fit(cases, real, np.ones(len(frame)), context=context, steps=500, rate=1e-2)
     own = context == 0
     told = cases.sum(network.seconds(cases.ops)) * 1e3
+    floors = Ensemble((network,)).floor_us(context)
+    assert floors[0] == 0.0 and 30 < floors[-1] < 60
     assert np.abs(told[own] / real[own] - 1).mean() < 0.15

@@ -12,7 +12,7 @@ from forerun.graph.profile import CLASSES, UNITS, Profile
 from forerun.predictors.base import Predictor
 from forerun.predictors.kernels import HOST_US, runtime
 from forerun.predictors.roofline import with_losses
-from forerun.predictors.specs import op_roofline_s
+from forerun.predictors.specs import op_roofline_s, strain
 from forerun.workload import Workload
 
 #: Kinds whose second input, the weight, tells one use from another.
@@ -68,6 +68,7 @@ def explain_ops(graph: Graph, columns: Profile, device: Device, teller: Predicto
     light_compute, light_memory, _ = op_roofline_s(columns, [device])
     seconds = with_losses(columns, [device], light_compute, light_memory)
     compute_ms, memory_ms = (1e3 * s[0, :, 0] for s in seconds)
+    compute_ms = compute_ms * strain([device])[columns.units, 0]
     launch_ms = HOST_US[columns.classes] * runtime(device, workload.runtime).host_share / 1e3
     total = float((per_call * columns.repeat).sum())
     groups: dict[tuple[str, ...], list[int]] = defaultdict(list)

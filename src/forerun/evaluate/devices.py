@@ -1,4 +1,4 @@
-"""Devices that were left out: operators and whole models on a GPU of which only the spec sheet is known."""
+"""Devices that were left out: operators and whole models on a GPU of which no row was seen."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ def _operator_lines(
     public = seen.public
     assert public is not None
     networks = _fitted(seen, _host(seen.models), seeds=seeds, steps=steps)
-    # How a set measures is told by its other devices: one number per operator, for both predictors.
-    shift = _shift(device_ms(networks, public), public, asked.rows)
-    plain = _shift(public.light_ms, public, asked.rows)
+    # How a set measures is told by its other devices: as a ratio per operator, or by what its timing adds to a launch.
+    ratio = _shift(public.light_ms, public, asked.rows)
     light, real = asked.light_ms, asked.rows["device_ms"].to_numpy(dtype=float)
-    said = {"roofline": light, "one ratio per op": light * plain, "default": device_ms(networks, asked) * shift}
+    default = device_ms(networks, asked) + networks.floor_us(contexts(asked.rows)) / 1e3
+    said = {"roofline": light, "one ratio per op": light * ratio, "default": default}
     group = asked.rows["op"].where(~asked.rows["op"].isin(_ELEMENTWISE), "elementwise")
     out: list[dict[str, object]] = []
     for op in ["all", *sorted(group.unique())]:

@@ -26,12 +26,15 @@ operators, some of them at shapes of well-known models, stay in training. `dummy
 families, `one ratio` the plain roofline times one fitted number, `roofline` the plain roofline. `default`
 takes the host as it is on average. `default, host probed` is told how slow the host was at that moment: by a
 tiny launch timed just before the case or, on rows older than that, by how far the latencies of other families
-measured within 90 s lie from what was predicted for them. Published times of models on other GPUs teach too,
+measured within 20 s lie from what was predicted for them. Published times of models on other GPUs teach too,
 without the families that are asked for: by family, and by the letters that a model's name begins with, so
 near relatives under another name (resnetaa beside resnet) stay. Intervals of a family are calibrated on the
 other families only.
 Memory has no learned weights; the constants of its workspaces were read off these rows. Repeats of a case
-are left out of the figures."""
+are left out of the figures.
+Of a GPU that is left out, its spec sheet is known, and what the power limit yields per watt in its generation
+(`_PER_WATT` in predictors/specs.py), read off other GPUs. The number for fp32 on Ada follows a rule, but was
+set with the L4's rows in view: the L4's matrix products are no blind test."""
 _SHOWN = (
     ("latency_ms", "all"), ("latency_ms", "device-bound"), ("latency_ms", "host-bound"), ("device_ms", "all"),
     ("device_ms", "training, device-bound"), ("device_ms", "prefill"), ("device_ms", "decode"), ("energy_j", "all"),
@@ -116,5 +119,5 @@ def left_out_devices(found: Gathered, told: pd.DataFrame, store: Store, *, steps
     models = devices.models_left_out(found, seeds=SEEDS[:1], steps=steps, calibration=scores(told))
     return {
         title: lines.drop(columns=["rmse", "coverage"], errors="ignore"),
-        "Models on a GPU that was left out, from its spec sheet": devices.shown(models),
+        "Models on a GPU that was left out": devices.shown(models),
     }

@@ -87,7 +87,7 @@ def board(
                 found = figures(values[mine], real[mine], *edges)
                 how = "constants of our own rows" if memory else split
                 lines.append({"target": target, "split": how, "regime": group, "predictor": predictor, **found})
-    noise = noise_floor(told.assign(regime=regime(told)), ["regime"])
+    noise = pd.concat([noise_floor(told.assign(regime=which), ["regime"]) for which in ("all", regime(told))])
     return Scoreboard(pd.DataFrame(lines, columns=list(COLUMNS)), noise)
 
 

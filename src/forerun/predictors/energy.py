@@ -11,17 +11,17 @@ import numpy as np
 
 from forerun.device import Device
 from forerun.graph.profile import UNITS, Profile
-from forerun.predictors.specs import spec_matrix
+from forerun.predictors.specs import spec_matrix, strain
 
 #: What a factor stands before: the power limit over the whole call, then each kind of arithmetic and the bytes at what
-#: the limit buys at full rate, then the power limit over the time that the device is busy.
+#: the limit buys at the rate it allows, then the power limit over the time that the device is busy.
 TERMS = ("waiting", "fp64", "fp32", "tf32", "half", "fp8", "vector", "bytes", "busy")
 _TERM_OF_UNIT = {"fp64": 1, "fp32": 2, "tf32": 3, "fp16": 4, "bf16": 4, "fp8": 5, "vector": 6}
 # Fitted to calls on an H200 as `forerun train` fits them: 100 W of waiting and 200 W more while a kernel runs,
 # half-precision tensor work 0.84 J per TFLOP, TF32 convolutions 1.9, plain fp32 7.8, elementwise work 190, 0.08 J per
-# GB moved. Divided by what the power limit would buy at full rate (700 W / 989 TFLOP/s = 0.71 J, and so on), they carry
-# over to other chips.
-FACTORS = np.array([0.142, 0.75, 0.75, 1.34, 1.19, 1.19, 18.4, 0.53, 0.29])
+# GB moved. Divided by what the power limit buys at the rate it allows (700 W / 819 TFLOP/s = 0.85 J, and so on), they
+# carry over to other chips.
+FACTORS = np.array([0.142, 0.75, 0.588, 1.11, 0.985, 0.985, 18.4, 0.53, 0.29])
 
 
 def plain_factors(device: Device) -> np.ndarray:
@@ -46,12 +46,13 @@ def energy_terms(profile: Profile, devices: Sequence[Device]) -> np.ndarray:
     power limit is not known."""
     peaks, bandwidth = spec_matrix(devices)
     limit = np.array([np.nan if d.tdp_w is None else d.tdp_w for d in devices])
+    slowed = strain(devices)
     flops, moved = profile.work
     out = np.zeros((len(profile.batches), len(devices), len(TERMS)))
     out[..., 0] = out[..., -1] = limit
     for u, unit in enumerate(UNITS):
         if flops[u].any():
-            out[..., _TERM_OF_UNIT[unit]] += np.outer(flops[u], limit / (peaks[u] * 1e12))
+            out[..., _TERM_OF_UNIT[unit]] += np.outer(flops[u], limit * slowed[u] / (peaks[u] * 1e12))
     out[..., -2] = np.outer(moved, limit / (bandwidth * 1e9))
     return out
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from forerun.device import Device
 from forerun.graph.profile import UNITS, Profile
-from forerun.predictors.specs import op_roofline_s, spec_matrix
+from forerun.predictors.specs import op_roofline_s, spec_matrix, strain
 
 NUMBERS = (
     "compute_us", "memory_us", "intensity", "rows", "cols", "inner", "count", "window", "stride", "flag", "tiles",
@@ -24,13 +24,15 @@ _SMS, _CLOCK_MHZ, _CACHE_MB = 80.0, 1600.0, 40.0
 
 @dataclass(frozen=True)
 class OpTable:
-    """Ops as a learned model takes them; the last axis of `numbers` is NUMBERS. Times in seconds at full speed."""
+    """Ops as a learned model takes them; the last axis of `numbers` is NUMBERS. Times in seconds at full speed, but
+    in `numbers` arithmetic is as slow as the power limit makes it."""
 
     classes: np.ndarray  # [n]
     units: np.ndarray  # [n]
     variants: np.ndarray  # [n]
     numbers: np.ndarray  # [n, NUMBERS]
     compute_s: np.ndarray  # [n]
+    strain: np.ndarray  # [n] times longer that arithmetic takes at the power limit
     memory_s: np.ndarray  # [n]
     launches: np.ndarray  # [n] kernels of one call
 
@@ -43,15 +45,16 @@ def op_table(profile: Profile, devices: Sequence[Device]) -> OpTable:
     compute, memory, kernels = op_roofline_s(profile, devices)
     compute, memory = compute.reshape(many, -1), memory.reshape(many, -1)
     peak = np.take_along_axis(peaks.T, units, axis=1)
+    slowed = np.take_along_axis(strain(devices).T, units, axis=1)
     sizes = profile.sizes.reshape(-1, profile.sizes.shape[-1])
-    numbers = describe(sizes, compute, memory, profile.bytes.ravel(), peak, devices)
+    numbers = describe(sizes, compute * slowed, memory, profile.bytes.ravel(), peak, devices)
 
     def on_all(values: np.ndarray) -> np.ndarray:
         return np.tile(np.repeat(values, batches), many)
 
     return OpTable(
         on_all(profile.classes), units.ravel(), on_all(profile.variants), numbers.reshape(-1, len(NUMBERS)),
-        compute.ravel(), memory.ravel(), np.repeat(kernels, batches, axis=1).ravel(),
+        compute.ravel(), slowed.ravel(), memory.ravel(), np.repeat(kernels, batches, axis=1).ravel(),
     )  # fmt: skip
 
 

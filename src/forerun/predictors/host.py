@@ -9,10 +9,16 @@ from __future__ import annotations
 import numpy as np
 
 from forerun.graph.ir import Graph
-from forerun.graph.profile import CLASSES, Profile
+from forerun.graph.profile import CLASSES, UNITS, Profile
 
-#: What is counted: ops of each class in the forward pass, and behind it (backward, optimizer); views; modules.
-COUNTED = (*CLASSES, *(f"{c}:backward" for c in CLASSES), "views", "modules", "call")
+#: What is counted: ops of each class in the forward pass, and behind it (backward, optimizer); convolutions that launch
+#: changes of layout, too (in half precision); views; modules; what a model of Hugging Face does around its layers
+#: (masks, caches, outputs), and any call.
+COUNTED = (
+    *CLASSES, *(f"{c}:backward" for c in CLASSES), "layouts", "views", "modules", "transformers", "call",
+)  # fmt: skip
+_DENSE = [CLASSES.index(c) for c in ("conv", "conv_grouped")]
+_HALVES = [UNITS.index(u) for u in ("fp16", "bf16")]
 
 
 def launch_counts(profile: Profile) -> np.ndarray:
@@ -20,14 +26,17 @@ def launch_counts(profile: Profile) -> np.ndarray:
     graph: Graph = profile.graph
     out = np.zeros(len(COUNTED))
     behind = np.array([op.phase != "forward" for op in graph.ops], dtype=int)
-    np.add.at(out, profile.classes + behind * len(CLASSES), profile.repeat)
+    # A convolution launches the add of its bias itself.
+    np.add.at(out, profile.classes + behind * len(CLASSES), profile.repeat * ~profile.biases)
     calls = graph.facts.get("host_calls", {})
-    out[-3:] = calls.get("views", 0), calls.get("modules", 0), 1
+    wrapped = graph.facts.get("source") == "huggingface"
+    moved = profile.repeat[np.isin(profile.classes, _DENSE) & np.isin(profile.units, _HALVES)].sum()
+    out[2 * len(CLASSES) :] = moved, calls.get("views", 0), calls.get("modules", 0), wrapped, 1
     return out
 
 
 def launches(counts: np.ndarray) -> np.ndarray:
-    """How many ops of a call reach the device."""
+    """How many ops a call launches one by one."""
     return counts[..., : 2 * len(CLASSES)].sum(axis=-1)
 
 

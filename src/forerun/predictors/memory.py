@@ -25,6 +25,8 @@ _LAYOUT_COPIES, _FEW_CHANNELS, _MANY_PIXELS, _FEW_CHANNELS_COPIES = 1.0, (16, 32
 #: Where nothing is calibrated, what 90 % of our H200 rows stay within (measured over predicted): transformers within
 #: 1 %; what cuDNN takes beside its layout copies is its own choice, most of all in backward passes.
 ALLOCATED_SPREAD = {"plain": (0.97, 1.04), "conv": (0.97, 1.13), "conv_backward": (0.75, 1.3)}
+#: In calls below this, what libraries take is a larger share: they are calibrated by themselves.
+SMALL_MB = 1024.0
 #: The context differs by driver, and by how many kernels get loaded.
 CONTEXT_SPREAD = (0.4, 1.7)
 
@@ -35,7 +37,7 @@ class MemoryEstimate:
     reserved_mb: float
     context_mb: float
     parts_mb: dict[str, float]
-    sort: str  # plain | conv | conv_backward: how much libraries decide beside the tensors
+    sort: str  # how much libraries decide beside the tensors: plain | conv | conv_backward, then / small | large
     spread: tuple[float, float]  # interval factors of what is allocated
     fits: bool | None  # None: the device's memory is not known
 
@@ -69,7 +71,8 @@ def estimates(graph: Graph, devices: Sequence[Device]) -> list[MemoryEstimate]:
         parts["context"] = context
         reserved = memory.reserved_mb + workspace
         allocated = memory.allocated_mb + workspace
-        out.append(MemoryEstimate(allocated, reserved, context, parts, sort, ALLOCATED_SPREAD[sort], fits))
+        size = "small" if allocated < SMALL_MB else "large"
+        out.append(MemoryEstimate(allocated, reserved, context, parts, f"{sort}/{size}", ALLOCATED_SPREAD[sort], fits))
     return out
 
 

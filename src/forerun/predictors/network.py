@@ -1,6 +1,6 @@
 """A small network over ops, evaluated with numpy: how much slower than its roofline an op runs, and its floor.
 
-    time = (compute x a)^p + (memory x b)^p)^(1/p) x exp(u) + launches x floor x exp(v)
+    time = (compute x strain x a)^p + (memory x b)^p)^(1/p) x exp(u) + launches x floor x exp(v)
 
 a, b and floor are one number per kernel class; u and v come from the network, are bounded, and are near zero where
 nothing was learned. No op is faster than its roofline.
@@ -44,7 +44,7 @@ class Network:
             np.maximum(hidden, 0.0, out=hidden)
             out[some] = hidden @ a["out"] + a["out_bias"]
         u, v = bounded(out[:, 0]), FLOOR_RANGE * np.tanh(out[:, 1] / FLOOR_RANGE)
-        compute = ops.compute_s * np.exp(a["log_compute"][ops.classes])
+        compute = ops.compute_s * ops.strain * np.exp(a["log_compute"][ops.classes])
         memory = ops.memory_s * np.exp(a["log_memory"][ops.classes])
         roof = (compute**SHARPNESS + memory**SHARPNESS) ** (1 / SHARPNESS)
         floor = 1e-6 * np.exp(a["log_floor_us"][ops.classes] + v)
@@ -73,6 +73,11 @@ class Ensemble:
     """Several networks that differ by their seed; what they say is averaged in logarithms."""
 
     networks: tuple[Network, ...]
+
+    def floor_us(self, context: np.ndarray) -> np.ndarray:
+        """What the timing of a published set (`fit_device.fit` numbers them) adds to each of its rows; 0: ours."""
+        floors = np.mean([np.exp(n.arrays["context_floor"]) for n in self.networks], axis=0)
+        return np.where(context > 0, floors[context], 0.0)
 
     def seconds(self, ops: OpTable) -> np.ndarray:
         if len(self.networks) == 1:

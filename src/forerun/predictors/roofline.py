@@ -44,7 +44,7 @@ class RooflinePredictor:
         reached = np.maximum(*with_losses(profile, devices, compute, memory))
         floors_ms = floor_us * np.array([r.floor_share for r in run]) / 1e3
         device_ms = (reached * weights).sum(axis=1).T * 1e3 + floors_ms
-        launch_us = (HOST_US[profile.classes] * profile.repeat).sum()
+        launch_us = (HOST_US[profile.classes] * profile.repeat * ~profile.biases).sum()
         host_ms = np.broadcast_to(np.array([launch_us * r.host_share + r.call_us for r in run]) / 1e3, device_ms.shape)
         latency_ms = np.maximum(device_ms, host_ms)
         return Times(

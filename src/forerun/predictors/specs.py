@@ -23,6 +23,43 @@ def op_roofline_s(profile: Profile, devices: Sequence[Device]) -> tuple[np.ndarr
     return compute * apart[..., None], memory * apart[..., None], profile.kernels * apart
 
 
+#: GFLOP/s that a generation's multipliers yield for each watt of the power limit: plain fp32, half-precision tensor
+#: work (None: not known to be limited). Read off the large matrix products of P4, V100, T4, A100 (NeuSight, Vidur),
+#: L40S (aiconfigurator) and our H200. Without such rows (fp32 on Ada, GeForce Ampere and Blackwell, halves on Volta and
+#: Turing), four fifths of what the largest card lists, as on A100 and H200.
+_PER_WATT: dict[str, tuple[float, float | None]] = {
+    "pascal": (50, None), "volta": (55, 330), "turing": (57, 330), "ampere": (81, None), "ampere 8.0": (65, 800),
+    "ada": (147, 720), "hopper": (75, 1170), "blackwell": (147, None),
+}  # fmt: skip
+_OF_HALF = {"tf32": 0.5, "fp16": 1.0, "bf16": 1.0, "fp8": 2.0}
+
+
+def strain(devices: Sequence[Device]) -> np.ndarray:
+    """[UNITS, devices]: how many times longer arithmetic takes than its peak says because the power limit slows the
+    clock; 1 where the limit is not known. A T4 lists 116 GFLOP/s per watt and holds half of it; a V100 holds what it
+    lists. A MIG slice is taken for a slice of a busy card."""
+    return _strain(tuple(devices))
+
+
+@functools.lru_cache(maxsize=64)
+def _strain(devices: tuple[Device, ...]) -> np.ndarray:
+    out = np.ones((len(UNITS), len(devices)))
+    for d, device in enumerate(devices):
+        name = (device.architecture or "").lower()
+        chip = f"{name} {device.compute_capability or 0:.1f}"
+        if device.tdp_w is None or name not in _PER_WATT:
+            continue
+        plain, half = _PER_WATT.get(chip, _PER_WATT[name])
+        for u, unit in enumerate(UNITS):
+            does = _first_known(device, unit) if unit != "vector" else ""
+            # Halves that are listed below fp32 run on its lanes.
+            lanes = does == "fp32" or device.peak_tflops.get(does, np.inf) < device.peak_tflops.get("fp32", 0.0)
+            yields = plain if lanes and does != "fp64" else half and _OF_HALF.get(does, 0.0) * half
+            if yields:
+                out[u, d] = max(1.0, unit_peak(device, unit) * 1e3 / device.tdp_w / yields)
+    return out
+
+
 def spec_matrix(devices: Sequence[Device]) -> tuple[np.ndarray, np.ndarray]:
     return _spec_matrix(tuple(devices))
 
@@ -68,5 +105,10 @@ def unit_peak(device: Device, unit: str) -> float:
 
 def substituted(device: Device, unit: str) -> str | None:
     """The units that stand in for an unknown peak, or None when the peak is known."""
-    first = next((d for d in _NEXT_BEST[unit] if device.peak(d) is not None), None)
-    return None if first in (unit, None) or unit == "vector" else first
+    first = _first_known(device, unit)
+    return None if first in (unit, "") or unit == "vector" else first
+
+
+def _first_known(device: Device, unit: str) -> str:
+    """The units that do the work of `unit`, as far as peaks are known; "" where none is."""
+    return next((d for d in _NEXT_BEST[unit] if device.peak(d) is not None), "")

@@ -23,7 +23,7 @@ from forerun.training import fit_device, fit_energy, fit_host, operators, publis
 from forerun.training.cases import Cases, Progress, as_captured, join, model_cases, operator_cases
 from forerun.training.parallel import side_by_side
 
-FOLDS, SEEDS, STEPS = 8, (0, 1), 700
+FOLDS, SEEDS, STEPS = 16, (0, 1), 700
 #: How much a row of each kind counts beside one of our own operators.
 MODEL_WEIGHT, PUBLIC_WEIGHT, PUBLISHED_WEIGHT = 12.0, 0.4, 2.0
 #: Rows taken of each published set, per device, operator, dtype and runtime.
@@ -198,7 +198,7 @@ def left_out_cpu(cpu: Cases, *, folds: int = FOLDS, steps: int = STEPS) -> pd.Da
 
 def calibration_groups(told: pd.DataFrame, name: str) -> list[str]:
     """The group whose errors a row's interval comes from: time and energy by mode and what sets the pace, memory by how
-    much of it libraries decide."""
+    much of it libraries decide and by its size."""
     if name.startswith("memory"):
         return [f"{name}/{sort}" for sort in told["memory_sort"]]
     side = np.where(told["told_host"] > told["told_device"], "host", "device")

@@ -18,12 +18,12 @@ WIDTH = 64
 
 def fit(
     cases: Cases, target_ms: np.ndarray, weight: np.ndarray, *, context: np.ndarray | None = None, steps: int = 600,
-    seed: int = 0, start: Network | None = None, decay: float = 2e-3, batch_ops: int = 24_000, rate: float = 1e-2,
+    seed: int = 0, decay: float = 2e-3, batch_ops: int = 24_000, rate: float = 1e-2,
 ) -> Network:  # fmt: skip
     """The network whose sums come nearest to `target_ms`, in logarithms; `weight` says how much each row counts.
 
-    `context` numbers where rows come from (0: our own protocol). Every other context gets a scale and a floor of its
-    own, so that what differs in how it was measured is not learned as a property of the hardware.
+    `context` numbers where rows come from (0: our own protocol). Every other context gets a floor of its own, so that
+    what its way of measuring adds is not learned as a property of the hardware.
     """
     import torch
 
@@ -31,20 +31,20 @@ def fit(
     torch.manual_seed(seed)
     mean = cases.ops.numbers.mean(axis=0)
     scale = cases.ops.numbers.std(axis=0) + 1e-3
-    if start is not None:
-        mean, scale = start.arrays["mean"], start.arrays["scale"]
     x = torch.from_numpy(np.clip((cases.ops.numbers - mean) / scale, -4, 4).astype(np.float32))
     classes, units, variants = (
         torch.from_numpy(v) for v in (cases.ops.classes, cases.ops.units, cases.ops.variants)
     )  # fmt: skip
-    compute, memory, launches, times = (
+    compute, strain, memory, launches, times = (
         torch.from_numpy(v.astype(np.float32))
-        for v in (cases.ops.compute_s * 1e6, cases.ops.memory_s * 1e6, cases.ops.launches, cases.weight)
-    )
+        for v in (
+            cases.ops.compute_s * 1e6, cases.ops.strain, cases.ops.memory_s * 1e6, cases.ops.launches, cases.weight,
+        )
+    )  # fmt: skip
     target = torch.from_numpy(np.log(np.maximum(target_ms * 1e3, 1e-3)).astype(np.float32))
     counts = torch.from_numpy(weight.astype(np.float32))
     contexts = torch.from_numpy(context if context is not None else np.zeros(len(target_ms), dtype=int))
-    parts = _parameters(len(NUMBERS), int(contexts.max()) + 1, start)
+    parts = _parameters(len(NUMBERS), int(contexts.max()) + 1)
     optimizer = torch.optim.AdamW(
         [
             {"params": [parts[k] for k in ("in", "class", "unit", "variant", "middle", "out")], "weight_decay": decay},
@@ -61,32 +61,32 @@ def fit(
         chosen = next(draw)
         ops = torch.from_numpy(np.concatenate([np.arange(starts[c], starts[c + 1]) for c in chosen]))
         place = torch.from_numpy(np.repeat(np.arange(len(chosen)), sizes[chosen]))
-        us = _op_us(parts, x[ops], classes[ops], units[ops], variants[ops], compute[ops], memory[ops], launches[ops])
+        us = _op_us(
+            parts, x[ops], classes[ops], units[ops], variants[ops], compute[ops], strain[ops], memory[ops],
+            launches[ops],
+        )  # fmt: skip
         total = torch.zeros(len(chosen)).index_add(0, place, us * times[ops])
         picked = torch.from_numpy(chosen)
         where = contexts[picked]
-        total = total * torch.exp(parts["context_scale"][where] * (where > 0)) + torch.exp(
-            parts["context_floor"][where]
-        ) * (where > 0)
+        total = total + torch.exp(parts["context_floor"][where]) * (where > 0)
         error = torch.log(total.clamp_min(1e-3)) - target[picked]
         loss = (counts[picked] * torch.nn.functional.smooth_l1_loss(error, torch.zeros_like(error), reduction="none",
                                                                     beta=0.1)).sum() / counts[picked].sum()  # fmt: skip
-        loss = loss + 0.02 * (parts["context_scale"] ** 2).mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         schedule.step()
-    found = {k: v.detach().numpy() for k, v in parts.items() if not k.startswith("context")}
+    found = {k: v.detach().numpy() for k, v in parts.items()}
     return Network({**found, "mean": mean.astype(np.float32), "scale": scale.astype(np.float32)})
 
 
-def _parameters(numbers: int, contexts: int, start: Network | None) -> dict[str, Any]:
+def _parameters(numbers: int, contexts: int) -> dict[str, Any]:
     import torch
 
     def small(*shape: int, by: float) -> Any:
         return torch.nn.Parameter(torch.randn(shape) * by)
 
-    found = {
+    return {
         "in": small(numbers, WIDTH, by=numbers**-0.5), "class": small(len(CLASSES), WIDTH, by=0.3),
         "unit": small(len(UNITS), WIDTH, by=0.3), "variant": small(len(VARIANTS), WIDTH, by=0.1),
         "middle": small(WIDTH, WIDTH, by=WIDTH**-0.5), "middle_bias": small(WIDTH, by=0.0),
@@ -94,16 +94,11 @@ def _parameters(numbers: int, contexts: int, start: Network | None) -> dict[str,
         "log_compute": torch.nn.Parameter(torch.tensor(np.log(COMPUTE), dtype=torch.float32)),
         "log_memory": torch.nn.Parameter(torch.tensor(np.log(np.maximum(MEMORY * 0.7, 1.1)), dtype=torch.float32)),
         "log_floor_us": torch.nn.Parameter(torch.tensor(np.log(FLOOR_US), dtype=torch.float32)),
-        "context_scale": small(contexts, by=0.0), "context_floor": torch.nn.Parameter(torch.full((contexts,), 0.5)),
+        "context_floor": torch.nn.Parameter(torch.full((contexts,), 0.5)),
     }  # fmt: skip
-    if start is not None:
-        for name, value in start.arrays.items():
-            if name in found:
-                found[name] = torch.nn.Parameter(torch.from_numpy(np.array(value)))
-    return found
 
 
-def _op_us(p: dict[str, Any], x: Any, classes: Any, units: Any, variants: Any, compute: Any, memory: Any,
+def _op_us(p: dict[str, Any], x: Any, classes: Any, units: Any, variants: Any, compute: Any, strain: Any, memory: Any,
            launches: Any) -> Any:  # fmt: skip
     """The law of predictors.network, in microseconds, differentiable."""
     import torch
@@ -113,7 +108,7 @@ def _op_us(p: dict[str, Any], x: Any, classes: Any, units: Any, variants: Any, c
     out = hidden @ p["out"] + p["out_bias"]
     u = torch.where(out[:, 0] > 0, SLOWER * torch.tanh(out[:, 0] / SLOWER), FASTER * torch.tanh(out[:, 0] / FASTER))
     v = FLOOR_RANGE * torch.tanh(out[:, 1] / FLOOR_RANGE)
-    c = (compute * torch.exp(p["log_compute"][classes])).clamp_min(1e-6)
+    c = (compute * strain * torch.exp(p["log_compute"][classes])).clamp_min(1e-6)
     m = (memory * torch.exp(p["log_memory"][classes])).clamp_min(1e-6)
     roof = (c**SHARPNESS + m**SHARPNESS) ** (1 / SHARPNESS)
     return torch.maximum(torch.maximum(compute, memory), roof * torch.exp(u)) + launches * torch.exp(

@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 
 from forerun.predictors.host import launches, smooth_max
-from forerun.predictors.kernels import CALL_US, HOST_US
+from forerun.predictors.kernels import HOST_US
 
-NEAR_S = 90.0  # rows this near in time met the same host
+NEAR_S = 20.0  # rows this near in time met the same host
 ROUNDS = 3
 HIDDEN = 1.3  # a call this many times longer than the device's work shows the host's pace
 
@@ -60,12 +60,13 @@ def _pulse_law(rows: pd.DataFrame, host_ms: np.ndarray, device_ms: np.ndarray) -
     telling = np.isfinite(pulse) & (latency > HIDDEN * device_ms)
     if telling.sum() < 30:
         return None
-    slope, start = np.polyfit(np.log(pulse[telling]), np.log(latency / host_ms)[telling], 1)
-    return float(start), float(slope)
+    slower, told = np.log(latency / host_ms)[telling], np.log(pulse[telling])
+    slope = np.polyfit(told, slower, 1)[0]
+    return float(np.median(slower - slope * told)), float(slope)  # delays reach far upwards: the middle counts
 
 
 def _start() -> np.ndarray:
-    return np.concatenate([HOST_US * 0.6, HOST_US * 0.9, [2.0, 5.0, CALL_US]])
+    return np.concatenate([HOST_US * 0.6, HOST_US * 0.9, [15.0, 2.0, 5.0, 100.0, 40.0]])
 
 
 def _costs(
