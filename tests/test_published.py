@@ -153,3 +153,34 @@ def test_gpus_left_out(cases: Cases, monkeypatch: pytest.MonkeyPatch) -> None:
     apart = lines[(lines["bound"] == "all") & (lines["device"] != "all")]
     assert apart["n"].max() == 2
     assert len(models_left_out(found, seeds=(0,), steps=3, calibration=scores)) == len(lines)
+
+
+def test_operators_on_gpus_left_out(cases: Cases, monkeypatch: pytest.MonkeyPatch) -> None:
+    shapes = ['{"m":512,"n":512,"k":512}', '{"m":4096,"n":4096,"k":1024}']
+    frame = pd.DataFrame([
+        {"op": "linear", "shape": shape, "dtype": "fp32", "direction": "forward", "device": device, "devices": 1,
+         "device_ms": 0.1, "dataset": "neusight", "runtime": None}
+        for shape in shapes for device in ("t4", "l4", "a100-pcie-80gb")
+    ])  # fmt: skip
+    public = operator_cases(frame)
+    own = cases.rows.assign(
+        device="h200", device_ms=cases.rows["latency_ms"], session="s", extra="{}", measured_at="2026-01-01"
+    )
+    ours = Cases(own, cases.ops, cases.case, cases.weight, cases.launches, cases.joules)
+    found = Gathered(ours, operator_cases(frame.assign(device="h200", dataset="ours")), public, None)
+    trained: list[set[str]] = []
+    real = devices.fit_networks
+
+    def spy(models: Cases, own: Cases, public: Cases, **more: Any) -> Any:
+        trained.append(set(public.rows["device"]))
+        return real(models, own, public, **more)
+
+    monkeypatch.setattr(devices, "fit_networks", spy)
+    monkeypatch.setattr(devices, "side_by_side", map)  # in this process, so that the spy sees it
+    monkeypatch.setattr(devices.fit_host, "ROUNDS", 1)
+    lines = devices.operators_left_out(found, public, seeds=(0,), steps=3)
+    assert trained == [{"t4", "a100-pcie-80gb"}, {"t4", "l4"}]  # nothing was asked of the H100 and the B200
+    every = lines[lines["op"] == "all"].set_index(["device", "predictor"])["n"]
+    assert every["l4", "default"] == every["a100-pcie-80gb", "roofline"] == 2
+    assert every["all", "one ratio per op"] == 4
+    assert np.isfinite(lines["mape"]).all()

@@ -29,21 +29,27 @@ PREDICTORS = {
     "roofline": "light_ms", "one ratio": "ratio_ms", "one ratio of the GPU itself": "own_ratio_ms",
     "default": "told_ms", "default, told of the set": "told_set_ms",
 }  # fmt: skip
+OPERATOR_PREDICTORS = ("roofline", "one ratio per op", "default")
 _ELEMENTWISE = ("add", "add_scalar", "div", "div_scalar", "mul", "scale", "gelu", "relu", "tanh", "pow", "pow_scalar")
 
 
 def operators_left_out(found: Gathered, tested: Cases, *, seeds: tuple[int, ...], steps: int) -> pd.DataFrame:
-    """Operators on each GPU of LEFT_OUT, by weights that saw no row of that GPU."""
+    """Figures of operators on each GPU of LEFT_OUT and of a set's GPUs together, by weights that saw no row of each."""
     asked = [(dataset, device) for dataset, devices in LEFT_OUT.items() for device in devices]
 
-    def lines(which: tuple[str, str]) -> list[dict[str, object]]:
+    def told(which: tuple[str, str]) -> pd.DataFrame:
         dataset, device = which
         mine = tested.take(((tested.rows["dataset"] == dataset) & (tested.rows["device"] == device)).to_numpy())
         if mine.rows.empty or found.public is None:
-            return []
-        return _operator_lines(dataset, device, mine, _unseen(found, device), seeds=seeds, steps=steps)
+            return pd.DataFrame()
+        return _operators_told(mine, _unseen(found, device), seeds=seeds, steps=steps)
 
-    return pd.DataFrame([line for some in side_by_side(lines, asked) for line in some])
+    every = pd.concat(side_by_side(told, asked), ignore_index=True)
+    groups = [(*names, rows) for names, rows in every.groupby(["dataset", "device"], sort=False)]
+    groups += [
+        (name, "all", rows) for name, rows in every.groupby("dataset", sort=False) if rows["device"].nunique() > 1
+    ]
+    return pd.DataFrame([line for group in groups for line in _operator_lines(*group)])
 
 
 def _unseen(found: Gathered, device: str) -> Gathered:
@@ -59,24 +65,27 @@ def _fitted(seen: Gathered, host: fit_host.HostFit, *, seeds: tuple[int, ...], s
     return fit_networks(seen.models, seen.operators, seen.public, published=others, seeds=seeds, steps=steps)
 
 
-def _operator_lines(
-    dataset: str, device: str, asked: Cases, seen: Gathered, *, seeds: tuple[int, ...], steps: int
-) -> list[dict[str, object]]:
+def _operators_told(asked: Cases, seen: Gathered, *, seeds: tuple[int, ...], steps: int) -> pd.DataFrame:
+    """Rows with what each of OPERATOR_PREDICTORS says of them."""
     public = seen.public
     assert public is not None
     networks = _fitted(seen, _host(seen.models), seeds=seeds, steps=steps)
     # How a set measures is told by its other devices: as a ratio per operator, or by what its timing adds to a launch.
     ratio = _shift(public.light_ms, public, asked.rows)
-    light, real = asked.light_ms, asked.rows["device_ms"].to_numpy(dtype=float)
+    light = asked.light_ms
     default = device_ms(networks, asked) + networks.floor_us(contexts(asked.rows)) / 1e3
-    said = {"roofline": light, "one ratio per op": light * ratio, "default": default}
+    said = zip(OPERATOR_PREDICTORS, (light, light * ratio, default), strict=True)
     group = asked.rows["op"].where(~asked.rows["op"].isin(_ELEMENTWISE), "elementwise")
+    return asked.rows[["dataset", "device", "device_ms"]].assign(op=group, **dict(said))
+
+
+def _operator_lines(dataset: str, device: str, told: pd.DataFrame) -> list[dict[str, object]]:
     out: list[dict[str, object]] = []
-    for op in ["all", *sorted(group.unique())]:
-        mine = (group == op).to_numpy() if op != "all" else np.ones(len(real), dtype=bool)
-        for name, values in said.items():
-            out.append({"data set": dataset, "device": device, "op": op, "predictor": name,
-                        **figures(values[mine], real[mine])})  # fmt: skip
+    for op in ["all", *sorted(told["op"].unique())]:
+        mine = told[(told["op"] == op) | (op == "all")]
+        for name in OPERATOR_PREDICTORS:
+            errors = figures(mine[name].to_numpy(dtype=float), mine["device_ms"].to_numpy(dtype=float))
+            out.append({"data set": dataset, "device": device, "op": op, "predictor": name, **errors})
     return out
 
 
