@@ -25,8 +25,9 @@ def op_roofline_s(profile: Profile, devices: Sequence[Device]) -> tuple[np.ndarr
 
 #: GFLOP/s that a generation's multipliers yield for each watt of the power limit: plain fp32, half-precision tensor
 #: work (None: not known to be limited). Read off the large matrix products of P4, V100, T4, A100 (NeuSight, Vidur),
-#: L40S (aiconfigurator) and our H200. Without such rows (fp32 on Ada, GeForce Ampere and Blackwell, halves on Volta and
-#: Turing), four fifths of what the largest card lists, as on A100 and H200.
+#: L40S (aiconfigurator) and our H200. Where there are no such rows (fp32 on GeForce Ampere and Blackwell, halves on
+#: Volta and Turing) or only those of a GPU that is left out for judging (fp32 on Ada: the L4), four fifths of what the
+#: largest card lists, as on A100 and H200.
 _PER_WATT: dict[str, tuple[float, float | None]] = {
     "pascal": (50, None), "volta": (55, 330), "turing": (57, 330), "ampere": (81, None), "ampere 8.0": (65, 800),
     "ada": (147, 720), "hopper": (75, 1170), "blackwell": (147, None),
