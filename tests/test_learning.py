@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -107,6 +108,8 @@ def test_a_bias_is_launched_by_its_convolution_and_hugging_face_takes_its_own_ti
     assert biases == 3
     assert counts(Workload("cnn:depth=3,filters=8"))["elementwise"] == elementwise - biases
     assert counts(Workload("prajjwal1/bert-tiny"))["transformers"] == 1
+    config = transformers.BertConfig(num_hidden_layers=1, hidden_size=32, num_attention_heads=2, intermediate_size=64)
+    assert counts(Workload(transformers.BertModel(config), seq_len=16))["transformers"] == 1  # as a module, too
 
 
 def test_half_precision_convolutions_launch_changes_of_layout() -> None:

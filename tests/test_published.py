@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -122,15 +123,19 @@ def test_families_that_are_asked_for_do_not_teach(cases: Cases) -> None:
         assert other_families(cases, one).rows.empty
 
 
+def on_our_own(cases: Cases) -> Cases:
+    """The same cases as if we had measured them."""
+    own = cases.rows.assign(
+        device="h200", device_ms=cases.rows["latency_ms"], session="s", extra="{}", measured_at="2026-01-01"
+    )
+    return replace(cases, rows=own)
+
+
 def test_gpus_left_out(cases: Cases, monkeypatch: pytest.MonkeyPatch) -> None:
     shapes = ['{"m":512,"n":512,"k":512}', '{"m":4096,"n":4096,"k":1024}']
     ops = pd.DataFrame({"op": "linear", "shape": shapes, "dtype": "fp16", "direction": "forward", "device": "h200",
                         "devices": 1, "device_ms": [0.01, 0.1], "dataset": "ours"})  # fmt: skip
-    own = cases.rows.assign(
-        device="h200", device_ms=cases.rows["latency_ms"], session="s", extra="{}", measured_at="2026-01-01"
-    )
-    ours = Cases(own, cases.ops, cases.case, cases.weight, cases.launches, cases.joules)
-    found = Gathered(ours, operator_cases(ops), None, None, cases)
+    found = Gathered(on_our_own(cases), operator_cases(ops), None, None, cases)
     trained: list[set[str]] = []
     real = devices.fit_networks
 
@@ -163,11 +168,7 @@ def test_operators_on_gpus_left_out(cases: Cases, monkeypatch: pytest.MonkeyPatc
         for shape in shapes for device in ("t4", "l4", "a100-pcie-80gb")
     ])  # fmt: skip
     public = operator_cases(frame)
-    own = cases.rows.assign(
-        device="h200", device_ms=cases.rows["latency_ms"], session="s", extra="{}", measured_at="2026-01-01"
-    )
-    ours = Cases(own, cases.ops, cases.case, cases.weight, cases.launches, cases.joules)
-    found = Gathered(ours, operator_cases(frame.assign(device="h200", dataset="ours")), public, None)
+    found = Gathered(on_our_own(cases), operator_cases(frame.assign(device="h200", dataset="ours")), public, None)
     trained: list[set[str]] = []
     real = devices.fit_networks
 

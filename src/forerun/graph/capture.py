@@ -49,8 +49,8 @@ class Recorder(TorchDispatchMode):
         self.tensors: list[Tensor] = []
         self.storages: list[Storage] = []
         self.unknown: set[str] = set()
-        # What costs the host time and the device none: views and allocations, and modules entered.
-        self.host_calls = {"views": 0, "modules": 0}
+        # What costs the host time and the device none: views and allocations, modules entered, a library's wrapping.
+        self.host_calls = {"views": 0, "modules": 0, "transformers": 0}
         self._tensor_ids: dict[tuple[Any, ...], int] = {}
         self._storage_ids: dict[int, int] = {}
         self._writer: list[int] = []
@@ -308,6 +308,9 @@ def record(
     `held` yields (role, scope, tensor) for what exists before the call: inputs, gradients, optimizer state, cache.
     """
     recorder = Recorder(repeats, mask_density)
+    recorder.host_calls["transformers"] = int(
+        any(type(m).__module__.startswith("transformers.") for m in model.modules())
+    )
     emulation = Emulation(amp)
     with _recording(recorder, emulation, model):
         step(recorder, emulation)

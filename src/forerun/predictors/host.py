@@ -29,9 +29,8 @@ def launch_counts(profile: Profile) -> np.ndarray:
     # A convolution launches the add of its bias itself.
     np.add.at(out, profile.classes + behind * len(CLASSES), profile.repeat * ~profile.biases)
     calls = graph.facts.get("host_calls", {})
-    wrapped = graph.facts.get("source") == "huggingface"
     moved = profile.repeat[np.isin(profile.classes, _DENSE) & np.isin(profile.units, _HALVES)].sum()
-    out[2 * len(CLASSES) :] = moved, calls.get("views", 0), calls.get("modules", 0), wrapped, 1
+    out[2 * len(CLASSES) :] = moved, *(calls.get(name, 0) for name in ("views", "modules", "transformers")), 1
     return out
 
 

@@ -26,13 +26,7 @@ def load(model: Any, workload: Workload) -> list[Graph]:
     from forerun.graph.fold import meta_copy
 
     dtype = TORCH_DTYPES[workload.weight_dtype]
-    graphs = capture(
-        lambda: meta_copy(model).to(dtype), input_spec(model, workload), workload, name=type(model).__name__
-    )
-    if any(kind.__module__.startswith("transformers.") for kind in type(model).__mro__):
-        for graph in graphs:
-            graph.facts["source"] = "huggingface"
-    return graphs
+    return capture(lambda: meta_copy(model).to(dtype), input_spec(model, workload), workload, name=type(model).__name__)
 
 
 def input_spec(model: Any, workload: Workload) -> dict[str, tuple[tuple[int, ...], str]]:
