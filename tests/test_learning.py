@@ -60,6 +60,33 @@ def test_backward_passes_are_their_own_ops() -> None:
     assert [op.kind for op in forward.ops] == ["matmul"]
 
 
+def test_rare_operators_are_recorded_as_models_run_them() -> None:
+    packed = operators.graph_of("matmul", json.dumps({"m": 8, "n": 64, "k": 128}), "int4", "forward")
+    assert [packed.tensors[t].dtype for t in packed.ops[0].inputs] == ["bf16", "int4"]
+    head = {"b": 3, "cin": 8, "cout": 16, "h": 7, "w": 7, "r": 7, "stride": 1, "groups": 1, "padding": 0}
+    assert sizes("conv2d", head)["rows"] == 3  # a window as large as its image is one place
+    lstm = operators.graph_of(
+        "lstm", json.dumps({"b": 2, "length": 5, "cin": 4, "hidden": 6, "both": 1}), "fp32", "forward"
+    )
+    (cell,) = [op for op in lstm.ops if op.kind == "rnn"]
+    assert (cell.attrs["steps"], cell.attrs["directions"]) == (5, 2)
+    resized = operators.graph_of(
+        "bicubic", json.dumps({"b": 1, "c": 3, "h": 8, "w": 8, "to": 16}), "fp32", "forward"
+    )
+    assert variant(resized.ops[0], resized) == "resize:bicubic"
+
+
+def test_twice_the_batch_is_learned_not_to_take_less_time() -> None:
+    """Rows that fall with the batch, as noise can make them, are not followed."""
+    shapes = [{"m": m, "n": 1024, "k": 1024} for m in (8, 16, 32, 64)] * 20
+    frame = pd.DataFrame([{"op": "linear", "shape": json.dumps(s), "dtype": "fp16", "device": "h200",
+                           "direction": "forward", "devices": 1, "dataset": "own"} for s in shapes])  # fmt: skip
+    cases = operator_cases(frame)
+    real_ms = np.tile([0.04, 0.03, 0.02, 0.012], 20)
+    network = fit_device.fit(cases, real_ms, np.ones(len(frame)), steps=300)
+    assert (np.diff(network.seconds(cases.ops)[:4]) > 0).all()
+
+
 def test_variants_tell_norms_apart() -> None:
     graph = load_graph(Workload("resnet18", mode="training", batch=2))
     assert {"norm:batch:train", "norm_backward:batch", "pool:max", "conv:stem"} <= {

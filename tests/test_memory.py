@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,7 +14,7 @@ from forerun.device import load_device
 from forerun.graph.ir import Graph, Op, Storage
 from forerun.graph.memory import MB, CachingAllocator, peak_allocated_mb, simulate
 from forerun.graph.sources import load_graph, load_graphs
-from forerun.predictors.memory import conv_workspaces
+from forerun.predictors.memory import conv_workspaces, estimate
 from forerun.workload import Workload
 
 
@@ -102,6 +104,18 @@ def test_gradients_of_the_step_before_are_gone() -> None:
     graph = load_graph(Workload(model, mode="training", optimizer="adamw", input_shape=(1024,)))
     weights = 2 * 1024 * 1024 * 4 / 2**20
     assert simulate(graph).allocated_mb == pytest.approx(5 * weights, rel=0.01)
+
+
+def test_the_allocator_keeps_what_the_first_backward_took() -> None:
+    h200 = load_device("h200")
+    wide, narrow, half = (
+        estimate(load_graph(Workload(f"cnn:depth=3,filters={n}", batch=256, mode="training", dtype=dtype)), h200)
+        for n, dtype in ((64, "fp32"), (24, "fp32"), (64, "bf16"))
+    )
+    kept = [told.reserved_mb / told.allocated_mb for told in (wide, narrow, half)]
+    assert kept[0] > max(kept[1:])
+    small = dataclasses.replace(h200, memory_gb=(wide.allocated_mb + wide.context_mb + 64) / 1024)
+    assert estimate(load_graph(Workload("cnn:depth=3,filters=64", batch=256, mode="training")), small).fits
 
 
 def test_convolutions_take_copies_in_another_layout_while_they_run() -> None:

@@ -87,8 +87,20 @@ def board(
                 found = figures(values[mine], real[mine], *edges)
                 how = "constants of our own rows" if memory else split
                 lines.append({"target": target, "split": how, "regime": group, "predictor": predictor, **found})
-    noise = pd.concat([noise_floor(told.assign(regime=which), ["regime"]) for which in ("all", regime(told))])
-    return Scoreboard(pd.DataFrame(lines, columns=list(COLUMNS)), noise)
+    return Scoreboard(pd.DataFrame(lines, columns=list(COLUMNS)), _noise(told))
+
+
+def _noise(told: pd.DataFrame) -> pd.DataFrame:
+    """The noise floor of what was measured, and of the same as a probed host would have it: measured times what is
+    predicted for the usual host over what is predicted for the host at that moment."""
+    bound = regime(told)
+    steady = told.assign(**{q: told[q] * told[TOLD[q]] / told[known] for q, known in _PROBED.items()})
+    plain, probed = (
+        pd.concat([noise_floor(rows.assign(regime=which), ["regime"]) for which in ("all", bound)])
+        for rows in (told, steady)
+    )
+    probed = probed[probed["quantity"].isin(_PROBED)]
+    return pd.concat([plain, probed.assign(quantity=probed["quantity"] + ", host probed")])
 
 
 def dummy(told: pd.DataFrame, target: str, folds: int = 8) -> np.ndarray:

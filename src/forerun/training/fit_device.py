@@ -14,6 +14,9 @@ from forerun.predictors.network import FASTER, FLOOR_RANGE, SHARPNESS, SLOWER, N
 from forerun.training.cases import Cases
 
 WIDTH = 64
+#: Of this share of the ops of a step a copy at twice the batch is told too, and what falls from one to the other is a
+#: loss that counts so much: a call of twice the work never takes less time.
+TWICE, FALLS = 4, 1.0
 
 
 def fit(
@@ -66,18 +69,45 @@ def fit(
             launches[ops],
         )  # fmt: skip
         total = torch.zeros(len(chosen)).index_add(0, place, us * times[ops])
+        some = torch.randint(len(ops), (len(ops) // TWICE,), generator=generator)
+        which = ops[some]
+        more_x, more_memory = _twice(x[which], memory[which], scale, generator)
+        twice = _op_us(
+            parts, more_x, classes[which], units[which], variants[which], 2 * compute[which], strain[which],
+            more_memory, launches[which],
+        )  # fmt: skip
+        falls = torch.relu(torch.log(us[some]) - torch.log(twice)).mean()
         picked = torch.from_numpy(chosen)
         where = contexts[picked]
         total = total + torch.exp(parts["context_floor"][where]) * (where > 0)
         error = torch.log(total.clamp_min(1e-3)) - target[picked]
         loss = (counts[picked] * torch.nn.functional.smooth_l1_loss(error, torch.zeros_like(error), reduction="none",
                                                                     beta=0.1)).sum() / counts[picked].sum()  # fmt: skip
+        loss = loss + FALLS * falls
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         schedule.step()
     found = {k: v.detach().numpy() for k, v in parts.items()}
     return Network({**found, "mean": mean.astype(np.float32), "scale": scale.astype(np.float32)})
+
+
+def _twice(x: Any, memory: Any, scale: np.ndarray, generator: Any) -> tuple[Any, Any]:
+    """Ops (`x`: their numbers, scaled) at twice the batch: twice the arithmetic, and twice of the bytes that are not
+    weights, whose share is drawn; the batch multiplies rows or how often the op runs."""
+    import torch
+
+    draw = torch.rand((3, len(x)), generator=generator)
+    grown = 1 + draw[0]
+    more = {"compute_us": 1.0, "memory_us": torch.log2(grown), "intensity": 1 - torch.log2(grown), "tiles": 1.0,
+            "blocks": 1.0, "in_cache": torch.log2(grown)}  # fmt: skip
+    by_rows = (draw[1] < 0.7).float()
+    more |= {"rows": by_rows, "square": by_rows, "count": 1 - by_rows}
+    out = x.clone()
+    for name, by in more.items():
+        at = NUMBERS.index(name)
+        out[:, at] = (out[:, at] + by / float(scale[at])).clamp(-4, 4)
+    return out, memory * grown
 
 
 def _parameters(numbers: int, contexts: int) -> dict[str, Any]:

@@ -16,7 +16,7 @@ _ALSO = {"add_scalar": "scale", "div_scalar": "scale", "mul_scalar": "scale", "p
 KNOWN = frozenset(
     "matmul linear bmm conv2d sdpa softmax layer_norm rms_norm batch_norm batch_norm_train group_norm relu gelu silu "
     "sigmoid exp tanh hardswish copy scale add mul bias_add cast transpose cat sum max_pool avg_pool global_pool "
-    "upsample embedding gather scatter_add sgd adamw cross_entropy".split()
+    "upsample bicubic unfold lstm embedding gather scatter_add sgd adamw cross_entropy".split()
 )
 
 
@@ -47,6 +47,11 @@ def graph_of(op: str, shape: str, dtype: str, direction: str) -> Graph:
     if direction == "backward":
         kept = [op for op in graph.ops if op.phase == "backward"]
         graph = replace(graph, ops=kept)
+    if dtype in ("int8", "int4"):
+        tensors = list(graph.tensors)
+        weight = graph.ops[0].inputs[1]
+        tensors[weight] = replace(tensors[weight], dtype=dtype)
+        return replace(graph, tensors=tensors)
     return _in_fp8(graph) if dtype == "fp8" else graph
 
 

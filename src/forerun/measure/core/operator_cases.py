@@ -17,6 +17,9 @@ WEIGHTS = {
     **{"cat": 2, "sum": 2, "max_pool": 2, "avg_pool": 1, "global_pool": 1, "upsample": 1, "embedding": 2},
     **{"gather": 1, "scatter_add": 1, "sgd": 2, "adamw": 2, "cross_entropy": 1},
 }
+# What a spec can ask for by name (`only`) and the plain draw does not hold.
+RARE = ("conv_wide", "conv_groups", "conv_head", "bicubic", "unfold", "lstm", "matmul_int4", "linear_vocabulary")
+VOCABULARIES = (32000, 30522, 50257, 50304, 50265, 128256, 151936, 250002)
 MAX_FLOPS, MAX_NUMBERS = 2e12, 4e8
 # (hidden, intermediate, heads, head width, key/value heads) of models that people run.
 TRANSFORMERS = (
@@ -42,7 +45,7 @@ CONVOLUTIONS = (
 def cases(spec: dict[str, Any]) -> list[dict[str, Any]]:
     """`n` distinct operator cases, in the order they were drawn (already a shuffle)."""
     rng = random.Random(f"operators/{spec.get('seed', 0)}")
-    weights = {**WEIGHTS, **spec.get("weights", {})}
+    weights = spec.get("only") or {**WEIGHTS, **spec.get("weights", {})}
     dtypes, wanted = spec.get("dtypes", ["fp32", "tf32", "fp16", "bf16"]), int(spec["n"])
     max_flops, max_numbers = float(spec.get("max_flops", MAX_FLOPS)), float(spec.get("max_numbers", MAX_NUMBERS))
     out: dict[str, dict[str, Any]] = {}
@@ -50,14 +53,17 @@ def cases(spec: dict[str, Any]) -> list[dict[str, Any]]:
         if len(out) >= wanted:
             break
         label = rng.choices(list(weights), list(weights.values()))[0]
-        op, shape = _real(label, rng) if rng.random() < float(spec.get("real", 0.35)) else _draw(label, rng)
+        real = label not in RARE and rng.random() < float(spec.get("real", 0.35))
+        op, shape = (_real if real else _rare if label in RARE else _draw)(label, rng)
         flops, numbers = _size(op, shape)
         if flops > max_flops or numbers > max_numbers:
             continue
         dtype = rng.choice(dtypes)
+        if label == "matmul_int4":
+            dtype = "int4"
         if dtype == "tf32" and op not in ("matmul", "linear", "bmm", "conv2d"):
             dtype = "fp32"
-        no_backward = op in ("sgd", "adamw", "batch_norm", "copy", "cast")
+        no_backward = op in ("sgd", "adamw", "batch_norm", "copy", "cast", "bicubic", "lstm") or dtype == "int4"
         direction = "forward" if no_backward or rng.random() < 0.6 else "backward"
         case = {"kind": "op", "op": op, "shape": shape, "dtype": dtype, "direction": direction, "family": label}
         out.setdefault(key_of(case), case)
@@ -130,6 +136,40 @@ def _draw_conv(label: str, rng: random.Random) -> dict[str, int]:
     return {**shape, "stride": stride, "groups": groups}
 
 
+def _rare(label: str, rng: random.Random) -> tuple[str, dict[str, int]]:
+    """Shapes of a few families that the plain draw hardly meets."""
+    b, size = _log(rng, 1, 256, (1, 4)), rng.choice([7, 7, 14, 14, 28, 56])
+    if label == "linear_vocabulary":
+        return "linear", {"m": _log(rng, 1, 16384), "n": rng.choice(VOCABULARIES), "k": _log(rng, 256, 5120, (64,))}
+    if label == "matmul_int4":
+        k, n = _log(rng, 512, 16384, (128,)), _log(rng, 512, 32768, (64,))
+        return "matmul", {"m": _log(rng, 1, 16384), "n": -(-n // 64) * 64, "k": -(-k // 128) * 128}
+    if label == "bicubic":
+        to = rng.choice([size // 2, size * 2, 112, 224])
+        return label, {"b": b, "c": rng.choice([3, 3, 8, 64, 256]), "h": size * 4, "w": size * 4, "to": to}
+    if label == "unfold":
+        return label, {"b": b, "c": _log(rng, 32, 1024, (8, 64)), "length": _log(rng, 16, 512), "r": rng.choice([3, 9])}
+    if label == "lstm":
+        shape = {"b": _log(rng, 8, 8192, (8, 32)), "length": rng.choice([8, 14, 16, 28, 32, 64, 128])}
+        return label, {**shape, "cin": rng.choice([64, 128, 192, 384, 512]), "hidden": rng.choice([48, 96, 128, 512]),
+                       "both": int(rng.random() < 0.7)}  # fmt: skip
+    if label == "conv_head":  # a window as large as its image, as VGG's first classifier layer
+        size = rng.choice([2, 4, 7, 7, 7, 8])
+        cin, cout = rng.choice([128, 256, 512, 512]), rng.choice([512, 1024, 4096, 4096])
+        return "conv2d", {"b": b, "cin": cin, "cout": cout, "h": size, "w": size, "r": size, "stride": 1, "groups": 1,
+                          "padding": 0}  # fmt: skip
+    stride = rng.choice([1, 1, 1, 2])
+    if label == "conv_wide":
+        cin = groups = _log(rng, 16, 1536, (8, 32))
+        r = rng.choice([7, 9, 9, 11, 11, 13, 21, 31])
+    else:
+        r, width = 3, rng.choice([8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 112, 120, 128, 232, 264])
+        groups = max(2, round(_log(rng, 64, 3072, (8,)) / width))
+        cin = groups * width
+    shape = {"b": b, "cin": cin, "cout": cin, "h": size, "w": size, "r": r}
+    return "conv2d", {**shape, "stride": stride, "groups": groups}
+
+
 def _draw_image(label: str, rng: random.Random) -> dict[str, int]:
     size = _log(rng, 4, 224, (1, 2, 7))
     shape = {"b": _log(rng, 1, 256, (1, 4)), "c": _log(rng, 8, 2048, (8,)), "h": size, "w": size}
@@ -199,6 +239,11 @@ def _size(op: str, s: dict[str, int]) -> tuple[float, float]:
         return 4.0 * s["b"] * s["heads"] * s["q"] * s["kv"] * s["d"], s["b"] * s["heads"] * s["d"] * (
             s["q"] + 2 * s["kv"]
         )
+    if op == "lstm":
+        steps = s["b"] * s["length"] * (1 + s["both"])
+        return 8.0 * steps * s["hidden"] * (s["cin"] + s["hidden"]), steps * (s["cin"] + 6.0 * s["hidden"])
+    if op == "bicubic":
+        return 0.0, s["b"] * s["c"] * (s["h"] * s["w"] + s["to"] ** 2)
     if op in ("gather", "scatter_add", "embedding"):
         picked = s.get("picked", s["rows"])
         return 0.0, (s.get("vocab", s["rows"]) + 2 * picked) * s["cols"]

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from . import quantised
 from .models import DTYPES
 
 UNARY = ("relu", "gelu", "silu", "sigmoid", "exp", "tanh", "hardswish", "copy", "scale")
@@ -17,7 +18,9 @@ def build(case: dict[str, Any], device: str) -> tuple[Callable[[], Any], list[An
     from torch.nn import functional
 
     s, op = case["shape"], case["op"]
-    dtype = torch.float32 if case["dtype"] == "tf32" else getattr(torch, DTYPES[case["dtype"]])
+    packed = case["dtype"] in quantised.DTYPES
+    named = quantised.ACTIVATIONS if packed else case["dtype"].replace("tf32", "fp32")
+    dtype = getattr(torch, DTYPES[named])
     gradient = case["direction"] == "backward"
 
     def new(*shape: int, scale: float = 1.0) -> Any:
@@ -26,6 +29,9 @@ def build(case: dict[str, Any], device: str) -> tuple[Callable[[], Any], list[An
     def whole(high: int, *shape: int) -> Any:
         return torch.randint(0, high, shape, device=device)
 
+    if op == "matmul" and packed and device != "meta":
+        a = new(s["m"], s["k"])
+        return quantised.matmul(a, s["n"], case["dtype"]), [a]
     if op == "matmul":
         a, b = new(s["m"], s["k"]), new(s["k"], s["n"])
         return lambda: torch.mm(a, b), [a, b]
@@ -38,7 +44,16 @@ def build(case: dict[str, Any], device: str) -> tuple[Callable[[], Any], list[An
     if op == "conv2d":
         x = new(s["b"], s["cin"], s["h"], s["w"])
         w = new(s["cout"], s["cin"] // s["groups"], s["r"], s["r"], scale=0.05)
-        return lambda: functional.conv2d(x, w, None, s["stride"], s["r"] // 2, 1, s["groups"]), [x, w]
+        padding = s.get("padding", s["r"] // 2)
+        return lambda: functional.conv2d(x, w, None, s["stride"], padding, 1, s["groups"]), [x, w]
+    if op == "unfold":
+        x = new(s["b"], s["c"], s["length"], 1)
+        return lambda: functional.unfold(x, (s["r"], 1), padding=(s["r"] // 2, 0)), [x]
+    if op == "lstm":
+        x = new(s["b"], s["length"], s["cin"])
+        both = bool(s["both"])
+        lstm = torch.nn.LSTM(s["cin"], s["hidden"], batch_first=True, bidirectional=both, device=device, dtype=dtype)
+        return lambda: lstm(x)[0], [x, *lstm.parameters()]
     if op == "sdpa":
         q = new(s["b"], s["heads"], s["q"], s["d"])
         k, v = new(s["b"], s["heads"], s["kv"], s["d"]), new(s["b"], s["heads"], s["kv"], s["d"])
@@ -96,6 +111,9 @@ def build(case: dict[str, Any], device: str) -> tuple[Callable[[], Any], list[An
     if op == "upsample":
         x = new(s["b"], s["c"], s["h"], s["w"])
         return lambda: functional.interpolate(x, scale_factor=2, mode="bilinear"), [x]
+    if op == "bicubic":
+        x, to = new(s["b"], s["c"], s["h"], s["w"]), (s["to"], s["to"])
+        return lambda: functional.interpolate(x, size=to, mode="bicubic", align_corners=False), [x]
     if op == "embedding":
         table, ids = new(s["vocab"], s["cols"]), whole(s["vocab"], s["rows"])
         return lambda: functional.embedding(ids, table), [table]

@@ -40,7 +40,8 @@ def _layer(linear: Any, dtype: str) -> tuple[Any, str]:
     from torch import nn
 
     n, k, device, bias = linear.out_features, linear.in_features, linear.weight.device, linear.bias
-    kernel, how, weight, scales = _int8(n, k, device) if dtype == "int8" else _int4(n, k, device)
+    make = _int8 if dtype == "int8" else _int4
+    kernel, how, weight, scales = make(n, k, device)
 
     class Quantised(nn.Module):
         def __init__(self) -> None:
@@ -54,6 +55,13 @@ def _layer(linear: Any, dtype: str) -> tuple[Any, str]:
             return y if self.bias is None else y + self.bias
 
     return Quantised(), how
+
+
+def matmul(x: Any, n: int, dtype: str) -> Any:
+    """The call that multiplies `x` by a packed weight of `n` outputs."""
+    make = _int8 if dtype == "int8" else _int4
+    kernel, _, weight, scales = make(n, x.shape[1], x.device)
+    return lambda: kernel(x, weight, scales)
 
 
 def _int8(n: int, k: int, device: Any) -> tuple[Any, str, Any, Any]:
