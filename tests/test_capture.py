@@ -6,16 +6,20 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from forerun.device import load_device
 from forerun.errors import ForerunError
 from forerun.graph import fold as folding
 from forerun.graph.cost import totals
+from forerun.graph.features import variant
 from forerun.graph.ir import Graph
 from forerun.graph.memory import simulate
 from forerun.graph.sources import load_graph
+from forerun.predictors.memory import conv_workspaces
 from forerun.workload import Workload
 from networks import Residual, Transformer
 
@@ -266,3 +270,50 @@ def test_a_model_that_fails_says_so_in_one_sentence() -> None:
 def test_without_a_shape_the_message_says_what_to_give() -> None:
     with pytest.raises(ForerunError, match="give input_shape"):
         graph_of(nn.Linear(8, 8))
+
+
+@pytest.mark.parametrize("mode", ["inference", "training"])
+def test_an_rms_norm_is_one_kernel_as_on_a_gpu(mode: str) -> None:
+    model = nn.Sequential(nn.Linear(64, 64), nn.RMSNorm(64), nn.Linear(64, 8))
+    graph = load_graph(Workload(model, input_shape=(16, 64), batch=2, dtype="fp32", mode=mode))
+    norms = [op for op in graph.ops if "rms" in op.name]
+    assert [op.kind for op in norms] == ["norm"] + ["norm_backward"] * (mode == "training")
+    assert norms[0].attrs["type"] == "rms"
+    assert not [op for op in graph.ops if "rsqrt" in op.name]
+    assert variant(norms[0], graph) == "norm:rms"
+
+
+def test_an_rms_norm_with_a_weight_of_another_type_is_computed_step_by_step() -> None:
+    class Mixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(64))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return nn.functional.rms_norm(x, (64,), self.weight.double())
+
+    graph = load_graph(Workload(Mixed(), input_shape=(64,), batch=2))
+    assert [op for op in graph.ops if "rsqrt" in op.name]
+
+
+class ChannelsLast(nn.Module):
+    """A convolution and a resize on images that came out of a transformer's tokens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mix = nn.Conv2d(8, 8, 3, padding=1)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        image = tokens.transpose(1, 2).reshape(-1, 8, 4, 4) if tokens.dim() == 3 else tokens
+        return nn.functional.interpolate(self.mix(image), scale_factor=2, mode="bilinear")
+
+
+def test_images_with_their_channels_last_are_known_as_such() -> None:
+    tokens = load_graph(Workload(ChannelsLast(), input_shape=(16, 8), batch=2))
+    plain = load_graph(Workload(ChannelsLast(), input_shape=(8, 4, 4), batch=2))
+    for graph, last in ((tokens, True), (plain, False)):
+        found = {op.kind: bool(op.attrs.get("strided")) for op in graph.ops if op.kind in ("conv", "resize")}
+        assert found == {"conv": last, "resize": last}
+    copies = conv_workspaces(load_device("h200"))
+    assert copies is not None
+    assert not copies(tokens, np.array([2])) and copies(plain, np.array([2]))  # none are needed in that layout

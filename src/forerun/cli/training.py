@@ -15,15 +15,15 @@ from forerun.cli.options import JsonOption
 from forerun.cli.terminal import show, waiting
 from forerun.errors import ForerunError
 
-FoldsOption = Annotated[int, typer.Option(help="Parts that the families are left out in.", min=2)]
-StepsOption = Annotated[int, typer.Option(help="Steps of each fit.", min=50)]
+FoldsOption = Annotated[int | None, typer.Option(help="Parts that the families are left out in.", min=2)]
+StepsOption = Annotated[int | None, typer.Option(help="Steps of each fit.", min=50)]
 
 
 def train(
     name: Annotated[str, typer.Argument(help="Which predictor: default.")] = "default",
     out: Annotated[Path | None, typer.Option(help="Folder for the weights; without it nothing is kept.")] = None,
-    folds: FoldsOption = 8,
-    steps: StepsOption = 700,
+    folds: FoldsOption = None,
+    steps: StepsOption = None,
     public: Annotated[bool, typer.Option("--public/--no-public", help="Learn from imported sets too.")] = True,
     as_json: JsonOption = False,
 ) -> None:
@@ -36,6 +36,7 @@ def train(
     from forerun.training import default
     from forerun.training.drift import drift
 
+    folds, steps = folds or default.FOLDS, steps or default.STEPS
     if name != "default":
         raise ForerunError(f"{name} has nothing to train; choose default")
     found = default.gather(Store(), tracker("reading rows", quiet=as_json), public=public)
@@ -64,8 +65,8 @@ def evaluate(
     ] = False,
     devices: Annotated[bool, typer.Option(help="Also leave whole GPUs out (needs imported sets; minutes).")] = False,
     parts: Annotated[bool, typer.Option(help="Also the error with parts of the predictor left out (minutes).")] = False,
-    folds: FoldsOption = 8,
-    steps: StepsOption = 700,
+    folds: FoldsOption = None,
+    steps: StepsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """The scoreboard: predictions for families that were left out, against what was measured."""
@@ -76,6 +77,7 @@ def evaluate(
     from forerun.predictors.default import SHIPPED
     from forerun.training import default
 
+    folds, steps = folds or default.FOLDS, steps or default.STEPS
     found = None
     if refit or devices or parts:
         found = default.gather(Store(), tracker("reading rows", quiet=as_json))

@@ -84,6 +84,7 @@ def _device(store: Store, rows: pd.DataFrame, device: str) -> str:
     parts = [
         f"## {device}",
         f"{first['device_said']}, host {first['host']}. Software of the newest rows: `{first['software']}`.",
+        f"**{len(ok):,} model rows.** {_stock(ok)}",
         _table(_counts(sizes, "mode", "dtype"), "Rows by mode and dtype (training: dtype of the weights)"),
         _table(_families(ok), "Rows by family"),
         _table(_noise(ok), "Noise floor: how far a repeat lies from the first measurement, mean (median), in %"),
@@ -95,6 +96,14 @@ def _device(store: Store, rows: pd.DataFrame, device: str) -> str:
         why = failed.assign(reason=failed["reason"].fillna("").str.slice(0, 70)).groupby(["status", "reason"]).size()
         parts.append(_table(why.rename("rows").reset_index(), "What did not run"))
     return "\n\n".join(part for part in parts if part)
+
+
+def _stock(ok: pd.DataFrame) -> str:
+    """How many networks of timm and torchvision as they come, beside variants drawn between them."""
+    plain = ok[ok["source"].isin(("timm", "torchvision")) & ~ok["model"].str.contains("?", regex=False)]
+    counts = plain.groupby("mode")[["model", "family"]].nunique()
+    said = [f"{mode} {models} of {families} families" for mode, models, families in counts.itertuples()]
+    return f"Networks of timm and torchvision as they come: {', '.join(said)}." if said else ""
 
 
 def _counts(ok: pd.DataFrame, rows: str, columns: str) -> pd.DataFrame:

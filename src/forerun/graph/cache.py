@@ -15,7 +15,7 @@ from typing import Any
 from forerun.graph.ir import Graph
 
 #: Raise when capture, folding or the IR change, so that graphs of older versions are not taken for new ones.
-VERSION = 5
+VERSION = 6
 
 
 def folder() -> Path:

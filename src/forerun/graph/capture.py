@@ -130,7 +130,7 @@ class Recorder(TorchDispatchMode):
         if stand_in is not None:
             return stand_in
         if not self.recording:
-            out = func(*args, **kwargs)
+            out = _laid_out(name, args, func(*args, **kwargs))
             for t in tensors_in(out):
                 self._made_in[t.untyped_storage()._cdata] = self.scope()
             return out
@@ -138,7 +138,7 @@ class Recorder(TorchDispatchMode):
             self._scope_of_node.setdefault(torch._C._autograd._get_sequence_nr() - 1, self.scope())
         inputs = tensors_in((args, kwargs))
         input_ids = [self.tensor_id(t) for t in inputs]
-        out = func(*args, **kwargs)
+        out = _laid_out(name, args, func(*args, **kwargs))
         outputs = tensors_in(out)
         mutates = func._schema.is_mutable
         known = {t.untyped_storage()._cdata for t in inputs}
@@ -154,7 +154,7 @@ class Recorder(TorchDispatchMode):
 
     def _record(self, func: Any, name: str, args: Any, inputs: Any, input_ids: Any, outputs: Any) -> None:
         index = len(self.ops)
-        kind = name if func.namespace == "forerun" else classify(name)
+        kind = classify(name)
         if kind == "unknown":
             self.unknown.add(func.name())
         scope = self.scope()
@@ -163,7 +163,7 @@ class Recorder(TorchDispatchMode):
             input_ids = [input_ids[1], input_ids[2], input_ids[0]]  # (bias, a, b) -> (a, b, bias)
         if kind == "optimizer":
             attrs = self._optimizer_attrs(func, inputs, tensors_in(args[0]))
-        if kind in _MEMORY_BOUND and _strided(kind, inputs):
+        if _strided(kind, inputs):
             attrs = {**attrs, "strided": True}
         written = outputs or (tensors_in(args[0]) if kind == "optimizer" else inputs[:1])
         op = Op(kind, func.name(), tuple(input_ids), (), attrs, scope, self.phase, self._repeat(scope))
@@ -187,12 +187,32 @@ class Recorder(TorchDispatchMode):
         return {"bytes_read": weigh(inputs)[0], "bytes_written": written, "tensors": count, "lists": max(1, lists)}
 
 
+def _laid_out(name: str, args: Any, out: Any) -> Any:
+    """What a convolution returns, its channels last where CUDA would put them: meta tensors are never so."""
+    if name == "convolution" and any(map(_channels_last, args[:2])):
+        return torch.empty_like(out, memory_format=torch.channels_last)
+    if name == "convolution_backward" and out[0] is not None and any(map(_channels_last, args[1:3])):
+        return torch.empty_like(out[0], memory_format=torch.channels_last), *out[1:]
+    return out
+
+
+def _channels_last(t: torch.Tensor) -> bool:
+    return t.dim() == 4 and not t.is_contiguous() and t.is_contiguous(memory_format=torch.channels_last)
+
+
 #: Ops whose kernels run several times slower when they cannot read their inputs in one sweep.
 _MEMORY_BOUND = frozenset({"copy", "elementwise", "reduce", "norm", "softmax", "gather"})
+#: Ops on images that have other kernels for channels last, and how many of their inputs are images.
+_IMAGES = {"conv": 1, "conv_backward": 2, "resize": 1}
 
 
 def _strided(kind: str, inputs: Any) -> bool:
-    """Whether the inputs cannot be read in one sweep: gaps, other orders than each other, or rows used again."""
+    """Whether the inputs cannot be read in one sweep: gaps, other orders than each other, or rows used again. Of ops on
+    images, whether these have their channels last."""
+    if kind in _IMAGES:
+        return any(map(_channels_last, inputs[: _IMAGES[kind]]))
+    if kind not in _MEMORY_BOUND:
+        return False
     seen = [t for t in inputs if t.numel() > 1 and t.is_floating_point()]
     if not seen:
         return False

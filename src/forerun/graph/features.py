@@ -2,7 +2,8 @@
 
 Seven columns per op, in one language for all kinds: `rows` x `cols` outputs that each sum over `inner`, `count`
 independent problems of that size, the `window` of a convolution or pool (1 elsewhere), its `stride`, and a `flag`
-(masked attention, gradients wanted). And a `variant`: the finest name under which ops are told apart.
+(masked attention, gradients wanted, inputs in another layout). And a `variant`: the finest name under which ops are
+told apart.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ DIMS = ("rows", "cols", "inner", "count", "window", "stride", "flag")
 #: Ops of one class that run differently. Anything else is the variant "".
 VARIANTS = (
     "", "norm:batch", "norm:batch:train", "norm:layer", "norm:group", "norm:rms", "norm_backward:batch",
-    "norm_backward:layer", "norm_backward:group", "copy:cat", "copy:cast", "copy:clone", "copy:pad", "pool:max",
-    "pool:avg", "pool:adaptive", "pool_backward", "conv:transposed", "softmax_backward", "embedding_backward",
-    "elementwise:binary", "elementwise:heavy", "elementwise:inplace", "moe_backward", "rnn_backward",
+    "norm_backward:layer", "norm_backward:group", "norm_backward:rms", "copy:cat", "copy:cast", "copy:clone",
+    "copy:pad", "pool:max", "pool:avg", "pool:adaptive", "pool_backward", "conv:transposed", "softmax_backward",
+    "embedding_backward", "elementwise:binary", "elementwise:heavy", "elementwise:inplace", "moe_backward", "rnn_backward",
     "attention:masked", "reduce:whole", "conv:stem", "matmul:vector", "random", "elementwise:bias", "matmul:int4",
     "resize:nearest", "resize:bicubic", "copy:int8",
 )  # fmt: skip
@@ -45,7 +46,7 @@ def _variant(op: Op, graph: Graph) -> str:
         training = ":train" if op.attrs.get("training") and op.attrs.get("type") == "batch" else ""
         return f"norm:{op.attrs.get('type', '')}{training}"
     if kind == "norm_backward":
-        return f"norm_backward:{next((t for t in ('batch', 'layer', 'group') if t in name), '')}"
+        return f"norm_backward:{next((t for t in ('batch', 'layer', 'group', 'rms') if t in name), '')}"
     if kind == "copy":
         if op.inputs and graph.tensors[op.inputs[0]].dtype == "int8":
             return "copy:int8"
@@ -139,13 +140,13 @@ def _conv_sizes(op: Op, s: Shapes, x: int, w: int, y: int) -> tuple[Any, ...]:
     spatial = out[0] * _product(out[2:])
     cols = (s.dims(x)[1] if transposed else s.dims(y)[1]) / groups
     stride = _product(list(op.attrs.get("stride") or [1]))
-    return spatial, cols, _product(weight[1:]), groups, _product(weight[2:]), stride, 0
+    return spatial, cols, _product(weight[1:]), groups, _product(weight[2:]), stride, _gaps(op)
 
 
 def _conv_backward(op: Op, s: Shapes) -> tuple[Any, ...]:
     gy, x, w = op.inputs[:3]
     sizes = _conv_sizes(op, s, x, w, gy)
-    return (*sizes[:-1], sum(map(bool, op.attrs.get("wants", (True, True))[:2])))
+    return (*sizes[:-1], sum(map(bool, op.attrs.get("wants", (True, True))[:2])) + 2 * _gaps(op))
 
 
 def _attention(op: Op, s: Shapes) -> tuple[Any, ...]:
@@ -164,6 +165,9 @@ def _last_dim(op: Op, s: Shapes) -> tuple[Any, ...]:
 def _norm(op: Op, s: Shapes) -> tuple[Any, ...]:
     kind = op.attrs.get("type") or ("batch" if "batch" in op.name else "group" if "group" in op.name else "layer")
     x = s.dims(op.inputs[0])
+    if kind == "group" and "groups" in op.attrs:
+        rows = x[0] * op.attrs["groups"]
+        return rows, s.numel(op.inputs[0]) / rows, 1, 1, 1, 1, 0
     if kind in ("batch", "instance", "group") and len(x) > 1:
         return x[1], s.numel(op.inputs[0]) / x[1], 1, 1, 1, 1, x[0]
     return _last_dim(op, s)
@@ -175,7 +179,17 @@ def _reduce(op: Op, s: Shapes) -> tuple[Any, ...]:
 
 
 def _pool(op: Op, s: Shapes) -> tuple[Any, ...]:
-    return s.numel(op.outputs[0]), 1, 1, 1, op.attrs.get("window", 1), 1, 0
+    images = s.dims(op.inputs[0])[0] if op.name.endswith("im2col") else 1  # unfolded one by one
+    return s.numel(op.outputs[0]), 1, 1, images, op.attrs.get("window", 1), 1, 0
+
+
+def _resize(op: Op, s: Shapes) -> tuple[Any, ...]:
+    """PyTorch's kernels have a thread for every pixel, which goes through the channels of all images in turn; with
+    channels last one for every number."""
+    if _gaps(op) or not op.name.endswith(("upsample_bilinear2d", "upsample_bicubic2d")):
+        return _plain(op, s)
+    y = s.dims(op.outputs[0])
+    return y[2] * y[3], 1, 1, y[0] * y[1], op.attrs.get("taps", 1), 1, 0
 
 
 def _rnn(op: Op, s: Shapes) -> tuple[Any, ...]:
@@ -188,5 +202,5 @@ _LAWS = {
     "matmul": _matmul, "moe_matmul": _moe, "moe_matmul_backward": _moe, "conv": _conv, "conv_backward": _conv_backward,
     "attention": _attention, "attention_backward": _attention, "softmax": _last_dim, "softmax_backward": _last_dim,
     "norm": _norm, "norm_backward": _norm, "reduce": _reduce, "pool": _pool, "pool_backward": _pool, "rnn": _rnn,
-    "rnn_backward": _rnn,
+    "rnn_backward": _rnn, "resize": _resize,
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""What a CUDA build of PyTorch would do where meta tensors would do something else: fused attention and autocast."""
+"""What a CUDA build of PyTorch would do where meta tensors would do something else: fused kernels and autocast."""
 
 from __future__ import annotations
 
@@ -152,6 +152,45 @@ def _recurrent(cell: str) -> Any:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
+# RMS norm. CUDA has one kernel for it; on meta it falls apart into eight.
+
+
+@functools.cache
+def _rms_norm_op() -> Any:
+    library = _library()
+    library.define("_fused_rms_norm(Tensor x, Tensor? w, int places) -> (Tensor, Tensor)")
+    library.define("_fused_rms_norm_backward(Tensor gy, Tensor x, Tensor rstd, Tensor? w) -> (Tensor, Tensor)")
+
+    def forward_meta(x: Any, w: Any, places: int) -> Any:
+        return torch.empty_like(x), x.new_empty(x.shape[: x.dim() - places], dtype=torch.float32)
+
+    def backward_meta(gy: Any, x: Any, rstd: Any, w: Any) -> Any:
+        return torch.empty_like(x), x.new_empty(()) if w is None else torch.empty_like(w)
+
+    library.impl("_fused_rms_norm", forward_meta, "Meta")
+    library.impl("_fused_rms_norm_backward", backward_meta, "Meta")
+
+    def save(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.save_for_backward(inputs[0], output[1], inputs[1])
+        ctx.set_materialize_grads(False)
+
+    def backward(ctx: Any, gy: Any, _grstd: Any) -> Any:
+        x, rstd, w = ctx.saved_tensors
+        gx, gw = torch.ops.forerun._fused_rms_norm_backward(gy, x, rstd, w)
+        return gx, None if w is None else gw, None
+
+    torch.library.register_autograd("forerun::_fused_rms_norm", backward, setup_context=save, lib=library)
+    return torch.ops.forerun._fused_rms_norm
+
+
+def _fused_rms_norm(input: Any, normalized_shape: Any, weight: Any = None, eps: Any = None) -> Any:
+    """The fused op, or None where the weight is of another type and PyTorch really computes step by step."""
+    if weight is not None and weight.dtype != input.dtype:
+        return None
+    return _rms_norm_op()(input, weight, len(normalized_shape))[0]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 # Autocast. It works by dispatch key and meta tensors have none, so its rules are applied here, at the level of the
 # torch functions a model calls: listed ones take half precision, listed ones take fp32, the rest take what comes.
 
@@ -171,11 +210,12 @@ _TO_FLOAT = frozenset(
 _FUSED: dict[str, Any] = {
     "scaled_dot_product_attention": _fused_attention, "grouped_mm": _grouped_matmul, "_grouped_mm": _grouped_matmul,
     "lstm": _recurrent("lstm"), "gru": _recurrent("gru"), "rnn_tanh": _recurrent("rnn"), "rnn_relu": _recurrent("rnn"),
+    "rms_norm": _fused_rms_norm,
 }  # fmt: skip
 
 
 class Emulation(TorchFunctionMode):
-    """Sends attention to the fused op and, with `amp`, applies autocast's rules."""
+    """Sends attention and the like to the fused ops and, with `amp`, applies autocast's rules."""
 
     def __init__(self, amp: torch.dtype | None = None) -> None:
         super().__init__()

@@ -85,12 +85,18 @@ def base_name(name: str) -> str:
     return name.split("::")[-1].split(".")[0]
 
 
+#: Ops of graph.torch_modes that are a kind of their own.
+_OWN = frozenset("attention attention_backward moe_matmul moe_matmul_backward rnn rnn_backward".split())
+
+
 def classify(name: str) -> str:
     """The IR kind of an aten call by its bare name; 'unknown' when nobody listed it."""
     if name in _KIND:
         return _KIND[name]
     if name in _MATMUL:
         return "matmul"
+    if name in _OWN:
+        return name
     if name.startswith(("_foreach_", "_fused_adam", "_fused_sgd", "_amp_foreach")):
         return "optimizer"
     if name in ("convolution", "_convolution", "convolution_overrideable"):
@@ -123,7 +129,10 @@ def attributes(kind: str, name: str, args: tuple[Any, ...], outputs: list[Any]) 
         return {"experts": int(args[1].shape[0])}
     if kind == "norm":
         type_ = next((t for t in ("batch", "layer", "group", "rms") if t in name), "layer")
-        return {"type": type_, "training": bool("batch" in name and len(args) > 5 and args[5] is True)}
+        training = bool("batch" in name and len(args) > 5 and args[5] is True)
+        return {"type": type_, "training": training} | ({"groups": args[6]} if type_ == "group" else {})
+    if name == "native_group_norm_backward":
+        return {"groups": args[8]}
     if kind == "matmul":
         return {"shared_b": name in ("mm", "addmm", "mv", "addmv", "linear", "dot", "_scaled_mm", "_int_mm")}
     if kind == "pool":

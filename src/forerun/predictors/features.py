@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from forerun.device import Device
-from forerun.graph.profile import UNITS, Profile
+from forerun.graph.features import DIMS
+from forerun.graph.profile import CLASSES, UNITS, Profile
 from forerun.predictors.specs import op_roofline_s, spec_matrix, strain
 
 NUMBERS = (
@@ -20,6 +21,8 @@ NUMBERS = (
 )  # fmt: skip
 #: What most chips have, where a spec sheet does not say.
 _SMS, _CLOCK_MHZ, _CACHE_MB = 80.0, 1600.0, 40.0
+#: Threads of a multiprocessor, and steps of one thread that take as long as a launch.
+_THREADS, _STEPS_PER_LAUNCH = 1024, 8.0
 
 
 @dataclass(frozen=True)
@@ -49,13 +52,24 @@ def op_table(profile: Profile, devices: Sequence[Device]) -> OpTable:
     sizes = profile.sizes.reshape(-1, profile.sizes.shape[-1])
     numbers = describe(sizes, compute * slowed, memory, profile.bytes.ravel(), peak, devices)
 
+    launches = np.repeat(kernels, batches, axis=1) + _serial(profile.classes.repeat(batches), sizes, devices)
+
     def on_all(values: np.ndarray) -> np.ndarray:
         return np.tile(np.repeat(values, batches), many)
 
     return OpTable(
         on_all(profile.classes), units.ravel(), on_all(profile.variants), numbers.reshape(-1, len(NUMBERS)),
-        compute.ravel(), slowed.ravel(), memory.ravel(), np.repeat(kernels, batches, axis=1).ravel(),
+        compute.ravel(), slowed.ravel(), memory.ravel(), launches.ravel(),
     )  # fmt: skip
+
+
+def _serial(classes: np.ndarray, sizes: np.ndarray, devices: Sequence[Device]) -> np.ndarray:
+    """[devices, n]: what resizing and unfolding do one image after another (graph.features), in launches that would
+    take as long."""
+    pixels, images = sizes[:, DIMS.index("rows")], sizes[:, DIMS.index("count")]
+    waves = np.ceil(pixels / (_THREADS * _chips(tuple(devices))[0]))
+    resizing, unfolding = (classes == CLASSES.index(c) for c in ("resize", "pool"))
+    return (images > 1) * (resizing * images * waves / _STEPS_PER_LAUNCH + unfolding * (images - 1))
 
 
 @functools.lru_cache(maxsize=64)

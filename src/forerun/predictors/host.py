@@ -29,7 +29,8 @@ def launch_counts(profile: Profile) -> np.ndarray:
     # A convolution launches the add of its bias itself.
     np.add.at(out, profile.classes + behind * len(CLASSES), profile.repeat * ~profile.biases)
     calls = graph.facts.get("host_calls", {})
-    moved = profile.repeat[np.isin(profile.classes, _DENSE) & np.isin(profile.units, _HALVES)].sum()
+    plain = np.array([not op.attrs.get("strided") for op in graph.ops], dtype=bool)  # no channels last yet
+    moved = profile.repeat[plain & np.isin(profile.classes, _DENSE) & np.isin(profile.units, _HALVES)].sum()
     out[2 * len(CLASSES) :] = moved, *(calls.get(name, 0) for name in ("views", "modules", "transformers")), 1
     return out
 

@@ -112,8 +112,8 @@ def _layout_copies(graph: Graph, batches: np.ndarray) -> dict[int, np.ndarray]:
             continue
         backward = op.kind == "conv_backward"
         weight = graph.conv_weight(op)
-        if all(k == 1 for k in weight.shape[2:]) or graph.depthwise(op):
-            continue  # pointwise and depthwise kernels take tensors as they are
+        if all(k == 1 for k in weight.shape[2:]) or graph.depthwise(op) or op.attrs.get("strided"):
+            continue  # pointwise and depthwise kernels take tensors as they are; others where channels are last
         few = (
             backward
             and weight.dtype == "fp32"

@@ -23,7 +23,7 @@ from forerun.training import fit_device, fit_energy, fit_host, operators, publis
 from forerun.training.cases import Cases, Progress, as_captured, join, model_cases, operator_cases
 from forerun.training.parallel import side_by_side
 
-FOLDS, SEEDS, STEPS = 16, (0, 1), 700
+FOLDS, SEEDS, STEPS = 16, (0, 1), 2000
 #: How much a row of each kind counts beside one of our own operators.
 MODEL_WEIGHT, PUBLIC_WEIGHT, PUBLISHED_WEIGHT = 12.0, 0.4, 2.0
 #: Rows taken of each published set, per device, operator, dtype and runtime.

@@ -21,7 +21,7 @@ TWICE, FALLS = 4, 1.0
 
 def fit(
     cases: Cases, target_ms: np.ndarray, weight: np.ndarray, *, context: np.ndarray | None = None, steps: int = 600,
-    seed: int = 0, decay: float = 2e-3, batch_ops: int = 24_000, rate: float = 1e-2,
+    seed: int = 0, decay: float = 2e-3, batch_ops: int = 6_000, rate: float = 1e-2,
 ) -> Network:  # fmt: skip
     """The network whose sums come nearest to `target_ms`, in logarithms; `weight` says how much each row counts.
 
@@ -99,7 +99,7 @@ def _twice(x: Any, memory: Any, scale: np.ndarray, generator: Any) -> tuple[Any,
 
     draw = torch.rand((3, len(x)), generator=generator)
     grown = 1 + draw[0]
-    more = {"compute_us": 1.0, "memory_us": torch.log2(grown), "intensity": 1 - torch.log2(grown), "tiles": 1.0,
+    more: dict[str, Any] = {"compute_us": 1.0, "memory_us": torch.log2(grown), "intensity": 1 - torch.log2(grown), "tiles": 1.0,
             "blocks": 1.0, "in_cache": torch.log2(grown)}  # fmt: skip
     by_rows = (draw[1] < 0.7).float()
     more |= {"rows": by_rows, "square": by_rows, "count": 1 - by_rows}
