@@ -22,9 +22,9 @@ VARIANTS = (
     "", "norm:batch", "norm:batch:train", "norm:layer", "norm:group", "norm:rms", "norm_backward:batch",
     "norm_backward:layer", "norm_backward:group", "norm_backward:rms", "copy:cat", "copy:cast", "copy:clone",
     "copy:pad", "pool:max", "pool:avg", "pool:adaptive", "pool_backward", "conv:transposed", "softmax_backward",
-    "embedding_backward", "elementwise:binary", "elementwise:heavy", "elementwise:inplace", "moe_backward", "rnn_backward",
-    "attention:masked", "reduce:whole", "conv:stem", "matmul:vector", "random", "elementwise:bias", "matmul:int4",
-    "resize:nearest", "resize:bicubic", "copy:int8",
+    "embedding_backward", "elementwise:binary", "elementwise:heavy", "elementwise:inplace", "moe_backward",
+    "rnn_backward", "attention:masked", "reduce:whole", "conv:stem", "matmul:vector", "random", "elementwise:bias",
+    "matmul:int4", "resize:nearest", "resize:bicubic", "copy:int8",
 )  # fmt: skip
 _VARIANT_INDEX = {name: i for i, name in enumerate(VARIANTS)}
 _HEAVY = ("gelu", "silu", "sigmoid", "tanh", "exp", "log", "pow", "erf", "sin", "cos", "hardswish", "mish", "softplus")

@@ -97,12 +97,13 @@ def _twice(x: Any, memory: Any, scale: np.ndarray, generator: Any) -> tuple[Any,
     weights, whose share is drawn; the batch multiplies rows or how often the op runs."""
     import torch
 
-    draw = torch.rand((3, len(x)), generator=generator)
+    draw = torch.rand((2, len(x)), generator=generator)
     grown = 1 + draw[0]
-    more: dict[str, Any] = {"compute_us": 1.0, "memory_us": torch.log2(grown), "intensity": 1 - torch.log2(grown), "tiles": 1.0,
-            "blocks": 1.0, "in_cache": torch.log2(grown)}  # fmt: skip
-    by_rows = (draw[1] < 0.7).float()
-    more |= {"rows": by_rows, "square": by_rows, "count": 1 - by_rows}
+    by_rows, bits = (draw[1] < 0.7).float(), torch.log2(grown)
+    more: dict[str, Any] = {
+        **dict.fromkeys(("compute_us", "tiles", "blocks"), 1.0), **dict.fromkeys(("memory_us", "in_cache"), bits),
+        **dict.fromkeys(("rows", "square"), by_rows), "count": 1 - by_rows, "intensity": 1 - bits,
+    }  # fmt: skip
     out = x.clone()
     for name, by in more.items():
         at = NUMBERS.index(name)
