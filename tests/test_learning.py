@@ -301,3 +301,15 @@ def test_contexts_keep_how_others_measure_apart() -> None:
     floors = Ensemble((network,)).floor_us(context)
     assert floors[0] == 0.0 and 30 < floors[-1] < 60
     assert np.abs(told[own] / real[own] - 1).mean() < 0.15
+
+
+def test_resizing_goes_through_its_images_one_after_another_on_a_gpu() -> None:
+    def launches(op: str, shape: dict[str, int], device: str) -> float:
+        columns = profile(operators.graph_of(op, json.dumps(shape), "fp32", "forward"), "fp32")
+        return float(op_table(columns, [load_device(device)]).launches.max())
+
+    many, few = ({"b": 64, "c": c, "h": 7, "w": 7} for c in (512, 8))
+    assert launches("upsample", many, "h200") == pytest.approx(64 * launches("upsample", few, "h200"), rel=0.02)
+    assert launches("upsample", many, "xeon-emr-2vcpu") == 1
+    assert launches("unfold", {"b": 32, "c": 8, "length": 16, "r": 3}, "t4") == 32
+    assert launches("relu", {"n": 4096}, "h200") == 1

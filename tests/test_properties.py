@@ -49,7 +49,7 @@ def test_nothing_falls_when_the_batch_grows(case: dict[str, str], device: foreru
     # What the allocator keeps beside that may fall, where larger blocks happen to fit together better.
     assert large.memory_mb.value >= max(0.7 * small.memory_mb.value, small.memory_allocated_mb.value)
     # An odd batch fits the chip's tiles worse than the round one after it; nobody gains by doubling it.
-    least = 0.75 if max(a, b) < 2 * min(a, b) else 0.85
+    least = 0.75 if max(a, b) < 2 * min(a, b) else 0.95
     assert large.device_ms.value >= least * small.device_ms.value
     assert large.latency_ms.value >= least * small.latency_ms.value
 

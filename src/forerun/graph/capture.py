@@ -203,7 +203,7 @@ def _channels_last(t: torch.Tensor) -> bool:
 #: Ops whose kernels run several times slower when they cannot read their inputs in one sweep.
 _MEMORY_BOUND = frozenset({"copy", "elementwise", "reduce", "norm", "softmax", "gather"})
 #: Ops on images that have other kernels for channels last, and how many of their inputs are images.
-_IMAGES = {"conv": 1, "conv_backward": 2, "resize": 1}
+_IMAGES = {"conv": 1, "conv_backward": 2}
 
 
 def _strided(kind: str, inputs: Any) -> bool:
@@ -211,6 +211,8 @@ def _strided(kind: str, inputs: Any) -> bool:
     images, whether these have their channels last."""
     if kind in _IMAGES:
         return any(map(_channels_last, inputs[: _IMAGES[kind]]))
+    if kind == "resize":  # by strides alone: tokens without the first one leave gaps between images
+        return any(t.dim() == 4 and t.stride(1) == 1 and t.stride(3) > 1 for t in inputs[:1])
     if kind not in _MEMORY_BOUND:
         return False
     seen = [t for t in inputs if t.numel() > 1 and t.is_floating_point()]

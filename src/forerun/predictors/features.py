@@ -64,12 +64,13 @@ def op_table(profile: Profile, devices: Sequence[Device]) -> OpTable:
 
 
 def _serial(classes: np.ndarray, sizes: np.ndarray, devices: Sequence[Device]) -> np.ndarray:
-    """[devices, n]: what resizing and unfolding do one image after another (graph.features), in launches that would
-    take as long."""
+    """[devices, n]: what resizing and unfolding do one image after another (graph.features) on a GPU, in launches that
+    would take as long."""
     pixels, images = sizes[:, DIMS.index("rows")], sizes[:, DIMS.index("count")]
     waves = np.ceil(pixels / (_THREADS * _chips(tuple(devices))[0]))
     resizing, unfolding = (classes == CLASSES.index(c) for c in ("resize", "pool"))
-    return (images > 1) * (resizing * images * waves / _STEPS_PER_LAUNCH + unfolding * (images - 1))
+    gpus = np.array([d.kind != "cpu" for d in devices])[:, None]
+    return gpus * (images > 1) * (resizing * images * waves / _STEPS_PER_LAUNCH + unfolding * (images - 1))
 
 
 @functools.lru_cache(maxsize=64)
