@@ -158,17 +158,17 @@ def test_the_scoreboard_is_complete_and_may_not_fall(tmp_path: Path) -> None:
     told = pd.read_parquet(SHIPPED / "left_out.parquet")
     made = full.scoreboard(told)
     for target, group, predictor, limit in (
-        ("device_ms", "all", "default", 0.11),
-        ("device_ms", "training, device-bound", "default", 0.11),
-        ("device_ms", "prefill", "default", 0.08),
-        ("device_ms", "decode", "default", 0.08),
-        ("latency_ms", "device-bound", "default", 0.13),
-        ("latency_ms", "all", "default, host probed", 0.18),
-        ("energy_j", "all", "default", 0.19),
+        ("device_ms", "all", "default", 0.095),
+        ("device_ms", "training, device-bound", "default", 0.095),
+        ("device_ms", "prefill", "default", 0.07),
+        ("device_ms", "decode", "default", 0.06),
+        ("latency_ms", "device-bound", "default", 0.115),
+        ("latency_ms", "all", "default, host probed", 0.15),
+        ("energy_j", "all", "default", 0.15),
     ):
         assert made.value(target, group, predictor, "mape") < limit
         assert made.value(target, group, "dummy", "mape") > 2 * limit
-    for target, limit in (("memory_mb", 0.06), ("memory_allocated_mb", 0.04)):
+    for target, limit in (("memory_mb", 0.04), ("memory_allocated_mb", 0.035)):
         assert made.value(target, "all", "default", "mape") < limit
     for target in ("device_ms", "latency_ms", "energy_j"):
         for group in ("all", "device-bound", "host-bound"):

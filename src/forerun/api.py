@@ -26,6 +26,7 @@ from forerun.measure.host import slowness
 from forerun.prediction import Estimate, Prediction
 from forerun.predictors import memory as memory_model
 from forerun.predictors.base import Predictor, load_predictor
+from forerun.predictors.energy import looping_ms
 from forerun.predictors.roofline import HOST_SPREAD
 from forerun.predictors.specs import spec_problem, substituted
 from forerun.verification import Verification, verify
@@ -112,7 +113,8 @@ def predict_workload(
         unknown["energy_j"] = unknown["carbon_g"] = f"the power limit (tdp_w) of {device.id} is not known"
     else:
         energy = told("energy_j", "J", _estimate(times.energy_j, times.energy_spread, "J"))
-        watts = energy.value / latency.value * 1e3
+        lasting = looping_ms(np.array([latency.value]), np.array([device_ms.value]), [device])
+        watts = energy.value / float(lasting[0]) * 1e3
         limit = device.tdp_w or watts
         power = Estimate(
             watts, min(watts, max(watts * 0.5, device.idle_w or 0)), max(watts, min(limit, watts * 2)), "W"
@@ -243,7 +245,7 @@ def _table(w: Workload, devices: list[Device], prices: list[Instance | None], te
             "fits": [None if np.isnan(h) else bool(n <= h) for n, h in zip(needed, have, strict=True)],
             "energy_j": energy,
             "bound": np.where(column("host_ms") > column("device_ms"), "host", "device"),
-            "power_w": 1e3 * energy / latency, "cost_usd": latency * price,
+            "power_w": 1e3 * energy / looping_ms(latency, column("device_ms"), devices), "cost_usd": latency * price,
             "basis": [_basis(teller, d) for d in devices], "error": problems,
         }
     )  # fmt: skip

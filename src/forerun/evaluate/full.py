@@ -30,8 +30,9 @@ measured within 20 s lie from what was predicted for them. Published times of mo
 without the families that are asked for: by family, and by the letters that a model's name begins with, so
 near relatives under another name (resnetaa beside resnet) stay. Intervals of a family are calibrated on the
 other families only.
-Memory has no learned weights; the constants of its workspaces were read off these rows. Repeats of a case
-are left out of the figures.
+Memory has no learned weights; the constants of its workspaces were read off these rows, as was how much longer
+a call takes by itself than in a loop, over which energy is measured. Repeats of a case are left out of the
+figures.
 Of a GPU that is left out, its spec sheet is known, and what the power limit yields per watt in its generation
 (`_PER_WATT` in predictors/specs.py), read off other GPUs. The number for fp32 on Ada follows a rule, but was
 set with the L4's rows in view: the L4's matrix products are no blind test."""

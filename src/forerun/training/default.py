@@ -16,7 +16,7 @@ from forerun.errors import ForerunError
 from forerun.graph.features import VARIANTS
 from forerun.graph.profile import CLASSES, UNITS
 from forerun.predictors.conformal import Calibration, calibrate
-from forerun.predictors.energy import FACTORS, TERMS, burnt_j, lasting
+from forerun.predictors.energy import FACTORS, TERMS, burnt_j, lasting, looping_ms
 from forerun.predictors.network import Ensemble, Network
 from forerun.predictors.weights import Weights
 from forerun.training import fit_device, fit_energy, fit_host, operators, published
@@ -178,9 +178,15 @@ def _without(
     factors = fit_joules(known)
     return {
         "device": device, "host": host.host_ms(asked.launches), "slow": slow, "latency": latency,
-        "latency_known": probed, "energy": burnt_j(asked.joules, factors, latency / 1e3, device / 1e3),
-        "energy_known": burnt_j(asked.joules, factors, probed / 1e3, device / 1e3),
+        "latency_known": probed,
+        "energy": burnt_j(asked.joules, factors, _looping_s(asked, latency, device), device / 1e3),
+        "energy_known": burnt_j(asked.joules, factors, _looping_s(asked, probed, device), device / 1e3),
     }  # fmt: skip
+
+
+def _looping_s(cases: Cases, latency_ms: np.ndarray, device_ms: np.ndarray) -> np.ndarray:
+    known = {name: load_device(name) for name in cases.rows["device"].unique()}
+    return looping_ms(latency_ms, device_ms, [known[name] for name in cases.rows["device"]]) / 1e3
 
 
 def left_out_cpu(cpu: Cases, *, folds: int = FOLDS, steps: int = STEPS) -> pd.DataFrame:
