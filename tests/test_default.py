@@ -24,6 +24,7 @@ from forerun.graph.ir import Graph, Op, Storage, Tensor
 from forerun.measure.cases import workload_of
 from forerun.predictors.base import Times
 from forerun.predictors.default import SHIPPED, DefaultPredictor
+from forerun.predictors.energy import ALONE_US
 from forerun.predictors.roofline import RooflinePredictor
 from forerun.predictors.weights import Weights
 
@@ -198,3 +199,9 @@ def test_a_frozen_slice_of_real_rows(tmp_path: Path) -> None:
     assert len(said) > 40
     assert figures(np.array(said), np.array(real))["mape"] < 0.10
     assert np.mean(inside) > 0.86
+
+
+def test_how_much_longer_a_call_takes_by_itself_is_what_the_rows_say(tmp_path: Path) -> None:
+    rows = Store(tmp_path).read("models")
+    rows = rows[(rows["device"] == "h200") & (rows["status"] == "ok") & (rows["repeat"] == 0)]
+    assert 1e3 * (rows["latency_ms"] - rows["loop_ms"]).median() == pytest.approx(ALONE_US, abs=2)

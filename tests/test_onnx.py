@@ -483,3 +483,10 @@ def test_torch_export_of_bert(tmp_path: Path) -> None:
     # the pooler sees one token a sample.
     assert macs(graph) == 2 * (2 * 32 * (4 * 64 * 64 + 2 * 64 * 128 + 2 * 32 * 64) + 64 * 64)
     assert graph.scalable
+
+
+def test_a_group_norm_knows_its_groups() -> None:
+    node = helper.make_node("GroupNormalization", ["x", "s", "b"], ["y"], num_groups=4)
+    graph = load(model([node], {"x": (FLOAT, [2, 16, 5, 5])}, ["y"], [weight("s", 16), weight("b", 16)], opset=21))
+    (norm,) = [op for op in graph.ops if op.kind == "norm"]
+    assert (norm.attrs["type"], norm.attrs["groups"]) == ("group", 4)

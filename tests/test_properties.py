@@ -47,11 +47,11 @@ def test_nothing_falls_when_the_batch_grows(case: dict[str, str], device: foreru
     assert large.flops >= small.flops and large.bytes >= small.bytes
     assert large.memory_allocated_mb.value >= small.memory_allocated_mb.value
     # What the allocator keeps beside that may fall, where larger blocks happen to fit together better.
-    assert large.memory_mb.value >= max(0.7 * small.memory_mb.value, small.memory_allocated_mb.value)
+    assert large.memory_mb.value >= max(0.8 * small.memory_mb.value, small.memory_allocated_mb.value)
     # An odd batch fits the chip's tiles worse than the round one after it; nobody gains by doubling it.
-    least = 0.75 if max(a, b) < 2 * min(a, b) else 0.95
-    assert large.device_ms.value >= least * small.device_ms.value
-    assert large.latency_ms.value >= least * small.latency_ms.value
+    near = max(a, b) < 2 * min(a, b)
+    assert large.device_ms.value >= (0.75 if near else 0.95) * small.device_ms.value
+    assert large.latency_ms.value >= (0.75 if near else 0.999) * small.latency_ms.value
 
 
 @settings(max_examples=60, deadline=None)

@@ -113,8 +113,7 @@ def predict_workload(
         unknown["energy_j"] = unknown["carbon_g"] = f"the power limit (tdp_w) of {device.id} is not known"
     else:
         energy = told("energy_j", "J", _estimate(times.energy_j, times.energy_spread, "J"))
-        lasting = looping_ms(np.array([latency.value]), np.array([device_ms.value]), [device])
-        watts = energy.value / float(lasting[0]) * 1e3
+        watts = energy.value / float(looping_ms(latency.value, device_ms.value, [device])[0]) * 1e3
         limit = device.tdp_w or watts
         power = Estimate(
             watts, min(watts, max(watts * 0.5, device.idle_w or 0)), max(watts, min(limit, watts * 2)), "W"

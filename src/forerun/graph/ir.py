@@ -42,7 +42,8 @@ KINDS: dict[str, str] = {
     "gather": "x, index -> y: reads as much as it writes",
     "scatter": "x, index, src -> y: reads and writes as much as src holds (index_put, scatter_add, cache updates)",
     "softmax": "x -> y", "softmax_backward": "gy, y -> gx",
-    "norm": "x, weight?, bias? -> y; attrs type:'batch'|'layer'|'group'|'instance'|'rms'|'lrn', training:bool",
+    "norm": "x, weight?, bias? -> y; attrs type:'batch'|'layer'|'group'|'instance'|'rms'|'lrn', training:bool, "
+            "groups:int where it is known",
     "norm_backward": "gy, x, ... -> gx, gw?, gb?",
     "elementwise": "... -> y: one pass, one operation an element; attrs flops:int per element when not 1",
     "reduce": "x -> y: sum, mean, max, norm, cumsum", "sort": "x -> ...: sort, topk, unique",

@@ -17,13 +17,13 @@ from forerun.predictors.specs import spec_matrix, strain
 #: the limit buys at the rate it allows, then the power limit over the time that the device is busy.
 TERMS = ("waiting", "fp64", "fp32", "tf32", "half", "fp8", "vector", "bytes", "busy")
 _TERM_OF_UNIT = {"fp64": 1, "fp32": 2, "tf32": 3, "fp16": 4, "bf16": 4, "fp8": 5, "vector": 6}
+#: A call by itself waits for its own end. In a loop, over which energy is measured, the next one follows sooner: by so
+#: many microseconds in the median of our H200 rows (median of latency_ms - loop_ms).
+ALONE_US = 146.0
 # Fitted to calls on an H200 as `forerun train` fits them: 100 W of waiting and 200 W more while a kernel runs,
 # half-precision tensor work 0.84 J per TFLOP, TF32 convolutions 1.9, plain fp32 7.8, elementwise work 190, 0.08 J per
 # GB moved. Divided by what the power limit buys at the rate it allows (700 W / 819 TFLOP/s = 0.85 J, and so on), they
 # carry over to other chips.
-#: A call by itself waits for its own end. In a loop, over which energy is measured, the next one follows sooner: by so
-#: many microseconds in the median of our H200 rows.
-ALONE_US = 146.0
 FACTORS = np.array([0.142, 0.75, 0.588, 1.11, 0.985, 0.985, 18.4, 0.53, 0.29])
 
 
@@ -46,7 +46,7 @@ def energy_j(
     )
 
 
-def looping_ms(latency_ms: np.ndarray, device_ms: np.ndarray, devices: Sequence[Device]) -> np.ndarray:
+def looping_ms(latency_ms: np.ndarray | float, device_ms: np.ndarray | float, devices: Sequence[Device]) -> np.ndarray:
     """How long a call takes among others like it, over [..., devices]: as long as the device needs, and never less than
     half; on a CPU as long as by itself."""
     alone = np.array([0.0 if d.kind == "cpu" else ALONE_US / 1e3 for d in devices])

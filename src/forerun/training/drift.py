@@ -21,8 +21,8 @@ def drift(new: DefaultPredictor, models: Cases, told: pd.DataFrame) -> dict[str,
     }
     try:
         old = DefaultPredictor().weights.networks["gpu"]
-    except ForerunError:
-        return {**out, "drift": "there are no shipped weights to compare with"}
+    except ForerunError as error:
+        return {**out, "drift": f"nothing to compare with ({error})"}
     before = models.sum(old.seconds(models.ops))
     after = models.sum(new.weights.networks["gpu"].seconds(models.ops))
     moved = np.abs(after / before - 1)

@@ -13,7 +13,7 @@ import numpy as np
 from onnx import TensorProto
 
 from forerun.graph.sources.onnx_trace import Trace
-from forerun.graph.sources.onnx_values import Node, Value
+from forerun.graph.sources.onnx_values import Node, Value, groups_of
 
 Rule = Callable[[Node], list[Value]]
 
@@ -207,7 +207,7 @@ def _skip_norm(t: Trace, n: Node) -> None:
     weights = n.inputs[2:]
     if n.op == "SkipGroupNorm":
         skip, weights = n.input(3), n.inputs[1:3]
-    t.emit("norm", n, [x, *weights, skip], type=kind, training=False)
+    t.emit("norm", n, [x, *weights, skip], type=kind, training=False, **groups_of(n))
 
 
 def _embed_norm(t: Trace, n: Node) -> None:

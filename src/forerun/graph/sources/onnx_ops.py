@@ -8,7 +8,7 @@ from typing import Any
 
 from forerun.graph.sources import onnx_fused
 from forerun.graph.sources.onnx_trace import Trace
-from forerun.graph.sources.onnx_values import Node, Value
+from forerun.graph.sources.onnx_values import Node, Value, groups_of
 
 
 def _kinds(**groups: str) -> dict[str, str]:
@@ -149,7 +149,7 @@ def _norm(t: Trace, n: Node) -> None:
         for statistic in inputs[3:5]:
             if statistic is not None and statistic.tensor is None:
                 statistic.role = "buffer"
-    t.emit("norm", n, inputs, type=NORMS[n.op], training=False)
+    t.emit("norm", n, inputs, type=NORMS[n.op], training=False, **groups_of(n))
 
 
 def _pool(t: Trace, n: Node) -> None:

@@ -83,3 +83,9 @@ def dims_of(kind: onnx.TypeProto) -> list[int | str] | None:
     if not tensor.HasField("shape"):
         return None
     return [d.dim_value if d.HasField("dim_value") else d.dim_param for d in tensor.shape.dim]
+
+
+def groups_of(n: Node) -> dict[str, Any]:
+    """How many groups a group norm has; other norms say nothing of it."""
+    said = n.attrs.get("num_groups", n.attrs.get("groups"))
+    return {} if said is None else {"groups": int(said)}

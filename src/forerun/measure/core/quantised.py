@@ -40,8 +40,7 @@ def _layer(linear: Any, dtype: str) -> tuple[Any, str]:
     from torch import nn
 
     n, k, device, bias = linear.out_features, linear.in_features, linear.weight.device, linear.bias
-    make = _int8 if dtype == "int8" else _int4
-    kernel, how, weight, scales = make(n, k, device)
+    kernel, how, weight, scales = _PACKED[dtype](n, k, device)
 
     class Quantised(nn.Module):
         def __init__(self) -> None:
@@ -59,8 +58,7 @@ def _layer(linear: Any, dtype: str) -> tuple[Any, str]:
 
 def matmul(x: Any, n: int, dtype: str) -> Any:
     """The call that multiplies `x` by a packed weight of `n` outputs."""
-    make = _int8 if dtype == "int8" else _int4
-    kernel, _, weight, scales = make(n, x.shape[1], x.device)
+    kernel, _, weight, scales = _PACKED[dtype](n, x.shape[1], x.device)
     return lambda: kernel(x, weight, scales)
 
 
@@ -95,3 +93,6 @@ def _int4(n: int, k: int, device: Any) -> tuple[Any, str, Any, Any]:
     weight = torch._convert_weight_to_int4pack_for_cpu(whole, 1)
     name = "torch._weight_int4pack_mm_for_cpu"
     return lambda x, w, s: torch._weight_int4pack_mm_for_cpu(x, w, GROUP, s), name, weight, scales
+
+
+_PACKED = {"int8": _int8, "int4": _int4}
