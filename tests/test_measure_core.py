@@ -264,13 +264,15 @@ def test_operator_cases() -> None:
 
 def test_rare_operators_are_drawn_and_run_where_a_spec_asks_for_them(tmp_path: Path) -> None:
     spec, out = tmp_path / "ops.json", tmp_path / "rows.jsonl"
-    asked = {"name": "rare", "kind": "op", "n": 24, "seed": 3, "only": dict.fromkeys(operator_cases.RARE, 1)}
+    labels = {*operator_cases.RARE, "conv_wide_last", "conv_dense_last", "upsample_last"}
+    asked = {"name": "rare", "kind": "op", "n": 24, "seed": 3, "only": dict.fromkeys(sorted(labels), 1)}
     spec.write_text(json.dumps(asked | {"dtypes": ["fp32", "bf16"], "max_flops": 1e8, "max_numbers": 1e6}))
     run(spec, out)
     found = [row for row in rows.merge(rows.read(out)) if row["kind"] == "op"]
     assert {row["status"] for row in found} == {"ok"}, found
     drawn = operator_cases.cases(asked | {"n": 400})
-    assert {case["family"] for case in drawn} == set(operator_cases.RARE)
+    assert {case["family"] for case in drawn} == labels
+    assert all(("last" in case["shape"]) == case["family"].endswith("_last") for case in drawn)
     assert all((case["dtype"] == "int4") == (case["family"] == "matmul_int4") for case in drawn)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from forerun.graph.ir import Graph
 
 #: Raise when capture, folding or the IR change, so that graphs of older versions are not taken for new ones.
-VERSION = 6
+VERSION = 7
 
 
 def folder() -> Path:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch._prims_common import suggest_memory_format
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from forerun.graph.ir import Graph, Op, Storage, Tensor
@@ -197,13 +198,14 @@ def _laid_out(name: str, args: Any, out: Any) -> Any:
 
 
 def _channels_last(t: torch.Tensor) -> bool:
-    return t.dim() == 4 and not t.is_contiguous() and t.is_contiguous(memory_format=torch.channels_last)
+    """By strides alone, as CUDA asks: tokens without the first one leave gaps between images."""
+    return t.dim() == 4 and suggest_memory_format(t) == torch.channels_last
 
 
 #: Ops whose kernels run several times slower when they cannot read their inputs in one sweep.
 _MEMORY_BOUND = frozenset({"copy", "elementwise", "reduce", "norm", "softmax", "gather"})
 #: Ops on images that have other kernels for channels last, and how many of their inputs are images.
-_IMAGES = {"conv": 1, "conv_backward": 2}
+_IMAGES = {"conv": 1, "conv_backward": 2, "resize": 1}
 
 
 def _strided(kind: str, inputs: Any) -> bool:
@@ -211,8 +213,6 @@ def _strided(kind: str, inputs: Any) -> bool:
     images, whether these have their channels last."""
     if kind in _IMAGES:
         return any(map(_channels_last, inputs[: _IMAGES[kind]]))
-    if kind == "resize":  # by strides alone: tokens without the first one leave gaps between images
-        return any(t.dim() == 4 and t.stride(1) == 1 and t.stride(3) > 1 for t in inputs[:1])
     if kind not in _MEMORY_BOUND:
         return False
     seen = [t for t in inputs if t.numel() > 1 and t.is_floating_point()]

@@ -18,7 +18,9 @@ WEIGHTS = {
     **{"gather": 1, "scatter_add": 1, "sgd": 2, "adamw": 2, "cross_entropy": 1},
 }
 # What a spec can ask for by name (`only`) and the plain draw does not hold.
-RARE = ("conv_wide", "conv_groups", "conv_head", "bicubic", "unfold", "lstm", "matmul_int4", "linear_vocabulary")
+RARE = ("conv_wide", "conv_groups", "conv_head", "conv_patch", "bicubic", "unfold", "lstm", "matmul_int4",
+        "linear_vocabulary")  # fmt: skip
+LAST = "_last"  # after any label of images: the same with the channels last
 VOCABULARIES = (32000, 30522, 50257, 50304, 50265, 128256, 151936, 250002)
 MAX_FLOPS, MAX_NUMBERS = 2e12, 4e8
 # (hidden, intermediate, heads, head width, key/value heads) of models that people run.
@@ -53,8 +55,11 @@ def cases(spec: dict[str, Any]) -> list[dict[str, Any]]:
         if len(out) >= wanted:
             break
         label = rng.choices(list(weights), list(weights.values()))[0]
-        real = label not in RARE and rng.random() < float(spec.get("real", 0.35))
-        op, shape = (_real if real else _rare if label in RARE else _draw)(label, rng)
+        plain = label.removesuffix(LAST)
+        real = plain not in RARE and rng.random() < float(spec.get("real", 0.35))
+        op, shape = (_real if real else _rare if plain in RARE else _draw)(plain, rng)
+        if label != plain:
+            shape["last"] = 1
         flops, numbers = _size(op, shape)
         if flops > max_flops or numbers > max_numbers:
             continue
@@ -153,6 +158,11 @@ def _rare(label: str, rng: random.Random) -> tuple[str, dict[str, int]]:
         shape = {"b": _log(rng, 8, 8192, (8, 32)), "length": rng.choice([8, 14, 16, 28, 32, 64, 128])}
         return label, {**shape, "cin": rng.choice([64, 128, 192, 384, 512]), "hidden": rng.choice([48, 96, 128, 512]),
                        "both": int(rng.random() < 0.7)}  # fmt: skip
+    if label == "conv_patch":  # images cut into patches, the first layer of vision transformers
+        patch = rng.choice([2, 4, 4, 8, 14, 16, 16, 16, 32, 32])
+        size, cout = patch * rng.choice([4, 6, 7, 8, 10, 12, 14, 14, 16, 18]), _log(rng, 32, 1408, (8, 16, 64))
+        return "conv2d", {"b": b, "cin": 3, "cout": cout, "h": size, "w": size, "r": patch, "stride": patch,
+                          "groups": 1, "padding": 0}  # fmt: skip
     if label == "conv_head":  # a window as large as its image, as VGG's first classifier layer
         size = rng.choice([2, 4, 7, 7, 7, 8])
         cin, cout = rng.choice([128, 256, 512, 512]), rng.choice([512, 1024, 4096, 4096])
@@ -249,6 +259,6 @@ def _size(op: str, s: dict[str, int]) -> tuple[float, float]:
         return 0.0, (s.get("vocab", s["rows"]) + 2 * picked) * s["cols"]
     numbers = 2.0
     for name, value in s.items():
-        if name not in ("r", "stride", "groups", "tensors", "more"):
+        if name not in ("r", "stride", "groups", "tensors", "more", "last"):
             numbers *= value
     return 0.0, numbers * (4 if op in ("upsample", "adamw") else 1)

@@ -29,6 +29,14 @@ def build(case: dict[str, Any], device: str) -> tuple[Callable[[], Any], list[An
     def whole(high: int, *shape: int) -> Any:
         return torch.randint(0, high, shape, device=device)
 
+    def images(channels: int) -> tuple[Any, Any]:
+        """Images and how the operator sees them: with `last`, tokens with their channels last, as ConvNeXt's blocks."""
+        if not s.get("last"):
+            x = new(s["b"], channels, s["h"], s["w"])
+            return x, x
+        x = new(s["b"], s["h"], s["w"], channels)
+        return x, x.permute(0, 3, 1, 2)
+
     if op == "matmul" and packed and device != "meta":
         a = new(s["m"], s["k"])
         return quantised.matmul(a, s["n"], case["dtype"]), [a]
@@ -42,10 +50,10 @@ def build(case: dict[str, Any], device: str) -> tuple[Callable[[], Any], list[An
         a, b = new(s["b"], s["m"], s["k"]), new(s["b"], s["k"], s["n"])
         return lambda: torch.bmm(a, b), [a, b]
     if op == "conv2d":
-        x = new(s["b"], s["cin"], s["h"], s["w"])
+        x, image = images(s["cin"])
         w = new(s["cout"], s["cin"] // s["groups"], s["r"], s["r"], scale=0.05)
         padding = s.get("padding", s["r"] // 2)
-        return lambda: functional.conv2d(x, w, None, s["stride"], padding, 1, s["groups"]), [x, w]
+        return lambda: functional.conv2d(image, w, None, s["stride"], padding, 1, s["groups"]), [x, w]
     if op == "unfold":
         x = new(s["b"], s["c"], s["length"], 1)
         return lambda: functional.unfold(x, (s["r"], 1), padding=(s["r"] // 2, 0)), [x]
@@ -109,11 +117,11 @@ def build(case: dict[str, Any], device: str) -> tuple[Callable[[], Any], list[An
         pool = functional.max_pool2d if op == "max_pool" else functional.avg_pool2d
         return lambda: pool(x, s["r"], s["stride"], s["r"] // 2), [x]
     if op == "upsample":
-        x = new(s["b"], s["c"], s["h"], s["w"])
-        return lambda: functional.interpolate(x, scale_factor=2, mode="bilinear"), [x]
+        x, image = images(s["c"])
+        return lambda: functional.interpolate(image, scale_factor=2, mode="bilinear"), [x]
     if op == "bicubic":
-        x, to = new(s["b"], s["c"], s["h"], s["w"]), (s["to"], s["to"])
-        return lambda: functional.interpolate(x, size=to, mode="bicubic", align_corners=False), [x]
+        (x, image), to = images(s["c"]), (s["to"], s["to"])
+        return lambda: functional.interpolate(image, size=to, mode="bicubic", align_corners=False), [x]
     if op == "embedding":
         table, ids = new(s["vocab"], s["cols"]), whole(s["vocab"], s["rows"])
         return lambda: functional.embedding(ids, table), [table]
