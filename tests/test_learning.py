@@ -24,10 +24,11 @@ from forerun.measure.cases import case_of
 from forerun.predictors.conformal import calibrate
 from forerun.predictors.features import NUMBERS, op_table
 from forerun.predictors.host import COUNTED, launch_counts, smooth_max
-from forerun.predictors.network import Ensemble
+from forerun.predictors.network import FEED, GROUP_OF, GROUPS, Ensemble, fed
 from forerun.predictors.specs import strain
 from forerun.training import fit_device, fit_energy, operators
 from forerun.training.cases import model_cases, operator_cases
+from forerun.training.default import PUBLIC, sample
 from forerun.workload import Workload
 
 
@@ -92,6 +93,29 @@ def test_an_op_at_twice_the_batch_looks_as_it_would() -> None:
     rows, moved = NUMBERS.index("rows"), NUMBERS.index("memory_us")
     assert {*np.unique(told[:, rows].numpy().round(4))} == {*np.unique(ops.numbers[:, rows] / 10).round(4)}
     assert told[:, moved].min() < real[moved] < told[:, moved].max()
+
+
+def test_an_operator_with_its_channels_last_is_seen_as_such() -> None:
+    image = {"b": 2, "cin": 8, "cout": 8, "h": 8, "w": 8, "r": 3, "stride": 1, "groups": 8}
+    for direction in ("forward", "backward"):
+        plain, last = (operators.graph_of("conv2d", json.dumps(image | more), "fp16", direction)
+                       for more in ({}, {"last": 1}))  # fmt: skip
+        assert [bool(op.attrs.get("strided")) for op in plain.ops] == [False]
+        assert [bool(op.attrs.get("strided")) for op in last.ops] == [True]
+
+
+def test_a_row_of_softmax_that_fits_no_block_is_swept_again() -> None:
+    asked = ((8192, "fp32"), (12288, "fp32"), (12288, "fp16"), (32768, "fp16"))
+    assert [sizes("softmax", {"rows": 4, "cols": n}, dtype)["window"] for n, dtype in asked] == [1, 2, 1, 2]
+
+
+def test_published_operators_are_drawn_long_ones_as_well_as_short_ones() -> None:
+    many = pd.DataFrame({"dataset": "neusight", "devices": 1, "device": "t4", "op": "softmax", "dtype": "fp32",
+                         "runtime": "eager", "device_ms": [0.01] * 2000 + [100.0] * 20})  # fmt: skip
+    drawn = sample(many)
+    assert len(drawn) == PUBLIC["neusight"]
+    assert (drawn["device_ms"] == 100.0).sum() == 20
+    assert drawn.index.equals(sample(many).index)
 
 
 def test_variants_tell_norms_apart() -> None:
@@ -202,17 +226,21 @@ def test_the_network_learns_what_the_roofline_misses() -> None:
 
 
 def test_what_is_fitted_is_what_is_told() -> None:
-    shapes = [{"m": 64 * i, "n": 512, "k": 256} for i in range(1, 9)]
-    frame = pd.DataFrame([{"op": "linear", "shape": json.dumps(s), "dtype": "fp16", "device": name, "devices": 1,
+    image = {"b": 2, "cin": 8, "cout": 8, "h": 8, "w": 8, "r": 3, "stride": 1, "groups": 1}
+    asked = [*(("linear", {"m": 64 * i, "n": 512, "k": 256}) for i in range(1, 9)), ("conv2d", image),
+             ("softmax", {"rows": 64, "cols": 512})]  # fmt: skip
+    frame = pd.DataFrame([{"op": op, "shape": json.dumps(s), "dtype": "fp16", "device": name, "devices": 1,
                            "direction": "forward", "dataset": "own"}
-                          for s in shapes for name in ("t4", "h200")])  # fmt: skip
+                          for op, s in asked for name in ("t4", "h200")])  # fmt: skip
     ops = operator_cases(frame).ops
+    assert {*GROUP_OF[ops.classes]} == {*range(len(GROUPS))}
     network = fit_device.fit(operator_cases(frame), np.linspace(0.01, 0.5, len(frame)), np.ones(len(frame)), steps=5)
     x = np.clip((ops.numbers - network.arrays["mean"]) / network.arrays["scale"], -4, 4)
     law = fit_device._op_us(
         {name: torch.from_numpy(np.array(value)) for name, value in network.arrays.items()},
         *(torch.from_numpy(v) for v in (x.astype(np.float32), ops.classes, ops.units, ops.variants)),
-        *(torch.from_numpy(v) for v in (ops.compute_s * 1e6, ops.strain, ops.memory_s * 1e6, ops.launches)),
+        *(torch.from_numpy(v) for v in (ops.compute_s * 1e6, ops.strain, ops.memory_s * 1e6)),
+        *(torch.from_numpy(v) for v in (fed(ops.numbers[:, FEED]), ops.launches)),
     )
     assert (ops.strain > 1).any()
     np.testing.assert_allclose(network.seconds(ops) * 1e6, law.numpy(), rtol=1e-4)

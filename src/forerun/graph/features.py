@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from forerun.graph.cost import Shapes
-from forerun.graph.ir import Graph, Op
+from forerun.graph.ir import DTYPE_BYTES, Graph, Op
 
 DIMS = ("rows", "cols", "inner", "count", "window", "stride", "flag")
 
@@ -27,6 +27,8 @@ VARIANTS = (
     "matmul:int4", "resize:nearest", "resize:bicubic", "copy:int8",
 )  # fmt: skip
 _VARIANT_INDEX = {name: i for i, name in enumerate(VARIANTS)}
+_TILE = 64
+_SHARED_BYTES = 48 * 1024  # what a block may hold on every CUDA chip without asking for more
 _HEAVY = ("gelu", "silu", "sigmoid", "tanh", "exp", "log", "pow", "erf", "sin", "cos", "hardswish", "mish", "softplus")
 
 
@@ -118,6 +120,9 @@ def _gaps(op: Op) -> int:
 def _matmul(op: Op, s: Shapes) -> tuple[Any, ...]:
     a, y = s.dims(op.inputs[0]), s.dims(op.outputs[0])
     inner, cols = a[-1], y[-1] if y else 1
+    grows = s.graph.tensors[op.inputs[0]].per_sample
+    if grows and grows[-1]:  # kernels never read along the batch, so an odd one costs no more than a tile
+        inner = np.ceil(np.asarray(inner) / _TILE) * _TILE
     if op.attrs.get("shared_b") or len(y) < 3:
         return s.numel(op.outputs[0]) / cols, cols, inner, 1, 1, 1, 0
     return y[-2], cols, inner, _product(y[:-2]), 1, 1, 0
@@ -162,6 +167,13 @@ def _last_dim(op: Op, s: Shapes) -> tuple[Any, ...]:
     return s.numel(op.inputs[0]) / cols, cols, 1, 1, 1, 1, _gaps(op)
 
 
+def _softmax(op: Op, s: Shapes) -> tuple[Any, ...]:
+    """`window`: how often a row is swept. One that does not fit a block's shared memory is read three times."""
+    rows, cols, inner, count, _, *rest = _last_dim(op, s)
+    held = np.asarray(cols) * DTYPE_BYTES[s.graph.tensors[op.inputs[0]].dtype]
+    return rows, cols, inner, count, np.where(held < _SHARED_BYTES, 1, 2), *rest
+
+
 def _norm(op: Op, s: Shapes) -> tuple[Any, ...]:
     kind = op.attrs.get("type") or ("batch" if "batch" in op.name else "group" if "group" in op.name else "layer")
     x = s.dims(op.inputs[0])
@@ -200,7 +212,7 @@ def _rnn(op: Op, s: Shapes) -> tuple[Any, ...]:
 
 _LAWS = {
     "matmul": _matmul, "moe_matmul": _moe, "moe_matmul_backward": _moe, "conv": _conv, "conv_backward": _conv_backward,
-    "attention": _attention, "attention_backward": _attention, "softmax": _last_dim, "softmax_backward": _last_dim,
+    "attention": _attention, "attention_backward": _attention, "softmax": _softmax, "softmax_backward": _last_dim,
     "norm": _norm, "norm_backward": _norm, "reduce": _reduce, "pool": _pool, "pool_backward": _pool, "rnn": _rnn,
     "rnn_backward": _rnn, "resize": _resize,
 }  # fmt: skip

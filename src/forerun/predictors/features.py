@@ -17,7 +17,7 @@ from forerun.predictors.specs import op_roofline_s, spec_matrix, strain
 
 NUMBERS = (
     "compute_us", "memory_us", "intensity", "rows", "cols", "inner", "count", "window", "stride", "flag", "tiles",
-    "blocks", "cols_8", "inner_8", "rows_8", "cols_64", "inner_64", "in_cache", "square", "feed", "arithmetic",
+    "blocks", "cols_8", "inner_8", "cols_64", "inner_64", "in_cache", "at_once", "square", "feed", "arithmetic",
 )  # fmt: skip
 #: What most chips have, where a spec sheet does not say.
 _SMS, _CLOCK_MHZ, _CACHE_MB = 80.0, 1600.0, 40.0
@@ -108,6 +108,7 @@ def describe(
     log = np.log2
     compute_us = log(np.maximum(compute_s * 1e6, 1e-7, dtype=np.float32))
     memory_us = log(np.maximum(memory_s * 1e6, 1e-7, dtype=np.float32))
+    in_cache = np.clip(log(np.maximum(moved, 1.0)) - log(cache * 2**20), -12, 10)
     columns = {
         "compute_us": np.maximum(compute_us, np.log2(1e-4)),
         "memory_us": np.maximum(memory_us, np.log2(1e-4)),
@@ -123,10 +124,11 @@ def describe(
         "blocks": np.clip(log(rows * cols * count / 2048) - log(sms), -14, 14),
         "cols_8": _whole(cols, 8),
         "inner_8": _whole(inner, 8),
-        "rows_8": _whole(rows, 8),
         "cols_64": _whole(cols, 64),
         "inner_64": _whole(inner, 64),
-        "in_cache": np.clip(log(np.maximum(moved, 1.0)) - log(cache * 2**20), -12, 10),
+        "in_cache": in_cache,
+        # What the multiprocessors work on at a time, two rows each: whether what is read again comes from the cache.
+        "at_once": np.clip(in_cache - log(np.maximum(rows * count, 1)) + log(2 * sms), -12, 10),
         "square": np.clip(log(np.maximum(rows, 1) / np.maximum(cols, 1)), -12, 12),
         "feed": log(bandwidth / cycles),
         "arithmetic": log(peak * 1e3 / cycles),

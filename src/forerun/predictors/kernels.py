@@ -63,11 +63,11 @@ FLOOR_US = np.array([_KERNELS[c].floor_us for c in CLASSES])
 HOST_US = np.array([_KERNELS[c].host_us for c in CLASSES])
 
 #: An H200 moves 4,800 GB/s with 132 SMs at 1.98 GHz: 18.4 bytes per SM and cycle.
-_H200_BYTES_PER_CYCLE = 4800 / (132 * 1.98)
+H200_BYTES_PER_CYCLE = 4800 / (132 * 1.98)
 #: Where SMs or clock are not known: most chips feed each SM less than half as fast as an H200 does.
 _TYPICAL_FEED = 0.4
 #: Even a plain copy does not reach the listed bandwidth.
-_BEST_MEMORY = 1.15
+BEST_MEMORY = 1.15
 
 
 def memory_loss(device: Device) -> np.ndarray:
@@ -79,8 +79,8 @@ def memory_loss(device: Device) -> np.ndarray:
     feed = _TYPICAL_FEED
     if device.sm_count and device.boost_clock_mhz and device.bandwidth_gbs:
         cycles = device.sm_count * device.boost_clock_mhz / 1e3
-        feed = min(device.bandwidth_gbs / cycles / _H200_BYTES_PER_CYCLE, 1.5)
-    return np.maximum(_BEST_MEMORY, MEMORY * feed)
+        feed = min(device.bandwidth_gbs / cycles / H200_BYTES_PER_CYCLE, 1.5)
+    return np.maximum(BEST_MEMORY, MEMORY * feed)
 
 
 #: Fixed host time of one call: Python, module hooks, the final synchronise.

@@ -1,9 +1,11 @@
-"""A small network over ops, evaluated with numpy: how much slower than its roofline an op runs, and its floor.
+"""Small networks over ops, evaluated with numpy: how much slower than its roofline an op runs, and its floor.
 
-    time = (compute x strain x a)^p + (memory x b)^p)^(1/p) x exp(u) + launches x floor x exp(v)
+    roof = ((compute x strain x a)^p + (memory x b)^p + (memory x feed x c)^p)^(1/p)
+    time = roof x exp(u) + launches x floor x exp(v)
 
-a, b and floor are one number per kernel class; u and v come from the network, are bounded, and are near zero where
-nothing was learned. No op is faster than its roofline.
+a, b, c and floor are one number per kernel class; memory x feed stands for what multiprocessors can take in, whatever
+the memory offers them. u and v come from a network (convolutions, matrix products and all else have one each), are
+bounded, and are near zero where nothing was learned. No op is faster than its roofline.
 """
 
 from __future__ import annotations
@@ -13,11 +15,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from forerun.predictors.features import OpTable
+from forerun.graph.profile import CLASSES
+from forerun.predictors.features import NUMBERS, OpTable
+from forerun.predictors.kernels import H200_BYTES_PER_CYCLE
 
 SHARPNESS = 3.0  # of the maximum of compute and memory
-SLOWER, FASTER = 2.5, 1.5  # bounds of u, natural logarithm
-FLOOR_RANGE = 1.2  # bounds of v
+#: Bounds of u, natural logarithm. Patches of three channels take 100 times what tensor cores would, some more.
+SLOWER, FASTER = 5.0, 1.5
+FLOOR_RANGE = 4.0  # bounds of v: a window of 32 x 32 takes a third of a millisecond however few images there are
+#: The network of each class: convolutions, matrix products with attention, all else.
+GROUPS = (("conv",), ("matmul", "attention", "rnn"), ("",))
+GROUP_OF = np.array([next(g for g, words in enumerate(GROUPS) if any(word in c for word in words)) for c in CLASSES])
+FEED = NUMBERS.index("feed")
 CHUNK = 2048  # ops at once, so that what lies between the layers stays in the processor's cache
 
 
@@ -32,21 +41,25 @@ class Network:
         a = self.arrays
         table, place = self._sorts(ops)
         out = np.empty((len(place), 2))
-        for start in range(0, len(place), CHUNK):
-            some = slice(start, start + CHUNK)
-            x = (ops.numbers[some] - a["mean"]) / a["scale"]
-            np.clip(x, -4.0, 4.0, out=x)
-            hidden = x @ a["in"]
-            hidden += table[place[some]]
-            np.maximum(hidden, 0.0, out=hidden)
-            hidden = hidden @ a["middle"]
-            hidden += a["middle_bias"]
-            np.maximum(hidden, 0.0, out=hidden)
-            out[some] = hidden @ a["out"] + a["out_bias"]
+        group = GROUP_OF[ops.classes]
+        for g in range(len(GROUPS)):
+            mine = np.flatnonzero(group == g)
+            for start in range(0, len(mine), CHUNK):
+                some = mine[start : start + CHUNK]
+                x = (ops.numbers[some] - a["mean"]) / a["scale"]
+                np.clip(x, -4.0, 4.0, out=x)
+                hidden = x @ a["in"][g]
+                hidden += table[place[some]]
+                np.maximum(hidden, 0.0, out=hidden)
+                hidden = hidden @ a["middle"][g]
+                hidden += a["middle_bias"][g]
+                np.maximum(hidden, 0.0, out=hidden)
+                out[some] = hidden @ a["out"][g] + a["out_bias"][g]
         u, v = bounded(out[:, 0]), FLOOR_RANGE * np.tanh(out[:, 1] / FLOOR_RANGE)
         compute = ops.compute_s * ops.strain * np.exp(a["log_compute"][ops.classes])
         memory = ops.memory_s * np.exp(a["log_memory"][ops.classes])
-        roof = (compute**SHARPNESS + memory**SHARPNESS) ** (1 / SHARPNESS)
+        intake = ops.memory_s * np.exp(a["log_intake"][ops.classes]) * fed(ops.numbers[:, FEED])
+        roof = (compute**SHARPNESS + memory**SHARPNESS + intake**SHARPNESS) ** (1 / SHARPNESS)
         floor = 1e-6 * np.exp(a["log_floor_us"][ops.classes] + v)
         light = np.maximum(ops.compute_s, ops.memory_s)
         return np.maximum(light, roof * np.exp(u)) + ops.launches * floor
@@ -61,6 +74,11 @@ class Network:
             found % variants
         ]  # fmt: skip
         return table, place.ravel()
+
+
+def fed(feed: np.ndarray) -> np.ndarray:
+    """Bytes that the memory offers a multiprocessor each cycle (features.NUMBERS has the logarithm), over an H200's."""
+    return np.exp2(feed) / H200_BYTES_PER_CYCLE
 
 
 def bounded(u: np.ndarray) -> np.ndarray:

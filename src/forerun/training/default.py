@@ -25,7 +25,7 @@ from forerun.training.parallel import side_by_side
 
 FOLDS, SEEDS, STEPS = 16, (0, 1), 2000
 #: How much a row of each kind counts beside one of our own operators.
-MODEL_WEIGHT, PUBLIC_WEIGHT, PUBLISHED_WEIGHT = 12.0, 0.4, 2.0
+MODEL_WEIGHT, PUBLIC_WEIGHT, PUBLISHED_WEIGHT = 20.0, 0.4, 3.0
 #: Rows taken of each published set, per device, operator, dtype and runtime.
 PUBLIC = {"neusight": 300, "aiconfigurator": 400, "vidur": 300}
 #: Where `left_out` puts what it says of each quantity.
@@ -78,12 +78,16 @@ def kind_of(device: str) -> str | None:
 
 
 def sample(ops: pd.DataFrame) -> pd.DataFrame:
-    """A part of the published operator rows, the same every time, with all devices and operators in it."""
+    """A part of the published operator rows, the same every time, with all devices and operators in it, long calls as
+    well as short ones: one of each octave of time, then a second of each …"""
     by = ["device", "op", "dtype", "runtime"]
     parts = []
     for name, count in PUBLIC.items():
         some = ops[(ops["dataset"] == name) & (ops["devices"].fillna(1) <= 1)]
         some = some.sample(frac=1, random_state=0)
+        octave = np.floor(np.log2(some["device_ms"]))
+        turn = some.groupby([*by, octave.rename("octave")], dropna=False).cumcount()
+        some = some.loc[turn.sort_values(kind="stable").index]
         parts.append(some.groupby(by, dropna=False).head(count))
     return pd.concat(parts)
 

@@ -9,14 +9,19 @@ import numpy as np
 from forerun.graph.features import VARIANTS
 from forerun.graph.profile import CLASSES, UNITS
 from forerun.predictors.features import NUMBERS
-from forerun.predictors.kernels import COMPUTE, FLOOR_US, MEMORY
-from forerun.predictors.network import FASTER, FLOOR_RANGE, SHARPNESS, SLOWER, Network
+from forerun.predictors.kernels import BEST_MEMORY, COMPUTE, FLOOR_US, MEMORY
+from forerun.predictors.network import FASTER, FEED, FLOOR_RANGE, GROUP_OF, GROUPS, SHARPNESS, SLOWER, Network, fed
 from forerun.training.cases import Cases
 
 WIDTH = 64
 #: Of this share of the ops of a step a copy at twice the batch is told too, and what falls from one to the other is a
 #: loss that counts so much: a call of twice the work never takes less time.
 TWICE, FALLS = 4, 1.0
+#: What tells one chip from another is blurred by so many standard deviations, afresh at every step: a dozen chips are
+#: too few to learn what lies between them.
+BLURRED, BLUR = [NUMBERS.index(name) for name in ("feed", "arithmetic")], 0.4
+#: Rows of a single operator come so often while a model's come once: they cost a step hardly anything.
+TURNS = 4
 
 
 def fit(
@@ -38,10 +43,11 @@ def fit(
     classes, units, variants = (
         torch.from_numpy(v) for v in (cases.ops.classes, cases.ops.units, cases.ops.variants)
     )  # fmt: skip
-    compute, strain, memory, launches, times = (
+    compute, strain, memory, feed, launches, times = (
         torch.from_numpy(v.astype(np.float32))
         for v in (
-            cases.ops.compute_s * 1e6, cases.ops.strain, cases.ops.memory_s * 1e6, cases.ops.launches, cases.weight,
+            cases.ops.compute_s * 1e6, cases.ops.strain, cases.ops.memory_s * 1e6, fed(cases.ops.numbers[:, FEED]),
+            cases.ops.launches, cases.weight,
         )
     )  # fmt: skip
     target = torch.from_numpy(np.log(np.maximum(target_ms * 1e3, 1e-3)).astype(np.float32))
@@ -64,17 +70,19 @@ def fit(
         chosen = next(draw)
         ops = torch.from_numpy(np.concatenate([np.arange(starts[c], starts[c + 1]) for c in chosen]))
         place = torch.from_numpy(np.repeat(np.arange(len(chosen)), sizes[chosen]))
+        seen = x[ops]
+        seen[:, BLURRED] += BLUR * torch.randn((len(ops), len(BLURRED)), generator=generator)
         us = _op_us(
-            parts, x[ops], classes[ops], units[ops], variants[ops], compute[ops], strain[ops], memory[ops],
-            launches[ops],
+            parts, seen, classes[ops], units[ops], variants[ops], compute[ops], strain[ops], memory[ops],
+            feed[ops], launches[ops],
         )  # fmt: skip
         total = torch.zeros(len(chosen)).index_add(0, place, us * times[ops])
         some = torch.randint(len(ops), (len(ops) // TWICE,), generator=generator)
         which = ops[some]
-        more_x, more_memory = _twice(x[which], memory[which], scale, generator)
+        more_x, more_memory = _twice(seen[some], memory[which], scale, generator)
         twice = _op_us(
             parts, more_x, classes[which], units[which], variants[which], 2 * compute[which], strain[which],
-            more_memory, launches[which],
+            more_memory, feed[which], launches[which],
         )  # fmt: skip
         falls = torch.relu(torch.log(us[some]) - torch.log(twice)).mean()
         picked = torch.from_numpy(chosen)
@@ -102,7 +110,7 @@ def _twice(x: Any, memory: Any, scale: np.ndarray, generator: Any) -> tuple[Any,
     by_rows, bits = (draw[1] < 0.7).float(), torch.log2(grown)
     more: dict[str, Any] = {
         **dict.fromkeys(("compute_us", "tiles", "blocks"), 1.0), **dict.fromkeys(("memory_us", "in_cache"), bits),
-        **dict.fromkeys(("rows", "square"), by_rows), "count": 1 - by_rows, "intensity": 1 - bits,
+        **dict.fromkeys(("rows", "square"), by_rows), "count": 1 - by_rows, "intensity": 1 - bits, "at_once": bits - 1,
     }  # fmt: skip
     out = x.clone()
     for name, by in more.items():
@@ -118,41 +126,49 @@ def _parameters(numbers: int, contexts: int) -> dict[str, Any]:
         return torch.nn.Parameter(torch.randn(shape) * by)
 
     return {
-        "in": small(numbers, WIDTH, by=numbers**-0.5), "class": small(len(CLASSES), WIDTH, by=0.3),
+        "in": small(len(GROUPS), numbers, WIDTH, by=numbers**-0.5), "class": small(len(CLASSES), WIDTH, by=0.3),
         "unit": small(len(UNITS), WIDTH, by=0.3), "variant": small(len(VARIANTS), WIDTH, by=0.1),
-        "middle": small(WIDTH, WIDTH, by=WIDTH**-0.5), "middle_bias": small(WIDTH, by=0.0),
-        "out": small(WIDTH, 2, by=0.01), "out_bias": small(2, by=0.0),
+        "middle": small(len(GROUPS), WIDTH, WIDTH, by=WIDTH**-0.5), "middle_bias": small(len(GROUPS), WIDTH, by=0.0),
+        "out": small(len(GROUPS), WIDTH, 2, by=0.01), "out_bias": small(len(GROUPS), 2, by=0.0),
         "log_compute": torch.nn.Parameter(torch.tensor(np.log(COMPUTE), dtype=torch.float32)),
-        "log_memory": torch.nn.Parameter(torch.tensor(np.log(np.maximum(MEMORY * 0.7, 1.1)), dtype=torch.float32)),
+        "log_memory": torch.nn.Parameter(torch.full((len(CLASSES),), np.log(BEST_MEMORY), dtype=torch.float32)),
+        "log_intake": torch.nn.Parameter(torch.tensor(np.log(MEMORY * 0.7), dtype=torch.float32)),
         "log_floor_us": torch.nn.Parameter(torch.tensor(np.log(FLOOR_US), dtype=torch.float32)),
         "context_floor": torch.nn.Parameter(torch.full((contexts,), 0.5)),
     }  # fmt: skip
 
 
 def _op_us(p: dict[str, Any], x: Any, classes: Any, units: Any, variants: Any, compute: Any, strain: Any, memory: Any,
-           launches: Any) -> Any:  # fmt: skip
+           feed: Any, launches: Any) -> Any:  # fmt: skip
     """The law of predictors.network, in microseconds, differentiable."""
     import torch
 
-    hidden = torch.relu(x @ p["in"] + p["class"][classes] + p["unit"][units] + p["variant"][variants])
-    hidden = torch.relu(hidden @ p["middle"] + p["middle_bias"])
-    out = hidden @ p["out"] + p["out_bias"]
+    sort = p["class"][classes] + p["unit"][units] + p["variant"][variants]
+    group = torch.from_numpy(GROUP_OF)[classes]
+    out = torch.empty(len(x), 2)
+    for g in range(len(GROUPS)):
+        mine = torch.nonzero(group == g)[:, 0]
+        hidden = torch.relu(x[mine] @ p["in"][g] + sort[mine])
+        hidden = torch.relu(hidden @ p["middle"][g] + p["middle_bias"][g])
+        out = out.index_copy(0, mine, hidden @ p["out"][g] + p["out_bias"][g])
     u = torch.where(out[:, 0] > 0, SLOWER * torch.tanh(out[:, 0] / SLOWER), FASTER * torch.tanh(out[:, 0] / FASTER))
     v = FLOOR_RANGE * torch.tanh(out[:, 1] / FLOOR_RANGE)
     c = (compute * strain * torch.exp(p["log_compute"][classes])).clamp_min(1e-6)
     m = (memory * torch.exp(p["log_memory"][classes])).clamp_min(1e-6)
-    roof = (c**SHARPNESS + m**SHARPNESS) ** (1 / SHARPNESS)
+    i = (memory * feed * torch.exp(p["log_intake"][classes])).clamp_min(1e-6)
+    roof = (c**SHARPNESS + m**SHARPNESS + i**SHARPNESS) ** (1 / SHARPNESS)
     return torch.maximum(torch.maximum(compute, memory), roof * torch.exp(u)) + launches * torch.exp(
         p["log_floor_us"][classes] + v
     )
 
 
 def _draw(sizes: np.ndarray, batch_ops: int, generator: Any) -> Any:
-    """Batches of cases that hold about `batch_ops` ops; every case once before any comes again."""
+    """Batches of cases that hold about `batch_ops` ops; every case has its turns before any comes again."""
     import torch
 
+    turns = np.repeat(np.arange(len(sizes)), np.where(sizes == 1, TURNS, 1))
     while True:
-        order = torch.randperm(len(sizes), generator=generator).numpy()
+        order = turns[torch.randperm(len(turns), generator=generator).numpy()]
         ends = np.cumsum(sizes[order])
         first = 0
         while first < len(order):
