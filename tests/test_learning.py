@@ -19,13 +19,15 @@ from forerun.device import load_device
 from forerun.graph.cost import Shapes
 from forerun.graph.features import DIMS, dims, variant
 from forerun.graph.profile import CLASSES, UNITS, profile
-from forerun.graph.sources import load_graph
+from forerun.graph.sources import load_graph, load_graphs
 from forerun.measure.cases import case_of
 from forerun.predictors.conformal import calibrate
+from forerun.predictors.default import SHIPPED
 from forerun.predictors.features import NUMBERS, op_table
 from forerun.predictors.host import COUNTED, launch_counts, smooth_max
 from forerun.predictors.network import FEED, GROUP_OF, GROUPS, Ensemble, fed
 from forerun.predictors.specs import strain
+from forerun.predictors.weights import load_weights
 from forerun.training import fit_device, fit_energy, operators
 from forerun.training.cases import model_cases, operator_cases
 from forerun.training.default import PUBLIC, sample
@@ -116,6 +118,25 @@ def test_published_operators_are_drawn_long_ones_as_well_as_short_ones() -> None
     assert len(drawn) == PUBLIC["neusight"]
     assert (drawn["device_ms"] == 100.0).sum() == 20
     assert drawn.index.equals(sample(many).index)
+
+
+def test_a_weights_gradient_has_no_odd_batch() -> None:
+    """Kernels never read along the batch: rows that fill no tile are not taken for rows that do not align."""
+    _, scalable = load_graphs(Workload("vit_tiny_patch16_224", mode="training", batch=8))
+    assert scalable is not None
+    at = profile(scalable, "fp16", np.array([63, 64])).sizes[..., DIMS.index("inner")]
+    grows = at[:, 0] != at[:, 1]
+    assert grows.any() and (at[grows] % 64 == 0).all()
+
+
+def test_a_chip_with_gaps_in_its_spec_sheet_is_like_its_sister() -> None:
+    columns = profile(load_graph(Workload("resnet18", batch=32)), "fp32")
+    networks = load_weights(SHIPPED).networks["gpu"]
+    seconds = {name: networks.seconds(op_table(columns, [load_device(name)])).sum()
+               for name in ("h200", "gh200", "b200", "gb200")}  # fmt: skip
+    assert load_device("gh200").sm_count is None and load_device("gb200").sm_count is None
+    assert seconds["gh200"] == pytest.approx(seconds["h200"], rel=0.25)
+    assert seconds["gb200"] == pytest.approx(seconds["b200"], rel=0.25)
 
 
 def test_variants_tell_norms_apart() -> None:

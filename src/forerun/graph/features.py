@@ -28,6 +28,7 @@ VARIANTS = (
 )  # fmt: skip
 _VARIANT_INDEX = {name: i for i, name in enumerate(VARIANTS)}
 _TILE = 64
+_CHANNELS_LAST = 16  # with fewer, resizing does not look at the layout
 _SHARED_BYTES = 48 * 1024  # what a block may hold on every CUDA chip without asking for more
 _HEAVY = ("gelu", "silu", "sigmoid", "tanh", "exp", "log", "pow", "erf", "sin", "cos", "hardswish", "mish", "softplus")
 
@@ -168,7 +169,7 @@ def _last_dim(op: Op, s: Shapes) -> tuple[Any, ...]:
 
 
 def _softmax(op: Op, s: Shapes) -> tuple[Any, ...]:
-    """`window`: how often a row is swept. One that does not fit a block's shared memory is read three times."""
+    """`window` is 2 where a row does not fit the shared memory of a block, and is read again and again."""
     rows, cols, inner, count, _, *rest = _last_dim(op, s)
     held = np.asarray(cols) * DTYPE_BYTES[s.graph.tensors[op.inputs[0]].dtype]
     return rows, cols, inner, count, np.where(held < _SHARED_BYTES, 1, 2), *rest
@@ -196,11 +197,12 @@ def _pool(op: Op, s: Shapes) -> tuple[Any, ...]:
 
 
 def _resize(op: Op, s: Shapes) -> tuple[Any, ...]:
-    """PyTorch's kernels have a thread for every pixel, which goes through the channels of all images in turn; with
-    channels last one for every number."""
-    if _gaps(op) or not op.name.endswith(("upsample_bilinear2d", "upsample_bicubic2d")):
-        return _plain(op, s)
+    """PyTorch's kernels have a thread for every pixel, which goes through the channels of all images in turn; bilinear
+    ones have one for every number where many channels come last."""
     y = s.dims(op.outputs[0])
+    last = _gaps(op) and op.name.endswith("upsample_bilinear2d") and y[1] >= _CHANNELS_LAST
+    if last or not op.name.endswith(("upsample_bilinear2d", "upsample_bicubic2d")):
+        return _plain(op, s)
     return y[2] * y[3], 1, 1, y[0] * y[1], op.attrs.get("taps", 1), 1, 0
 
 

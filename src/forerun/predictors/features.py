@@ -13,13 +13,14 @@ import numpy as np
 from forerun.device import Device
 from forerun.graph.features import DIMS
 from forerun.graph.profile import CLASSES, UNITS, Profile
+from forerun.predictors.kernels import H200_BYTES_PER_CYCLE
 from forerun.predictors.specs import op_roofline_s, spec_matrix, strain
 
 NUMBERS = (
     "compute_us", "memory_us", "intensity", "rows", "cols", "inner", "count", "window", "stride", "flag", "tiles",
     "blocks", "cols_8", "inner_8", "cols_64", "inner_64", "in_cache", "at_once", "square", "feed", "arithmetic",
 )  # fmt: skip
-#: What most chips have, where a spec sheet does not say.
+#: What most chips have, where a spec sheet does not say; more multiprocessors where its memory would overfeed these.
 _SMS, _CLOCK_MHZ, _CACHE_MB = 80.0, 1600.0, 40.0
 #: Threads of a multiprocessor, and steps of one thread that take as long as a launch.
 _THREADS, _STEPS_PER_LAUNCH = 1024, 8.0
@@ -81,13 +82,17 @@ def _units_used(devices: tuple[Device, ...]) -> np.ndarray:
     return np.where(missing, plain, np.arange(len(UNITS)))
 
 
+def _clock_ghz(device: Device) -> float:
+    return (device.boost_clock_mhz or _CLOCK_MHZ) / 1e3
+
+
 @functools.lru_cache(maxsize=64)
 def _chips(devices: tuple[Device, ...]) -> np.ndarray:
     """[4, devices, 1]: multiprocessors, clock in GHz, bandwidth in GB/s, cache in MB."""
     found = [
         (
-            d.sm_count or _SMS,
-            (d.boost_clock_mhz or _CLOCK_MHZ) / 1e3,
+            d.sm_count or max(_SMS, (d.bandwidth_gbs or 0.0) / _clock_ghz(d) / H200_BYTES_PER_CYCLE),
+            _clock_ghz(d),
             d.bandwidth_gbs or 1000.0,
             d.l2_cache_mb or _CACHE_MB,
         )

@@ -19,7 +19,7 @@ from forerun.graph.profile import CLASSES
 from forerun.predictors.features import NUMBERS, OpTable
 from forerun.predictors.kernels import H200_BYTES_PER_CYCLE
 
-SHARPNESS = 3.0  # of the maximum of compute and memory
+SHARPNESS = 3.0  # of the maximum of compute, memory and what is taken in
 #: Bounds of u, natural logarithm. Patches of three channels take 100 times what tensor cores would, some more.
 SLOWER, FASTER = 5.0, 1.5
 FLOOR_RANGE = 4.0  # bounds of v: a window of 32 x 32 takes a third of a millisecond however few images there are
@@ -27,6 +27,7 @@ FLOOR_RANGE = 4.0  # bounds of v: a window of 32 x 32 takes a third of a millise
 GROUPS = (("conv",), ("matmul", "attention", "rnn"), ("",))
 GROUP_OF = np.array([next(g for g, words in enumerate(GROUPS) if any(word in c for word in words)) for c in CLASSES])
 FEED = NUMBERS.index("feed")
+MOST_FED = 1.5  # no chip whose multiprocessors and clock are known is fed faster than a B200, at 1.44
 CHUNK = 2048  # ops at once, so that what lies between the layers stays in the processor's cache
 
 
@@ -78,7 +79,7 @@ class Network:
 
 def fed(feed: np.ndarray) -> np.ndarray:
     """Bytes that the memory offers a multiprocessor each cycle (features.NUMBERS has the logarithm), over an H200's."""
-    return np.exp2(feed) / H200_BYTES_PER_CYCLE
+    return np.minimum(np.exp2(feed) / H200_BYTES_PER_CYCLE, MOST_FED)
 
 
 def bounded(u: np.ndarray) -> np.ndarray:

@@ -19,9 +19,9 @@ from forerun.predictors import energy
 from forerun.predictors.conformal import Calibration
 from forerun.predictors.features import NUMBERS
 from forerun.predictors.host import COUNTED
-from forerun.predictors.network import Ensemble, Network
+from forerun.predictors.network import GROUPS, Ensemble, Network
 
-FORMAT = 1
+FORMAT = 2
 ARRAYS, REST = "weights.safetensors", "weights.json"
 
 
@@ -86,7 +86,7 @@ class Weights:
 
 def _names() -> str:
     """A mark of the vocabularies that the arrays are indexed by."""
-    words = json.dumps([CLASSES, UNITS, VARIANTS, NUMBERS, COUNTED, energy.TERMS])
+    words = json.dumps([CLASSES, UNITS, VARIANTS, NUMBERS, GROUPS, COUNTED, energy.TERMS])
     return hashlib.sha256(words.encode()).hexdigest()[:16]
 
 

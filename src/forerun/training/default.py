@@ -24,7 +24,7 @@ from forerun.training.cases import Cases, Progress, as_captured, join, model_cas
 from forerun.training.parallel import side_by_side
 
 FOLDS, SEEDS, STEPS = 16, (0, 1), 2000
-#: How much a row of each kind counts beside one of our own operators.
+#: How much a row of each kind counts beside one of our own operators, each time it comes (fit_device.TURNS).
 MODEL_WEIGHT, PUBLIC_WEIGHT, PUBLISHED_WEIGHT = 20.0, 0.4, 3.0
 #: Rows taken of each published set, per device, operator, dtype and runtime.
 PUBLIC = {"neusight": 300, "aiconfigurator": 400, "vidur": 300}

@@ -20,7 +20,7 @@ TWICE, FALLS = 4, 1.0
 #: What tells one chip from another is blurred by so many standard deviations, afresh at every step: a dozen chips are
 #: too few to learn what lies between them.
 BLURRED, BLUR = [NUMBERS.index(name) for name in ("feed", "arithmetic")], 0.4
-#: Rows of a single operator come so often while a model's come once: they cost a step hardly anything.
+#: Rows of a single op come so often while a model's come once: they cost a step hardly anything.
 TURNS = 4
 
 

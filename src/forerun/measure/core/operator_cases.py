@@ -20,7 +20,7 @@ WEIGHTS = {
 # What a spec can ask for by name (`only`) and the plain draw does not hold.
 RARE = ("conv_wide", "conv_groups", "conv_head", "conv_patch", "bicubic", "unfold", "lstm", "matmul_int4",
         "linear_vocabulary")  # fmt: skip
-LAST = "_last"  # after any label of images: the same with the channels last
+LAST, LAID_OUT = "_last", ("conv2d", "upsample", "bicubic")  # after a label of these: the same, channels last
 VOCABULARIES = (32000, 30522, 50257, 50304, 50265, 128256, 151936, 250002)
 MAX_FLOPS, MAX_NUMBERS = 2e12, 4e8
 # (hidden, intermediate, heads, head width, key/value heads) of models that people run.
@@ -59,6 +59,8 @@ def cases(spec: dict[str, Any]) -> list[dict[str, Any]]:
         real = plain not in RARE and rng.random() < float(spec.get("real", 0.35))
         op, shape = (_real if real else _rare if plain in RARE else _draw)(plain, rng)
         if label != plain:
+            if op not in LAID_OUT:
+                raise ValueError(f"{label}: only {', '.join(LAID_OUT)} are measured with their channels last")
             shape["last"] = 1
         flops, numbers = _size(op, shape)
         if flops > max_flops or numbers > max_numbers:
@@ -259,6 +261,6 @@ def _size(op: str, s: dict[str, int]) -> tuple[float, float]:
         return 0.0, (s.get("vocab", s["rows"]) + 2 * picked) * s["cols"]
     numbers = 2.0
     for name, value in s.items():
-        if name not in ("r", "stride", "groups", "tensors", "more", "last"):
+        if name not in ("r", "stride", "groups", "tensors", "more"):
             numbers *= value
     return 0.0, numbers * (4 if op in ("upsample", "adamw") else 1)
