@@ -145,7 +145,7 @@ def _gaps(rows: pd.DataFrame) -> str:
         "- One GPU, one host: what other hosts cost per launch must be probed there.",
         "- Eager PyTorch only; no compiled runs, no serving engine, one device at a time.",
         "- Calls over 1 s are passed over, so the largest batches of the largest models are missing.",
-        "- Convolutions as single operators only in PyTorch's plain layout; with channels last only inside of models.",
+        "- Pools and norms of images as single operators only in the plain layout; channels last only in models.",
         "- Weights are random; expert models route evenly, which real ones do not.",
         "- Host-bound latency moves with the host's own speed (the noise floor above); the newer rows say how fast the "
         "host was (`extra.pulse_before`).",
