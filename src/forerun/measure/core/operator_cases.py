@@ -18,8 +18,8 @@ WEIGHTS = {
     **{"gather": 1, "scatter_add": 1, "sgd": 2, "adamw": 2, "cross_entropy": 1},
 }
 # What a spec can ask for by name (`only`) and the plain draw does not hold.
-RARE = ("conv_wide", "conv_groups", "conv_head", "conv_patch", "bicubic", "unfold", "lstm", "matmul_int4",
-        "linear_vocabulary")  # fmt: skip
+RARE = ("conv_wide", "conv_groups", "conv_head", "conv_patch", "conv_multiplier", "bicubic", "unfold", "lstm",
+        "matmul_int4", "linear_vocabulary")  # fmt: skip
 LAST, LAID_OUT = "_last", ("conv2d", "upsample", "bicubic")  # after a label of these: the same, channels last
 VOCABULARIES = (32000, 30522, 50257, 50304, 50265, 128256, 151936, 250002)
 MAX_FLOPS, MAX_NUMBERS = 2e12, 4e8
@@ -170,6 +170,10 @@ def _rare(label: str, rng: random.Random) -> tuple[str, dict[str, int]]:
         cin, cout = rng.choice([128, 256, 512, 512]), rng.choice([512, 1024, 4096, 4096])
         return "conv2d", {"b": b, "cin": cin, "cout": cout, "h": size, "w": size, "r": size, "stride": 1, "groups": 1,
                           "padding": 0}  # fmt: skip
+    if label == "conv_multiplier":  # depthwise with several results a channel, as between PiT's stages
+        cin = _log(rng, 16, 768, (8, 32))
+        return "conv2d", {"b": b, "cin": cin, "cout": cin * rng.choice([2, 2, 2, 4]), "h": size, "w": size, "r": 3,
+                          "stride": rng.choice([1, 2, 2]), "groups": cin}  # fmt: skip
     stride = rng.choice([1, 1, 1, 2])
     if label == "conv_wide":
         cin = groups = _log(rng, 16, 1536, (8, 32))
