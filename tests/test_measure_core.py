@@ -273,8 +273,9 @@ def test_rare_operators_are_drawn_and_run_where_a_spec_asks_for_them(tmp_path: P
     drawn = operator_cases.cases(asked | {"n": 400})
     assert {case["family"] for case in drawn} == labels
     assert all(("last" in case["shape"]) == case["family"].endswith("_last") for case in drawn)
-    with pytest.raises(ValueError, match="matmul_last"):
-        operator_cases.cases(asked | {"only": {"matmul_last": 1}})
+    for label in ("matmul_last", "convolve"):
+        with pytest.raises(ValueError, match=label):
+            operator_cases.cases(asked | {"only": {label: 1}})
     assert all((case["dtype"] == "int4") == (case["family"] == "matmul_int4") for case in drawn)
 
 

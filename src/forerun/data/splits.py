@@ -25,6 +25,11 @@ def independent(rows: pd.DataFrame) -> pd.Series:
     return names.map(find)
 
 
+def in_turns(sorts: pd.Series) -> pd.Index:
+    """The rows in another order: the first of each sort, then the second of each …"""
+    return sorts.groupby(sorts, dropna=False).cumcount().sort_values(kind="stable").index
+
+
 def leave_out(groups: pd.Series, folds: int | None = None, seed: int = 0) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """(train, test) masks such that every group is in `test` exactly once and never in both.
 

@@ -199,9 +199,9 @@ def _pool(op: Op, s: Shapes) -> tuple[Any, ...]:
 def _resize(op: Op, s: Shapes) -> tuple[Any, ...]:
     """PyTorch's kernels have a thread for every pixel, which goes through the channels of all images in turn; bilinear
     ones have one for every number where many channels come last."""
-    y = s.dims(op.outputs[0])
-    last = _gaps(op) and op.name.endswith("upsample_bilinear2d") and y[1] >= _CHANNELS_LAST
-    if last or not op.name.endswith(("upsample_bilinear2d", "upsample_bicubic2d")):
+    y, bilinear = s.dims(op.outputs[0]), op.name.endswith("upsample_bilinear2d")
+    in_turn = not (_gaps(op) and y[1] >= _CHANNELS_LAST) if bilinear else op.name.endswith("upsample_bicubic2d")
+    if not in_turn:
         return _plain(op, s)
     return y[2] * y[3], 1, 1, y[0] * y[1], op.attrs.get("taps", 1), 1, 0
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from forerun.graph.profile import CLASSES
 from forerun.predictors.features import NUMBERS, OpTable
-from forerun.predictors.kernels import H200_BYTES_PER_CYCLE
+from forerun.predictors.kernels import H200_BYTES_PER_CYCLE, MOST_FED
 
 SHARPNESS = 3.0  # of the maximum of compute, memory and what is taken in
 #: Bounds of u, natural logarithm. Patches of three channels take 100 times what tensor cores would, some more.
@@ -27,7 +27,6 @@ FLOOR_RANGE = 4.0  # bounds of v: a window of 32 x 32 takes a third of a millise
 GROUPS = (("conv",), ("matmul", "attention", "rnn"), ("",))
 GROUP_OF = np.array([next(g for g, words in enumerate(GROUPS) if any(word in c for word in words)) for c in CLASSES])
 FEED = NUMBERS.index("feed")
-MOST_FED = 1.5  # no chip whose multiprocessors and clock are known is fed faster than a B200, at 1.44
 CHUNK = 2048  # ops at once, so that what lies between the layers stays in the processor's cache
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from forerun.data.splits import independent, leave_out
+from forerun.data.splits import in_turns, independent, leave_out
 from forerun.data.store import Store
 from forerun.device import load_device
 from forerun.errors import ForerunError
@@ -85,10 +85,9 @@ def sample(ops: pd.DataFrame) -> pd.DataFrame:
     for name, count in PUBLIC.items():
         some = ops[(ops["dataset"] == name) & (ops["devices"].fillna(1) <= 1)]
         some = some.sample(frac=1, random_state=0)
-        octave = np.floor(np.log2(some["device_ms"]))
-        turn = some.groupby([*by, octave.rename("octave")], dropna=False).cumcount()
-        some = some.loc[turn.sort_values(kind="stable").index]
-        parts.append(some.groupby(by, dropna=False).head(count))
+        group = some.groupby(by, dropna=False).ngroup().astype(str)
+        octave = np.floor(np.log2(some["device_ms"])).astype(str)
+        parts.append(some.loc[in_turns(group + "/" + octave)].groupby(by, dropna=False).head(count))
     return pd.concat(parts)
 
 

@@ -14,6 +14,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
+from forerun.data.splits import in_turns
 from forerun.data.store import Store
 from forerun.device import load_device
 from forerun.errors import ForerunError
@@ -134,8 +135,7 @@ def _timm(rows: pd.DataFrame, count: int) -> pd.DataFrame:
 def _evenly(families: pd.Series, count: int) -> set[str]:
     """Names drawn evenly over families, the same every time: one of each, then a second of each …"""
     mixed = families.fillna("unknown").sort_index().sample(frac=1, random_state=0)
-    turn = mixed.groupby(mixed).cumcount()
-    return set(turn.sort_values(kind="stable").index[:count])
+    return set(in_turns(mixed)[:count])
 
 
 def _version(software: str) -> int:

@@ -20,7 +20,7 @@ WEIGHTS = {
 # What a spec can ask for by name (`only`) and the plain draw does not hold.
 RARE = ("conv_wide", "conv_groups", "conv_head", "conv_patch", "conv_multiplier", "bicubic", "unfold", "lstm",
         "matmul_int4", "linear_vocabulary")  # fmt: skip
-LAST, LAID_OUT = "_last", ("conv2d", "upsample", "bicubic")  # after a label of these: the same, channels last
+LAST, LAID_OUT = "_last", ("conv_", "upsample", "bicubic")  # after a label that begins so: the same, channels last
 VOCABULARIES = (32000, 30522, 50257, 50304, 50265, 128256, 151936, 250002)
 MAX_FLOPS, MAX_NUMBERS = 2e12, 4e8
 # (hidden, intermediate, heads, head width, key/value heads) of models that people run.
@@ -50,6 +50,11 @@ def cases(spec: dict[str, Any]) -> list[dict[str, Any]]:
     weights = spec.get("only") or {**WEIGHTS, **spec.get("weights", {})}
     dtypes, wanted = spec.get("dtypes", ["fp32", "tf32", "fp16", "bf16"]), int(spec["n"])
     max_flops, max_numbers = float(spec.get("max_flops", MAX_FLOPS)), float(spec.get("max_numbers", MAX_NUMBERS))
+    for label in weights:
+        plain = label.removesuffix(LAST)
+        if plain not in {*WEIGHTS, *RARE} or (plain != label and not plain.startswith(LAID_OUT)):
+            known = ", ".join(sorted({*WEIGHTS, *RARE}))
+            raise ValueError(f"unknown operator {label!r}: known are {known}; those of images also with {LAST}")
     out: dict[str, dict[str, Any]] = {}
     for _ in range(50 * wanted):
         if len(out) >= wanted:
@@ -59,8 +64,6 @@ def cases(spec: dict[str, Any]) -> list[dict[str, Any]]:
         real = plain not in RARE and rng.random() < float(spec.get("real", 0.35))
         op, shape = (_real if real else _rare if plain in RARE else _draw)(plain, rng)
         if label != plain:
-            if op not in LAID_OUT:
-                raise ValueError(f"{label}: only {', '.join(LAID_OUT)} are measured with their channels last")
             shape["last"] = 1
         flops, numbers = _size(op, shape)
         if flops > max_flops or numbers > max_numbers:
