@@ -62,6 +62,8 @@ def test_a_slow_host_slows_what_the_host_binds() -> None:
     assert fast.bound == slow.bound == "host"
     assert slow.latency_ms.value == pytest.approx(3 * fast.latency_ms.value, rel=0.1)  # type: ignore[union-attr]
     assert slow.device_ms == fast.device_ms
+    guessed, told = (predict(CNN, "a100", batch=1, host=h) for h in ("default", Weights.load(SHIPPED).host_guess))
+    assert guessed.latency_ms == told.latency_ms
     with pytest.raises(ForerunError, match="how many times slower"):
         predict(CNN, "a100", host="fast")
 

@@ -128,6 +128,30 @@ def test_neusight_models(neusight_folder: Path) -> None:
     assert pd.isna(four["extra"]) and pd.isna(four["optimizer"]) and pd.isna(four["runtime"])
 
 
+def test_neusight_sums_of_a_class_over_a_model(neusight_folder: Path) -> None:
+    kinds = [
+        f"{who}_{op}_fw_latency" for who in ("label", "neusight") for op in ("BMM", "Linear", "VECsoftmax", "VECln")
+    ]
+    lines = [
+        ",".join(["model_name,seqlen,batch,device,mode,option,label_all_fw_latency", *kinds]),
+        "bert_large,512,8,NVIDIA_L4,inf,,409.9,46.5,194.5,28.0,0.0,51.5,174.5,33.0,0.0",
+        "bert_large,512,8,NVIDIA_L4,inf,fusion,344.1,9,9,9,9,9,9,9,9",
+        "gpt3_xl,2048,1,AMD_Instinct_MI250,train,,100.0,,,,,,,,",
+        "gpt2_large,1024,4,NVIDIA_A100-SXM4-40GB,train,pp4_1,0.0,9,9,9,9,9,9,9,9",
+        "gpt2_large,1024,4,Tesla_T4,inf,,1.0,1,1,1,1,1,1,1,1",  # of no row
+    ]
+    (neusight_folder / "published_tables").mkdir()
+    (neusight_folder / "published_tables" / "summary.csv").write_text("\n".join(lines))
+    rows = importers.load("neusight", neusight_folder).tables["models"]
+    assert len(rows) == 4
+    assert json.loads(_one(rows, model="bert-large-uncased", runtime="eager")["extra"]) == {
+        "op_ms": {"bmm": 46.5, "linear": 194.5, "softmax": 28.0},
+        "neusight_op_ms": {"bmm": 51.5, "linear": 174.5, "softmax": 33.0},
+    }
+    assert json.loads(_one(rows, model="neusight/gpt3_xl")["extra"]) == {"forward_ms": 100, "backward_ms": 200}
+    assert rows[(rows["runtime"] == "compile") | (rows["devices"] == 4)]["extra"].isna().all()
+
+
 def test_neusight_twice_and_wrong(neusight_folder: Path, tmp_path: Path) -> None:
     _stable("neusight", neusight_folder, tmp_path / "store")
     _write(neusight_folder, "ops_test_vec", [_op("cosh", "NVIDIA L4", 1.0, "test", B=1, H=1)])

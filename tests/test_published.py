@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,11 @@ import pytest
 
 from forerun.data.store import Store
 from forerun.errors import ForerunError
-from forerun.evaluate import devices
+from forerun.evaluate import devices, neusight
 from forerun.evaluate.devices import model_lines, models_left_out, models_told
 from forerun.graph.sources import load_graph
 from forerun.predictors.conformal import calibrate
+from forerun.predictors.features import OpTable
 from forerun.training.cases import Cases, operator_cases
 from forerun.training.default import Gathered
 from forerun.training.fit_host import HostFit
@@ -160,6 +162,99 @@ def test_gpus_left_out(cases: Cases, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(models_left_out(found, seeds=(0,), steps=3, calibration=scores)) == len(lines)
 
 
+def summed(model: str = "bert-large-uncased", **more: Any) -> dict[str, Any]:
+    """A model row of NeuSight's with sums over the model."""
+    row = {"dataset": "neusight", "model": model, "family": "bert", "device": "l4", "mode": "inference", "batch": 8,
+           "seq_len": 512, "extra": None}  # fmt: skip
+    said = {name: more.pop(name) for name in ("op_ms", "neusight_op_ms") if name in more}
+    return row | {"extra": json.dumps(said)} | more
+
+
+class OneMillisecond:
+    """A network to which every op takes 1 ms, and the timing of a NeuSight row another 0.5 ms."""
+
+    def seconds(self, ops: OpTable) -> np.ndarray:
+        return np.full(len(ops.classes), 1e-3)
+
+    def floor_us(self, context: np.ndarray) -> np.ndarray:
+        return np.where(context == 1, 500.0, 0.0)
+
+
+def test_operators_of_a_sum() -> None:
+    every = {"bmm": 1.0, "linear": 2.0, "softmax": 3.0, "layer_norm": 4.0}
+    models = pd.DataFrame([
+        summed(op_ms=every, neusight_op_ms={"bmm": 1.5}),
+        summed(op_ms=every, mode="training"),
+        summed(op_ms=every, batch=1),
+        summed("facebook/opt-1.3b", family="opt", op_ms=every, seq_len=2048, device="h100-sxm"),
+        summed("neusight/gpt3_xl", family="gpt2", op_ms={"linear": 2.0}, seq_len=2048),
+        summed("neusight/switchxl4", family="switch", op_ms=every),
+        summed(op_ms=every, device="t4"),
+        summed(),
+        summed(op_ms=every, dataset="ours"),
+    ])  # fmt: skip
+    sums, ops = neusight.asked(models)
+    assert sums["op"].tolist() == [*every] * 4 + ["linear"]
+    assert sums["device_ms"].tolist() == [*every.values()] * 4 + [2.0]
+    assert sums["NeuSight"].dropna().to_dict() == {0: 1.5}
+    assert (sums["device"][ops["sum"]].to_numpy() == ops["device"].to_numpy()).all()
+    shapes = pd.DataFrame([json.loads(said) for said in ops["shape"]])
+    flops = (
+        (2 * shapes["b"].fillna(1) * shapes["m"] * shapes["n"] * shapes["k"] * ops["count"]).groupby(ops["sum"]).sum()
+    )
+    layers, tokens = 24, 8 * 512
+    plain = layers * 2 * tokens * 12 * 1024**2
+    assert flops[0] == layers * 2 * 2 * tokens * 512 * 1024  # scores, then values
+    assert flops[1] == plain
+    assert flops[5] == plain + 2 * tokens * 1024 * (30522 + 1024)  # training: the head of masked words
+    assert flops[16] == 2 * 8 * 2048 * 3072 * (layers * 12 * 3072 + 50257)
+    copied = ops[ops["op"] == "transpose"].set_index("sum")
+    assert copied["count"].to_dict() == {0: 3 * layers, 4: 3 * layers}  # not of one sequence, not of OPT
+    assert json.loads(copied["shape"][0]) == {"b": 8, "rows": 512, "cols": 1024}
+    norms = ops[ops["op"] == "layer_norm"].groupby("sum")["count"].sum()
+    assert norms.to_dict() == {3: 49, 7: 50, 11: 49, 15: 49}
+
+
+def test_sums_over_models_on_gpus_left_out(cases: Cases, monkeypatch: pytest.MonkeyPatch) -> None:
+    frame = pd.DataFrame([
+        {"op": "linear", "shape": '{"m":512,"n":512,"k":512}', "dtype": "fp32", "direction": "forward", "device": name,
+         "devices": 1, "device_ms": 1.5, "dataset": "neusight", "runtime": "eager"}
+        for name in ("t4", "l4", "a100-pcie-80gb")
+    ])  # fmt: skip
+    public = operator_cases(frame)
+    found = Gathered(on_our_own(cases), public, public, None)
+    # Calls of 24 layers, 1.5 ms each; before the products, three copies a layer of 1 ms that are not timed apart.
+    exact = {"bmm": 48 * 1.5 + 72 * 1.0, "linear": 6 * 24 * 1.5, "softmax": 24 * 1.5, "layer_norm": 49 * 1.5}
+    models = pd.DataFrame([
+        summed(op_ms=exact, neusight_op_ms={op: ms * 1.25 for op, ms in exact.items()}),
+        summed(op_ms={"bmm": 100.0}, neusight_op_ms={"bmm": 95.0}),
+        summed(op_ms={"bmm": 288.0}, neusight_op_ms={"bmm": 144.0}, device="a100-pcie-80gb"),
+    ])  # fmt: skip
+    fits: list[set[str]] = []
+
+    def fit(own: Cases, operators: Cases, public: Cases, **more: Any) -> OneMillisecond:
+        fits.append(set(public.rows["device"]))
+        return OneMillisecond()
+
+    monkeypatch.setattr(devices, "fit_networks", fit)
+    monkeypatch.setattr(devices, "side_by_side", map)
+    monkeypatch.setattr(devices.fit_host, "ROUNDS", 1)
+    lines = devices.operators_left_out(found, public, models, seeds=(0,), steps=3)
+    assert fits == [{"t4", "a100-pcie-80gb"}, {"t4", "l4"}]  # one fit a GPU for rows and sums
+    rows, sums = (lines[(lines["data set"] == neusight.DATASET) == is_sum] for is_sum in (False, True))
+    assert rows[rows["predictor"] == "default"]["mape"].tolist() == pytest.approx([0.0] * (len(rows) // 3))
+    mape = sums.set_index(["device", "op", "predictor"])["mape"]
+    assert set(sums["op"]) == set(exact)
+    assert set(sums["predictor"]) == {"roofline", "NeuSight", "default"}
+    assert mape["l4", "bmm", "NeuSight"] == pytest.approx((0.25 + 0.05) / 2)
+    assert mape["all", "bmm", "NeuSight"] == pytest.approx((0.25 + 0.05 + 0.5) / 3)
+    assert mape["l4", "bmm", "default"] == pytest.approx((0.0 + 0.44) / 2)  # 144 ms told
+    assert mape["a100-pcie-80gb", "bmm", "default"] == pytest.approx(0.5)
+    for op in ("linear", "softmax", "layer_norm"):
+        assert mape["l4", op, "default"] == pytest.approx(0.0)
+    assert 0 < mape["l4", "linear", "roofline"] < 1
+
+
 def test_operators_on_gpus_left_out(cases: Cases, monkeypatch: pytest.MonkeyPatch) -> None:
     shapes = ['{"m":512,"n":512,"k":512}', '{"m":4096,"n":4096,"k":1024}']
     frame = pd.DataFrame([
@@ -179,7 +274,7 @@ def test_operators_on_gpus_left_out(cases: Cases, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(devices, "fit_networks", spy)
     monkeypatch.setattr(devices, "side_by_side", map)  # in this process, so that the spy sees it
     monkeypatch.setattr(devices.fit_host, "ROUNDS", 1)
-    lines = devices.operators_left_out(found, public, seeds=(0,), steps=3)
+    lines = devices.operators_left_out(found, public, pd.DataFrame([summed(op_ms={})]), seeds=(0,), steps=3)
     assert trained == [{"t4", "a100-pcie-80gb"}, {"t4", "l4"}]  # nothing was asked of the H100 and the B200
     every = lines[lines["op"] == "all"].set_index(["device", "predictor"])["n"]
     assert every["l4", "default"] == every["a100-pcie-80gb", "roofline"] == 2

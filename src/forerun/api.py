@@ -94,7 +94,9 @@ def predict_workload(
         raise ForerunError(f"{graph.name} runs no operation on {device.id}: there is no time to predict")
     memory = memory_model.estimate(graph, device)
     if hasattr(teller, "memory_spread"):
-        memory = dataclasses.replace(memory, spread=teller.memory_spread("memory_allocated_mb", memory.sort))
+        memory = dataclasses.replace(
+            memory, spread=teller.memory_spread("memory_allocated_mb", memory.sort, workload.mode)
+        )
     unknown: dict[str, str] = {}
     assumptions: dict[str, str] = {}
 
@@ -144,7 +146,7 @@ def predict_workload(
         throughput=Estimate(
             1e3 * items / latency.value, 1e3 * items / latency.high, 1e3 * items / latency.low, f"{unit}/s"
         ),
-        memory_mb=told("memory_mb", "MB", _memory_estimate(memory, device, teller)),
+        memory_mb=told("memory_mb", "MB", _memory_estimate(memory, device, teller, workload.mode)),
         memory_allocated_mb=told(
             "memory_allocated_mb", "MB", _spread(memory.allocated_mb, memory.spread, "MB")
         ),
@@ -339,10 +341,10 @@ def _spread(value: float, factors: tuple[float, float], unit: str) -> Estimate:
     return Estimate(value, value * factors[0], value * factors[1], unit)
 
 
-def _memory_estimate(memory: memory_model.MemoryEstimate, device: Device, teller: Predictor) -> Estimate:
+def _memory_estimate(memory: memory_model.MemoryEstimate, device: Device, teller: Predictor, mode: str) -> Estimate:
     measured = "context_mb" in device.calibrated
     if measured and hasattr(teller, "memory_spread"):
-        return _spread(memory.needed_mb, teller.memory_spread("memory_mb", memory.sort), "MB")
+        return _spread(memory.needed_mb, teller.memory_spread("memory_mb", memory.sort, mode), "MB")
     low, high = (0.9, 1.1) if measured else memory_model.CONTEXT_SPREAD
     tensor_low, tensor_high = memory.spread
     return Estimate(

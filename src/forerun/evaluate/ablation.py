@@ -90,7 +90,7 @@ def hosted_ms(models: Cases, told_device: np.ndarray, folds: int) -> np.ndarray:
     out = np.full(len(models.rows), np.nan)
     for train, test in leave_out(independent(models.rows), folds):
         known = models.take(train)
-        host, _ = fit_host.fit(known.rows, known.launches, known.rows["device_ms"].to_numpy(dtype=float))
+        host = fit_host.fit(known.rows, known.launches, known.rows["device_ms"].to_numpy(dtype=float))
         out[test] = host.latency_ms(models.launches[test], told_device[test])
     return out
 

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from forerun.errors import ForerunError
+from forerun.evaluate import neusight
 from forerun.evaluate.metrics import figures
 from forerun.graph.features import VARIANTS
 from forerun.graph.profile import CLASSES
@@ -19,10 +20,7 @@ from forerun.training.default import Gathered, contexts, device_ms, domain, fit_
 from forerun.training.parallel import side_by_side
 from forerun.training.published import device_bound
 
-#: What NeuSight's authors publish for operators out of distribution (their table perop): not of single rows, but of the
-#: sum of a class over a model, which is easier.
-NEUSIGHT = "bmm 13.8 %, linear 13.9 %, elementwise 19.3 %, softmax 13.9 %, layer norm 56.7 %"
-LEFT_OUT = {"neusight": ("l4", "a100-pcie-80gb", "h100-sxm"), "aiconfigurator": ("b200",)}
+LEFT_OUT = {"neusight": neusight.GPUS, "aiconfigurator": ("b200",)}
 #: Predictors of whole models, and the column of `models_told` that holds what each says. A ratio is one number per set
 #: and mode; that of the GPU itself is what nobody knows beforehand, shown for comparison.
 PREDICTORS = {
@@ -33,8 +31,13 @@ OPERATOR_PREDICTORS = ("roofline", "one ratio per op", "default")
 _ELEMENTWISE = ("add", "add_scalar", "div", "div_scalar", "mul", "scale", "gelu", "relu", "tanh", "pow", "pow_scalar")
 
 
-def operators_left_out(found: Gathered, tested: Cases, *, seeds: tuple[int, ...], steps: int) -> pd.DataFrame:
-    """Figures of operators on each GPU of LEFT_OUT and of a set's GPUs together, by weights that saw no row of each."""
+def operators_left_out(
+    found: Gathered, tested: Cases, models: pd.DataFrame, *, seeds: tuple[int, ...], steps: int
+) -> pd.DataFrame:
+    """Figures of operators on each GPU of LEFT_OUT and of a set's GPUs together, by weights that saw no row of each.
+
+    First single rows (`tested`), then sums of a class over a model, where the store's `models` have them.
+    """
     asked = [(dataset, device) for dataset, devices in LEFT_OUT.items() for device in devices]
 
     def told(which: tuple[str, str]) -> pd.DataFrame:
@@ -42,9 +45,12 @@ def operators_left_out(found: Gathered, tested: Cases, *, seeds: tuple[int, ...]
         mine = tested.take(((tested.rows["dataset"] == dataset) & (tested.rows["device"] == device)).to_numpy())
         if mine.rows.empty or found.public is None:
             return pd.DataFrame()
-        return _operators_told(mine, _unseen(found, device), seeds=seeds, steps=steps)
+        seen = _unseen(found, device)
+        networks = _fitted(seen, _host(seen.models), seeds=seeds, steps=steps)
+        return pd.concat([_operators_told(mine, seen, networks), neusight.told(models, device, networks)])
 
     every = pd.concat(side_by_side(told, asked), ignore_index=True)
+    every = every.sort_values("dataset", key=lambda names: names == neusight.DATASET, kind="stable")
     groups = [(*names, rows) for names, rows in every.groupby(["dataset", "device"], sort=False)]
     groups += [
         (name, "all", rows) for name, rows in every.groupby("dataset", sort=False) if rows["device"].nunique() > 1
@@ -65,11 +71,10 @@ def _fitted(seen: Gathered, host: fit_host.HostFit, *, seeds: tuple[int, ...], s
     return fit_networks(seen.models, seen.operators, seen.public, published=others, seeds=seeds, steps=steps)
 
 
-def _operators_told(asked: Cases, seen: Gathered, *, seeds: tuple[int, ...], steps: int) -> pd.DataFrame:
+def _operators_told(asked: Cases, seen: Gathered, networks: Ensemble) -> pd.DataFrame:
     """Rows with what each of OPERATOR_PREDICTORS says of them."""
     public = seen.public
     assert public is not None
-    networks = _fitted(seen, _host(seen.models), seeds=seeds, steps=steps)
     # How a set measures is told by its other devices: as a ratio per operator, or by what its timing adds to a launch.
     ratio = _shift(public.light_ms, public, asked.rows)
     light = asked.light_ms
@@ -81,9 +86,10 @@ def _operators_told(asked: Cases, seen: Gathered, *, seeds: tuple[int, ...], ste
 
 def _operator_lines(dataset: str, device: str, told: pd.DataFrame) -> list[dict[str, object]]:
     out: list[dict[str, object]] = []
-    for op in ["all", *sorted(told["op"].unique())]:
+    summed = dataset == neusight.DATASET
+    for op in [*([] if summed else ["all"]), *sorted(told["op"].unique())]:
         mine = told[(told["op"] == op) | (op == "all")]
-        for name in OPERATOR_PREDICTORS:
+        for name in neusight.PREDICTORS if summed else OPERATOR_PREDICTORS:
             errors = figures(mine[name].to_numpy(dtype=float), mine["device_ms"].to_numpy(dtype=float))
             out.append({"data set": dataset, "device": device, "op": op, "predictor": name, **errors})
     return out
@@ -136,7 +142,7 @@ def _without(cases: Cases, device: str) -> Cases:
 
 
 def _host(models: Cases) -> fit_host.HostFit:
-    return fit_host.fit(models.rows, models.launches, models.rows["device_ms"].to_numpy(dtype=float))[0]
+    return fit_host.fit(models.rows, models.launches, models.rows["device_ms"].to_numpy(dtype=float))
 
 
 def _tell(cases: Cases, networks: Ensemble, host: fit_host.HostFit) -> pd.DataFrame:
@@ -145,7 +151,7 @@ def _tell(cases: Cases, networks: Ensemble, host: fit_host.HostFit) -> pd.DataFr
     return cases.rows.assign(
         light_ms=cases.light_ms,
         device_told=busy,
-        host_told=host.host_ms(cases.launches),
+        host_told=host.guess * host.host_ms(cases.launches),
         told_ms=host.latency_ms(cases.launches, busy),
     )
 
@@ -166,7 +172,7 @@ def _of_the_set(mine: pd.DataFrame, theirs: pd.DataFrame, asked: Cases, host: fi
     slow = theirs[theirs["host_told"] > theirs["device_told"]]
     busy = theirs[theirs["host_told"] <= theirs["device_told"]]
     device = mine["device_told"].to_numpy(dtype=float) * _ratio(mine, busy, "device_told")
-    return host.latency_ms(asked.launches, device, _ratio(mine, slow, "host_told"))
+    return host.latency_ms(asked.launches, device, host.guess * _ratio(mine, slow, "host_told"))
 
 
 def _with_interval(told: pd.DataFrame, cases: Cases, seen: Gathered, calibration: Calibration) -> pd.DataFrame:

@@ -1,9 +1,9 @@
 """What an op looks like beside its FLOPs and bytes: the sizes that decide how well a kernel fills the hardware.
 
-Seven columns per op, in one language for all kinds: `rows` x `cols` outputs that each sum over `inner`, `count`
-independent problems of that size, the `window` of a convolution or pool (1 elsewhere), its `stride`, and a `flag`
-(masked attention, gradients wanted, inputs in another layout). And a `variant`: the finest name under which ops are
-told apart.
+Eight columns per op, in one language for all kinds: `rows` x `cols` outputs that each sum over `inner`, `count`
+independent problems of that size, the `window` of a convolution or pool (1 elsewhere), its `stride`, a `flag` (masked
+attention, gradients wanted, inputs in another layout), and the pixels of one `image` that a convolution makes (1
+elsewhere). And a `variant`: the finest name under which ops are told apart.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from forerun.graph.cost import Shapes
 from forerun.graph.ir import DTYPE_BYTES, Graph, Op
 
-DIMS = ("rows", "cols", "inner", "count", "window", "stride", "flag")
+DIMS = ("rows", "cols", "inner", "count", "window", "stride", "flag", "image")
 
 #: Ops of one class that run differently. Anything else is the variant "".
 VARIANTS = (
@@ -143,16 +143,16 @@ def _conv(op: Op, s: Shapes) -> tuple[Any, ...]:
 def _conv_sizes(op: Op, s: Shapes, x: int, w: int, y: int) -> tuple[Any, ...]:
     transposed, groups = bool(op.attrs.get("transposed")), op.attrs.get("groups", 1)
     out, weight = s.dims(x if transposed else y), s.dims(w)
-    spatial = out[0] * _product(out[2:])
+    image = _product(out[2:])
     cols = (s.dims(x)[1] if transposed else s.dims(y)[1]) / groups
     stride = _product(list(op.attrs.get("stride") or [1]))
-    return spatial, cols, _product(weight[1:]), groups, _product(weight[2:]), stride, _gaps(op)
+    return out[0] * image, cols, _product(weight[1:]), groups, _product(weight[2:]), stride, _gaps(op), image
 
 
 def _conv_backward(op: Op, s: Shapes) -> tuple[Any, ...]:
     gy, x, w = op.inputs[:3]
-    sizes = _conv_sizes(op, s, x, w, gy)
-    return (*sizes[:-1], sum(map(bool, op.attrs.get("wants", (True, True))[:2])) + 2 * _gaps(op))
+    *sizes, _, image = _conv_sizes(op, s, x, w, gy)
+    return *sizes, sum(map(bool, op.attrs.get("wants", (True, True))[:2])) + 2 * _gaps(op), image
 
 
 def _attention(op: Op, s: Shapes) -> tuple[Any, ...]:

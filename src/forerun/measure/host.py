@@ -64,10 +64,10 @@ def keep(found: HostSpeed) -> Path:
     return path
 
 
-def slowness(said: str | float) -> float:
-    """'default' (the reference host), 'this' (as probed here), or a number: how many times slower."""
+def slowness(said: str | float) -> float | None:
+    """'default' (none: nobody knows), 'this' (as probed here), or how many times slower than the reference."""
     if said == "default":
-        return 1.0
+        return None
     if said == "this":
         try:
             kept: dict[str, Any] = json.loads(_file().read_text())

@@ -18,6 +18,7 @@ KEPT = 201  # quantiles kept of a group's scores
 #: A family that nobody measured errs a little further than the errors of other families say: rows of one family err
 #: together. By so much wider, in logarithms, nine of ten hold on families that were left out (docs/SCOREBOARD.md).
 NEW_FAMILY = 1.05
+LEAST = 0.01  # nothing is claimed to be nearer than this
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Calibration:
         edge = min(1.0, np.ceil((n + 1) * (1 - tail)) / n)
         low, high = np.quantile(scores, 1 - edge), np.quantile(scores, edge)
         wide = widen * NEW_FAMILY
-        return float(np.exp(wide * min(low, 0.0))), float(np.exp(wide * max(high, 0.0)))
+        return float(np.exp(min(wide * low, -LEAST))), float(np.exp(max(wide * high, LEAST)))
 
     def _group(self, group: str) -> str | None:
         parts = group.split("/")

@@ -46,7 +46,7 @@ class DefaultPredictor:
         *,
         weights: Weights | None = None,
         confidence: float = 0.9,
-        host_slowness: float = 1.0,
+        host_slowness: float | None = None,
     ) -> None:
         self.folder, self.given = folder or SHIPPED, weights
         self.confidence, self.host_slowness = confidence, host_slowness
@@ -142,9 +142,9 @@ class DefaultPredictor:
         ms = self.op_times_ms(profile, device, workload) * profile.repeat
         return float(ms[seen].sum() / ms.sum())
 
-    def memory_spread(self, name: str, sort: str) -> tuple[float, float]:
+    def memory_spread(self, name: str, sort: str, mode: str) -> tuple[float, float]:
         """Interval factors of `memory_mb` or `memory_allocated_mb` on a device whose context is known."""
-        return self.weights.calibration.factors(f"{name}/{sort}", self.confidence)
+        return self.weights.calibration.factors(f"{name}/{sort}/{mode}", self.confidence)
 
     def _network(self, device: Device) -> Any:
         return self.weights.networks.get(_LEARNED_KINDS.get(device.kind, ""))
@@ -168,7 +168,8 @@ class DefaultPredictor:
             host_us = np.array([
                 launching * r.host_share + (self.weights.host_us[-1] if r.host_share else r.call_us) for r in run
             ])  # fmt: skip
-            host_ms = np.broadcast_to(self.host_slowness * host_us / 1e3, device_ms.shape)
+            slowness = self.weights.host_guess if self.host_slowness is None else self.host_slowness
+            host_ms = np.broadcast_to(slowness * host_us / 1e3, device_ms.shape)
             busy = device_ms + self.weights.gap_us * launches(counts) / 1e3
             latency = smooth_max(busy, host_ms, self.weights.sharpness)
         joules = energy_law.energy_j(profile, devices, latency, device_ms, self.weights.joules)

@@ -18,7 +18,8 @@ from forerun.predictors.specs import op_roofline_s, spec_matrix, strain
 
 NUMBERS = (
     "compute_us", "memory_us", "intensity", "rows", "cols", "inner", "count", "window", "stride", "flag", "tiles",
-    "blocks", "cols_8", "inner_8", "cols_64", "inner_64", "in_cache", "at_once", "square", "feed", "arithmetic",
+    "blocks", "cols_8", "inner_8", "cols_64", "inner_64", "in_cache", "at_once", "square", "image", "feed",
+    "arithmetic",
 )  # fmt: skip
 #: What most chips have, where a spec sheet does not say; more multiprocessors where its memory would overfeed these.
 _SMS, _CLOCK_MHZ, _CACHE_MB = 80.0, 1600.0, 40.0
@@ -107,7 +108,7 @@ def describe(
 ) -> np.ndarray:  # fmt: skip
     """[devices, n, NUMBERS] from the sizes of ops (graph.features.DIMS), their bytes, and by device their roofline
     times and their units' peak."""
-    rows, cols, inner, count, window, stride, flag = np.maximum(sizes, 1e-9).T
+    rows, cols, inner, count, window, stride, flag, image = np.maximum(sizes, 1e-9).T
     sms, clock, bandwidth, cache = _chips(tuple(devices))
     cycles = sms * clock  # in 1e9 per second
     log = np.log2
@@ -133,8 +134,9 @@ def describe(
         "inner_64": _whole(inner, 64),
         "in_cache": in_cache,
         # What the multiprocessors work on at a time, two rows each: whether what is read again comes from the cache.
-        "at_once": np.clip(in_cache - log(np.maximum(rows * count, 1)) + log(2 * sms), -12, 10),
+        "at_once": np.clip(in_cache - np.maximum(log(np.maximum(rows * count, 1)) - log(2 * sms), 0), -12, 10),
         "square": np.clip(log(np.maximum(rows, 1) / np.maximum(cols, 1)), -12, 12),
+        "image": log(np.maximum(image, 1)),
         "feed": log(bandwidth / cycles),
         "arithmetic": log(peak * 1e3 / cycles),
     }

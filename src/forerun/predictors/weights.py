@@ -21,7 +21,7 @@ from forerun.predictors.features import NUMBERS
 from forerun.predictors.host import COUNTED
 from forerun.predictors.network import GROUPS, Ensemble, Network
 
-FORMAT = 2
+FORMAT = 3
 ARRAYS, REST = "weights.safetensors", "weights.json"
 
 
@@ -31,6 +31,7 @@ class Weights:
 
     networks: Mapping[str, Ensemble]  # 'gpu', 'cpu'
     host_us: np.ndarray  # over host.COUNTED, on the reference host
+    host_guess: float  # how slow a host is taken to be that nobody probed
     gap_us: float  # between two kernels
     sharpness: float
     joules: np.ndarray  # factors over energy.TERMS
@@ -50,8 +51,8 @@ class Weights:
         }
         save_file(arrays | {"host_us": self.host_us.astype(np.float32), "energy": self.joules.astype(np.float32)},
                   folder / ARRAYS)  # fmt: skip
-        rest = {"format": FORMAT, "names": _names(), "gap_us": self.gap_us, "sharpness": self.sharpness,
-                "calibration": self.calibration.to_dict(),
+        rest = {"format": FORMAT, "names": _names(), "host_guess": self.host_guess, "gap_us": self.gap_us,
+                "sharpness": self.sharpness, "calibration": self.calibration.to_dict(),
                 "domain": dict(self.domain), "provenance": dict(self.provenance)}  # fmt: skip
         (folder / REST).write_text(json.dumps(rest, indent=1, sort_keys=True) + "\n")
 
@@ -78,9 +79,9 @@ class Weights:
                 found.setdefault(kind, {}).setdefault(int(number), {})[part] = value
         networks = {kind: Ensemble(tuple(Network(a) for _, a in sorted(each.items()))) for kind, each in found.items()}
         return cls(
-            networks, arrays["host_us"].astype(float), float(rest["gap_us"]), float(rest["sharpness"]),
-            arrays["energy"].astype(float), Calibration.from_dict(rest["calibration"]), rest["domain"],
-            rest["provenance"],
+            networks, arrays["host_us"].astype(float), float(rest["host_guess"]), float(rest["gap_us"]),
+            float(rest["sharpness"]), arrays["energy"].astype(float), Calibration.from_dict(rest["calibration"]),
+            rest["domain"], rest["provenance"],
         )  # fmt: skip
 
 

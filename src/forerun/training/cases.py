@@ -127,7 +127,8 @@ def _look(graph: Graph, dtype: str, device: Device) -> _Seen:
     facts = {"told_memory": memory.needed_mb, "told_allocated": memory.allocated_mb, "fused_attentions": fused,
              "memory_sort": memory.sort}  # fmt: skip
     joules = energy_terms(columns, [device])[0, 0]
-    return _Seen(op_table(columns, [device]), columns.repeat, launch_counts(columns), joules, facts)
+    sorts, times = columns.alike  # layers come many times
+    return _Seen(op_table(columns.only(sorts), [device]), times, launch_counts(columns), joules, facts)
 
 
 def operator_cases(rows: pd.DataFrame, progress: Progress | None = None) -> Cases:

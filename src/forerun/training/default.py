@@ -23,7 +23,7 @@ from forerun.training import fit_device, fit_energy, fit_host, operators, publis
 from forerun.training.cases import Cases, Progress, as_captured, join, model_cases, operator_cases
 from forerun.training.parallel import side_by_side
 
-FOLDS, SEEDS, STEPS = 16, (0, 1), 2000
+FOLDS, SEEDS, STEPS = 16, (0, 1, 2), 2000
 #: How much a row of each kind counts beside one of our own operators, each time it comes (fit_device.TURNS).
 MODEL_WEIGHT, PUBLIC_WEIGHT, PUBLISHED_WEIGHT = 20.0, 0.4, 3.0
 #: Rows taken of each published set, per device, operator, dtype and runtime.
@@ -80,7 +80,7 @@ def kind_of(device: str) -> str | None:
 def sample(ops: pd.DataFrame) -> pd.DataFrame:
     """A part of the published operator rows, the same every time, with all devices and operators in it, long calls as
     well as short ones: one of each octave of time, then a second of each …"""
-    by = ["device", "op", "dtype", "runtime"]
+    by = ["device", "op", "dtype", "runtime", "protocol"]
     parts = []
     for name, count in PUBLIC.items():
         some = ops[(ops["dataset"] == name) & (ops["devices"].fillna(1) <= 1)]
@@ -171,16 +171,16 @@ def _without(
     """What is said of the rows in `test` by weights that know only those in `train`."""
     models, rows = found.models, found.models.rows
     known, asked = models.take(train), models.take(test)
-    host, _ = fit_host.fit(known.rows, known.launches, known.rows["device_ms"].to_numpy(dtype=float))
+    host = fit_host.fit(known.rows, known.launches, known.rows["device_ms"].to_numpy(dtype=float))
     others = found.published and published.device_bound(published.other_families(found.published, asked.rows), host)
     networks = fit_networks(known, found.operators, found.public, published=others, seeds=seeds, steps=steps)
     device = device_ms(networks, asked)
     # How slow the host was at each moment, told by a launch timed before or by other families.
     slow = fit_host.slowness(rows, host, models.launches, rows["device_ms"].to_numpy(dtype=float))[test]
-    latency, probed = host.latency_ms(asked.launches, device), host.latency_ms(asked.launches, device, slow)
+    latency, probed = (host.latency_ms(asked.launches, device, known) for known in (None, slow))
     factors = fit_joules(known)
     return {
-        "device": device, "host": host.host_ms(asked.launches), "slow": slow, "latency": latency,
+        "device": device, "host": host.guess * host.host_ms(asked.launches), "slow": slow, "latency": latency,
         "latency_known": probed,
         "energy": burnt_j(asked.joules, factors, _looping_s(asked, latency, device), device / 1e3),
         "energy_known": burnt_j(asked.joules, factors, _looping_s(asked, probed, device), device / 1e3),
@@ -207,9 +207,9 @@ def left_out_cpu(cpu: Cases, *, folds: int = FOLDS, steps: int = STEPS) -> pd.Da
 
 def calibration_groups(told: pd.DataFrame, name: str) -> list[str]:
     """The group whose errors a row's interval comes from: time and energy by mode and what sets the pace, memory by how
-    much of it libraries decide and by its size."""
+    much of it libraries decide, by its size and by mode."""
     if name.startswith("memory"):
-        return [f"{name}/{sort}" for sort in told["memory_sort"]]
+        return [f"{name}/{sort}/{mode}" for sort, mode in zip(told["memory_sort"], told["mode"], strict=True)]
     side = np.where(told["told_host"] > told["told_device"], "host", "device")
     return [f"{name}/{mode}/{s}" for mode, s in zip(told["mode"], side, strict=True)]
 
@@ -237,7 +237,7 @@ def train(
 ) -> Weights:
     """The weights that ship: fitted to everything, with intervals from `left_out`."""
     rows = found.models.rows
-    host, _ = fit_host.fit(rows, found.models.launches, rows["device_ms"].to_numpy(dtype=float))
+    host = fit_host.fit(rows, found.models.launches, rows["device_ms"].to_numpy(dtype=float))
     others = found.published and published.device_bound(found.published, host)
     networks = {
         "gpu": fit_networks(found.models, found.operators, found.public, published=others, seeds=seeds, steps=steps)
@@ -247,6 +247,7 @@ def train(
     return Weights(
         networks,
         host.cost_us,
+        host.guess,
         host.gap_us,
         host.sharpness,
         fit_joules(found.models),

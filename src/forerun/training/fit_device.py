@@ -8,7 +8,7 @@ import numpy as np
 
 from forerun.graph.features import VARIANTS
 from forerun.graph.profile import CLASSES, UNITS
-from forerun.predictors.features import NUMBERS
+from forerun.predictors.features import NUMBERS, OpTable
 from forerun.predictors.kernels import BEST_MEMORY, COMPUTE, FLOOR_US, MEMORY
 from forerun.predictors.network import FASTER, FEED, FLOOR_RANGE, GROUP_OF, GROUPS, SHARPNESS, SLOWER, Network, fed
 from forerun.training.cases import Cases
@@ -20,8 +20,9 @@ TWICE, FALLS = 4, 1.0
 #: What tells one chip from another is blurred by so many standard deviations, afresh at every step: a dozen chips are
 #: too few to learn what lies between them.
 BLURRED, BLUR = [NUMBERS.index(name) for name in ("feed", "arithmetic")], 0.4
-#: Rows of a single op come so often while a model's come once: they cost a step hardly anything.
-TURNS = 4
+#: Rows of an operator (so many ops at most, with those behind it) come so often while a model's come once: they cost a
+#: step hardly anything.
+OPERATOR, TURNS = 3, 4
 
 
 def fit(
@@ -40,16 +41,13 @@ def fit(
     mean = cases.ops.numbers.mean(axis=0)
     scale = cases.ops.numbers.std(axis=0) + 1e-3
     x = torch.from_numpy(np.clip((cases.ops.numbers - mean) / scale, -4, 4).astype(np.float32))
-    classes, units, variants = (
-        torch.from_numpy(v) for v in (cases.ops.classes, cases.ops.units, cases.ops.variants)
-    )  # fmt: skip
-    compute, strain, memory, feed, launches, times = (
-        torch.from_numpy(v.astype(np.float32))
-        for v in (
-            cases.ops.compute_s * 1e6, cases.ops.strain, cases.ops.memory_s * 1e6, fed(cases.ops.numbers[:, FEED]),
-            cases.ops.launches, cases.weight,
-        )
-    )  # fmt: skip
+    every = (len(CLASSES), len(UNITS), len(VARIANTS))
+    found, place = np.unique(
+        np.ravel_multi_index((cases.ops.classes, cases.ops.units, cases.ops.variants), every), return_inverse=True
+    )
+    kinds, sort = torch.from_numpy(np.column_stack(np.unravel_index(found, every))), torch.from_numpy(place)
+    law = torch.from_numpy(_terms(cases.ops))
+    times = torch.from_numpy(cases.weight.astype(np.float32))
     target = torch.from_numpy(np.log(np.maximum(target_ms * 1e3, 1e-3)).astype(np.float32))
     counts = torch.from_numpy(weight.astype(np.float32))
     contexts = torch.from_numpy(context if context is not None else np.zeros(len(target_ms), dtype=int))
@@ -68,22 +66,17 @@ def fit(
     draw = _draw(sizes, batch_ops, generator)
     for _ in range(steps):
         chosen = next(draw)
-        ops = torch.from_numpy(np.concatenate([np.arange(starts[c], starts[c + 1]) for c in chosen]))
-        place = torch.from_numpy(np.repeat(np.arange(len(chosen)), sizes[chosen]))
-        seen = x[ops]
-        seen[:, BLURRED] += BLUR * torch.randn((len(ops), len(BLURRED)), generator=generator)
-        us = _op_us(
-            parts, seen, classes[ops], units[ops], variants[ops], compute[ops], strain[ops], memory[ops],
-            feed[ops], launches[ops],
-        )  # fmt: skip
-        total = torch.zeros(len(chosen)).index_add(0, place, us * times[ops])
+        many = sizes[chosen]
+        before = np.cumsum(many) - many
+        ops = torch.from_numpy(np.repeat(starts[chosen] - before, many) + np.arange(many.sum()))
+        row = torch.from_numpy(np.repeat(np.arange(len(chosen)), many))
+        seen, terms = x.index_select(0, ops), law.index_select(0, ops)
+        blurred = seen[:, BLURRED] + BLUR * torch.randn((len(ops), len(BLURRED)), generator=generator)
+        seen[:, BLURRED] = blurred.clamp(-4, 4)
+        us = _op_us(parts, kinds, sort[ops], seen, terms)
+        total = torch.zeros(len(chosen)).index_add(0, row, us * times[ops])
         some = torch.randint(len(ops), (len(ops) // TWICE,), generator=generator)
-        which = ops[some]
-        more_x, more_memory = _twice(seen[some], memory[which], scale, generator)
-        twice = _op_us(
-            parts, more_x, classes[which], units[which], variants[which], 2 * compute[which], strain[which],
-            more_memory, feed[which], launches[which],
-        )  # fmt: skip
+        twice = _op_us(parts, kinds, sort[ops[some]], *_twice(seen[some], terms[some], mean, scale, generator))
         falls = torch.relu(torch.log(us[some]) - torch.log(twice)).mean()
         picked = torch.from_numpy(chosen)
         where = contexts[picked]
@@ -96,11 +89,18 @@ def fit(
         loss.backward()
         optimizer.step()
         schedule.step()
-    found = {k: v.detach().numpy() for k, v in parts.items()}
-    return Network({**found, "mean": mean.astype(np.float32), "scale": scale.astype(np.float32)})
+    fitted = {k: v.detach().numpy() for k, v in parts.items()}
+    return Network({**fitted, "mean": mean.astype(np.float32), "scale": scale.astype(np.float32)})
 
 
-def _twice(x: Any, memory: Any, scale: np.ndarray, generator: Any) -> tuple[Any, Any]:
+def _terms(ops: OpTable) -> np.ndarray:
+    """[n, 5]: what the law is made of, in microseconds: arithmetic and how strained it is, memory and how fast it
+    feeds, launches."""
+    columns = ops.compute_s * 1e6, ops.strain, ops.memory_s * 1e6, fed(ops.numbers[:, FEED]), ops.launches
+    return np.column_stack(columns).astype(np.float32)
+
+
+def _twice(x: Any, terms: Any, mean: np.ndarray, scale: np.ndarray, generator: Any) -> tuple[Any, Any]:
     """Ops (`x`: their numbers, scaled) at twice the batch: twice the arithmetic, and twice of the bytes that are not
     weights, whose share is drawn; the batch multiplies rows or how often the op runs."""
     import torch
@@ -108,15 +108,21 @@ def _twice(x: Any, memory: Any, scale: np.ndarray, generator: Any) -> tuple[Any,
     draw = torch.rand((2, len(x)), generator=generator)
     grown = 1 + draw[0]
     by_rows, bits = (draw[1] < 0.7).float(), torch.log2(grown)
+    blocks, cols = (
+        x[:, at] * float(scale[at]) + float(mean[at]) for at in (NUMBERS.index("blocks"), NUMBERS.index("cols"))
+    )
+    pairs = blocks - cols + 10  # rows for each two that a multiprocessor has at a time, as blocks are 2,048 numbers
     more: dict[str, Any] = {
         **dict.fromkeys(("compute_us", "tiles", "blocks"), 1.0), **dict.fromkeys(("memory_us", "in_cache"), bits),
-        **dict.fromkeys(("rows", "square"), by_rows), "count": 1 - by_rows, "intensity": 1 - bits, "at_once": bits - 1,
+        **dict.fromkeys(("rows", "square"), by_rows), "count": 1 - by_rows, "intensity": 1 - bits,
+        "at_once": bits - (pairs + 1).clamp(0, 1),
     }  # fmt: skip
     out = x.clone()
     for name, by in more.items():
         at = NUMBERS.index(name)
         out[:, at] = (out[:, at] + by / float(scale[at])).clamp(-4, 4)
-    return out, memory * grown
+    compute, strain, memory, feed, launches = terms.T
+    return out, torch.stack([2 * compute, strain, memory * grown, feed, launches], dim=1)
 
 
 def _parameters(numbers: int, contexts: int) -> dict[str, Any]:
@@ -138,19 +144,20 @@ def _parameters(numbers: int, contexts: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _op_us(p: dict[str, Any], x: Any, classes: Any, units: Any, variants: Any, compute: Any, strain: Any, memory: Any,
-           feed: Any, launches: Any) -> Any:  # fmt: skip
-    """The law of predictors.network, in microseconds, differentiable."""
+def _op_us(p: dict[str, Any], kinds: Any, sort: Any, x: Any, terms: Any) -> Any:
+    """The law of predictors.network, in microseconds, differentiable; `kinds` are class, unit and variant of each sort
+    of op, `sort` says which an op is of, and `terms` are those of the law."""
     import torch
 
-    sort = p["class"][classes] + p["unit"][units] + p["variant"][variants]
+    said = p["class"][kinds[:, 0]] + p["unit"][kinds[:, 1]] + p["variant"][kinds[:, 2]]
+    classes, (compute, strain, memory, feed, launches) = kinds[:, 0][sort], terms.T.contiguous()
     group = torch.from_numpy(GROUP_OF)[classes]
     out = torch.empty(len(x), 2)
     for g in range(len(GROUPS)):
         mine = torch.nonzero(group == g)[:, 0]
-        hidden = torch.relu(x[mine] @ p["in"][g] + sort[mine])
-        hidden = torch.relu(hidden @ p["middle"][g] + p["middle_bias"][g])
-        out = out.index_copy(0, mine, hidden @ p["out"][g] + p["out_bias"][g])
+        hidden = torch.relu(torch.addmm(torch.nn.functional.embedding(sort[mine], said), x[mine], p["in"][g]))
+        hidden = torch.relu(torch.addmm(p["middle_bias"][g], hidden, p["middle"][g]))
+        out = out.index_copy(0, mine, torch.addmm(p["out_bias"][g], hidden, p["out"][g]))
     u = torch.where(out[:, 0] > 0, SLOWER * torch.tanh(out[:, 0] / SLOWER), FASTER * torch.tanh(out[:, 0] / FASTER))
     v = FLOOR_RANGE * torch.tanh(out[:, 1] / FLOOR_RANGE)
     c = (compute * strain * torch.exp(p["log_compute"][classes])).clamp_min(1e-6)
@@ -166,7 +173,7 @@ def _draw(sizes: np.ndarray, batch_ops: int, generator: Any) -> Any:
     """Batches of cases that hold about `batch_ops` ops; every case has its turns before any comes again."""
     import torch
 
-    turns = np.repeat(np.arange(len(sizes)), np.where(sizes == 1, TURNS, 1))
+    turns = np.repeat(np.arange(len(sizes)), np.where(sizes <= OPERATOR, TURNS, 1))
     while True:
         order = turns[torch.randperm(len(turns), generator=generator).numpy()]
         ends = np.cumsum(sizes[order])

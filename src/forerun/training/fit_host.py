@@ -8,11 +8,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
+from forerun.data.summary import DEVICE_BOUND
 from forerun.predictors.host import launches, smooth_max
 from forerun.predictors.kernels import HOST_US
 
 NEAR_S = 20.0  # rows this near in time met the same host
 ROUNDS = 3
+BETA = 0.1  # relative errors below this count by their square
+LEVELS = np.linspace(0.7, 1.3, 61)  # of slowness, to choose from
 HIDDEN = 1.3  # a call this many times longer than the device's work shows the host's pace
 
 
@@ -24,28 +27,53 @@ class HostFit:
     cost_us: np.ndarray
     gap_us: float
     sharpness: float
+    guess: float = 1.0  # how slow a host is taken to be that nobody probed: an answer is off least by it
+    level: float = 1.0  # the same for one that was: so many times what its launches say
     pulse: tuple[float, float] | None = None  # log slowness = first + second x log(pulse in us)
 
     def host_ms(self, counts: np.ndarray) -> np.ndarray:
         return counts @ self.cost_us / 1e3
 
-    def latency_ms(self, counts: np.ndarray, device_ms: np.ndarray, speed: np.ndarray | float = 1.0) -> np.ndarray:
+    def latency_ms(
+        self, counts: np.ndarray, device_ms: np.ndarray, slow: np.ndarray | float | None = None
+    ) -> np.ndarray:
+        """How long a call takes on a host that is so many times slower than the reference, or as slow as guessed."""
         busy = device_ms + self.gap_us * launches(counts) / 1e3
-        return smooth_max(busy, speed * self.host_ms(counts), self.sharpness)
+        return smooth_max(busy, (self.guess if slow is None else slow) * self.host_ms(counts), self.sharpness)
 
 
-def fit(
-    rows: pd.DataFrame, counts: np.ndarray, device_ms: np.ndarray, *, steps: int = 600
-) -> tuple[HostFit, np.ndarray]:
-    """Costs from rows (`latency_ms`, `session`, `measured_at`, `family`), and each row's slowness of the host."""
-    slow = np.ones(len(rows))
+def fit(rows: pd.DataFrame, counts: np.ndarray, device_ms: np.ndarray, *, steps: int = 600) -> HostFit:
+    """Costs from rows (`latency_ms`, `session`, `measured_at`, `family`)."""
+    slow, latency = np.ones(len(rows)), rows["latency_ms"].to_numpy(dtype=float)
+    even = _even(latency, device_ms)
     found = HostFit(_start(), 0.7, 4.0)
     for _ in range(ROUNDS):
-        found = _costs(found, counts, device_ms, rows["latency_ms"].to_numpy(), slow, steps)
+        found = _costs(found, counts, device_ms, latency, slow, even, steps)
         found = replace(found, pulse=_pulse_law(rows, found.host_ms(counts), device_ms))
         slow = slowness(rows, found, counts, device_ms)
-        slow = slow / np.exp(np.median(np.log(slow)))  # the reference host is the median one
-    return found, slow
+        found = _median_host(found, float(np.median(slow)))
+        slow = slow / np.median(slow)
+
+    def nearest(slow: np.ndarray | float) -> float:
+        """How many times `slow` comes nearest to what was measured."""
+        off = [np.abs(found.latency_ms(counts, device_ms, by * slow) / latency - 1) @ even for by in LEVELS]
+        return float(LEVELS[np.argmin(off)])
+
+    level = nearest(slow)
+    found = _median_host(replace(found, level=level), level)
+    return replace(found, guess=nearest(1.0))
+
+
+def _even(latency_ms: np.ndarray, device_ms: np.ndarray) -> np.ndarray:
+    """What each row counts, so that calls whose pace the device sets count as much as all others."""
+    busy = device_ms >= DEVICE_BOUND * latency_ms
+    return np.where(busy, 0.5 / max(busy.sum(), 1), 0.5 / max((~busy).sum(), 1))
+
+
+def _median_host(found: HostFit, slow: float) -> HostFit:
+    """The same law in units of a host that is so much slower."""
+    pulse = found.pulse and (found.pulse[0] - np.log(slow), found.pulse[1])
+    return replace(found, cost_us=found.cost_us * slow, pulse=pulse)
 
 
 def pulses(rows: pd.DataFrame) -> np.ndarray:
@@ -70,16 +98,17 @@ def _start() -> np.ndarray:
 
 
 def _costs(
-    start: HostFit, counts: np.ndarray, device_ms: np.ndarray, latency_ms: np.ndarray, slow: np.ndarray, steps: int
-) -> HostFit:
+    start: HostFit, counts: np.ndarray, device_ms: np.ndarray, latency_ms: np.ndarray, slow: np.ndarray,
+    even: np.ndarray, steps: int,
+) -> HostFit:  # fmt: skip
     import torch
 
     log_cost = torch.nn.Parameter(torch.tensor(np.log(start.cost_us), dtype=torch.float32))
     log_gap = torch.nn.Parameter(torch.tensor(np.log(start.gap_us), dtype=torch.float32))
     log_sharp = torch.nn.Parameter(torch.tensor(np.log(start.sharpness - 1.5), dtype=torch.float32))
     first = log_cost.detach().clone()
-    n, d, y, s, gaps = (
-        torch.tensor(v, dtype=torch.float32) for v in (counts, device_ms, latency_ms, slow, launches(counts))
+    n, d, y, s, e, gaps = (
+        torch.tensor(v, dtype=torch.float32) for v in (counts, device_ms, latency_ms, slow, even, launches(counts))
     )
     optimizer = torch.optim.Adam([log_cost, log_gap, log_sharp], lr=0.03)
     for _ in range(steps):
@@ -88,9 +117,8 @@ def _costs(
         busy = d + torch.exp(log_gap) * gaps / 1e3
         top, low = torch.maximum(host, busy), torch.minimum(host, busy)
         told = top * (1 + (low / top) ** sharp) ** (1 / sharp)
-        error = torch.log(told) - torch.log(y)
-        loss = torch.nn.functional.smooth_l1_loss(error, torch.zeros_like(error), beta=0.3)
-        loss = loss + 0.02 * ((log_cost - first) ** 2).mean()  # what no row shows stays where it was
+        loss = e @ torch.nn.functional.smooth_l1_loss(told / y, torch.ones_like(y), beta=BETA, reduction="none")
+        loss = loss + 0.1 * ((log_cost - first) ** 2).mean()  # what no row shows stays where it was
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -123,4 +151,4 @@ def slowness(rows: pd.DataFrame, found: HostFit, counts: np.ndarray, device_ms: 
     if found.pulse is not None:
         timed = found.pulse[0] + found.pulse[1] * np.log(pulses(rows))
         out = np.where(np.isfinite(timed), timed, out)
-    return np.exp(out)
+    return found.level * np.exp(out)

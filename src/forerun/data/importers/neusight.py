@@ -7,12 +7,18 @@ files, `vec` is read alone, for elem, softmax and ln repeat its rows.
 
 Models: `latency_ms` is the mean of the fastest 5 of 25 calls, each between two CUDA events after the allocator's cache
 was emptied. Training is forward and backward without loss and optimizer; BERT trains with its pre-training heads and
-infers as a classifier. The paper's predictions are not imported.
+infers as a classifier.
+
+Where published_tables/summary.csv lies beside them, `extra` of a single GPU's eager rows also has forward milliseconds
+of four classes of operators, each summed over the model: `op_ms` as measured, `neusight_op_ms` as the paper predicts.
+None of the paper's other predictions are imported.
 """
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -36,6 +42,11 @@ TEST_FILES = ("bmm", "linear", "vec")
 #: The published checkpoints among their models; the others follow configurations of their own.
 MODELS = {"bert_large": "bert-large-uncased", "gpt2_large": "gpt2-large", "opt_13": "facebook/opt-1.3b"}
 MODEL_FAMILIES = {"bert_large": "bert", "gpt2_large": "gpt2", "gpt3_xl": "gpt2", "gpt3_27": "gpt2", "opt_13": "opt"}
+#: What a model's `extra` calls sums over it -> their column, and the classes that are summed.
+SUMS = {"op_ms": "label", "neusight_op_ms": "neusight"}
+SUMMED = {"bmm": "BMM", "linear": "Linear", "softmax": "VECsoftmax", "layer_norm": "VECln"}
+_Sums = dict[tuple[Any, ...], dict[str, dict[str, float]]]
+_ROW = ["device", "model", "mode", "seqlen", "batch"]
 #: Four GPUs, all on the batch of the row.
 PARALLEL = {"dp4": '{"dp":4}', "tp4": '{"tp":4}', "pp4_1": '{"microbatches":1,"pp":4}'}
 
@@ -45,7 +56,9 @@ def load(folder: Path) -> Loaded:
     operators = pd.concat(
         [_operators(pd.read_parquet(folder / f"{name}.parquet")) for name in files], ignore_index=True
     )
-    return Loaded({"operators": operators, "models": _models(pd.read_csv(folder / "model_level.csv"))})
+    summary = folder / "published_tables" / "summary.csv"
+    sums = _sums(pd.read_csv(summary, low_memory=False)) if summary.exists() else {}
+    return Loaded({"operators": operators, "models": _models(pd.read_csv(folder / "model_level.csv"), sums)})
 
 
 def _operators(frame: pd.DataFrame) -> pd.DataFrame:
@@ -91,7 +104,20 @@ def _shapes(frame: pd.DataFrame) -> pd.Series:
     return json_column(pd.DataFrame({"rows": frame["B"].where(rowwise), "cols": frame["H"].where(rowwise), "n": n}))
 
 
-def _models(frame: pd.DataFrame) -> pd.DataFrame:
+def _sums(summary: pd.DataFrame) -> _Sums:
+    """By row of a single GPU in eager mode: what SUMS says of each class. 0 stands for a class that was not timed."""
+    eager = summary[summary["option"].isna()].rename(columns={"model_name": "model"})
+    found = {}
+    for row in eager.to_dict("records"):
+        said = {
+            name: {op: ms for op, theirs in SUMMED.items() if (ms := row[f"{column}_{theirs}_fw_latency"]) > 0}
+            for name, column in SUMS.items()
+        }
+        found[tuple(row[name] for name in _ROW)] = {name: by_op for name, by_op in said.items() if by_op}
+    return found
+
+
+def _models(frame: pd.DataFrame, sums: _Sums) -> pd.DataFrame:
     four = frame["option"].isin(PARALLEL)
     training = frame["mode"].eq("train")
     # Runs on four GPUs give the whole step alone: 0 stands for "not told" there.
@@ -114,6 +140,15 @@ def _models(frame: pd.DataFrame) -> pd.DataFrame:
             "devices": four.map({True: 4, False: 1}),
             "parallel": frame["option"].map(PARALLEL),
             "latency_ms": frame["e2e_latency"],
-            "extra": json_column(pd.DataFrame(parts)),
+            "extra": _with_sums(json_column(pd.DataFrame(parts)), frame, sums),
         }
     )
+
+
+def _with_sums(extra: pd.Series, frame: pd.DataFrame, sums: _Sums) -> list[str | None]:
+    out: list[str | None] = []
+    for said, option, *row in zip(extra, frame["option"], *(frame[name] for name in _ROW), strict=True):
+        more = sums.get(tuple(row), {}) if pd.isna(option) else {}
+        both = {**(json.loads(said) if isinstance(said, str) else {}), **more}
+        out.append(json.dumps(both, sort_keys=True, separators=(",", ":")) if both else None)
+    return out
