@@ -113,6 +113,30 @@ def test_an_operator_with_its_channels_last_is_seen_as_such() -> None:
         assert [bool(op.attrs.get("strided")) for op in last.ops] == [True]
 
 
+@pytest.mark.parametrize(
+    ("dtype", "direction", "changed", "said"),
+    [
+        ("fp16", "forward", {}, "depthwise:cudnn"), ("bf16", "forward", {}, ""), ("fp32", "forward", {}, ""),
+        ("fp16", "backward", {}, "depthwise:cudnn"), ("fp16", "forward", {"r": 7}, ""),
+        ("fp16", "forward", {"cin": 16, "cout": 16, "groups": 16}, ""), ("fp16", "forward", {"h": 6, "w": 6}, ""),
+        ("fp16", "forward", {"stride": 2}, ""),
+        ("fp16", "forward", {"stride": 2, "cin": 512, "cout": 512, "groups": 512}, "depthwise:cudnn"),
+        ("bf16", "forward", {"last": 1}, "depthwise:last"), ("fp32", "forward", {"last": 1, "r": 7}, "depthwise:last"),
+        ("fp32", "backward", {"last": 1, "r": 7}, "depthwise:last:wide"),
+        ("fp16", "backward", {"last": 1, "r": 7}, "depthwise:last"),
+        ("fp16", "forward", {"last": 1, "r": 9}, "depthwise:last:wide"),
+        ("fp16", "forward", {"last": 1, "cout": 128}, "depthwise:last:more"),
+    ],
+)  # fmt: skip
+def test_depthwise_convolutions_are_told_apart_by_who_runs_them(
+    dtype: str, direction: str, changed: dict[str, int], said: str
+) -> None:
+    image = {"b": 4, "cin": 64, "cout": 64, "h": 14, "w": 14, "r": 3, "stride": 1, "groups": 64}
+    graph = operators.graph_of("conv2d", json.dumps(image | changed), dtype, direction)
+    (op,) = [op for op in graph.ops if op.kind.startswith("conv")]
+    assert variant(op, graph) == said
+
+
 def test_a_row_of_softmax_that_fits_no_block_is_swept_again() -> None:
     asked = ((8192, "fp32"), (12288, "fp32"), (12288, "fp16"), (32768, "fp16"))
     assert [sizes("softmax", {"rows": 4, "cols": n}, dtype)["window"] for n, dtype in asked] == [1, 2, 1, 2]

@@ -24,7 +24,8 @@ VARIANTS = (
     "copy:pad", "pool:max", "pool:avg", "pool:adaptive", "pool_backward", "conv:transposed", "softmax_backward",
     "embedding_backward", "elementwise:binary", "elementwise:heavy", "elementwise:inplace", "moe_backward",
     "rnn_backward", "attention:masked", "reduce:whole", "conv:stem", "matmul:vector", "random", "elementwise:bias",
-    "matmul:int4", "resize:nearest", "resize:bicubic", "copy:int8",
+    "matmul:int4", "resize:nearest", "resize:bicubic", "copy:int8", "depthwise:cudnn", "depthwise:last",
+    "depthwise:last:wide", "depthwise:last:more",
 )  # fmt: skip
 _VARIANT_INDEX = {name: i for i, name in enumerate(VARIANTS)}
 _TILE = 64
@@ -64,6 +65,8 @@ def _variant(op: Op, graph: Graph) -> str:
     if kind == "pool":
         words = (("adaptive", "adaptive"), ("avg", "avg"), ("mean", "adaptive"))
         return "pool:" + next((said for word, said in words if word in name), "max")
+    if kind in ("conv", "conv_backward") and graph.depthwise(op):
+        return _depthwise(op, graph)
     if kind == "conv":
         if op.attrs.get("transposed"):
             return "conv:transposed"
@@ -90,6 +93,23 @@ def _variant(op: Op, graph: Graph) -> str:
     if kind == "moe_matmul_backward":
         return "moe_backward"
     return kind if kind in _VARIANT_INDEX else ""
+
+
+def _depthwise(op: Op, graph: Graph) -> str:
+    """Which kernels PyTorch takes: its own ("") or cuDNN's, which are fast for narrow windows only where channels come
+    last, and slow where a channel has several results."""
+    backward = op.kind == "conv_backward"
+    image, weight = (graph.tensors[t] for t in (op.inputs[1:3] if backward else op.inputs[:2]))
+    half = image.dtype in ("fp16", "bf16")
+    channels, side = image.shape[1], max(weight.shape[2:])
+    if op.attrs.get("strided"):
+        if weight.shape[0] > channels:
+            return "depthwise:last:more"
+        return "depthwise:last" if side <= (7 if half or not backward else 3) else "depthwise:last:wide"
+    stride = max(op.attrs.get("stride") or [1])
+    worth = stride == 1 or (stride == 2 and (channels >= 512 or (channels >= 256 and image.shape[-1] >= 28)))
+    taken = image.dtype == "fp16" and len(image.shape) == 4 and channels >= 32 and image.shape[-1] >= 7
+    return "depthwise:cudnn" if taken and worth and side in (1, 3, 5) else ""
 
 
 def dims(graph: Graph, shapes: Shapes, many: int) -> np.ndarray:
