@@ -16,8 +16,8 @@ import numpy as np
 ENOUGH = 40
 KEPT = 201  # quantiles kept of a group's scores
 #: A family that nobody measured errs a little further than the errors of other families say: rows of one family err
-#: together. By so much wider, in logarithms, about nine of ten hold on families that were left out, in every mode and not
-#: on average alone (docs/SCOREBOARD.md).
+#: together. By so much wider, in logarithms, about nine of ten hold on families that were left out, in every mode
+#: and not on average alone (docs/SCOREBOARD.md).
 NEW_FAMILY = 1.1
 LEAST = 0.01  # nothing is claimed to be nearer than this
 
