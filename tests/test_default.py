@@ -161,13 +161,13 @@ def test_the_scoreboard_is_complete_and_may_not_fall(tmp_path: Path) -> None:
     told = pd.read_parquet(SHIPPED / "left_out.parquet")
     made = full.scoreboard(told)
     for target, group, predictor, limit in (
-        ("device_ms", "all", "default", 0.085),
-        ("device_ms", "training, device-bound", "default", 0.1),
-        ("device_ms", "prefill", "default", 0.07),
+        ("device_ms", "all", "default", 0.075),
+        ("device_ms", "training, device-bound", "default", 0.09),
+        ("device_ms", "prefill", "default", 0.065),
         ("device_ms", "decode", "default", 0.05),
-        ("latency_ms", "device-bound", "default", 0.105),
-        ("latency_ms", "all", "default, host probed", 0.14),
-        ("energy_j", "all", "default", 0.145),
+        ("latency_ms", "device-bound", "default", 0.085),
+        ("latency_ms", "all", "default, host probed", 0.13),
+        ("energy_j", "all", "default", 0.14),
     ):
         assert made.value(target, group, predictor, "mape") < limit
         assert made.value(target, group, "dummy", "mape") > 2 * limit
@@ -175,7 +175,7 @@ def test_the_scoreboard_is_complete_and_may_not_fall(tmp_path: Path) -> None:
         assert made.value(target, "all", "default", "mape") < limit
     for target in ("device_ms", "latency_ms", "energy_j"):
         for group in ("all", "device-bound", "host-bound"):
-            assert 0.86 < made.value(target, group, "default", "interval_coverage") < 0.95
+            assert 0.86 < made.value(target, group, "default", "interval_coverage") < 0.94
     assert (made.lines["coverage"] == 1).all()
     path = report.write(made, told, tmp_path, {}, full.NOTES)
     assert "worst first" in path.read_text()
