@@ -25,10 +25,9 @@ of the model's family (families that share a graph count as one; several are lef
 operators, some of them at shapes of well-known models, stay in training. `dummy` is the median of the other
 families, `one ratio` the plain roofline times one fitted number, `roofline` the plain roofline. `default`
 takes the host to be a little faster than the median, which errs least. `default, host probed` is told how
-slow the host was at that moment: by a
-tiny launch timed just before the case or, on rows older than that, by how far the latencies of other families
-measured within 20 s lie from what was predicted for them. Published times of models on other GPUs teach too,
-without the families that are asked for: by family, and by the letters that a model's name begins with, so
+slow the host was at that moment: by a tiny launch timed just before the case or, on rows older than that, by how
+far the latencies of other families measured within 20 s lie from what was predicted for them. Published
+times of models on other GPUs teach too, without the families that are asked for: by family, and by the letters that a model's name begins with, so
 near relatives under another name (resnetaa beside resnet) stay. Intervals of a family are calibrated on the
 other families only.
 Memory has no learned weights; the constants of its workspaces were read off these rows, as was how much longer

@@ -96,10 +96,10 @@ def _variant(op: Op, graph: Graph) -> str:
 
 
 def _depthwise(op: Op, graph: Graph) -> str:
-    """Which kernels PyTorch takes: its own ("") or cuDNN's, which are fast for narrow windows only where channels come
-    last, and slow where a channel has several results."""
+    """Which kernels PyTorch takes: its own ("") or cuDNN's; where channels come last always cuDNN's, which are slow for
+    wide windows and for several results a channel. PyTorch also looks whether the batch is 1; variants do not."""
     backward = op.kind == "conv_backward"
-    image, weight = (graph.tensors[t] for t in (op.inputs[1:3] if backward else op.inputs[:2]))
+    image, weight = graph.tensors[op.inputs[1 if backward else 0]], graph.conv_weight(op)
     half = image.dtype in ("fp16", "bf16")
     channels, side = image.shape[1], max(weight.shape[2:])
     if op.attrs.get("strided"):

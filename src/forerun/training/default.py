@@ -178,7 +178,7 @@ def _without(
     device = device_ms(networks, asked)
     # How slow the host was at each moment, told by a launch timed before or by other families.
     slow = fit_host.slowness(rows, host, models.launches, rows["device_ms"].to_numpy(dtype=float))[test]
-    latency, probed = (host.latency_ms(asked.launches, device, known) for known in (None, slow))
+    latency, probed = (host.latency_ms(asked.launches, device, hosts) for hosts in (None, slow))
     factors = fit_joules(known)
     return {
         "device": device, "host": host.guess * host.host_ms(asked.launches), "slow": slow, "latency": latency,

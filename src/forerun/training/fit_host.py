@@ -54,14 +54,14 @@ def fit(rows: pd.DataFrame, counts: np.ndarray, device_ms: np.ndarray, *, steps:
         found = _median_host(found, float(np.median(slow)))
         slow = slow / np.median(slow)
 
-    def nearest(slow: np.ndarray | float) -> float:
+    def nearest(law: HostFit, slow: np.ndarray | float) -> float:
         """How many times `slow` comes nearest to what was measured."""
-        off = [np.abs(found.latency_ms(counts, device_ms, by * slow) / latency - 1) @ even for by in LEVELS]
+        off = [np.abs(law.latency_ms(counts, device_ms, by * slow) / latency - 1) @ even for by in LEVELS]
         return float(LEVELS[np.argmin(off)])
 
-    level = nearest(slow)
+    level = nearest(found, slow)
     found = _median_host(replace(found, level=level), level)
-    return replace(found, guess=nearest(1.0))
+    return replace(found, guess=nearest(found, 1.0))
 
 
 def _even(latency_ms: np.ndarray, device_ms: np.ndarray) -> np.ndarray:
