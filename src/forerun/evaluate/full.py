@@ -20,16 +20,16 @@ from forerun.predictors.memory import estimate
 from forerun.training.cases import operator_cases
 from forerun.training.default import SEEDS, Gathered, scores
 
-NOTES = """Printed by `forerun evaluate --out docs`. Every prediction of time and energy is by weights that saw no row
-of the model's family (families that share a graph count as one; several are left out together); single
-operators, some of them at shapes of well-known models, stay in training. `dummy` is the median of the other
-families, `one ratio` the plain roofline times one fitted number, `roofline` the plain roofline. `default`
-takes the host to be a little faster than the median, which errs least. `default, host probed` is told how
-slow the host was at that moment: by a tiny launch timed just before the case or, on rows older than that, by how
-far the latencies of other families measured within 20 s lie from what was predicted for them. Published
-times of models on other GPUs teach too, without the families that are asked for: by family, and by the letters that a model's name begins with, so
-near relatives under another name (resnetaa beside resnet) stay. Intervals of a family are calibrated on the
-other families only.
+NOTES = """Printed by `forerun evaluate --out docs`. Every prediction of time and energy is by weights that saw no
+row of the model's family (families that share a graph count as one; several are left out together);
+single operators, some of them at shapes of well-known models, stay in training. `dummy` is the median of
+the other families, `one ratio` the plain roofline times one fitted number, `roofline` the plain roofline.
+`default` takes the host to be a little faster than the median, which errs least. `default, host probed`
+is told how slow the host was at that moment: by a tiny launch timed just before the case or, on rows
+older than that, by how far the latencies of other families measured within 20 s lie from what was
+predicted for them. Published times of models on other GPUs teach too, without the families that are asked
+for: by family, and by the letters that a model's name begins with, so near relatives under another name
+(resnetaa beside resnet) stay. Intervals of a family are calibrated on the other families only.
 Memory has no learned weights; the constants of its workspaces were read off these rows, as was how much longer
 a call takes by itself than in a loop, over which energy is measured. Repeats of a case are left out of the
 figures.
