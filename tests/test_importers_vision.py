@@ -233,6 +233,7 @@ def test_pytorch_gpu_benchmark(loaded):
     assert single["model"] == "torchvision/resnet50" and single["dtype"] == "fp16" and single["batch"] == 12
     assert (single["latency_ms"], single["latency_median_ms"], single["latency_min_ms"]) == (8.4, 8.3, 8.0)
     assert pd.isna(single["parallel"]) and json.loads(single["extra"]) == {"std_ms": 0.5}
+    assert single["software"] == '{"torch":"1"}'
     double = one(rows, device="rtx3090", devices=2)
     assert double["mode"] == "training" and double["batch"] == 24 and double["parallel"] == '{"dp":2}'
     extra = json.loads(double["extra"])
@@ -241,6 +242,7 @@ def test_pytorch_gpu_benchmark(loaded):
         "pytorch_gpu_benchmark", "pytorch_gpu_benchmark/20-iterations",
     }  # fmt: skip
     other = one(rows, device="amd-radeon-rx-7800-xt")
+    assert pd.isna(other["software"])
     assert other["dtype"] == "fp64" and other["batch"] == 4 and json.loads(other["extra"])["classes"] == 200
     assert one(rows, device="amd-radeon-rx-7700s", latency_ms=46.0)["protocol"].endswith("/no-opt-build")
 

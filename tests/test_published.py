@@ -47,6 +47,7 @@ def vision(device: str, ms: float, **more: Any) -> dict[str, Any]:
     return row | more
 
 
+OLD = "pytorch_gpu_benchmark/20-iterations"
 ROWS = [
     timm("resnet18.a1_in1k", "rtx3090", 40.0),
     timm("resnet18.a1_in1k", "rtx3090", 60.0, software='{"torch":"1.13"}'),
@@ -57,6 +58,7 @@ ROWS = [
     timm("resnet34", "rtx4090", 45.0),  # not on the other card
     vision("titan-rtx", 9.0),
     vision("titan-rtx", 11.0),
+    vision("titan-rtx", 8.0, protocol=OLD),
     vision("titan-rtx", 25.0, mode="training"),
     vision("titan-rtx", 90.0, dtype="fp64"),
     vision("titan-rtx", 9.0, devices=2, batch=24),
@@ -83,17 +85,18 @@ def test_one_row_a_case_the_newest_and_the_median(store: Store) -> None:
     timm = rows[rows["dataset"] == "timm"].set_index("device")["latency_ms"].to_dict()
     assert timm == {"rtx3090": 40.0, "rtx4090": 25.0}
     vision = rows[rows["dataset"] != "timm"]
-    assert sorted(vision["latency_ms"]) == [5.0, 10.0, 14.0, 25.0]
+    assert sorted(vision["latency_ms"]) == [5.0, 8.0, 10.0, 14.0, 25.0]
     assert set(vision["device"]) == {"titan-rtx", "a100-sxm4-40gb"}
     with pytest.raises(ForerunError, match="no published times"):
         published_rows(store.read("models").iloc[:0])
 
 
-def test_copied_images_are_part_of_one_set(store: Store) -> None:
-    rows = published_rows(store.read("models")).set_index(["dataset", "dtype"])["copy_ms"]
+def test_copied_images_are_part_of_one_way_of_measuring(store: Store) -> None:
+    rows = published_rows(store.read("models")).set_index(["protocol", "dtype"])["copy_ms"]
     assert (rows["timm"] == 0).all()
-    # 12 images * 3 * 224 * 224 * 4 bytes at 6 GB/s
-    assert rows["pytorch_gpu_benchmark", "fp32"].iloc[0] == pytest.approx(12 * 3 * 224 * 224 * 4 / 6e6)
+    assert (rows[OLD] == 0).all()
+    # 12 images * 3 * 224 * 224 * 4 bytes at 4 GB/s
+    assert rows["pytorch_gpu_benchmark", "fp32"].iloc[0] == pytest.approx(12 * 3 * 224 * 224 * 4 / 4e6)
 
 
 def test_training_without_an_optimizer_step() -> None:
@@ -105,13 +108,27 @@ def test_training_without_an_optimizer_step() -> None:
     assert "optimizer" in {op.phase for op in as_measured(stepped).ops}
 
 
+def test_old_software_zeroes_gradients_and_adds_to_them() -> None:
+    timed = workload_of_row(vision("titan-rtx", 25.0, mode="training"))
+    now, then = as_measured(timed, '{"torch":"2.3"}'), as_measured(timed, '{"torch":"1"}')
+    assert [op.name for op in now.ops] == [op.name for op in as_measured(timed).ops]
+    more = then.ops[: -len(now.ops)]
+    assert len(more) == 2 * 62  # every parameter of a ResNet-18
+    sizes = {op.name: 0.0 for op in more}
+    for op in more:
+        sizes[op.name] += np.prod(then.tensors[op.outputs[0]].shape)
+    assert sizes == {"aten::zero_": now.parameters, "aten::add_.Tensor": now.parameters}
+    asleep = workload_of_row(vision("titan-rtx", 9.0))
+    assert len(as_measured(asleep, '{"torch":"1"}').ops) == len(load_graph(asleep).ops)
+
+
 def test_cases_hold_what_a_fit_needs(cases: Cases) -> None:
-    assert len(cases.rows) == 6
+    assert len(cases.rows) == 7
     light = cases.sum(np.maximum(cases.ops.compute_s, cases.ops.memory_s)) * 1e3
     assert (light > 0).all()
     assert (light < cases.rows["latency_ms"]).all()
     fast, slow = (HostFit(np.full(cases.launches.shape[1], us), 0.0, 4.0) for us in (0.01, 1000.0))
-    assert len(device_bound(cases, fast).rows) == 6
+    assert len(device_bound(cases, fast).rows) == 7
     assert device_bound(cases, slow).rows.empty
     assert (device_bound(cases, fast).rows["device_ms"] <= cases.rows["latency_ms"]).all()
 
@@ -158,8 +175,29 @@ def test_gpus_left_out(cases: Cases, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = model_lines(told)
     assert set(lines["predictor"]) == set(devices.PREDICTORS)
     apart = lines[(lines["bound"] == "all") & (lines["device"] != "all")]
-    assert apart["n"].max() == 2
+    assert apart["n"].max() == 3
     assert len(models_left_out(found, seeds=(0,), steps=3, calibration=scores)) == len(lines)
+
+
+def test_hosts_of_a_set_are_told_by_its_other_gpus(cases: Cases, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = HostFit(np.full(cases.launches.shape[1], 1000.0), 0.0, 40.0, guess=0.9)
+    busy = host.host_ms(cases.launches)  # far above the millisecond that each op takes on the device
+    slower = cases.rows["protocol"].map({"timm": 1.2, "pytorch_gpu_benchmark": 1.7, OLD: 1.4}).to_numpy()
+    rows = cases.rows.assign(latency_ms=slower * busy + cases.rows["copy_ms"])
+    published = replace(cases, rows=rows)
+    monkeypatch.setattr(devices, "fit_networks", lambda *_, **__: OneMillisecond())
+    monkeypatch.setattr(devices, "side_by_side", map)
+    monkeypatch.setattr(devices, "_host", lambda _: host)
+    found = Gathered(on_our_own(published), published.take(np.zeros(len(rows), dtype=bool)), None, None, published)
+    scores = calibrate(["latency_ms"] * 50, np.linspace(-0.2, 0.2, 50))
+    told = models_told(found, seeds=(0,), steps=3, calibration=scores)
+    by_way = (told["told_set_ms"] / (told["latency_ms"] - told["copy_ms"])).groupby(told["protocol"])
+    assert by_way.median()["timm"] == pytest.approx(1.0, abs=0.01)
+    assert by_way.median()["pytorch_gpu_benchmark"] == pytest.approx(1.0, abs=0.01)
+    assert by_way.median()[OLD] == pytest.approx(
+        0.9 / 1.4, abs=0.01
+    )  # no other GPU was measured so: the default's guess
+    assert (told["told_ms"] / (told["latency_ms"] - told["copy_ms"])).max() < 0.9 / 1.2 + 0.01
 
 
 def summed(model: str = "bert-large-uncased", **more: Any) -> dict[str, Any]:

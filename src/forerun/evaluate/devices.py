@@ -21,11 +21,12 @@ from forerun.training.parallel import side_by_side
 from forerun.training.published import device_bound
 
 LEFT_OUT = {"neusight": neusight.GPUS, "aiconfigurator": ("b200",)}
-#: Predictors of whole models, and the column of `models_told` that holds what each says. A ratio is one number per set
-#: and mode; that of the GPU itself is what nobody knows beforehand, shown for comparison.
+#: Predictors of whole models, and the column of `models_told` that holds what each says. A ratio is one number per way
+#: of measuring and mode, by the set's other GPUs; that of the GPU itself is what nobody knows beforehand, shown for
+#: comparison. The hosts of a set are told by its other GPUs, too: one number per way of measuring.
 PREDICTORS = {
     "roofline": "light_ms", "one ratio": "ratio_ms", "one ratio of the GPU itself": "own_ratio_ms",
-    "default": "told_ms", "default, told of the set": "told_set_ms",
+    "default": "told_ms", "default, hosts of the set": "told_set_ms",
 }  # fmt: skip
 OPERATOR_PREDICTORS = ("roofline", "one ratio per op", "default")
 _ELEMENTWISE = ("add", "add_scalar", "div", "div_scalar", "mul", "scale", "gelu", "relu", "tanh", "pow", "pow_scalar")
@@ -130,7 +131,7 @@ def models_told(
         mine = mine.assign(
             ratio_ms=mine["light_ms"] * _ratio(mine, theirs, "light_ms"),
             own_ratio_ms=mine["light_ms"] * _ratio(mine, mine, "light_ms"),
-            told_set_ms=_of_the_set(mine, theirs, asked, host),
+            told_set_ms=_of_the_set(asked, mine, known, theirs, host),
         )
         return _with_interval(mine, asked, seen, scores)
 
@@ -157,22 +158,29 @@ def _tell(cases: Cases, networks: Ensemble, host: fit_host.HostFit) -> pd.DataFr
 
 
 def _ratio(asked: pd.DataFrame, known: pd.DataFrame, column: str) -> np.ndarray:
-    """Median of measured to predicted over known rows of the same set and mode; of the set where there are none."""
+    """Median of measured to predicted over known rows measured in the same way and mode; of the set where there are
+    none."""
     ratio = (known["latency_ms"] - known["copy_ms"]) / known[column]
-    by_mode = ratio.groupby([known["dataset"], known["mode"]]).median()
+    by_mode = ratio.groupby([known["protocol"], known["mode"]]).median()
     by_set = ratio.groupby(known["dataset"]).median()
     return np.array([
-        by_mode.get((name, mode), by_set.get(name, 1.0))
-        for name, mode in zip(asked["dataset"], asked["mode"], strict=True)
+        by_mode.get((way, mode), by_set.get(name, 1.0))
+        for name, way, mode in zip(asked["dataset"], asked["protocol"], asked["mode"], strict=True)
     ])  # fmt: skip
 
 
-def _of_the_set(mine: pd.DataFrame, theirs: pd.DataFrame, asked: Cases, host: fit_host.HostFit) -> np.ndarray:
-    """The default told by the other GPUs of the set how slow its hosts are and how far its device times lie off."""
-    slow = theirs[theirs["host_told"] > theirs["device_told"]]
-    busy = theirs[theirs["host_told"] <= theirs["device_told"]]
-    device = mine["device_told"].to_numpy(dtype=float) * _ratio(mine, busy, "device_told")
-    return host.latency_ms(asked.launches, device, host.guess * _ratio(mine, slow, "host_told"))
+def _of_the_set(
+    asked: Cases, mine: pd.DataFrame, known: Cases, theirs: pd.DataFrame, host: fit_host.HostFit
+) -> np.ndarray:
+    """The default told by other GPUs, measured in the same way, how slow the hosts are."""
+    slow = np.full(len(mine), host.guess)
+    for way in mine["protocol"].unique():
+        there = (theirs["protocol"] == way).to_numpy()
+        if there.any():
+            measured = (theirs["latency_ms"] - theirs["copy_ms"]).to_numpy(dtype=float)[there]
+            busy = theirs["device_told"].to_numpy(dtype=float)[there]
+            slow[mine["protocol"] == way] = fit_host.nearest(host, known.launches[there], busy, measured)
+    return host.latency_ms(asked.launches, mine["device_told"].to_numpy(dtype=float), slow)
 
 
 def _with_interval(told: pd.DataFrame, cases: Cases, seen: Gathered, calibration: Calibration) -> pd.DataFrame:

@@ -74,20 +74,21 @@ def model_cases(rows: pd.DataFrame, progress: Progress | None = None) -> Cases:
 
 def workload_cases(
     rows: pd.DataFrame, workloads: list[Workload], progress: Progress | None = None,
-    load: Callable[[Workload], Graph] = load_graph,
+    load: Callable[[Workload, Any], Graph] = lambda workload, _: load_graph(workload),
 ) -> Cases:  # fmt: skip
-    """Model rows (with a `case_key`) and the workload of each; a graph is loaded once for neighbours of one key."""
+    """Model rows (with a `case_key`) and the workload of each; a graph is loaded once for neighbours of one key, of the
+    workload and the software that ran it."""
     kept: list[int] = []
     seen: list[_Seen] = []
     known: dict[tuple[str, str], _Seen] = {}
     held: tuple[str, Graph | None] = ("", None)
-    records = list(zip(rows.index, rows["case_key"], rows["device"], workloads, strict=True))
-    for index, key, device, workload in progress(records, len(records)) if progress else records:
+    records = list(zip(rows.index, rows["case_key"], rows["device"], workloads, rows["software"], strict=True))
+    for index, key, device, workload, software in progress(records, len(records)) if progress else records:
         if (key, device) not in known:
             try:
                 if held[0] != key:
                     held = key, None
-                    held = key, load(workload)
+                    held = key, load(workload, software)
                 if held[1] is None:
                     continue
                 known[key, device] = _look(held[1], workload.dtype, load_device(device))

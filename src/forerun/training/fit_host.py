@@ -15,7 +15,7 @@ from forerun.predictors.kernels import HOST_US
 NEAR_S = 20.0  # rows this near in time met the same host
 ROUNDS = 3
 BETA = 0.1  # relative errors below this count by their square
-LEVELS = np.linspace(0.7, 1.3, 61)  # of slowness, to choose from
+LEVELS = np.linspace(0.5, 2.5, 201)  # of slowness, to choose from
 HIDDEN = 1.3  # a call this many times longer than the device's work shows the host's pace
 
 
@@ -54,14 +54,19 @@ def fit(rows: pd.DataFrame, counts: np.ndarray, device_ms: np.ndarray, *, steps:
         found = _median_host(found, float(np.median(slow)))
         slow = slow / np.median(slow)
 
-    def nearest(law: HostFit, slow: np.ndarray | float) -> float:
-        """How many times `slow` comes nearest to what was measured."""
-        off = [np.abs(law.latency_ms(counts, device_ms, by * slow) / latency - 1) @ even for by in LEVELS]
-        return float(LEVELS[np.argmin(off)])
-
-    level = nearest(found, slow)
+    level = nearest(found, counts, device_ms, latency, slow, even)
     found = _median_host(replace(found, level=level), level)
-    return replace(found, guess=nearest(found, 1.0))
+    return replace(found, guess=nearest(found, counts, device_ms, latency, 1.0, even))
+
+
+def nearest(
+    law: HostFit, counts: np.ndarray, device_ms: np.ndarray, latency_ms: np.ndarray, slow: np.ndarray | float = 1.0,
+    weight: np.ndarray | None = None,
+) -> float:  # fmt: skip
+    """How many times `slow` a host is by what calls took: answers are off least by it."""
+    even = np.full(len(latency_ms), 1 / len(latency_ms)) if weight is None else weight
+    off = [np.abs(law.latency_ms(counts, device_ms, by * slow) / latency_ms - 1) @ even for by in LEVELS]
+    return float(LEVELS[np.argmin(off)])
 
 
 def _even(latency_ms: np.ndarray, device_ms: np.ndarray) -> np.ndarray:
