@@ -28,7 +28,7 @@ def rows_of(works: list[Workload], devices: list[str]) -> pd.DataFrame:
     said = [
         {"case": json.dumps(case_of(w)), "case_key": str(i), "device": d, "family": f"f{i % 4}", "repeat": i // 6,
          "graph_hash": f"f{i % 4}", "mode": w.mode, "runtime": w.runtime, "dataset": "own", "session": "s",
-         "extra": "{}", "measured_at": f"2025-01-01T00:{i:02}:00Z"}
+         "extra": "{}", "software": None, "measured_at": f"2025-01-01T00:{i:02}:00Z"}
         for i, (w, d) in enumerate(zip(works, devices, strict=True))
     ]  # fmt: skip
     return pd.DataFrame(said)

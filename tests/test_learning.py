@@ -255,7 +255,7 @@ def test_a_small_power_limit_slows_arithmetic_and_nothing_else() -> None:
 
 def rows_of(works: list[Workload]) -> pd.DataFrame:
     said = [{"case": json.dumps(case_of(w)), "case_key": str(i), "device": "h200", "family": f"f{i % 4}", "repeat": 0,
-             "mode": w.mode, "dataset": "own"} for i, w in enumerate(works)]  # fmt: skip
+             "mode": w.mode, "dataset": "own", "software": None} for i, w in enumerate(works)]  # fmt: skip
     return pd.DataFrame(said)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from forerun.advice import carbon as carbon_advice
 from forerun.advice import cost as cost_advice
 from forerun.advice.fit import fit
-from forerun.advice.mig import slice_options, smallest_that_fits
+from forerun.advice.mig import slice_options, slices, smallest_that_fits
 from forerun.device import Device, load_device
 from forerun.errors import ForerunError, did_you_mean
 from forerun.explanation import Explanation, explain_ops
@@ -89,7 +89,7 @@ def predict_workload(
     grid = carbon_advice.choose_grid(region, chosen if instance else None)
     teller = load_predictor(predictor, confidence=_checked(confidence), host_slowness=slowness(host))
     graph, scalable, columns = _profiled(workload)
-    times = teller.times(columns, [device], workload)
+    times = teller.times(columns, [device, *(cut for _, cut in slices(device))], workload)
     if not times.latency_ms.all():
         raise ForerunError(f"{graph.name} runs no operation on {device.id}: there is no time to predict")
     memory = memory_model.estimate(graph, device)
@@ -133,7 +133,7 @@ def predict_workload(
         assumptions["cost_per_million_usd"] = unit
     if device.memory_mb is None:
         unknown["fit"] = f"the memory of {device.id} is not known"
-    options = slice_options(teller, columns, device, workload, memory)
+    options = slice_options(device, times.latency_ms[0, 1:].tolist(), memory)
     weights = columns.repeat[:, None]
     return Prediction(
         model=graph.name,

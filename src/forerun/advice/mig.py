@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
+
 from forerun.device import Device
-from forerun.device.mig import profiles, slice_device
-from forerun.graph.profile import Profile
+from forerun.device.mig import MigProfile, profiles, slice_device
 from forerun.prediction import SliceOption
-from forerun.predictors.base import Predictor
 from forerun.predictors.memory import MemoryEstimate
-from forerun.workload import Workload
 
 
-def slice_options(
-    predictor: Predictor, profile: Profile, device: Device, workload: Workload, memory: MemoryEstimate
-) -> tuple[SliceOption, ...]:
-    """Every slice of the device with its latency, smallest first; none when the device has no MIG."""
-    known = [p for p in profiles(device) if not p.media]
-    if not known or "/" in device.id:
+@functools.lru_cache(maxsize=64)
+def slices(device: Device) -> tuple[tuple[MigProfile, Device], ...]:
+    """Every slice of the device, smallest first; none when the device has no MIG or is a slice itself."""
+    if "/" in device.id:
         return ()
-    slices = [slice_device(device, p) for p in known]
-    latency = predictor.times(profile, slices, workload).latency_ms[0]
+    return tuple((p, slice_device(device, p)) for p in profiles(device) if not p.media)
+
+
+def slice_options(device: Device, latency_ms: Sequence[float], memory: MemoryEstimate) -> tuple[SliceOption, ...]:
+    """The slices of the device with the latency of each."""
     return tuple(
-        SliceOption(p.name, p.memory_mb, memory.needed_mb <= p.memory_mb, float(ms), p.max_instances)
-        for p, ms in zip(known, latency, strict=True)
+        SliceOption(p.name, p.memory_mb, memory.needed_mb <= p.memory_mb, ms, p.max_instances)
+        for (p, _), ms in zip(slices(device), latency_ms, strict=True)
     )
 
 

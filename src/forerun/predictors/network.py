@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from forerun.graph.profile import CLASSES
+from forerun.graph.features import VARIANTS
+from forerun.graph.profile import CLASSES, UNITS
 from forerun.predictors.features import NUMBERS, OpTable
 from forerun.predictors.kernels import H200_BYTES_PER_CYCLE, MOST_FED
 
@@ -31,19 +32,40 @@ CHUNK = 2048  # ops at once, so that what lies between the layers stays in the p
 
 
 @dataclass(frozen=True)
+class Sorts:
+    """The combinations of class, unit and variant there are among ops, the one of every op (`place`), and the ops of
+    each of GROUPS."""
+
+    classes: np.ndarray
+    units: np.ndarray
+    variants: np.ndarray
+    place: np.ndarray
+    groups: tuple[np.ndarray, ...]
+
+    @classmethod
+    def of(cls, ops: OpTable) -> Sorts:
+        code = (ops.classes * len(UNITS) + ops.units) * len(VARIANTS) + ops.variants
+        found, place = np.unique(code, return_inverse=True)
+        kinds, variants = np.divmod(found, len(VARIANTS))
+        group = GROUP_OF[ops.classes]
+        groups = tuple(np.flatnonzero(group == g) for g in range(len(GROUPS)))
+        return cls(kinds // len(UNITS), kinds % len(UNITS), variants, place.ravel(), groups)
+
+
+@dataclass(frozen=True)
 class Network:
     """The weights of one fitted network."""
 
     arrays: Mapping[str, np.ndarray]
 
-    def seconds(self, ops: OpTable) -> np.ndarray:
+    def seconds(self, ops: OpTable, sorts: Sorts | None = None) -> np.ndarray:
         """Device time of one call of every op."""
         a = self.arrays
-        table, place = self._sorts(ops)
+        known = sorts or Sorts.of(ops)
+        place = known.place
+        table = a["class"][known.classes] + a["unit"][known.units] + a["variant"][known.variants]
         out = np.empty((len(place), 2))
-        group = GROUP_OF[ops.classes]
-        for g in range(len(GROUPS)):
-            mine = np.flatnonzero(group == g)
+        for g, mine in enumerate(known.groups):
             for start in range(0, len(mine), CHUNK):
                 some = mine[start : start + CHUNK]
                 x = (ops.numbers[some] - a["mean"]) / a["scale"]
@@ -63,17 +85,6 @@ class Network:
         floor = 1e-6 * np.exp(a["log_floor_us"][ops.classes] + v)
         light = np.maximum(ops.compute_s, ops.memory_s)
         return np.maximum(light, roof * np.exp(u)) + ops.launches * floor
-
-    def _sorts(self, ops: OpTable) -> tuple[np.ndarray, np.ndarray]:
-        """What class, unit and variant add, for every combination there is, and the combination of every op."""
-        a = self.arrays
-        variants, units = len(a["variant"]), len(a["unit"])
-        code = (ops.classes * units + ops.units) * variants + ops.variants
-        found, place = np.unique(code, return_inverse=True)
-        table = a["class"][found // (units * variants)] + a["unit"][found // variants % units] + a["variant"][
-            found % variants
-        ]  # fmt: skip
-        return table, place.ravel()
 
 
 def fed(feed: np.ndarray) -> np.ndarray:
@@ -100,4 +111,5 @@ class Ensemble:
     def seconds(self, ops: OpTable) -> np.ndarray:
         if len(self.networks) == 1:
             return self.networks[0].seconds(ops)
-        return np.exp(np.mean([np.log(np.maximum(n.seconds(ops), 1e-15)) for n in self.networks], axis=0))
+        sorts = Sorts.of(ops)
+        return np.exp(np.mean([np.log(np.maximum(n.seconds(ops, sorts), 1e-15)) for n in self.networks], axis=0))
