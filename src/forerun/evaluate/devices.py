@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pandas as pd
 
@@ -191,7 +193,9 @@ def _with_interval(told: pd.DataFrame, cases: Cases, seen: Gathered, calibration
     odd = np.bincount(cases.case, strange, minlength=len(told)) > 0
     bound = np.where(told["host_told"] > told["device_told"], "host", "device")
     factors = np.array([
-        calibration.factors(f"latency_ms/{mode}/{side}", 0.9, UNSEEN["device"] * (UNSEEN["ops"] if some else 1.0))
+        calibration.factors(
+            f"latency_ms/{mode}/{side}", 0.9, math.hypot(UNSEEN["device"], UNSEEN["ops"] if some else 0.0)
+        )
         for mode, side, some in zip(told["mode"], bound, odd, strict=True)
     ])  # fmt: skip
     low = np.maximum(told["told_ms"] * factors[:, 0], np.minimum(told["light_ms"], told["told_ms"]))
@@ -203,7 +207,7 @@ def model_lines(told: pd.DataFrame) -> pd.DataFrame:
     lines = []
     apart = [(*name, rows) for name, rows in told.groupby(["dataset", "device"])]
     together = [(name, "all", rows) for name, rows in told.groupby("dataset")]
-    for dataset, device, rows in [*apart, *together]:
+    for dataset, device, rows in [*apart, *together, ("all", "all", told)]:
         for mode in ("all", *sorted(rows["mode"].unique())):
             for bound in ("all", "device", "host"):
                 mine = rows[((rows["mode"] == mode) | (mode == "all")) & ((rows["bound"] == bound) | (bound == "all"))]
@@ -221,6 +225,7 @@ def model_lines(told: pd.DataFrame) -> pd.DataFrame:
 
 
 def shown(lines: pd.DataFrame) -> pd.DataFrame:
-    """What a page shows of `model_lines`: whole sets by GPU, all modes together."""
-    kept = lines[(lines["mode"] == "all") & (lines["bound"] == "all")]
-    return kept.drop(columns=["mode", "bound", "rmse", "coverage"], errors="ignore")
+    """What a page shows of `model_lines`: sets by GPU, all modes together; all GPUs by what sets the pace, too."""
+    kept = lines[(lines["mode"] == "all") & ((lines["bound"] == "all") | (lines["device"] == "all"))]
+    regime = kept["bound"].replace({"device": "device-bound", "host": "host-bound"})
+    return kept.assign(bound=regime).rename(columns={"bound": "regime"}).drop(columns=["mode", "rmse", "coverage"])

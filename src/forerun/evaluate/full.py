@@ -40,6 +40,11 @@ _OPERATORS = """Operators on a GPU that was left out
 
 Most lines are of single rows, which are harder than sums, where errors cancel. Those of sums of a class over a model
 are NeuSight's own rows (fp32, forward); there, `NeuSight` is what its authors published for these very rows."""
+_MODELS = """Models on a GPU that was left out
+
+Times that others published; what copying images takes where it was timed is known to every predictor. `one ratio` is
+told by the other GPUs measured in the same way how far times lie above the roofline, `default, hosts of the set` how
+slow hosts are: in pytorch_gpu_benchmark, eight processes load images meanwhile. `default` is told neither."""
 _SHOWN = (
     ("latency_ms", "all"), ("latency_ms", "device-bound"), ("latency_ms", "host-bound"), ("device_ms", "all"),
     ("device_ms", "training, device-bound"), ("device_ms", "prefill"), ("device_ms", "decode"), ("energy_j", "all"),
@@ -123,5 +128,5 @@ def left_out_devices(found: Gathered, told: pd.DataFrame, store: Store, *, steps
     models = devices.models_left_out(found, seeds=SEEDS, steps=steps, calibration=scores(told))
     return {
         _OPERATORS: lines.drop(columns=["rmse", "coverage"], errors="ignore"),
-        "Models on a GPU that was left out": devices.shown(models),
+        _MODELS: devices.shown(models),
     }

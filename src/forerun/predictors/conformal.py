@@ -1,7 +1,8 @@
 """Intervals that hold as often as they say: split-conformal, by group, on errors of cases that were left out.
 
 A score is log(measured / predicted) of a case whose family the predictor had not seen. The interval of a new case is
-the prediction times the quantiles of its group's scores, with the correction for the finite number of them.
+the prediction times the quantiles of its group's scores, with the correction for the finite number of them. What is
+further uncertain about a case that lies apart from all that was measured is independent of that, and adds as squares.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 
@@ -29,18 +31,19 @@ class Calibration:
     scores: Mapping[str, np.ndarray]  # sorted
     counts: Mapping[str, int]
 
-    def factors(self, group: str, confidence: float = 0.9, widen: float = 1.0) -> tuple[float, float]:
-        """(low, high) as factors on a prediction; `widen` stretches them where a case is out of the known domain."""
-        asked = (group, confidence, widen)
+    def factors(self, group: str, confidence: float = 0.9, apart: float = 0.0) -> tuple[float, float]:
+        """(low, high) as factors on a prediction; `apart` is the standard deviation, in logarithms, of what comes on
+        top where a case is out of the known domain."""
+        asked = (group, confidence, apart)
         if asked not in self._told:
-            self._told[asked] = self._factors(group, confidence, widen)
+            self._told[asked] = self._factors(group, confidence, apart)
         return self._told[asked]
 
     @functools.cached_property
     def _told(self) -> dict[tuple[str, float, float], tuple[float, float]]:
         return {}
 
-    def _factors(self, group: str, confidence: float, widen: float) -> tuple[float, float]:
+    def _factors(self, group: str, confidence: float, apart: float) -> tuple[float, float]:
         found = self._group(group)
         if found is None:
             return 1 / 3, 3.0
@@ -49,8 +52,9 @@ class Calibration:
         # One more case than was seen could lie anywhere: (n + 1) in place of n.
         edge = min(1.0, np.ceil((n + 1) * (1 - tail)) / n)
         low, high = np.quantile(scores, 1 - edge), np.quantile(scores, edge)
-        wide = widen * NEW_FAMILY
-        return float(np.exp(min(wide * low, -LEAST))), float(np.exp(max(wide * high, LEAST)))
+        more = apart * NormalDist().inv_cdf(1 - tail)
+        below, above = min(NEW_FAMILY * low, -LEAST), max(NEW_FAMILY * high, LEAST)
+        return float(np.exp(-np.hypot(below, more))), float(np.exp(np.hypot(above, more)))
 
     def _group(self, group: str) -> str | None:
         parts = group.split("/")
