@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pandas as pd
 
@@ -13,7 +11,7 @@ from forerun.evaluate.metrics import figures
 from forerun.graph.features import VARIANTS
 from forerun.graph.profile import CLASSES
 from forerun.predictors.conformal import Calibration
-from forerun.predictors.default import SHIPPED, UNSEEN
+from forerun.predictors.default import SHIPPED, apart
 from forerun.predictors.network import Ensemble
 from forerun.predictors.weights import load_weights
 from forerun.training import fit_host
@@ -24,12 +22,14 @@ from forerun.training.published import device_bound
 
 LEFT_OUT = {"neusight": neusight.GPUS, "aiconfigurator": ("b200",)}
 #: Predictors of whole models, and the column of `models_told` that holds what each says. A ratio is one number per way
-#: of measuring and mode, by the set's other GPUs; that of the GPU itself is what nobody knows beforehand, shown for
-#: comparison. The hosts of a set are told by its other GPUs, too: one number per way of measuring.
+#: of measuring and mode, by the set's other GPUs (by all of the set where none has the mode); that of the GPU itself
+#: is what nobody knows beforehand, shown for comparison. The hosts of a set are told by its other GPUs, too: one number
+#: per way of measuring, where enough calls show it.
 PREDICTORS = {
     "roofline": "light_ms", "one ratio": "ratio_ms", "one ratio of the GPU itself": "own_ratio_ms",
     "default": "told_ms", "default, hosts of the set": "told_set_ms",
 }  # fmt: skip
+TELLING = 10  # calls that the host paces, to say how slow hosts are
 OPERATOR_PREDICTORS = ("roofline", "one ratio per op", "default")
 _ELEMENTWISE = ("add", "add_scalar", "div", "div_scalar", "mul", "scale", "gelu", "relu", "tanh", "pow", "pow_scalar")
 
@@ -131,8 +131,8 @@ def models_told(
         networks = _fitted(seen, host, seeds=seeds, steps=steps)
         mine, theirs = _tell(asked, networks, host), _tell(known, networks, host)
         mine = mine.assign(
-            ratio_ms=mine["light_ms"] * _ratio(mine, theirs, "light_ms"),
-            own_ratio_ms=mine["light_ms"] * _ratio(mine, mine, "light_ms"),
+            ratio_ms=mine["light_ms"] * _ratio(mine, theirs),
+            own_ratio_ms=mine["light_ms"] * _ratio(mine, mine),
             told_set_ms=_of_the_set(asked, mine, known, theirs, host),
         )
         return _with_interval(mine, asked, seen, scores)
@@ -159,10 +159,10 @@ def _tell(cases: Cases, networks: Ensemble, host: fit_host.HostFit) -> pd.DataFr
     )
 
 
-def _ratio(asked: pd.DataFrame, known: pd.DataFrame, column: str) -> np.ndarray:
-    """Median of measured to predicted over known rows measured in the same way and mode; of the set where there are
+def _ratio(asked: pd.DataFrame, known: pd.DataFrame) -> np.ndarray:
+    """Median of measured to roofline over known rows measured in the same way and mode; of the set where there are
     none."""
-    ratio = (known["latency_ms"] - known["copy_ms"]) / known[column]
+    ratio = (known["latency_ms"] - known["copy_ms"]) / known["light_ms"]
     by_mode = ratio.groupby([known["protocol"], known["mode"]]).median()
     by_set = ratio.groupby(known["dataset"]).median()
     return np.array([
@@ -174,11 +174,12 @@ def _ratio(asked: pd.DataFrame, known: pd.DataFrame, column: str) -> np.ndarray:
 def _of_the_set(
     asked: Cases, mine: pd.DataFrame, known: Cases, theirs: pd.DataFrame, host: fit_host.HostFit
 ) -> np.ndarray:
-    """The default told by other GPUs, measured in the same way, how slow the hosts are."""
+    """The default told by calls that the host paces on other GPUs, measured in the same way, how slow the hosts are."""
     slow = np.full(len(mine), host.guess)
+    paced = theirs["host_told"] > theirs["device_told"]
     for way in mine["protocol"].unique():
-        there = (theirs["protocol"] == way).to_numpy()
-        if there.any():
+        there = (paced & (theirs["protocol"] == way)).to_numpy()
+        if there.sum() >= TELLING:
             measured = (theirs["latency_ms"] - theirs["copy_ms"]).to_numpy(dtype=float)[there]
             busy = theirs["device_told"].to_numpy(dtype=float)[there]
             slow[mine["protocol"] == way] = fit_host.nearest(host, known.launches[there], busy, measured)
@@ -193,9 +194,7 @@ def _with_interval(told: pd.DataFrame, cases: Cases, seen: Gathered, calibration
     odd = np.bincount(cases.case, strange, minlength=len(told)) > 0
     bound = np.where(told["host_told"] > told["device_told"], "host", "device")
     factors = np.array([
-        calibration.factors(
-            f"latency_ms/{mode}/{side}", 0.9, math.hypot(UNSEEN["device"], UNSEEN["ops"] if some else 0.0)
-        )
+        calibration.factors(f"latency_ms/{mode}/{side}", 0.9, apart(["device", *(["ops"] if some else [])]))
         for mode, side, some in zip(told["mode"], bound, odd, strict=True)
     ])  # fmt: skip
     low = np.maximum(told["told_ms"] * factors[:, 0], np.minimum(told["light_ms"], told["told_ms"]))
@@ -203,11 +202,11 @@ def _with_interval(told: pd.DataFrame, cases: Cases, seen: Gathered, calibration
 
 
 def model_lines(told: pd.DataFrame) -> pd.DataFrame:
-    """Figures of `models_told` by set, GPU, mode and what is predicted to set the pace."""
+    """Figures of `models_told` by set, GPU, mode and what is predicted to set the pace; of all sets together, too."""
     lines = []
-    apart = [(*name, rows) for name, rows in told.groupby(["dataset", "device"])]
+    alone = [(*name, rows) for name, rows in told.groupby(["dataset", "device"])]
     together = [(name, "all", rows) for name, rows in told.groupby("dataset")]
-    for dataset, device, rows in [*apart, *together, ("all", "all", told)]:
+    for dataset, device, rows in [*alone, *together, ("all", "all", told)]:
         for mode in ("all", *sorted(rows["mode"].unique())):
             for bound in ("all", "device", "host"):
                 mine = rows[((rows["mode"] == mode) | (mode == "all")) & ((rows["bound"] == bound) | (bound == "all"))]

@@ -44,7 +44,9 @@ _MODELS = """Models on a GPU that was left out
 
 Times that others published; what copying images takes where it was timed is known to every predictor. `one ratio` is
 told by the other GPUs measured in the same way how far times lie above the roofline, `default, hosts of the set` how
-slow hosts are: in pytorch_gpu_benchmark, eight processes load images meanwhile. `default` is told neither."""
+slow hosts are where enough calls show it: in the runs of 50 iterations of pytorch_gpu_benchmark, eight processes load
+images meanwhile. `default` is told neither. How much an unseen device widens an interval was chosen on these rows.
+Operators of another card with the same chip may have taught (the A100 of 80 GB beside that of 40)."""
 _SHOWN = (
     ("latency_ms", "all"), ("latency_ms", "device-bound"), ("latency_ms", "host-bound"), ("device_ms", "all"),
     ("device_ms", "training, device-bound"), ("device_ms", "prefill"), ("device_ms", "decode"), ("energy_j", "all"),

@@ -52,7 +52,7 @@ class Calibration:
         # One more case than was seen could lie anywhere: (n + 1) in place of n.
         edge = min(1.0, np.ceil((n + 1) * (1 - tail)) / n)
         low, high = np.quantile(scores, 1 - edge), np.quantile(scores, edge)
-        more = apart * NormalDist().inv_cdf(1 - tail)
+        more = apart * NormalDist().inv_cdf(1 - tail) if apart else 0.0
         below, above = min(NEW_FAMILY * low, -LEAST), max(NEW_FAMILY * high, LEAST)
         return float(np.exp(-np.hypot(below, more))), float(np.exp(np.hypot(above, more)))
 

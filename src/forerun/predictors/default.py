@@ -27,13 +27,18 @@ from forerun.workload import Workload
 
 SHIPPED = Path(__file__).parent / "shipped"
 #: What each thing that was not in the training data adds to the error: a standard deviation, in logarithms. That of a
-#: device is such that nine of ten published times of models lie inside on GPUs that were left out, whatever sets their
-#: pace (docs/SCOREBOARD.md); of the others nothing was measured.
+#: device was chosen so that nine of ten published times of models lie inside on GPUs that were left out, whatever sets
+#: their pace (docs/SCOREBOARD.md); energy and CPUs borrow it. Of the others nothing was measured.
 UNSEEN = {"device": 0.27, "ops": 0.2, "dtype": 0.15}
 _FIELDS = (
     "latency_ms", "device_ms", "host_ms", "light_ms", "energy_j", "latency_spread", "device_spread", "energy_spread",
 )  # fmt: skip
 _LEARNED_KINDS = {"gpu": "gpu", "soc": "gpu", "cpu": "cpu"}
+
+
+def apart(kinds: Sequence[str]) -> float:
+    """What several of UNSEEN add together."""
+    return math.hypot(*(UNSEEN[kind] for kind in kinds))
 
 
 class DefaultPredictor:
@@ -175,16 +180,16 @@ class DefaultPredictor:
             latency = smooth_max(busy, host_ms, self.weights.sharpness)
         joules = energy_law.energy_j(profile, devices, latency, device_ms, self.weights.joules)
         known = set(self.weights.domain.get("devices", ()))
-        strange = [UNSEEN[kind] for kind, _ in self._strange(profile)]
-        apart = np.array([math.hypot(*strange, 0.0 if d.id in known else UNSEEN["device"]) for d in devices])
+        strange = [kind for kind, _ in self._strange(profile)]
+        away = np.array([apart([*strange, *(() if d.id in known else ("device",))]) for d in devices])
         hosted = host_ms > device_ms
 
         def spread(name: str, value: np.ndarray, least: np.ndarray | float) -> np.ndarray:
             out = np.empty((*value.shape, 2))
             for side, mine in (("host", hosted), ("device", ~hosted)):
                 group = f"cpu/{workload.mode}" if on_cpu else f"{name}/{workload.mode}/{side}"
-                for far in np.unique(apart):
-                    out[mine & (apart == far)] = self.weights.calibration.factors(group, self.confidence, float(far))
+                for far in np.unique(away):
+                    out[mine & (away == far)] = self.weights.calibration.factors(group, self.confidence, float(far))
             floor = np.divide(least, value, out=np.zeros_like(value), where=value > 0)
             out[..., 0] = np.minimum(np.maximum(out[..., 0], floor), 1.0)
             return out

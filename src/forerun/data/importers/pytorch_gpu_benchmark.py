@@ -2,7 +2,7 @@
 
 Times of 50 iterations (20 in the oldest files): mean, median and minimum. Training is forward, loss and backward
 without an optimizer step. Several GPUs run under DataParallel with 12 images each. Every device was measured by
-somebody else with other software, of which the project's log of changes tells only the years, 2019 to 2025.
+somebody else between 2019 and 2025 with other software, which the copy that is read does not name.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SOURCE = "https://github.com/lamikr/pytorch-gpu-benchmark results/ @ 43d16131b69
 _MODES = {"inference": "inference", "train": "training"}
 #: Folders that are a second run of a card: with more iterations, with another build of the software.
 _HERE = {"GeForce_RTX_2080_TI_V2": "rtx2080ti", "AMD_Radeon_RX_7700S_NO_OPT": "AMD_Radeon_RX_7700S"}
-#: Measured by February 2021, before the second PyTorch.
+#: Measured by February 2021, as the project's log of changes says, and so before the second PyTorch.
 _EARLY = (
     "A100_SXM4_40GB", "GeForce_GTX_1080_TI", "GeForce_RTX_2060_MaxQ", "GeForce_RTX_2080_TI", "GeForce_RTX_2080_TI_V2",
     "GeForce_RTX_3090", "TITAN_RTX", "TITAN_V", "TITAN_XP",
