@@ -23,7 +23,7 @@ from forerun.evaluate.metrics import figures
 from forerun.graph.ir import Graph, Op, Storage, Tensor
 from forerun.measure.cases import workload_of
 from forerun.predictors.base import Times
-from forerun.predictors.default import SHIPPED, DefaultPredictor
+from forerun.predictors.default import SHIPPED, UNSEEN, DefaultPredictor
 from forerun.predictors.energy import ALONE_US
 from forerun.predictors.roofline import RooflinePredictor
 from forerun.predictors.weights import Weights
@@ -78,6 +78,14 @@ def test_what_was_never_measured_is_said() -> None:
     assert unseen.device_ms is not None
     assert unseen.device_ms.high / unseen.device_ms.low > seen.device_ms.high / seen.device_ms.low
     assert seen.provenance["rows"]["models"]
+    shipped = Weights.load(SHIPPED)
+    fewer = dataclasses.replace(
+        shipped, domain=dict(shipped.domain) | {"ops": []}
+    )  # as if no op had ever been measured
+    both = predict(CNN, "rtx3080", batch=3, predictor=DefaultPredictor(weights=fewer))
+    assert both.device_ms is not None
+    one, two = (np.log(p.device_ms.high / p.device_ms.value) for p in (unseen, both))
+    assert two**2 - one**2 == pytest.approx((1.645 * UNSEEN["ops"]) ** 2, rel=0.01)
     tpu = predict(CNN, "tpu-v5e", batch=3)
     assert tpu.basis == "roofline"
 

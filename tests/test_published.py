@@ -181,6 +181,12 @@ def test_gpus_left_out(cases: Cases, monkeypatch: pytest.MonkeyPatch) -> None:
     apart = lines[(lines["bound"] == "all") & (lines["device"] != "all")]
     assert apart["n"].max() == 3
     assert len(models_left_out(found, seeds=(0,), steps=3, calibration=scores)) == len(lines)
+    shown = devices.shown(lines)
+    assert set(shown[shown["device"] != "all"]["regime"]) == {"all"}
+    told = shown[(shown["data set"] == "all") & (shown["predictor"] == "default")].set_index("regime")
+    assert set(told.index) - {"all"} <= {"device-bound", "host-bound"}
+    assert told["n"]["all"] == len(cases.rows) == told["n"].drop("all").sum()
+    assert told["interval_coverage"].between(0, 1).all()
 
 
 def hosts_told(cases: Cases, monkeypatch: pytest.MonkeyPatch, host: HostFit, slower: float) -> pd.Series:
