@@ -70,3 +70,16 @@ def test_rows_without_a_probe_are_told_by_their_neighbours(
     )
     told = fit_host.slowness(alike, law, counts, device * 0.01)
     np.testing.assert_allclose(told, halves, rtol=0.02)
+
+
+def test_what_a_device_waits_in_a_call_is_found(
+    world: tuple[pd.DataFrame, np.ndarray, np.ndarray, np.ndarray],
+) -> None:
+    rows, counts, device, slow = world
+    long = device * 20  # the device paces nearly all
+    law = fit_host.HostFit(np.full(len(COUNTED), 10.0), 3.0, 5.0, lead_us=900.0)
+    assert law.latency_ms(counts, long, 0.01) == pytest.approx(long + 0.9 + 3e-3 * counts.sum(axis=1), rel=1e-3)
+    found = fit_host.fit(rows.assign(latency_ms=law.latency_ms(counts, long, slow)), counts, long)
+    waited, known = (f.latency_ms(counts, long, slow) - long for f in (found, law))
+    assert np.abs(waited - known).mean() < 0.25 * known.mean()
+    assert found.lead_us > 200

@@ -19,7 +19,7 @@ from forerun.graph.profile import CLASSES, UNITS, Profile
 from forerun.predictors import energy as energy_law
 from forerun.predictors.base import Times
 from forerun.predictors.features import op_table
-from forerun.predictors.host import launch_counts, launches, smooth_max
+from forerun.predictors.host import idle_ms, launch_counts, smooth_max
 from forerun.predictors.kernels import runtime
 from forerun.predictors.roofline import RooflinePredictor
 from forerun.predictors.weights import Weights, load_weights
@@ -176,7 +176,7 @@ class DefaultPredictor:
             ])  # fmt: skip
             slowness = self.weights.host_guess if self.host_slowness is None else self.host_slowness
             host_ms = np.broadcast_to(slowness * host_us / 1e3, device_ms.shape)
-            busy = device_ms + self.weights.gap_us * launches(counts) / 1e3
+            busy = device_ms + idle_ms(counts, self.weights.lead_us, self.weights.gap_us)
             latency = smooth_max(busy, host_ms, self.weights.sharpness)
         joules = energy_law.energy_j(profile, devices, latency, device_ms, self.weights.joules)
         known = set(self.weights.domain.get("devices", ()))

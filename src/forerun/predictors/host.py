@@ -40,6 +40,11 @@ def launches(counts: np.ndarray) -> np.ndarray:
     return counts[..., : 2 * len(CLASSES)].sum(axis=-1)
 
 
+def idle_ms(counts: np.ndarray, lead_us: float, gap_us: float) -> np.ndarray:
+    """How long the device waits in a call that it paces: around all kernels, and between two of them."""
+    return (lead_us + gap_us * launches(counts)) / 1e3
+
+
 def smooth_max(a: np.ndarray, b: np.ndarray, sharpness: float) -> np.ndarray:
     """Near the larger of the two, a little above it where both are alike: queue and device never overlap perfectly."""
     top = np.maximum(a, b)

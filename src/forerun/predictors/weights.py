@@ -21,8 +21,9 @@ from forerun.predictors.features import NUMBERS
 from forerun.predictors.host import COUNTED
 from forerun.predictors.network import GROUPS, Ensemble, Network
 
-FORMAT = 3
+FORMAT = 4
 ARRAYS, REST = "weights.safetensors", "weights.json"
+_SCALARS = ("host_guess", "lead_us", "gap_us", "sharpness")
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,8 @@ class Weights:
     networks: Mapping[str, Ensemble]  # 'gpu', 'cpu'
     host_us: np.ndarray  # over host.COUNTED, on the reference host
     host_guess: float  # how slow a host is taken to be that nobody probed
-    gap_us: float  # between two kernels
+    lead_us: float  # that a device waits in a call: around all kernels
+    gap_us: float  # and between two
     sharpness: float
     joules: np.ndarray  # factors over energy.TERMS
     calibration: Calibration
@@ -51,9 +53,9 @@ class Weights:
         }
         save_file(arrays | {"host_us": self.host_us.astype(np.float32), "energy": self.joules.astype(np.float32)},
                   folder / ARRAYS)  # fmt: skip
-        rest = {"format": FORMAT, "names": _names(), "host_guess": self.host_guess, "gap_us": self.gap_us,
-                "sharpness": self.sharpness, "calibration": self.calibration.to_dict(),
-                "domain": dict(self.domain), "provenance": dict(self.provenance)}  # fmt: skip
+        rest = {"format": FORMAT, "names": _names(), **{name: getattr(self, name) for name in _SCALARS},
+                "calibration": self.calibration.to_dict(), "domain": dict(self.domain),
+                "provenance": dict(self.provenance)}  # fmt: skip
         (folder / REST).write_text(json.dumps(rest, indent=1, sort_keys=True) + "\n")
 
     @classmethod
@@ -79,9 +81,9 @@ class Weights:
                 found.setdefault(kind, {}).setdefault(int(number), {})[part] = value
         networks = {kind: Ensemble(tuple(Network(a) for _, a in sorted(each.items()))) for kind, each in found.items()}
         return cls(
-            networks, arrays["host_us"].astype(float), float(rest["host_guess"]), float(rest["gap_us"]),
-            float(rest["sharpness"]), arrays["energy"].astype(float), Calibration.from_dict(rest["calibration"]),
-            rest["domain"], rest["provenance"],
+            networks=networks, host_us=arrays["host_us"].astype(float), joules=arrays["energy"].astype(float),
+            calibration=Calibration.from_dict(rest["calibration"]), domain=rest["domain"],
+            provenance=rest["provenance"], **{name: float(rest[name]) for name in _SCALARS},
         )  # fmt: skip
 
 

@@ -249,6 +249,7 @@ def train(
         networks,
         host.cost_us,
         host.guess,
+        host.lead_us,
         host.gap_us,
         host.sharpness,
         fit_joules(found.models),

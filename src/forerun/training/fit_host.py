@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from forerun.data.summary import DEVICE_BOUND
-from forerun.predictors.host import launches, smooth_max
+from forerun.predictors.host import idle_ms, launches, smooth_max
 from forerun.predictors.kernels import HOST_US
 
 NEAR_S = 20.0  # rows this near in time met the same host
@@ -21,12 +21,13 @@ HIDDEN = 1.3  # a call this many times longer than the device's work shows the h
 
 @dataclass(frozen=True)
 class HostFit:
-    """Microseconds per counted thing on the reference host, between two kernels, and how sharp the larger of host and
-    device stands out."""
+    """Microseconds per counted thing on the reference host, between two kernels, around all of them (before the first
+    runs, and until the host sees the end of the last), and how sharp the larger of host and device stands out."""
 
     cost_us: np.ndarray
     gap_us: float
     sharpness: float
+    lead_us: float = 0.0
     guess: float = 1.0  # how slow a host is taken to be that nobody probed: an answer is off least by it
     level: float = 1.0  # the same for one that was: so many times what its launches say
     pulse: tuple[float, float] | None = None  # log slowness = first + second x log(pulse in us)
@@ -38,7 +39,7 @@ class HostFit:
         self, counts: np.ndarray, device_ms: np.ndarray, slow: np.ndarray | float | None = None
     ) -> np.ndarray:
         """How long a call takes on a host that is so many times slower than the reference, or as slow as guessed."""
-        busy = device_ms + self.gap_us * launches(counts) / 1e3
+        busy = device_ms + idle_ms(counts, self.lead_us, self.gap_us)
         return smooth_max(busy, (self.guess if slow is None else slow) * self.host_ms(counts), self.sharpness)
 
 
@@ -46,7 +47,7 @@ def fit(rows: pd.DataFrame, counts: np.ndarray, device_ms: np.ndarray, *, steps:
     """Costs from rows (`latency_ms`, `session`, `measured_at`, `family`)."""
     slow, latency = np.ones(len(rows)), rows["latency_ms"].to_numpy(dtype=float)
     even = _even(latency, device_ms)
-    found = HostFit(_start(), 0.7, 4.0)
+    found = HostFit(_start(), 0.7, 4.0, lead_us=40.0)
     for _ in range(ROUNDS):
         found = _costs(found, counts, device_ms, latency, slow, even, steps)
         found = replace(found, pulse=_pulse_law(rows, found.host_ms(counts), device_ms))
@@ -110,16 +111,17 @@ def _costs(
 
     log_cost = torch.nn.Parameter(torch.tensor(np.log(start.cost_us), dtype=torch.float32))
     log_gap = torch.nn.Parameter(torch.tensor(np.log(start.gap_us), dtype=torch.float32))
+    log_lead = torch.nn.Parameter(torch.tensor(np.log(start.lead_us), dtype=torch.float32))
     log_sharp = torch.nn.Parameter(torch.tensor(np.log(start.sharpness - 1.5), dtype=torch.float32))
     first = log_cost.detach().clone()
     n, d, y, s, e, gaps = (
         torch.tensor(v, dtype=torch.float32) for v in (counts, device_ms, latency_ms, slow, even, launches(counts))
     )
-    optimizer = torch.optim.Adam([log_cost, log_gap, log_sharp], lr=0.03)
+    optimizer = torch.optim.Adam([log_cost, log_gap, log_lead, log_sharp], lr=0.03)
     for _ in range(steps):
         host = s * (n @ torch.exp(log_cost)) / 1e3
         sharp = 1.5 + torch.exp(log_sharp)
-        busy = d + torch.exp(log_gap) * gaps / 1e3
+        busy = d + (torch.exp(log_lead) + torch.exp(log_gap) * gaps) / 1e3
         top, low = torch.maximum(host, busy), torch.minimum(host, busy)
         told = top * (1 + (low / top) ** sharp) ** (1 / sharp)
         loss = e @ torch.nn.functional.smooth_l1_loss(told / y, torch.ones_like(y), beta=BETA, reduction="none")
@@ -129,7 +131,8 @@ def _costs(
         optimizer.step()
     with torch.no_grad():
         found = torch.exp(log_cost).numpy().astype(float)
-        return HostFit(found, float(torch.exp(log_gap)), float(1.5 + torch.exp(log_sharp)))
+        gap, lead, sharpness = (float(torch.exp(log)) for log in (log_gap, log_lead, log_sharp))
+        return HostFit(found, gap, 1.5 + sharpness, lead)
 
 
 def slowness(rows: pd.DataFrame, found: HostFit, counts: np.ndarray, device_ms: np.ndarray) -> np.ndarray:

@@ -22,7 +22,7 @@ from forerun.device import load_device
 from forerun.errors import ForerunError
 from forerun.graph.ir import Graph, Op
 from forerun.graph.sources import load_graph
-from forerun.predictors.host import launches
+from forerun.predictors.host import idle_ms
 from forerun.training.cases import Cases, Progress, workload_cases
 from forerun.training.fit_host import HostFit
 from forerun.workload import Workload
@@ -111,7 +111,7 @@ def device_bound(published: Cases, host: HostFit) -> Cases:
     rows = published.rows
     light = published.light_ms
     measured = (rows["latency_ms"] - rows["copy_ms"]).to_numpy(dtype=float)
-    busy = measured - host.gap_us * launches(published.launches) / 1e3
+    busy = measured - idle_ms(published.launches, host.lead_us, host.gap_us)
     # Rows far below their roofline tell that the spec sheet lacks something (tensor cores of a Titan V).
     sure = (light > CLEARLY * host.host_ms(published.launches)) & (busy > CREDIBLE * light)
     kept = published.take(sure)
