@@ -256,6 +256,16 @@ def test_an_encoder_has_no_decode_mode() -> None:
         forerun.predict("t5-small", "h200", mode="decode", seq_len=64)
 
 
+def test_decode_of_layers_whose_masks_go_by_their_place() -> None:
+    config = {"model_type": "mimo_v2_flash", "vocab_size": 64, "hidden_size": 32, "intermediate_size": 32,
+              "num_hidden_layers": 12, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16,
+              "v_head_dim": 16, "moe_intermediate_size": 16, "n_routed_experts": 4, "num_experts_per_tok": 2,
+              "sliding_window": 8}  # fmt: skip
+    told = forerun.predict(config, "h200", mode="decode", seq_len=64, dtype="bf16")
+    assert told.latency_ms.value > 0
+    assert told.parameters == forerun.predict(config, "h200", mode="prefill", seq_len=4, dtype="bf16").parameters
+
+
 def test_prefill_and_decode_of_a_sliding_window_and_a_latent_attention_model() -> None:
     for name in ("google/gemma-3-1b-it", "deepseek-ai/DeepSeek-V2-Lite"):
         prefill = forerun.predict(name, "h200", mode="prefill", seq_len=1024, dtype="bf16")

@@ -260,10 +260,13 @@ def _capture(
     try:
         graph = _record(model, inputs, workload, repeats, mask_density)
     except RuntimeError as e:
-        if "device" not in str(e):
-            raise
-        with torch.device("meta"):  # code that makes tensors without naming a device
+        if "device" in str(e):
+            with torch.device("meta"):  # code that makes tensors without naming a device
+                graph = _record(build(), inputs, workload, {}, mask_density)
+        elif repeats:  # masks by a layer's place in the stack and a cache by its number; a real fault shows again
             graph = _record(build(), inputs, workload, {}, mask_density)
+        else:
+            raise
     graph.name, graph.batch = name, batch
     graph.parameters, graph.active_parameters = parameters, parameters
     return graph
