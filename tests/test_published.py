@@ -197,7 +197,7 @@ def hosts_told(cases: Cases, monkeypatch: pytest.MonkeyPatch, host: HostFit, slo
     monkeypatch.setattr(devices, "fit_networks", lambda *_, **__: OneMillisecond())
     monkeypatch.setattr(devices, "side_by_side", map)
     monkeypatch.setattr(devices, "TELLING", 2)
-    monkeypatch.setattr(devices, "_host", lambda _: host)
+    monkeypatch.setattr(devices, "fit_costs", lambda _: host)
     found = Gathered(on_our_own(published), published.take(np.zeros(len(rows), dtype=bool)), None, None, published)
     scores = calibrate(["latency_ms"] * 50, np.linspace(-0.2, 0.2, 50))
     told = models_told(found, seeds=(0,), steps=3, calibration=scores)

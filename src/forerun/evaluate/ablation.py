@@ -19,9 +19,8 @@ from forerun.evaluate.metrics import figures
 from forerun.evaluate.scoreboard import regimes
 from forerun.graph.profile import CLASSES
 from forerun.predictors.kernels import COMPUTE, FLOOR_US, HOST_US, memory_loss, runtime
-from forerun.training import fit_host
 from forerun.training.cases import Cases
-from forerun.training.default import SEEDS, Gathered, device_ms, fit_networks, left_out
+from forerun.training.default import SEEDS, Gathered, device_ms, fit_costs, fit_networks, left_out
 
 PHYSICS, OPERATORS, HOST = "physics only", "+ operator efficiencies", "+ host model"
 FULL, UNPUBLISHED = "+ graph correction (full)", "full without published data"
@@ -90,7 +89,7 @@ def hosted_ms(models: Cases, told_device: np.ndarray, folds: int) -> np.ndarray:
     out = np.full(len(models.rows), np.nan)
     for train, test in leave_out(independent(models.rows), folds):
         known = models.take(train)
-        host = fit_host.fit(known.rows, known.launches, known.rows["device_ms"].to_numpy(dtype=float))
+        host = fit_costs(known)
         out[test] = host.latency_ms(models.launches[test], told_device[test])
     return out
 

@@ -16,7 +16,7 @@ from forerun.predictors.network import Ensemble
 from forerun.predictors.weights import load_weights
 from forerun.training import fit_host
 from forerun.training.cases import Cases
-from forerun.training.default import Gathered, contexts, device_ms, domain, fit_networks
+from forerun.training.default import Gathered, contexts, device_ms, domain, fit_costs, fit_networks
 from forerun.training.parallel import side_by_side
 from forerun.training.published import device_bound
 
@@ -49,7 +49,7 @@ def operators_left_out(
         if mine.rows.empty or found.public is None:
             return pd.DataFrame()
         seen = _unseen(found, device)
-        networks = _fitted(seen, _host(seen.models), seeds=seeds, steps=steps)
+        networks = _fitted(seen, fit_costs(seen.models), seeds=seeds, steps=steps)
         return pd.concat([_operators_told(mine, seen, networks), neusight.told(models, device, networks)])
 
     every = pd.concat(side_by_side(told, asked), ignore_index=True)
@@ -127,7 +127,7 @@ def models_told(
     def told(device: str) -> pd.DataFrame:
         asked, known = published.take((published.rows["device"] == device).to_numpy()), _without(published, device)
         seen = _unseen(found, device)
-        host = _host(seen.models)
+        host = fit_costs(seen.models)
         networks = _fitted(seen, host, seeds=seeds, steps=steps)
         mine, theirs = _tell(asked, networks, host), _tell(known, networks, host)
         mine = mine.assign(
@@ -142,10 +142,6 @@ def models_told(
 
 def _without(cases: Cases, device: str) -> Cases:
     return cases.take((cases.rows["device"] != device).to_numpy())
-
-
-def _host(models: Cases) -> fit_host.HostFit:
-    return fit_host.fit(models.rows, models.launches, models.rows["device_ms"].to_numpy(dtype=float))
 
 
 def _tell(cases: Cases, networks: Ensemble, host: fit_host.HostFit) -> pd.DataFrame:

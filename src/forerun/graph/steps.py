@@ -33,6 +33,10 @@ class Step:
         named = {k: v for k, v in self.inputs.items() if k and not k.isdigit()}
         return self.model(*positional, **named, **extra)
 
+    def once(self) -> None:
+        """What is counted to see whether folding holds: everything that may mind a block's place."""
+        self.call()
+
     def __call__(self, recorder: Any, emulation: Any) -> Any:
         with torch.no_grad():
             return self.call()
@@ -107,13 +111,19 @@ class DecodeStep(Step):
                 self._prefill()
             if recorder.recording:
                 self.saved = []  # as in generation, nothing but the cache holds the old keys and values
-            ids = self.inputs["input_ids"]
-            token = ids.new_empty((ids.shape[0], 1))
-            cache = {self.cache_name: self.cache, "use_cache": True}
-            out = self.model(input_ids=token, **cache, **_last_logits_only(self.model))
+            out = self._token()
             for holder, state in zip(self._holders(), self.saved, strict=False):
                 vars(holder).update(state)
             return out
+
+    def once(self) -> None:
+        self._prefill()
+        self._token()
+
+    def _token(self) -> Any:
+        ids = self.inputs["input_ids"]
+        cache = {self.cache_name: self.cache, "use_cache": True}
+        return self.model(input_ids=ids.new_empty((ids.shape[0], 1)), **cache, **_last_logits_only(self.model))
 
     def _prefill(self) -> None:
         out = self.call(use_cache=True, **_last_logits_only(self.model))
@@ -225,8 +235,8 @@ def _folding_holds(
     """Whether the folded model launches exactly what the whole one does.
 
     The whole model runs once, unrecorded, with its calls counted by name and shape; so does the folded one, its middle
-    blocks counted as often as they stand for. Anything that minds its place in the stack, or works between the blocks,
-    shows as a difference.
+    blocks counted as often as they stand for. Anything that minds its place in the stack (a mask or a cache, too), or
+    works between the blocks, shows as a difference.
     """
     folded = build()
     whole_bytes = parameter_bytes(folded)
@@ -236,8 +246,8 @@ def _folding_holds(
 
     def count(model: nn.Module, times: dict[str, int]) -> Any:
         model.train(workload.mode == "training")
-        step = Step(model, make_inputs(2), workload)
-        return census(model, step.call, times, mask_density)
+        step = STEPS[workload.mode](model, make_inputs(2), workload)
+        return census(model, step.once, times, mask_density)
 
     try:
         return bool(count(folded, repeats) == count(build(), {}))
@@ -260,13 +270,10 @@ def _capture(
     try:
         graph = _record(model, inputs, workload, repeats, mask_density)
     except RuntimeError as e:
-        if "device" in str(e):
-            with torch.device("meta"):  # code that makes tensors without naming a device
-                graph = _record(build(), inputs, workload, {}, mask_density)
-        elif repeats:  # masks by a layer's place in the stack and a cache by its number; a real fault shows again
-            graph = _record(build(), inputs, workload, {}, mask_density)
-        else:
+        if "device" not in str(e):
             raise
+        with torch.device("meta"):  # code that makes tensors without naming a device
+            graph = _record(build(), inputs, workload, {}, mask_density)
     graph.name, graph.batch = name, batch
     graph.parameters, graph.active_parameters = parameters, parameters
     return graph

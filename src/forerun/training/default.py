@@ -121,6 +121,11 @@ def fit_networks(models: Cases, own: Cases, public: Cases | None, *, published: 
     return Ensemble(tuple(side_by_side(fit, seeds)))
 
 
+def fit_costs(models: Cases) -> fit_host.HostFit:
+    """What launches cost the host, by all of these rows."""
+    return fit_host.fit(models.rows, models.launches, models.rows["device_ms"].to_numpy(dtype=float))
+
+
 def fit_cpu(cases: Cases, *, seeds: tuple[int, ...] = SEEDS, steps: int = STEPS) -> Ensemble:
     """On a CPU the call is the device's time: its latency."""
     target = cases.rows["latency_ms"].to_numpy(dtype=float)
@@ -172,7 +177,7 @@ def _without(
     """What is said of the rows in `test` by weights that know only those in `train`."""
     models, rows = found.models, found.models.rows
     known, asked = models.take(train), models.take(test)
-    host = fit_host.fit(known.rows, known.launches, known.rows["device_ms"].to_numpy(dtype=float))
+    host = fit_costs(known)
     others = found.published and published.device_bound(published.other_families(found.published, asked.rows), host)
     networks = fit_networks(known, found.operators, found.public, published=others, seeds=seeds, steps=steps)
     device = device_ms(networks, asked)
@@ -237,8 +242,7 @@ def train(
     steps: int = STEPS,
 ) -> Weights:
     """The weights that ship: fitted to everything, with intervals from `left_out`."""
-    rows = found.models.rows
-    host = fit_host.fit(rows, found.models.launches, rows["device_ms"].to_numpy(dtype=float))
+    host = fit_costs(found.models)
     others = found.published and published.device_bound(found.published, host)
     networks = {
         "gpu": fit_networks(found.models, found.operators, found.public, published=others, seeds=seeds, steps=steps)
