@@ -12,7 +12,7 @@ from forerun.graph.profile import CLASSES, UNITS, Profile
 from forerun.predictors.base import Predictor
 from forerun.predictors.kernels import HOST_US, runtime
 from forerun.predictors.roofline import with_losses
-from forerun.predictors.specs import op_roofline_s, strain
+from forerun.predictors.specs import op_roofline_s, power_slowdown
 from forerun.workload import Workload
 
 #: Kinds whose second input, the weight, tells one use from another.
@@ -61,14 +61,14 @@ class Explanation:
         }  # fmt: skip
 
 
-def explain_ops(graph: Graph, columns: Profile, device: Device, teller: Predictor, workload: Workload) -> Explanation:
+def explain_ops(graph: Graph, columns: Profile, device: Device, predictor: Predictor, workload: Workload) -> Explanation:
     """Times of every op, equal ops of equal shape added up, longest first."""
-    per_call = teller.op_times_ms(columns, device, workload)
-    times = teller.times(columns, [device], workload)
-    light_compute, light_memory, _ = op_roofline_s(columns, [device])
-    seconds = with_losses(columns, [device], light_compute, light_memory)
+    per_call = predictor.op_times_ms(columns, device, workload)
+    times = predictor.times(columns, [device], workload)
+    least_compute, least_memory, _ = op_roofline_s(columns, [device])
+    seconds = with_losses(columns, [device], least_compute, least_memory)
     compute_ms, memory_ms = (1e3 * s[0, :, 0] for s in seconds)
-    compute_ms = compute_ms * strain([device])[columns.units, 0]
+    compute_ms = compute_ms * power_slowdown([device])[columns.units, 0]
     launch_ms = HOST_US[columns.classes] * runtime(device, workload.runtime).host_share / 1e3
     total = float((per_call * columns.repeat).sum())
     groups: dict[tuple[str, ...], list[int]] = defaultdict(list)

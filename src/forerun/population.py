@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from forerun.api import check_dtype
 from forerun.device import Device, load_device
 from forerun.errors import ForerunError
 from forerun.graph.family import Family, learn
@@ -16,7 +15,9 @@ from forerun.graph.fuse import fuse
 from forerun.graph.ir import Graph
 from forerun.graph.profile import profile
 from forerun.graph.sources import load_graph
-from forerun.predictors.base import Predictor, Times, load_predictor
+from forerun.predictors.base import Predictor, Times
+from forerun.predictors.registry import load_predictor
+from forerun.questions import check
 from forerun.workload import Workload
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def predict_population(
     settings: Mapping[str, Sequence[int]],
     device: str | Path | Device | dict[str, Any],
     *,
-    predictor: str | Predictor = "default",
+    predictor: str | Path | Predictor = "default",
     **workload: Any,
 ) -> pd.DataFrame:
     """Latency, device time, energy and work of every member of a family, one row each.
@@ -53,33 +54,34 @@ def predict_population(
         if not np.issubdtype(column.dtype, np.integer):
             raise ForerunError(f"{name} must be a column of whole numbers, one for each member")
     chosen = load_device(device)
-    teller = load_predictor(predictor)
-    asked = _Asked(model, workload)
-    check_dtype(asked.workload(table.iloc[0].to_dict()), chosen)
+    asked = load_predictor(predictor)
+    members = _Members(model, workload)
+    check(members.workload(table.iloc[0].to_dict()), chosen, asked)
     parts = []
-    for rows, family in asked.structures(table):
-        work = asked.workload(table.loc[rows[0]].to_dict())
+    for rows, family in members.structures(table):
+        work = members.workload(table.loc[rows[0]].to_dict())
         values = table.loc[rows, list(family.names)].to_numpy(dtype=float)
         for first in range(0, len(rows), _AT_ONCE):
             some = values[first : first + _AT_ONCE]
             columns = profile(family.graph, work.dtype, np.arange(len(some)), family.shapes(some))
-            times = teller.times(columns, [chosen], work)
+            times = asked.times(columns, [chosen], work)
+            spread = asked.spread("latency_ms", times, columns, [chosen], work)
             flops, moved = columns.work
-            answers = _answers(times) | {"flops": flops.sum(axis=0), "bytes": moved}
+            answers = _answers(times, spread) | {"flops": flops.sum(axis=0), "bytes": moved}
             parts.append(pd.DataFrame(answers, index=rows[first : first + _AT_ONCE]))
     return pd.concat([table, pd.concat(parts).sort_index()], axis=1)
 
 
-def _answers(times: Times) -> dict[str, np.ndarray]:
+def _answers(times: Times, spread: np.ndarray) -> dict[str, np.ndarray]:
     latency = times.latency_ms[:, 0]
     return {
-        "latency_ms": latency, "latency_low_ms": latency * times.latency_spread[:, 0, 0],
-        "latency_high_ms": latency * times.latency_spread[:, 0, 1], "device_ms": times.device_ms[:, 0],
+        "latency_ms": latency, "latency_low_ms": latency * spread[:, 0, 0],
+        "latency_high_ms": latency * spread[:, 0, 1], "device_ms": times.device_ms[:, 0],
         "host_ms": times.host_ms[:, 0], "energy_j": times.energy_j[:, 0],
     }  # fmt: skip
 
 
-class _Asked:
+class _Members:
     """Members of one population: how each is captured, and which of them share a structure."""
 
     def __init__(self, model: str | Callable[..., Any], workload: Mapping[str, Any]) -> None:
@@ -100,8 +102,8 @@ class _Asked:
         try:
             return self.model(**settings)
         except Exception as error:  # another's function may raise anything
-            said = ", ".join(f"{name}={value}" for name, value in settings.items())
-            raise ForerunError(f"no model could be made of {said}: {type(error).__name__}: {error}") from error
+            given = ", ".join(f"{name}={value}" for name, value in settings.items())
+            raise ForerunError(f"no model could be made of {given}: {type(error).__name__}: {error}") from error
 
     def capture(self, member: Mapping[str, int]) -> Graph:
         self.captures += 1

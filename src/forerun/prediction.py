@@ -11,7 +11,7 @@ from forerun.readable import in_readable_units, pretty
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number with the interval it should lie in (90 % of the time) and its unit."""
+    """A number with the interval it should lie in, as often as the prediction's confidence says, and its unit."""
 
     value: float
     low: float
@@ -64,6 +64,7 @@ class Prediction:
     device: str
     workload: dict[str, Any]
     basis: str  # measured | learned | roofline
+    confidence: float = 0.9  # how often the intervals hold
     latency_ms: Estimate | None = None
     device_ms: Estimate | None = None
     host_ms: Estimate | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
 from forerun.data.store import Store
@@ -43,14 +44,15 @@ class Measured:
         device, whole = self.values["device_ms"], self.values["latency_ms"]
         return whole is not None and (device is None or device < DEVICE_BOUND * whole)
 
-    def estimate(self, name: str, unit: str) -> Estimate | None:
+    def estimate(self, name: str, unit: str, confidence: float = 0.9) -> Estimate | None:
         """The mean, in an interval that holds every row and what repeating a row would give."""
         value = self.values[name]
         if value is None:
             return None
-        noise = NOISE[name][self.host_bound]
+        noise = 1 + NOISE[name][self.host_bound]
         low, high = self.spans[name]
-        return Estimate(value, min(low, value / (1 + noise)), max(high, value * (1 + noise)), unit)
+        factor = noise if confidence == 0.9 else noise ** (_deviations(confidence) / _deviations(0.9))
+        return Estimate(value, min(low, value / factor), max(high, value * factor), unit)
 
     @property
     def line(self) -> str:
@@ -60,6 +62,10 @@ class Measured:
         known = ", ".join(name for name, value in self.values.items() if value is not None)
         where = (f", torch {torch}" if torch else "") + f", host {self.host}"
         return f"measured {times} on {self.measured_at}{where}: {known}"
+
+
+def _deviations(confidence: float) -> float:
+    return NormalDist().inv_cdf((1 + confidence) / 2)
 
 
 def find(graph_hash: str, workload: Workload, device: str, store: Store | None = None) -> Measured | None:
@@ -81,8 +87,8 @@ def find(graph_hash: str, workload: Workload, device: str, store: Store | None =
     )  # fmt: skip
 
 
-def _key(graph_hash: str, device: str, said: dict[str, Any]) -> Key:
-    return (graph_hash, device, *(said[name] for name in _SETTINGS))
+def _key(graph_hash: str, device: str, settings: dict[str, Any]) -> Key:
+    return (graph_hash, device, *(settings[name] for name in _SETTINGS))
 
 
 def _by_case(store: Store) -> dict[Key, list[dict[str, Any]]]:
@@ -99,8 +105,8 @@ def _by_case(store: Store) -> dict[Key, list[dict[str, Any]]]:
         frame = frame[frame["protocol"].str.startswith("forerun/")]
         found: dict[Key, list[dict[str, Any]]] = {}
         for row in frame.to_dict("records"):
-            said = {name: _plain(row[name]) for name in _SETTINGS}
-            found.setdefault(_key(row["graph_hash"], row["device"], said), []).append(row)
+            settings = {name: _plain(row[name]) for name in _SETTINGS}
+            found.setdefault(_key(row["graph_hash"], row["device"], settings), []).append(row)
         _index.clear()
         _index[signature] = found
     return _index[signature]

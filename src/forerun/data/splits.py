@@ -25,9 +25,25 @@ def independent(rows: pd.DataFrame) -> pd.Series:
     return names.map(find)
 
 
-def in_turns(sorts: pd.Series) -> pd.Index:
-    """The rows in another order: the first of each sort, then the second of each …"""
-    return sorts.groupby(sorts, dropna=False).cumcount().sort_values(kind="stable").index
+def kinds_of_network(rows: pd.DataFrame) -> pd.Series:
+    """The kind of network of every row: what its family of named networks says, else by source and mode."""
+    pairs = rows[["source", "mode"]].astype("string").fillna("").agg("/".join, axis=1)
+    return pairs.map({pair: _kind(*pair.split("/", 1)) for pair in pairs.unique()})
+
+
+def _kind(source: str, mode: str) -> str:
+    from forerun.graph import families
+
+    if source in families.FILES:
+        return families.family(source).kind
+    if source != "hf":
+        return "image classifier"
+    return "encoder" if mode == "inference" else "language model"
+
+
+def in_turns(groups: pd.Series) -> pd.Index:
+    """The rows in another order: the first of each group, then the second of each …"""
+    return groups.groupby(groups, dropna=False).cumcount().sort_values(kind="stable").index
 
 
 def leave_out(groups: pd.Series, folds: int | None = None, seed: int = 0) -> Iterator[tuple[np.ndarray, np.ndarray]]:

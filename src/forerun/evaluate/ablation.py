@@ -1,4 +1,4 @@
-"""What each part of the default predictor buys: the same left-out rows, told with more and more of it.
+"""What each part of the default predictor buys: the same left-out rows, predicted with more and more of it.
 
 The constants of the first line were once read off H200 rows (predictors.kernels), so it is no bare spec sheet; the
 scoreboard's line `roofline` is.
@@ -13,14 +13,14 @@ import numpy as np
 import pandas as pd
 
 from forerun.data.splits import independent, leave_out
-from forerun.device import load_device
 from forerun.errors import ForerunError
+from forerun.evaluate.left_out import FOLDS, left_out
 from forerun.evaluate.metrics import figures
 from forerun.evaluate.scoreboard import regimes
-from forerun.graph.profile import CLASSES
-from forerun.predictors.kernels import COMPUTE, FLOOR_US, HOST_US, memory_loss, runtime
-from forerun.training.cases import Cases
-from forerun.training.default import SEEDS, Gathered, device_ms, fit_costs, fit_networks, left_out
+from forerun.predictors.cases import Cases, TrainingCases
+from forerun.predictors.default import DefaultPredictor
+from forerun.predictors.default.fit import device_ms, fit_costs, fit_networks, group_names
+from forerun.predictors.roofline import RooflinePredictor
 
 PHYSICS, OPERATORS, HOST = "physics only", "+ operator efficiencies", "+ host model"
 FULL, UNPUBLISHED = "+ graph correction (full)", "full without published data"
@@ -32,77 +32,66 @@ SHOWN = (
 FIGURES = ("mape", "median_ape")
 
 #: (device_ms, latency_ms) of every row.
-Told = tuple[np.ndarray, np.ndarray]
+Times = tuple[np.ndarray, np.ndarray]
 
 
 def ablation(
-    found: Gathered,
-    told: pd.DataFrame,
+    cases: TrainingCases,
+    full: pd.DataFrame,
     *,
-    folds: int,
     steps: int,
-    seeds: tuple[int, ...] = SEEDS[:1],
-    tell: Callable[[int, int], None] | None = None,
+    folds: int = FOLDS,
+    seeds: tuple[int, ...] = (0,),
+    progress: Callable[[int, int], None] | None = None,
 ) -> pd.DataFrame:
     """One line per part, each on families that were left out; errors as shares of what was measured.
 
-    `told` is the full predictor's answer (`training.default.left_out` of `found`); for a fair last line it was made
+    `full` has the full predictor's answers (`evaluate.left_out` of the same cases); for a fair last line it was made
     with the same folds, steps and seeds.
     """
-    models = found.models
+    models = cases.models
     same = ["case_key", "repeat"]
-    if len(told) != len(models.rows) or (told[same].to_numpy() != models.rows[same].to_numpy()).any():
-        raise ForerunError("the left-out predictions are not of these rows: run left_out on what was gathered")
-    plain, plain_host = physics_ms(models)
-    nothing = models.take(np.zeros(len(models.rows), dtype=bool))
+    if len(full) != len(models.rows) or (full[same].to_numpy() != models.rows[same].to_numpy()).any():
+        raise ForerunError("the left-out predictions are not of these rows: run evaluate.left_out on these cases")
+    physics = RooflinePredictor().predict_cases(models)
+    host_ms = physics["predicted_host_ms"].to_numpy()
     # No row of a model is learned from, so one fit serves for every family.
-    learned = device_ms(fit_networks(nothing, found.operators, found.public, seeds=seeds, steps=steps), models)
-    parts: dict[str, Told] = {
-        PHYSICS: (plain, np.maximum(plain, plain_host)),
-        OPERATORS: (learned, np.maximum(learned, plain_host)),
+    nothing = replace(cases, models=models.take(np.zeros(len(models.rows), dtype=bool)), published_models=None)
+    networks = fit_networks(nothing, fit_costs(models), group_names(nothing), seeds=seeds, steps=steps)
+    learned = device_ms(networks, models)
+    parts: dict[str, Times] = {
+        PHYSICS: times_in(physics),
+        OPERATORS: (learned, np.maximum(learned, host_ms)),
         HOST: (learned, hosted_ms(models, learned, folds)),
-        FULL: told_ms(told),
+        FULL: times_in(full),
     }
-    if found.public is not None:
-        unpublished = left_out(
-            replace(found, public=None, published=None), folds=folds, seeds=seeds, steps=steps, tell=tell
+    if cases.published_operators is not None:
+        own = replace(cases, published_operators=None, published_models=None)
+        parts[UNPUBLISHED] = times_in(
+            left_out(DefaultPredictor(steps=steps, seeds=seeds), own, folds=folds, progress=progress)
         )
-        parts[UNPUBLISHED] = told_ms(unpublished)
-    return pd.DataFrame([line(name, values, told) for name, values in parts.items()])
+    return pd.DataFrame([line(name, values, full) for name, values in parts.items()])
 
 
-def physics_ms(cases: Cases) -> Told:
-    """Device and host time of every case by the law of predictors.roofline: constants and a spec sheet."""
-    rows, ops = cases.rows, cases.ops
-    devices, place = np.unique(rows["device"].to_numpy(dtype=str), return_inverse=True)
-    loss = np.stack([memory_loss(load_device(name)) for name in devices])[place[cases.case], ops.classes]
-    run = [runtime(load_device(d), r) for d, r in zip(rows["device"], rows["runtime"], strict=True)]
-    floor_share, host_share, call_us = np.array([(r.floor_share, r.host_share, r.call_us) for r in run]).T
-    reached = cases.sum(np.maximum(ops.compute_s * COMPUTE[ops.classes], ops.memory_s * loss)) * 1e3
-    floors = cases.sum(FLOOR_US[ops.classes] * ops.launches) * floor_share / 1e3
-    both_phases = cases.launches[:, : 2 * len(CLASSES)].reshape(-1, 2, len(CLASSES)).sum(axis=1)
-    return reached + floors, (both_phases @ HOST_US * host_share + call_us) / 1e3
-
-
-def hosted_ms(models: Cases, told_device: np.ndarray, folds: int) -> np.ndarray:
+def hosted_ms(models: Cases, device: np.ndarray, folds: int) -> np.ndarray:
     """Latency from given device times and launch costs that were fitted to the other families."""
     out = np.full(len(models.rows), np.nan)
     for train, test in leave_out(independent(models.rows), folds):
-        known = models.take(train)
-        host = fit_costs(known)
-        out[test] = host.latency_ms(models.launches[test], told_device[test])
+        host = fit_costs(models.take(train))
+        out[test] = host.latency_ms(models.launches[test], device[test])
     return out
 
 
-def told_ms(told: pd.DataFrame) -> Told:
-    return told["told_device"].to_numpy(dtype=float), told["told_latency"].to_numpy(dtype=float)
+def times_in(left_out: pd.DataFrame) -> Times:
+    """Predicted device time and latency of a table of predictions."""
+    return left_out["predicted_device_ms"].to_numpy(dtype=float), left_out["predicted_latency_ms"].to_numpy(dtype=float)
 
 
-def line(part: str, said: Told, rows: pd.DataFrame) -> dict[str, str | float]:
+def line(part: str, predicted: Times, rows: pd.DataFrame) -> dict[str, str | float]:
     """The figures of one part; repeats of a case do not count twice."""
     first = (rows["repeat"] == 0).to_numpy()
     groups = regimes(rows)
-    values = dict(zip(("device_ms", "latency_ms"), said, strict=True))
+    values = dict(zip(("device_ms", "latency_ms"), predicted, strict=True))
     out: dict[str, str | float] = {"part": part}
     for target, group in SHOWN:
         mine = first & groups[group]

@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -15,7 +14,9 @@ from forerun.device import Device, load_device
 from forerun.graph.ir import Graph, Op, Storage, Tensor
 from forerun.graph.profile import profile
 from forerun.graph.sources import load_graph, load_graphs
-from forerun.predictors.base import Predictor, Times
+from forerun.predictors.base import TARGETS, Predictor, Times
+from forerun.predictors.specs import roofline_ms
+from forerun.questions import problem
 from forerun.workload import Workload
 
 #: Small to capture, and of every mode.
@@ -27,9 +28,9 @@ CASES = (
     Workload("gpt2", batch=2, dtype="bf16", mode="decode", seq_len=256),
 )
 DEVICES = ("h200", "a100-sxm4-80gb", "t4", "rtx4090", "mi300x")
-GROWTH = (1, 2, 4, 8, 16, 32, 64, 128)
+BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
 #: A longer batch may use the chip better, but never so much better that it takes less time than a shorter one.
-FALL = 0.95
+LEAST_GROWTH = 0.95
 
 
 class PredictorFault(AssertionError):
@@ -37,23 +38,44 @@ class PredictorFault(AssertionError):
 
 
 def check_predictor(make: Callable[[], Predictor]) -> list[str]:
-    """Runs every check on predictors that `make` gives; returns their names, or raises PredictorFault."""
+    """Runs every check on predictors that `make` gives, fitted; returns their names, or raises PredictorFault."""
     done = []
-    for check in (_deterministic, _not_faster_than_light, _intervals, _grows_with_batch, _unseen_op, _saved):
+    for check in (
+        _describes_itself, _deterministic, _above_the_roofline, _intervals, _confidence, _grows_with_batch, _unseen_op,
+        _refuses_settings, _saved,
+    ):  # fmt: skip
         check(make)
         done.append(check.__name__.strip("_"))
     return done
 
 
-def _answers(teller: Predictor, work: Workload, devices: list[Device]) -> Times:
-    return teller.times(profile(load_graph(work), work.dtype), devices, work)
+def _answers(predictor: Predictor, work: Workload, devices: list[Device]) -> Times:
+    return predictor.times(profile(load_graph(work), work.dtype), devices, work)
 
 
-def _each(make: Callable[[], Predictor]) -> Any:
+def _each(make: Callable[[], Predictor]) -> Iterator[tuple[Workload, list[Device], Times]]:
+    predictor = make()
     devices = [load_device(name) for name in DEVICES]
     for work in CASES:
-        able = [d for d in devices if d.supports(work.dtype) is not False]
-        yield work, able, _answers(make(), work, able)
+        able = [d for d in devices if problem(work, d, predictor) is None]
+        if able:
+            yield work, able, _answers(predictor, work, able)
+
+
+def _describes_itself(make: Callable[[], Predictor]) -> None:
+    predictor = make()
+    if not isinstance(predictor, Predictor):
+        raise PredictorFault(f"{type(predictor).__name__} is not a subclass of forerun's Predictor")
+    unknown = set(predictor.targets) - set(TARGETS)
+    if unknown or "latency_ms" not in predictor.targets:
+        raise PredictorFault(f"targets must hold latency_ms and none but {', '.join(TARGETS)}")
+    if not any(True for _ in _each(make)):
+        raise PredictorFault(f"{predictor.name} answers none of the cases of the suite")
+    for work, _, times in _each(make):
+        for target in predictor.targets:
+            values = getattr(times, target)
+            if values is not None and not np.isfinite(values).all():
+                raise PredictorFault(f"{predictor.name} says that it answers {target}, but not of {work.model}")
 
 
 def _deterministic(make: Callable[[], Predictor]) -> None:
@@ -65,20 +87,40 @@ def _deterministic(make: Callable[[], Predictor]) -> None:
                 raise PredictorFault(f"{field.name} of {work.model} is not the same the second time")
 
 
-def _not_faster_than_light(make: Callable[[], Predictor]) -> None:
+def _above_the_roofline(make: Callable[[], Predictor]) -> None:
     for work, devices, times in _each(make):
+        least = roofline_ms(profile(load_graph(work), work.dtype), devices)
         for d, device in enumerate(devices):
-            if times.device_ms[0, d] < times.light_ms[0, d] * (1 - 1e-9):
+            if times.device_ms[0, d] < least[0, d] * (1 - 1e-9):
                 raise PredictorFault(f"{work.model} on {device.id} runs faster than its FLOPs and bytes allow")
-            if times.latency_ms[0, d] < times.light_ms[0, d] * (1 - 1e-9):
+            if times.latency_ms[0, d] < least[0, d] * (1 - 1e-9):
                 raise PredictorFault(f"the latency of {work.model} on {device.id} is below its roofline")
 
 
+def _spreads(predictor: Predictor, work: Workload, devices: list[Device], times: Times) -> dict[str, np.ndarray]:
+    columns = profile(load_graph(work), work.dtype)
+    mine = [t for t in predictor.targets if not t.startswith("memory")]
+    return {target: predictor.spread(target, times, columns, devices, work) for target in mine}
+
+
 def _intervals(make: Callable[[], Predictor]) -> None:
-    for work, _, times in _each(make):
-        for name, spread in (("latency_ms", times.latency_spread), ("device_ms", times.device_spread)):
+    for work, devices, times in _each(make):
+        for name, spread in _spreads(make(), work, devices, times).items():
             if not ((spread[..., 0] > 0) & (spread[..., 0] <= 1) & (spread[..., 1] >= 1)).all():
                 raise PredictorFault(f"the interval of {name} of {work.model} does not hold its own value")
+
+
+def _confidence(make: Callable[[], Predictor]) -> None:
+    """A higher confidence never narrows an interval."""
+    predictor = make()
+    if "confidence" not in predictor.honours:
+        return
+    work, devices, times = next(_each(make))
+    narrow, wide = (
+        _spreads(predictor.with_settings(confidence=c), work, devices, times)["latency_ms"] for c in (0.6, 0.95)
+    )
+    if not ((wide[..., 0] <= narrow[..., 0]) & (wide[..., 1] > narrow[..., 1])).all():
+        raise PredictorFault("a higher confidence does not widen the interval of latency_ms")
 
 
 def _grows_with_batch(make: Callable[[], Predictor]) -> None:
@@ -86,13 +128,13 @@ def _grows_with_batch(make: Callable[[], Predictor]) -> None:
 
     devices = [load_device(name) for name in DEVICES]
     for work in CASES:
-        able = [d for d in devices if d.supports(work.dtype) is not False]
+        able = [d for d in devices if problem(work, d, make()) is None]
         scalable = load_graphs(work)[1]
-        if scalable is None:
+        if scalable is None or not able:
             continue
-        sizes = np.array([b for b in GROWTH if scalable.serves(b)])
+        sizes = np.array([b for b in BATCHES if scalable.serves(b)])
         times = make().times(profile(scalable, work.dtype, sizes), able, work)
-        if (times.device_ms[1:] < FALL * times.device_ms[:-1]).any():
+        if (times.device_ms[1:] < LEAST_GROWTH * times.device_ms[:-1]).any():
             raise PredictorFault(f"the device time of {work.model} falls when the batch grows")
         for device in able:
             memory = [estimate(scalable.at(int(b)), device) for b in sizes]
@@ -103,27 +145,52 @@ def _grows_with_batch(make: Callable[[], Predictor]) -> None:
 
 
 def _unseen_op(make: Callable[[], Predictor]) -> None:
+    """An op that nobody knows gets an answer, and a learned predictor does not get surer by it."""
     storages = [Storage(2**20, "activation"), Storage(2**20, "activation")]
     tensors = [Tensor((512, 512), "fp32", 0), Tensor((512, 512), "fp32", 1)]
-    graph = Graph("strange", [Op("unknown", "acme::frobnicate", (0,), (1,))], tensors, storages, 0, 0)
-    work = Workload(graph)
-    device = load_device("h200")
-    strange = make().times(profile(graph, "fp32"), [device], work)
-    if not np.isfinite(strange.latency_ms).all():
+    graph = Graph("unseen", [Op("unknown", "acme::frobnicate", (0,), (1,))], tensors, storages, 0, 0)
+    work, predictor, device = Workload(graph), make(), load_device("h200")
+    if problem(CASES[0], device, predictor) is not None:
+        return
+    columns = profile(graph, "fp32")
+    times = predictor.times(columns, [device], work)
+    if not np.isfinite(times.latency_ms).all():
         raise PredictorFault("an op that nobody knows gets no answer")
-    known = _answers(make(), CASES[0], [device])
-    width = strange.device_spread[0, 0, 1] / strange.device_spread[0, 0, 0]
-    if width < known.device_spread[0, 0, 1] / known.device_spread[0, 0, 0]:
+    unseen = predictor.spread("latency_ms", times, columns, [device], work)[0, 0]
+    known_columns = profile(load_graph(CASES[0]), CASES[0].dtype)
+    known_times = predictor.times(known_columns, [device], CASES[0])
+    known = predictor.spread("latency_ms", known_times, known_columns, [device], CASES[0])[0, 0]
+    if unseen[1] / unseen[0] < known[1] / known[0] * (1 - 1e-9):
         raise PredictorFault("an op that nobody knows makes the interval narrower")
 
 
+def _refuses_settings(make: Callable[[], Predictor]) -> None:
+    """A setting that changes nothing must be refused, and one that is honoured must change something."""
+    from forerun.errors import ForerunError
+
+    predictor = make()
+    small = Workload("cnn:depth=4,filters=16,classes=10", batch=1)
+    device = load_device("h200")
+    if problem(small, device, predictor) is not None:
+        return
+    try:
+        slower = predictor.with_settings(host_slowness=10.0)
+    except ForerunError:
+        return
+    first, second = (_answers(p, small, [device]).latency_ms for p in (predictor, slower))
+    if np.array_equal(first, second):
+        raise PredictorFault(f"{predictor.name} takes a host ten times slower and answers the same")
+
+
 def _saved(make: Callable[[], Predictor]) -> None:
-    first: Any = make()
-    if not hasattr(first, "save"):
-        return  # a predictor without weights has nothing to save
+    first = make()
     with tempfile.TemporaryDirectory() as folder:
         first.save(Path(folder))
         again = type(first).load(Path(folder))
         for work, devices, times in _each(make):
-            if not np.array_equal(times.latency_ms, _answers(again, work, devices).latency_ms):
+            loaded = _answers(again, work, devices)
+            if not np.array_equal(times.latency_ms, loaded.latency_ms):
                 raise PredictorFault(f"saved and loaded, {work.model} gets another answer")
+            pairs = (_spreads(p, work, devices, times) for p in (first, again))
+            if not all(np.allclose(a, b, rtol=1e-4) for a, b in zip(*(p.values() for p in pairs), strict=True)):
+                raise PredictorFault(f"saved and loaded, {work.model} gets another interval")

@@ -10,32 +10,31 @@ from forerun.evaluate import neusight
 from forerun.evaluate.metrics import figures
 from forerun.graph.features import VARIANTS
 from forerun.graph.profile import CLASSES
-from forerun.predictors.conformal import Calibration
-from forerun.predictors.default import SHIPPED, apart
-from forerun.predictors.network import Ensemble
-from forerun.predictors.weights import load_weights
-from forerun.training import fit_host
-from forerun.training.cases import Cases
-from forerun.training.default import Gathered, contexts, device_ms, domain, fit_costs, fit_networks
-from forerun.training.parallel import side_by_side
-from forerun.training.published import device_bound
+from forerun.parallel import side_by_side
+from forerun.predictors.cases import Cases, TrainingCases
+from forerun.predictors.conformal import Calibration, out_of_domain_deviation
+from forerun.predictors.default import DefaultPredictor
+from forerun.predictors.default.fit import device_ms, group_numbers
+from forerun.predictors.default.fit_host import nearest_slowness
+from forerun.predictors.default.weights import Weights
+from forerun.predictors.host import HostCosts
 
 LEFT_OUT = {"neusight": neusight.GPUS, "aiconfigurator": ("b200",)}
-#: Predictors of whole models, and the column of `models_told` that holds what each says. A ratio is one number per way
-#: of measuring and mode, by the set's other GPUs (by all of the set where none has the mode); that of the GPU itself
-#: is what nobody knows beforehand, shown for comparison. The hosts of a set are told by its other GPUs, too: one number
-#: per way of measuring, where enough calls show it.
+#: Predictors of whole models, and the column of `models_predicted` with the answers of each. A ratio is one number per
+#: way of measuring and mode, by the set's other GPUs (by all of the set where none has the mode); that of the GPU itself
+#: is what nobody knows beforehand, shown for comparison. The speed of a set's hosts comes from its other GPUs, too: one
+#: number per way of measuring, where enough calls show it.
 PREDICTORS = {
-    "roofline": "light_ms", "one ratio": "ratio_ms", "one ratio of the GPU itself": "own_ratio_ms",
-    "default": "told_ms", "default, hosts of the set": "told_set_ms",
+    "roofline": "roofline_ms", "one ratio": "ratio_ms", "one ratio of the GPU itself": "own_ratio_ms",
+    "default": "predicted_ms", "default, hosts of the set": "predicted_set_ms",
 }  # fmt: skip
-TELLING = 10  # calls that the host paces, to say how slow hosts are
+ENOUGH_CALLS = 10  # host-bound calls that are needed to know how slow hosts are
 OPERATOR_PREDICTORS = ("roofline", "one ratio per op", "default")
 _ELEMENTWISE = ("add", "add_scalar", "div", "div_scalar", "mul", "scale", "gelu", "relu", "tanh", "pow", "pow_scalar")
 
 
 def operators_left_out(
-    found: Gathered, tested: Cases, models: pd.DataFrame, *, seeds: tuple[int, ...], steps: int
+    cases: TrainingCases, tested: Cases, models: pd.DataFrame, *, predictor: DefaultPredictor
 ) -> pd.DataFrame:
     """Figures of operators on each GPU of LEFT_OUT and of a set's GPUs together, by weights that saw no row of each.
 
@@ -43,16 +42,16 @@ def operators_left_out(
     """
     asked = [(dataset, device) for dataset, devices in LEFT_OUT.items() for device in devices]
 
-    def told(which: tuple[str, str]) -> pd.DataFrame:
+    def one_device(which: tuple[str, str]) -> pd.DataFrame:
         dataset, device = which
         mine = tested.take(((tested.rows["dataset"] == dataset) & (tested.rows["device"] == device)).to_numpy())
-        if mine.rows.empty or found.public is None:
+        if mine.rows.empty or cases.published_operators is None:
             return pd.DataFrame()
-        seen = _unseen(found, device)
-        networks = _fitted(seen, fit_costs(seen.models), seeds=seeds, steps=steps)
-        return pd.concat([_operators_told(mine, seen, networks), neusight.told(models, device, networks)])
+        seen = cases.without_device(device)
+        weights = _fitted(predictor, seen)
+        return pd.concat([_operators_predicted(mine, seen, weights), neusight.predicted(models, device, weights)])
 
-    every = pd.concat(side_by_side(told, asked), ignore_index=True)
+    every = pd.concat(side_by_side(one_device, asked), ignore_index=True)
     every = every.sort_values("dataset", key=lambda names: names == neusight.DATASET, kind="stable")
     groups = [(*names, rows) for names, rows in every.groupby(["dataset", "device"], sort=False)]
     groups += [
@@ -61,104 +60,92 @@ def operators_left_out(
     return pd.DataFrame([line for group in groups for line in _operator_lines(*group)])
 
 
-def _unseen(found: Gathered, device: str) -> Gathered:
-    """Everything but one GPU."""
-    return Gathered(
-        _without(found.models, device), _without(found.operators, device),
-        found.public and _without(found.public, device), None, found.published and _without(found.published, device),
-    )  # fmt: skip
+def _fitted(predictor: DefaultPredictor, seen: TrainingCases) -> Weights:
+    """The weights of a fresh predictor of the same parameters."""
+    return DefaultPredictor(**predictor.parameters()).fit(seen).weights
 
 
-def _fitted(seen: Gathered, host: fit_host.HostFit, *, seeds: tuple[int, ...], steps: int) -> Ensemble:
-    others = seen.published and device_bound(seen.published, host)
-    return fit_networks(seen.models, seen.operators, seen.public, published=others, seeds=seeds, steps=steps)
-
-
-def _operators_told(asked: Cases, seen: Gathered, networks: Ensemble) -> pd.DataFrame:
-    """Rows with what each of OPERATOR_PREDICTORS says of them."""
-    public = seen.public
+def _operators_predicted(asked: Cases, seen: TrainingCases, weights: Weights) -> pd.DataFrame:
+    """Rows with the answers of each of OPERATOR_PREDICTORS."""
+    public, networks = seen.published_operators, weights.networks["gpu"]
     assert public is not None
-    # How a set measures is told by its other devices: as a ratio per operator, or by what its timing adds to a launch.
-    ratio = _shift(public.light_ms, public, asked.rows)
-    light = asked.light_ms
-    default = device_ms(networks, asked) + networks.floor_us(contexts(asked.rows)) / 1e3
-    said = zip(OPERATOR_PREDICTORS, (light, light * ratio, default), strict=True)
+    # How a set measures follows from its other devices: as a ratio per operator, or by what its timing adds to a launch.
+    least = asked.roofline_ms
+    floor_us = networks.floor_us(group_numbers(asked, weights.timing_groups))
+    answers = (least, least * _ratio_per_op(public, asked.rows), device_ms(networks, asked) + floor_us / 1e3)
     group = asked.rows["op"].where(~asked.rows["op"].isin(_ELEMENTWISE), "elementwise")
-    return asked.rows[["dataset", "device", "device_ms"]].assign(op=group, **dict(said))
+    named = dict(zip(OPERATOR_PREDICTORS, answers, strict=True))
+    return asked.rows[["dataset", "device", "device_ms"]].assign(op=group, **named)
 
 
-def _operator_lines(dataset: str, device: str, told: pd.DataFrame) -> list[dict[str, object]]:
+def _operator_lines(dataset: str, device: str, rows: pd.DataFrame) -> list[dict[str, object]]:
     out: list[dict[str, object]] = []
     summed = dataset == neusight.DATASET
-    for op in [*([] if summed else ["all"]), *sorted(told["op"].unique())]:
-        mine = told[(told["op"] == op) | (op == "all")]
+    for op in [*([] if summed else ["all"]), *sorted(rows["op"].unique())]:
+        mine = rows[(rows["op"] == op) | (op == "all")]
         for name in neusight.PREDICTORS if summed else OPERATOR_PREDICTORS:
             errors = figures(mine[name].to_numpy(dtype=float), mine["device_ms"].to_numpy(dtype=float))
             out.append({"data set": dataset, "device": device, "op": op, "predictor": name, **errors})
     return out
 
 
-def _shift(said: np.ndarray, public: Cases, rows: pd.DataFrame) -> np.ndarray:
-    """Median ratio of measured to predicted on the devices that were seen, by operator and way of measuring."""
-    ratio = pd.Series(public.rows["device_ms"].to_numpy(dtype=float) / said)
-    by = ratio.groupby([pd.Series(contexts(public.rows)), public.rows["op"].reset_index(drop=True)]).median()
-    return np.array([by.get(key, 1.0) for key in zip(contexts(rows), rows["op"], strict=True)], dtype=float)
+def _ratio_per_op(public: Cases, rows: pd.DataFrame) -> np.ndarray:
+    """Median ratio of measured to roofline on the devices that were seen, by operator and way of measuring."""
+    ratio = pd.Series(public.rows["device_ms"].to_numpy(dtype=float) / public.roofline_ms)
+    known = public.rows.reset_index(drop=True)
+    by = ratio.groupby([known["timing_group"], known["op"]]).median()
+    return np.array([by.get(key, 1.0) for key in zip(rows["timing_group"], rows["op"], strict=True)], dtype=float)
 
 
 def models_left_out(
-    found: Gathered, *, seeds: tuple[int, ...], steps: int, calibration: Calibration | None = None
+    cases: TrainingCases, *, predictor: DefaultPredictor, calibration: Calibration | None = None
 ) -> pd.DataFrame:
     """Published models on each of their GPUs, by weights that saw no row of that GPU: figures by set and mode.
 
-    Intervals are of `calibration` (training.default.scores), or of the weights that ship.
+    Intervals are of `calibration`, or of the weights that ship.
     """
-    return model_lines(models_told(found, seeds=seeds, steps=steps, calibration=calibration))
+    return model_lines(models_predicted(cases, predictor=predictor, calibration=calibration))
 
 
-def models_told(
-    found: Gathered, *, seeds: tuple[int, ...], steps: int, calibration: Calibration | None = None
+def models_predicted(
+    cases: TrainingCases, *, predictor: DefaultPredictor, calibration: Calibration | None = None
 ) -> pd.DataFrame:
-    """Every published row with what was predicted for it; published rows of the other GPUs taught too."""
-    published = found.published
-    if published is None:
+    """Every published row with what was predicted for it; published rows of the other GPUs were learned from, too."""
+    published = cases.published_models
+    if not published:
         raise ForerunError("the store has no published times of models: see forerun data import timm")
-    scores = calibration or load_weights(SHIPPED).calibration
+    scores = calibration or DefaultPredictor.shipped().weights.calibration
 
-    def told(device: str) -> pd.DataFrame:
-        asked, known = published.take((published.rows["device"] == device).to_numpy()), _without(published, device)
-        seen = _unseen(found, device)
-        host = fit_costs(seen.models)
-        networks = _fitted(seen, host, seeds=seeds, steps=steps)
-        mine, theirs = _tell(asked, networks, host), _tell(known, networks, host)
+    def one_device(device: str) -> pd.DataFrame:
+        asked, known = published.take((published.rows["device"] == device).to_numpy()), published.without_device(device)
+        weights = _fitted(predictor, cases.without_device(device))
+        mine, others = _predicted(asked, weights), _predicted(known, weights)
         mine = mine.assign(
-            ratio_ms=mine["light_ms"] * _ratio(mine, theirs),
-            own_ratio_ms=mine["light_ms"] * _ratio(mine, mine),
-            told_set_ms=_of_the_set(asked, mine, known, theirs, host),
+            ratio_ms=mine["roofline_ms"] * _ratio(mine, others),
+            own_ratio_ms=mine["roofline_ms"] * _ratio(mine, mine),
+            predicted_set_ms=_with_hosts_of_set(asked, mine, known, others, weights.host),
         )
-        return _with_interval(mine, asked, seen, scores)
+        return _with_interval(mine, asked, weights, scores)
 
-    return pd.concat(side_by_side(told, sorted(published.rows["device"].unique())), ignore_index=True)
-
-
-def _without(cases: Cases, device: str) -> Cases:
-    return cases.take((cases.rows["device"] != device).to_numpy())
+    return pd.concat(side_by_side(one_device, sorted(published.rows["device"].unique())), ignore_index=True)
 
 
-def _tell(cases: Cases, networks: Ensemble, host: fit_host.HostFit) -> pd.DataFrame:
+def _predicted(cases: Cases, weights: Weights) -> pd.DataFrame:
     """Rows with their roofline and the default's times, without what copying the inputs takes."""
-    busy = device_ms(networks, cases)
+    busy = device_ms(weights.networks["gpu"], cases)
+    host = weights.host
     return cases.rows.assign(
-        light_ms=cases.light_ms,
-        device_told=busy,
-        host_told=host.guess * host.host_ms(cases.launches),
-        told_ms=host.latency_ms(cases.launches, busy),
+        roofline_ms=cases.roofline_ms,
+        predicted_device_ms=busy,
+        predicted_host_ms=host.default_slowness * host.host_ms(cases.launches),
+        predicted_ms=host.latency_ms(cases.launches, busy),
     )
 
 
 def _ratio(asked: pd.DataFrame, known: pd.DataFrame) -> np.ndarray:
     """Median of measured to roofline over known rows measured in the same way and mode; of the set where there are
     none."""
-    ratio = (known["latency_ms"] - known["copy_ms"]) / known["light_ms"]
+    ratio = (known["latency_ms"] - known["copy_ms"]) / known["roofline_ms"]
     by_mode = ratio.groupby([known["protocol"], known["mode"]]).median()
     by_set = ratio.groupby(known["dataset"]).median()
     return np.array([
@@ -167,55 +154,58 @@ def _ratio(asked: pd.DataFrame, known: pd.DataFrame) -> np.ndarray:
     ])  # fmt: skip
 
 
-def _of_the_set(
-    asked: Cases, mine: pd.DataFrame, known: Cases, theirs: pd.DataFrame, host: fit_host.HostFit
+def _with_hosts_of_set(
+    asked: Cases, mine: pd.DataFrame, known: Cases, others: pd.DataFrame, host: HostCosts
 ) -> np.ndarray:
-    """The default told by calls that the host paces on other GPUs, measured in the same way, how slow the hosts are."""
-    slow = np.full(len(mine), host.guess)
-    paced = theirs["host_told"] > theirs["device_told"]
+    """The default's latency with the speed of hosts as host-bound calls on other GPUs show it, measured the same way."""
+    slow = np.full(len(mine), host.default_slowness)
+    host_bound = others["predicted_host_ms"] > others["predicted_device_ms"]
     for way in mine["protocol"].unique():
-        there = (paced & (theirs["protocol"] == way)).to_numpy()
-        if there.sum() >= TELLING:
-            measured = (theirs["latency_ms"] - theirs["copy_ms"]).to_numpy(dtype=float)[there]
-            busy = theirs["device_told"].to_numpy(dtype=float)[there]
-            slow[mine["protocol"] == way] = fit_host.nearest(host, known.launches[there], busy, measured)
-    return host.latency_ms(asked.launches, mine["device_told"].to_numpy(dtype=float), slow)
+        there = (host_bound & (others["protocol"] == way)).to_numpy()
+        if there.sum() >= ENOUGH_CALLS:
+            measured = (others["latency_ms"] - others["copy_ms"]).to_numpy(dtype=float)[there]
+            busy = others["predicted_device_ms"].to_numpy(dtype=float)[there]
+            slow[mine["protocol"] == way] = nearest_slowness(host, known.launches[there], busy, measured)
+    return host.latency_ms(asked.launches, mine["predicted_device_ms"].to_numpy(dtype=float), slow)
 
 
-def _with_interval(told: pd.DataFrame, cases: Cases, seen: Gathered, calibration: Calibration) -> pd.DataFrame:
+def _with_interval(rows: pd.DataFrame, cases: Cases, weights: Weights, calibration: Calibration) -> pd.DataFrame:
     """The default's 90 % interval on a device that nobody measured, as DefaultPredictor gives it."""
-    familiar = set(domain(seen)["ops"])
+    familiar = set(weights.domain["ops"])
     pairs = zip(cases.ops.classes, cases.ops.variants, strict=True)
-    strange = [f"{CLASSES[c]}/{VARIANTS[v]}" not in familiar for c, v in pairs]
-    odd = np.bincount(cases.case, strange, minlength=len(told)) > 0
-    bound = np.where(told["host_told"] > told["device_told"], "host", "device")
+    unseen = [f"{CLASSES[c]}/{VARIANTS[v]}" not in familiar for c, v in pairs]
+    any_unseen = np.bincount(cases.case, unseen, minlength=len(rows)) > 0
+    bound = np.where(rows["predicted_host_ms"] > rows["predicted_device_ms"], "host", "device")
     factors = np.array([
-        calibration.factors(f"latency_ms/{mode}/{side}", 0.9, apart(["device", *(["ops"] if some else [])]))
-        for mode, side, some in zip(told["mode"], bound, odd, strict=True)
+        calibration.factors(
+            f"latency_ms/{mode}/{side}", 0.9, out_of_domain_deviation(["device", *(["ops"] if some else [])])
+        )
+        for mode, side, some in zip(rows["mode"], bound, any_unseen, strict=True)
     ])  # fmt: skip
-    low = np.maximum(told["told_ms"] * factors[:, 0], np.minimum(told["light_ms"], told["told_ms"]))
-    return told.assign(bound=bound, low_ms=low, high_ms=told["told_ms"] * factors[:, 1])
+    predicted = rows["predicted_ms"]
+    low = np.maximum(predicted * factors[:, 0], np.minimum(rows["roofline_ms"], predicted))
+    return rows.assign(bound=bound, low_ms=low, high_ms=predicted * factors[:, 1])
 
 
-def model_lines(told: pd.DataFrame) -> pd.DataFrame:
-    """Figures of `models_told` by set, GPU, mode and what is predicted to set the pace; of all sets together, too."""
+def model_lines(predicted: pd.DataFrame) -> pd.DataFrame:
+    """Figures of `models_predicted` by set, GPU, mode and what is predicted to set the pace; of all sets together, too."""
     lines = []
-    alone = [(*name, rows) for name, rows in told.groupby(["dataset", "device"])]
-    together = [(name, "all", rows) for name, rows in told.groupby("dataset")]
-    for dataset, device, rows in [*alone, *together, ("all", "all", told)]:
+    alone = [(*name, rows) for name, rows in predicted.groupby(["dataset", "device"])]
+    together = [(name, "all", rows) for name, rows in predicted.groupby("dataset")]
+    for dataset, device, rows in [*alone, *together, ("all", "all", predicted)]:
         for mode in ("all", *sorted(rows["mode"].unique())):
             for bound in ("all", "device", "host"):
                 mine = rows[((rows["mode"] == mode) | (mode == "all")) & ((rows["bound"] == bound) | (bound == "all"))]
                 if mine.empty:
                     continue
                 # What copying takes is known from the inputs, to every predictor.
-                real, copied = mine["latency_ms"].to_numpy(dtype=float), mine["copy_ms"].to_numpy(dtype=float)
+                measured, copied = mine["latency_ms"].to_numpy(dtype=float), mine["copy_ms"].to_numpy(dtype=float)
                 low, high = (mine[c].to_numpy(dtype=float) + copied for c in ("low_ms", "high_ms"))
                 for name, column in PREDICTORS.items():
-                    held = (low, high) if name == "default" else ()
-                    said = mine[column].to_numpy(dtype=float) + copied
+                    edges = (low, high) if name == "default" else ()
+                    answers = mine[column].to_numpy(dtype=float) + copied
                     lines.append({"data set": dataset, "device": device, "mode": mode, "bound": bound,
-                                  "predictor": name, **figures(said, real, *held)})  # fmt: skip
+                                  "predictor": name, **figures(answers, measured, *edges)})  # fmt: skip
     return pd.DataFrame(lines)
 
 

@@ -1,28 +1,50 @@
-"""Predictions for left-out families, kept beside the weights so that the scoreboard can be printed without fitting."""
+"""Left-out predictions, kept beside the weights they judge, so that the scoreboard can be printed without fitting."""
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import pandas as pd
 
 from forerun.errors import ForerunError
+from forerun.predictors.saved import ARRAYS, FILE
 
-GPU, CPU = "left_out.parquet", "left_out_cpu.parquet"
+#: File name by part of the rows: models on GPUs, models on CPUs, published models on the exam's GPU.
+FILES = {"gpu": "left_out.parquet", "cpu": "left_out_cpu.parquet", "exam_gpu": "left_out_exam_gpu.parquet"}
+#: Columns that are long and not needed to score a prediction.
 _LONG = ("extra", "case", "software", "reason", "host", "row_id")
+_WEIGHTS = "weights"
 
 
-def keep_left_out(folder: Path, told: pd.DataFrame, told_cpu: pd.DataFrame | None) -> None:
-    for name, frame in ((GPU, told), (CPU, told_cpu)):
-        if frame is not None:
-            kept = [c for c in frame.columns if c not in _LONG]
-            frame[kept].to_parquet(folder / name, compression="zstd", index=False)
+def keep_left_out(folder: Path, left_out: pd.DataFrame, part: str = "gpu") -> None:
+    """Writes left-out predictions into the folder of the weights, marked with the hash of these."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    kept = [c for c in left_out.columns if c not in _LONG]
+    table = pa.Table.from_pandas(left_out[kept], preserve_index=False)
+    marked = table.replace_schema_metadata({**(table.schema.metadata or {}), _WEIGHTS: weights_hash(folder)})
+    pq.write_table(marked, folder / FILES[part], compression="zstd")
 
 
-def kept_left_out(folder: Path, name: str = GPU) -> pd.DataFrame:
+def kept_left_out(folder: Path, part: str = "gpu") -> pd.DataFrame:
+    """What `keep_left_out` wrote; a ForerunError where there is nothing, or where it judges other weights."""
+    import pyarrow.parquet as pq
+
+    path = folder / FILES[part]
+    again = f"run forerun train {folder.name} --out FOLDER"
     try:
-        return pd.read_parquet(folder / name)
+        table = pq.read_table(path)
     except OSError as error:
-        raise ForerunError(
-            f"{folder} keeps no left-out predictions: run forerun train default --out {folder}"
-        ) from error
+        raise ForerunError(f"{folder} keeps no left-out predictions ({FILES[part]}): {again}") from error
+    marked = (table.schema.metadata or {}).get(_WEIGHTS.encode(), b"").decode()
+    if marked != weights_hash(folder):
+        raise ForerunError(f"the left-out predictions in {folder} judge other weights: {again}")
+    return table.to_pandas()
+
+
+def weights_hash(folder: Path) -> str:
+    """Names what was fitted: the arrays, or for a predictor without arrays its description; "" without either."""
+    path = next((folder / name for name in (ARRAYS, FILE) if (folder / name).exists()), None)
+    return "" if path is None else hashlib.sha256(path.read_bytes()).hexdigest()[:16]

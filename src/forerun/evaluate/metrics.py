@@ -6,28 +6,28 @@ import numpy as np
 
 
 def figures(
-    said: np.ndarray, real: np.ndarray, low: np.ndarray | None = None, high: np.ndarray | None = None
+    predicted: np.ndarray, measured: np.ndarray, low: np.ndarray | None = None, high: np.ndarray | None = None
 ) -> dict[str, float]:
     """n, coverage (answered of asked), errors as shares of the measurement, rank agreement, and what intervals hold."""
-    said, real = np.asarray(said, dtype=float), np.asarray(real, dtype=float)
-    asked = np.isfinite(real) & (real > 0)
-    answered = asked & np.isfinite(said)
+    predicted, measured = np.asarray(predicted, dtype=float), np.asarray(measured, dtype=float)
+    asked = np.isfinite(measured) & (measured > 0)
+    answered = asked & np.isfinite(predicted)
     out = {"n": float(asked.sum()), "coverage": float(answered.sum() / max(asked.sum(), 1))}
     if not answered.any():
         return out
-    error = np.abs(said[answered] / real[answered] - 1)
+    error = np.abs(predicted[answered] / measured[answered] - 1)
     out |= {
         "mape": float(error.mean()),
         "median_ape": float(np.median(error)),
-        "rmse": float(np.sqrt(np.mean((said[answered] - real[answered]) ** 2))),
-        "tau": kendall_tau(said[answered], real[answered]),
+        "rmse": float(np.sqrt(np.mean((predicted[answered] - measured[answered]) ** 2))),
+        "tau": kendall_tau(predicted[answered], measured[answered]),
         "acc10": float((error <= 0.1).mean()),
     }
     if low is not None and high is not None:
-        inside = (low[answered] <= real[answered]) & (real[answered] <= high[answered])
+        inside = (low[answered] <= measured[answered]) & (measured[answered] <= high[answered])
         out |= {
             "interval_coverage": float(inside.mean()),
-            "interval_width": float(np.mean((high[answered] - low[answered]) / said[answered])),
+            "interval_width": float(np.mean((high[answered] - low[answered]) / predicted[answered])),
         }
     return out
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pandas as pd
 
-from forerun.predictors.network import Ensemble
+from forerun.predictors.default.fit import device_ms, group_numbers
+from forerun.predictors.default.weights import Weights
 from forerun.training.cases import operator_cases
-from forerun.training.default import contexts, device_ms
 
 DATASET = "neusight, sums of a class over a model"
 GPUS = ("l4", "a100-pcie-80gb", "h100-sxm")
@@ -70,17 +70,17 @@ def asked(models: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     return pd.DataFrame(sums), pd.DataFrame(ops)
 
 
-def told(models: pd.DataFrame, device: str, networks: Ensemble) -> pd.DataFrame:
-    """The sums of one GPU with what each of PREDICTORS says; of the default, what `networks` say."""
+def predicted(models: pd.DataFrame, device: str, weights: Weights) -> pd.DataFrame:
+    """The sums of one GPU with the answer of each of PREDICTORS; that of the default by these weights."""
     sums, ops = asked(models[models["device"] == device])
     if sums.empty:
         return sums
-    cases = operator_cases(ops)
-    rows = cases.rows
+    cases = operator_cases(ops.assign(timing_group="neusight"))
+    rows, networks = cases.rows, weights.networks["gpu"]
     # The timing of a call adds the same as to a row of a single operator.
-    floor = rows["timed"] * networks.floor_us(contexts(rows)) / 1e3
-    said = {"roofline": cases.light_ms, "default": device_ms(networks, cases) + floor}
-    each = pd.DataFrame({name: rows["count"] * ms for name, ms in said.items()})
+    floor = rows["timed"] * networks.floor_us(group_numbers(cases, weights.timing_groups)) / 1e3
+    answers = {"roofline": cases.roofline_ms, "default": device_ms(networks, cases) + floor}
+    each = pd.DataFrame({name: rows["count"] * ms for name, ms in answers.items()})
     return sums.join(each.groupby(rows["sum"]).sum(), on="sum")
 
 

@@ -1,7 +1,8 @@
-"""The scoreboard: what was predicted for families and devices that were left out, against what was measured."""
+"""The scoreboard: what predictors say of cases that they were not fitted to, against what was measured."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,13 +10,18 @@ import pandas as pd
 
 from forerun.data.splits import independent, leave_out
 from forerun.data.summary import DEVICE_BOUND, noise_floor, regime
+from forerun.evaluate.left_out import PROBED
 from forerun.evaluate.metrics import figures
+from forerun.predictors.base import TARGETS, Predictor
 from forerun.predictors.conformal import calibrate
-from forerun.training.default import TOLD, calibration_groups
+from forerun.predictors.registry import predictor_class
 
-COLUMNS = ("target", "split", "regime", "predictor", "n", "coverage", "mape", "median_ape", "rmse", "tau", "acc10",
-           "interval_coverage", "interval_width")  # fmt: skip
-_PROBED = {"latency_ms": "told_latency_known", "energy_j": "told_energy_known"}
+COLUMNS = (
+    "target", "split", "regime", "predictor", "n", "coverage", "mape", "median_ape", "rmse", "tau", "acc10",
+    "interval_coverage", "interval_width",
+)  # fmt: skip
+#: How a line is called whose predictor knew the host's speed at the moment of the measurement.
+HOST_PROBED = "host probed"
 
 
 @dataclass(frozen=True)
@@ -34,88 +40,91 @@ class Scoreboard:
 
 
 def regimes(rows: pd.DataFrame) -> dict[str, np.ndarray]:
-    """The groups that are told apart, by what was measured (never by what was predicted)."""
-    busy = (rows["device_ms"] / rows["latency_ms"]).to_numpy() >= DEVICE_BOUND
+    """The groups that have lines of their own, by what was measured (never by what was predicted)."""
+    busy = (rows["device_ms"] / rows["latency_ms"]).to_numpy(dtype=float) >= DEVICE_BOUND
+    known = rows["device_ms"].notna().to_numpy()
     mode = rows["mode"].to_numpy()
     everything = np.ones(len(rows), dtype=bool)
     found = {
         "all": everything,
-        "device-bound": busy,
-        "host-bound": ~busy,
-        "training, device-bound": busy & (mode == "training"),
+        "device-bound": busy & known,
+        "host-bound": ~busy & known,
+        "training, device-bound": busy & known & (mode == "training"),
     }
     return found | {m: mode == m for m in ("inference", "training", "prefill", "decode")}
 
 
 def with_intervals(
-    told: pd.DataFrame, name: str, confidence: float = 0.9, folds: int = 8
+    left_out: pd.DataFrame, target: str, predictor: Predictor, confidence: float = 0.9, folds: int = 8
 ) -> tuple[np.ndarray, np.ndarray]:
     """Intervals of each row from the left-out errors of the other families only."""
-    real, said = told[name].to_numpy(dtype=float), told[TOLD[name]].to_numpy(dtype=float)
-    groups = np.array(calibration_groups(told, name))
-    low, high = np.full(len(told), np.nan), np.full(len(told), np.nan)
-    with np.errstate(invalid="ignore"):
-        score = np.log(real / said)
-    for train, test in leave_out(independent(told), folds, seed=1):
+    measured = left_out[target].to_numpy(dtype=float)
+    predicted = left_out[f"predicted_{target}"].to_numpy(dtype=float)
+    groups = np.array(predictor.calibration_groups(left_out, target))
+    low, high = np.full(len(left_out), np.nan), np.full(len(left_out), np.nan)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        score = np.log(measured / predicted)
+    for train, test in leave_out(independent(left_out), folds, seed=1):
         made = calibrate(groups[train], score[train])
         for i in np.flatnonzero(test):
             factors = made.factors(groups[i], confidence)
-            low[i], high[i] = said[i] * factors[0], said[i] * factors[1]
+            low[i], high[i] = predicted[i] * factors[0], predicted[i] * factors[1]
     return low, high
 
 
 def board(
-    told: pd.DataFrame, baselines: dict[str, dict[str, np.ndarray]], split: str = "leave families out"
-) -> Scoreboard:
-    """The lines of one split: `told` from training.left_out, `baselines` as {predictor: {target: values}}."""
+    frames: Mapping[str, pd.DataFrame], *, split: str = "family", targets: Sequence[str] = TARGETS,
+    only: np.ndarray | None = None,
+) -> Scoreboard:  # fmt: skip
+    """The lines of one split; `frames` are left-out predictions of the same rows by predictor (evaluate.left_out).
+
+    `only` chooses the rows that are scored; intervals are calibrated on all of them.
+    """
+    first = next(iter(frames.values()))
+    once = (first["repeat"].fillna(0) == 0).to_numpy() & (True if only is None else only)
     lines = []
-    first = (told["repeat"] == 0).to_numpy()
-    for target, name in TOLD.items():
-        real = told[target].to_numpy(dtype=float)
-        low, high = with_intervals(told, target)
+    for target in targets:
         memory = target.startswith("memory")
-        for group, chosen in regimes(told).items():
-            mine = chosen & first
-            if mine.sum() < 5 or (memory and "bound" in group):
+        measured = first[target].to_numpy(dtype=float)
+        answers = [answer for name, frame in frames.items() for answer in _answers(name, frame, target)]
+        for group, chosen in regimes(first).items():
+            mine = chosen & once
+            if (mine & np.isfinite(measured)).sum() < 5 or (memory and "bound" in group):
                 continue
-            said = {p: values[target] for p, values in baselines.items() if target in values}
-            said["default"] = told[name].to_numpy(dtype=float)
-            if target in _PROBED:
-                said["default, host probed"] = told[_PROBED[target]].to_numpy(dtype=float)
-            for predictor, values in said.items():
-                edges = (low[mine], high[mine]) if predictor == "default" else (None, None)
-                found = figures(values[mine], real[mine], *edges)
-                how = "constants of our own rows" if memory else split
-                lines.append({"target": target, "split": how, "regime": group, "predictor": predictor, **found})
-    return Scoreboard(pd.DataFrame(lines, columns=list(COLUMNS)), _noise(told))
+            for name, values, low, high in answers:
+                edges = (low[mine], high[mine]) if low is not None and high is not None else (None, None)
+                found = figures(values[mine], measured[mine], *edges)
+                lines.append({"target": target, "split": split, "regime": group, "predictor": name, **found})
+    return Scoreboard(pd.DataFrame(lines, columns=list(COLUMNS)), noise(first if only is None else first[only]))
 
 
-def _noise(told: pd.DataFrame) -> pd.DataFrame:
+def _answers(
+    name: str, frame: pd.DataFrame, target: str
+) -> list[tuple[str, np.ndarray, np.ndarray | None, np.ndarray | None]]:
+    """(name, values, low, high) for what a predictor says of a target, and again with the host's speed known."""
+    column = f"predicted_{target}"
+    if column not in frame:
+        return [(name, np.full(len(frame), np.nan), None, None)]
+    low, high = with_intervals(frame, target, predictor_class(name)())
+    out = [(name, frame[column].to_numpy(dtype=float), low, high)]
+    if target in PROBED and f"{column}_probed" in frame:
+        out.append((f"{name}, {HOST_PROBED}", frame[f"{column}_probed"].to_numpy(dtype=float), None, None))
+    return out
+
+
+def noise(left_out: pd.DataFrame) -> pd.DataFrame:
     """The noise floor of what was measured, and of the same as a probed host would have it: measured times what is
     predicted for the usual host over what is predicted for the host at that moment."""
-    bound = regime(told)
-    steady = told.assign(**{q: told[q] * told[TOLD[q]] / told[known] for q, known in _PROBED.items()})
-    plain, probed = (
-        pd.concat([noise_floor(rows.assign(regime=which), ["regime"]) for which in ("all", bound)])
-        for rows in (told, steady)
-    )
-    probed = probed[probed["quantity"].isin(_PROBED)]
-    return pd.concat([plain, probed.assign(quantity=probed["quantity"] + ", host probed")])
+    bound = regime(left_out)
+    plain = _floors(left_out, bound)
+    known = [t for t in PROBED if f"predicted_{t}_probed" in left_out]
+    if not known:
+        return plain
+    ratio = {t: left_out[f"predicted_{t}"] / left_out[f"predicted_{t}_probed"] for t in known}
+    probed = _floors(left_out.assign(**{t: left_out[t] * ratio[t] for t in known}), bound)
+    probed = probed[probed["quantity"].isin(known)]
+    return pd.concat([plain, probed.assign(quantity=probed["quantity"] + f", {HOST_PROBED}")])
 
 
-def dummy(told: pd.DataFrame, target: str, folds: int = 8) -> np.ndarray:
-    """Always the median of the other families."""
-    real = told[target].to_numpy(dtype=float)
-    out = np.full(len(told), np.nan)
-    for train, test in leave_out(independent(told), folds):
-        out[test] = np.nanmedian(real[train])
-    return out
-
-
-def one_ratio(told: pd.DataFrame, target: str, light_ms: np.ndarray, folds: int = 8) -> np.ndarray:
-    """The plain roofline times one number, fitted on the other families."""
-    real = told[target].to_numpy(dtype=float)
-    out = np.full(len(told), np.nan)
-    for train, test in leave_out(independent(told), folds):
-        out[test] = light_ms[test] * np.nanmedian(real[train] / light_ms[train])
-    return out
+def _floors(rows: pd.DataFrame, bound: pd.Series) -> pd.DataFrame:
+    return pd.concat([noise_floor(rows.assign(regime=which), ["regime"]) for which in ("all", bound)])

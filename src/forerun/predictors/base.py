@@ -1,70 +1,205 @@
-"""The contract every predictor keeps, and the place where predictors are found.
+"""The contract that every predictor keeps.
 
-A predictor is an estimator: its constructor stores parameters and computes nothing; `fit(dataset)` returns itself;
-`times` answers for one graph at any number of batch sizes on any number of devices at once. Predictors register under
-the entry point group `forerun.predictors`.
+A predictor is an estimator. Its constructor stores parameters and computes nothing; `fit` learns from measured cases
+and returns the predictor itself; attributes that were learned end in an underscore. `times` answers for one graph at
+any number of batch sizes on any number of devices at once. All else has a default here, so a predictor needs two
+methods, `fit` and `times`, and one line under the entry point group `forerun.predictors`.
+
+`forerun.evaluate.check.check_predictor` says whether a predictor keeps the contract.
 """
 
 from __future__ import annotations
 
-import functools
-import inspect
+import abc
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import entry_points
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from forerun.device import Device
-from forerun.errors import ForerunError, did_you_mean
+from forerun.errors import ForerunError
 from forerun.graph.profile import Profile
-from forerun.workload import Workload
+from forerun.predictors.conformal import Calibration, calibrate, out_of_domain_deviation
+from forerun.predictors.saved import Saved
+from forerun.predictors.specs import op_roofline_s
+from forerun.workload import MODES, Workload
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from forerun.predictors.cases import Cases, TrainingCases
+
+#: Quantities that can be predicted, measured and scored. `predicted_<target>` is the column of a table of predictions.
+TARGETS = ("latency_ms", "device_ms", "energy_j", "memory_mb", "memory_allocated_mb")
+#: The confidence that an interval has when nothing else is asked for.
+DEFAULT_CONFIDENCE = 0.9
 
 
 @dataclass(frozen=True)
 class Times:
-    """Milliseconds over [batch sizes, devices], and the joules that go with them."""
+    """What a predictor says of one graph, over [batch sizes, devices]; NaN where it does not predict a quantity."""
 
     latency_ms: np.ndarray
     device_ms: np.ndarray
     host_ms: np.ndarray
-    light_ms: np.ndarray  # no kernel can be faster than this: the plain roofline
-    energy_j: np.ndarray  # nan where the device's power is not known
-    latency_spread: np.ndarray  # (low, high) as factors on latency_ms, last axis of length 2
-    device_spread: np.ndarray
-    energy_spread: np.ndarray
+    roofline_ms: np.ndarray  # the least time that the device's peaks allow
+    energy_j: np.ndarray
+    memory_mb: np.ndarray | None = None  # None: by simulation (predictors/memory.py), as for most predictors
+    memory_allocated_mb: np.ndarray | None = None
 
 
-class Predictor(Protocol):
-    """What the rest of forerun asks of a predictor."""
+@dataclass(frozen=True)
+class OutOfDomain:
+    """One thing about a case that no measurement behind the predictor shows."""
 
-    basis: str
-
-    def fit(self, dataset: Any) -> Predictor: ...
-
-    def times(self, profile: Profile, devices: Sequence[Device], workload: Workload) -> Times: ...
-
-    def op_times_ms(self, profile: Profile, device: Device, workload: Workload) -> np.ndarray: ...
+    what: str  # device | ops | dtype | generation
+    reason: str  # a sentence for people
 
 
-@functools.cache
-def predictors() -> dict[str, Any]:
-    """Every registered predictor class by name."""
-    return {p.name: p for p in entry_points(group="forerun.predictors")}
+class Predictor(Saved, abc.ABC):
+    """Predicts how long a graph takes on a device, and says how sure it is."""
+
+    #: How it is called in commands, tables and files; the same as its entry point.
+    name: ClassVar[str]
+    #: What its answers stand on: learned, or roofline (physics and a spec sheet).
+    basis: ClassVar[str] = "learned"
+    #: The quantities and modes that it answers.
+    targets: ClassVar[tuple[str, ...]] = ("latency_ms", "device_ms", "energy_j")
+    modes: ClassVar[tuple[str, ...]] = MODES
+    #: Settings of a question that change its answer: confidence, host, runtime. All others are refused.
+    honours: ClassVar[frozenset[str]] = frozenset({"confidence"})
+
+    #: Whether `fit` and `predict_cases` look at operators and graphs; False: at the columns of the table only.
+    reads_graphs: ClassVar[bool] = True
+
+    confidence: float = DEFAULT_CONFIDENCE
+    host_slowness: float | None = None  # times slower than the reference host; None: nobody measured the host
+    calibration_: Calibration | None = None
+
+    @abc.abstractmethod
+    def fit(self, cases: TrainingCases) -> Self:
+        """Learns from measured cases (columns: predictors/cases.py)."""
+
+    @abc.abstractmethod
+    def times(self, profile: Profile, devices: Sequence[Device], workload: Workload) -> Times:
+        """The times of a graph at the profile's batch sizes on every device."""
+
+    def calibrate(self, left_out: pd.DataFrame) -> Self:
+        """Learns intervals from errors on cases that it was not fitted to (`evaluate.left_out`)."""
+        groups: list[str] = []
+        scores: list[np.ndarray] = []
+        for target in self.targets:
+            with np.errstate(invalid="ignore", divide="ignore"):
+                ratio = left_out[target].to_numpy(dtype=float) / left_out[f"predicted_{target}"].to_numpy(dtype=float)
+                scores.append(np.log(ratio))
+            groups += self.calibration_groups(left_out, target)
+        self.calibration_ = calibrate(groups, np.concatenate(scores))
+        return self
+
+    def calibration_groups(self, left_out: pd.DataFrame, target: str) -> list[str]:
+        """The group whose errors decide the interval of each row: `spread` looks up the same names."""
+        return [f"{target}/{mode}" for mode in left_out["mode"]]
+
+    def spread(
+        self, target: str, times: Times, profile: Profile, devices: Sequence[Device], workload: Workload
+    ) -> np.ndarray:
+        """The interval of a target at the predictor's confidence: (low, high) as factors on the value, last axis."""
+        value = getattr(times, target)
+        calibration = self.calibration_ or Calibration({}, {})
+        wider = out_of_domain_spread(self, profile, devices, workload)
+        factors = [calibration.factors(f"{target}/{workload.mode}", self.confidence, by) for by in wider]
+        out = np.broadcast_to(np.array(factors), (*value.shape, 2)).copy()
+        return out if target == "energy_j" else not_below(out, value, times.roofline_ms)
+
+    def memory_spread(self, target: str, group: str, mode: str) -> tuple[float, float] | None:
+        """Interval factors of simulated memory; None where the predictor has none of its own."""
+        return None
+
+    def basis_for(self, device: Device) -> str:
+        """What an answer on this device stands on; a predictor may know less of some devices."""
+        return self.basis
+
+    def out_of_domain(self, profile: Profile, device: Device, workload: Workload) -> list[OutOfDomain]:
+        """Everything about a case that no measurement behind the predictor shows."""
+        return []
+
+    def learned_share(self, profile: Profile, device: Device, workload: Workload) -> float | None:
+        """The share of device time in kinds of op that measurements show; None where the question has no meaning."""
+        return None
+
+    def op_times_ms(self, profile: Profile, device: Device, workload: Workload) -> np.ndarray:
+        """Device time of one launch of every op, at the first batch size: by default, shares of the whole by roofline."""
+        compute, memory, _ = op_roofline_s(profile, [device])
+        each = np.maximum(compute, memory)[0, :, 0]
+        total = float((each * profile.repeat).sum())
+        whole = float(self.times(profile, [device], workload).device_ms[0, 0])
+        return each * (whole / total if total else 0.0)
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """The rows and weights behind its answers, and their dates."""
+        return {}
+
+    def problem(self, workload: Workload, device: Device) -> str | None:
+        """Why it cannot answer this question, as a sentence, or None."""
+        if workload.mode not in self.modes:
+            return f"the predictor {self.name} answers {', '.join(self.modes)}, not {workload.mode}"
+        if workload.runtime != "eager" and "runtime" not in self.honours:
+            return f"the predictor {self.name} knows runtime eager only, not {workload.runtime}"
+        if workload.runtime == "cudagraph" and device.kind not in ("gpu", "soc"):
+            return f"{device.id} is a {device.kind}, which has no CUDA graphs: leave runtime at eager"
+        if self.host_slowness is not None and device.kind == "cpu":
+            return f"{device.id} is a CPU and its own host: leave host at default"
+        return None
+
+    def with_settings(self, *, confidence: float = DEFAULT_CONFIDENCE, host_slowness: float | None = None) -> Self:
+        """The same predictor for another confidence and another host; what it cannot honour is refused."""
+        if not 0.5 <= confidence <= 0.99:
+            raise ForerunError(f"confidence must be from 0.5 to 0.99, got {confidence}")
+        if confidence != DEFAULT_CONFIDENCE and "confidence" not in self.honours:
+            raise ForerunError(f"the predictor {self.name} has intervals of {DEFAULT_CONFIDENCE:.0%} only")
+        if host_slowness is not None and "host" not in self.honours:
+            raise ForerunError(f"the predictor {self.name} knows nothing of hosts: leave host at default")
+        out = copy.copy(self)
+        out.confidence, out.host_slowness = confidence, host_slowness
+        return out
+
+    def host_slowness_of(self, cases: Cases) -> np.ndarray | None:
+        """How many times slower than the reference host the host was at each row; None: it has no notion of hosts."""
+        return None
+
+    def predict_cases(self, cases: Cases, host_slowness: np.ndarray | None = None) -> pd.DataFrame:
+        """`predicted_<target>` of every case, with `predicted_host_ms`; one graph at a time unless overridden."""
+        import pandas as pd
+
+        lines = []
+        for i, (columns, device, workload) in enumerate(cases.profiles()):
+            slow = None if host_slowness is None else float(host_slowness[i])
+            asked = self if slow is None else self.with_settings(host_slowness=slow)
+            if asked.problem(workload, device) is not None:
+                lines.append({})
+                continue
+            times = asked.times(columns, [device], workload)
+            named = ("host_ms", *(t for t in TARGETS if getattr(times, t) is not None))
+            lines.append({f"predicted_{n}": float(getattr(times, n)[0, 0]) for n in named})
+        wanted = [f"predicted_{n}" for n in ("host_ms", *self.targets)]
+        return pd.DataFrame(lines, index=range(len(cases.rows))).reindex(columns=wanted).astype(float)
 
 
-def load_predictor(name: str | Predictor, **settings: Any) -> Predictor:
-    """A predictor by name ('default' is the best one shipped), or the object given.
+def out_of_domain_spread(
+    predictor: Predictor, profile: Profile, devices: Sequence[Device], workload: Workload
+) -> list[float]:
+    """Per device, what being out of the known domain adds to the error: a standard deviation, in logarithms."""
+    return [
+        out_of_domain_deviation([found.what for found in predictor.out_of_domain(profile, device, workload)])
+        for device in devices
+    ]
 
-    `settings` that a predictor has no use for (confidence, host) are left out.
-    """
-    if not isinstance(name, str):
-        return name
-    known = predictors()
-    if name not in known:
-        hint = did_you_mean(name, known) or f" Known: {', '.join(sorted(known))}."
-        raise ForerunError(f"no predictor is called {name!r}.{hint}")
-    kind = known[name].load()
-    taken = inspect.signature(kind).parameters
-    return kind(**{key: value for key, value in settings.items() if key in taken})
+
+def not_below(spread: np.ndarray, value: np.ndarray, least: np.ndarray) -> np.ndarray:
+    """Interval factors whose lower end stays at or above `least`, the bound that physics sets."""
+    floor = np.divide(least, value, out=np.zeros_like(value), where=value > 0)
+    spread[..., 0] = np.minimum(np.maximum(spread[..., 0], floor), 1.0)
+    return spread

@@ -1,4 +1,4 @@
-"""Energy of a call: what the chip burns anyway, plus what each operation and each byte costs, capped at its limit.
+"""Energy of a call: what the chip draws anyway, plus what each operation and each byte costs, capped at its limit.
 
 One law for every predictor: terms in joules (what the power limit buys), times a factor each.
 """
@@ -11,15 +11,15 @@ import numpy as np
 
 from forerun.device import Device
 from forerun.graph.profile import UNITS, Profile
-from forerun.predictors.specs import spec_matrix, strain
+from forerun.predictors.specs import spec_matrix, power_slowdown
 
 #: What a factor stands before: the power limit over the whole call, then each kind of arithmetic and the bytes at what
 #: the limit buys at the rate it allows, then the power limit over the time that the device is busy.
 TERMS = ("waiting", "fp64", "fp32", "tf32", "half", "fp8", "vector", "bytes", "busy")
 _TERM_OF_UNIT = {"fp64": 1, "fp32": 2, "tf32": 3, "fp16": 4, "bf16": 4, "fp8": 5, "vector": 6}
 #: A call by itself waits for its own end. In a loop, over which energy is measured, the next one follows sooner: by so
-#: many microseconds in the median of our H200 rows (median of latency_ms - loop_ms).
-ALONE_US = 149.0
+#: many microseconds in the median of our H200 rows (median of latency_ms - loop_ms), which are judged too.
+SYNCHRONISED_US = 149.0
 # Fitted to calls on an H200 as `forerun train` fits them: 100 W of waiting and 200 W more while a kernel runs,
 # half-precision tensor work 0.84 J per TFLOP, TF32 convolutions 1.9, plain fp32 7.8, elementwise work 190, 0.08 J per
 # GB moved. Divided by what the power limit buys at the rate it allows (700 W / 819 TFLOP/s = 0.85 J, and so on), they
@@ -41,16 +41,16 @@ def energy_j(
 ) -> np.ndarray:  # fmt: skip
     """Joules per call over [batch sizes, devices]; nan where the device's power limit is not known."""
     used = np.stack([plain_factors(d) for d in devices]) if factors is None else factors
-    return burnt_j(
-        energy_terms(profile, devices), used, looping_ms(latency_ms, device_ms, devices) / 1e3, device_ms / 1e3
+    return energy_of_terms(
+        energy_terms(profile, devices), used, back_to_back_ms(latency_ms, device_ms, devices) / 1e3, device_ms / 1e3
     )
 
 
-def looping_ms(latency_ms: np.ndarray | float, device_ms: np.ndarray | float, devices: Sequence[Device]) -> np.ndarray:
-    """How long a call takes among others like it, over [..., devices]: as long as the device needs, and never less than
-    half; on a CPU as long as by itself."""
-    alone = np.array([0.0 if d.kind == "cpu" else ALONE_US / 1e3 for d in devices])
-    return np.clip(latency_ms - alone, np.clip(device_ms, latency_ms / 2, latency_ms), latency_ms)
+def back_to_back_ms(latency_ms: np.ndarray | float, device_ms: np.ndarray | float, devices: Sequence[Device]) -> np.ndarray:
+    """How long a call takes in a loop that does not wait for each call to end, over [..., devices]: as long as the device
+    needs, and never less than half; on a CPU as long as by itself."""
+    waits = np.array([0.0 if d.kind == "cpu" else SYNCHRONISED_US / 1e3 for d in devices])
+    return np.clip(latency_ms - waits, np.clip(device_ms, latency_ms / 2, latency_ms), latency_ms)
 
 
 def energy_terms(profile: Profile, devices: Sequence[Device]) -> np.ndarray:
@@ -58,24 +58,24 @@ def energy_terms(profile: Profile, devices: Sequence[Device]) -> np.ndarray:
     power limit is not known."""
     peaks, bandwidth = spec_matrix(devices)
     limit = np.array([np.nan if d.tdp_w is None else d.tdp_w for d in devices])
-    slowed = strain(devices)
+    slowdown = power_slowdown(devices)
     flops, moved = profile.work
     out = np.zeros((len(profile.batches), len(devices), len(TERMS)))
     out[..., 0] = out[..., -1] = limit
     for u, unit in enumerate(UNITS):
         if flops[u].any():
-            out[..., _TERM_OF_UNIT[unit]] += np.outer(flops[u], limit * slowed[u] / (peaks[u] * 1e12))
+            out[..., _TERM_OF_UNIT[unit]] += np.outer(flops[u], limit * slowdown[u] / (peaks[u] * 1e12))
     out[..., -2] = np.outer(moved, limit / (bandwidth * 1e9))
     return out
 
 
-def lasting(terms: np.ndarray, seconds: np.ndarray, busy_s: np.ndarray) -> np.ndarray:
+def terms_over_time(terms: np.ndarray, seconds: np.ndarray, busy_s: np.ndarray) -> np.ndarray:
     """Terms of calls that last so long, the device busy for so much of it: the first and the last grow with time."""
     busy = np.minimum(busy_s, seconds)
     waiting, working = terms[..., :1] * seconds[..., None], terms[..., -1:] * busy[..., None]
     return np.concatenate([waiting, terms[..., 1:-1], working], axis=-1)
 
 
-def burnt_j(terms: np.ndarray, factors: np.ndarray, seconds: np.ndarray, busy_s: np.ndarray) -> np.ndarray:
+def energy_of_terms(terms: np.ndarray, factors: np.ndarray, seconds: np.ndarray, busy_s: np.ndarray) -> np.ndarray:
     """Joules of calls, never over the power limit."""
-    return np.minimum((lasting(terms, seconds, busy_s) * factors).sum(axis=-1), terms[..., 0] * seconds)
+    return np.minimum((terms_over_time(terms, seconds, busy_s) * factors).sum(axis=-1), terms[..., 0] * seconds)

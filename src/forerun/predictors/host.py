@@ -1,10 +1,14 @@
 """What a call costs the host: so many microseconds for each kind of launch, each view, each module entered.
 
-The costs are those of a reference host (docs/DATASET.md); another host is so many times slower, which a probe of a few
-seconds tells (`forerun measure host`).
+The costs are those of a reference host (docs/DATASET.md); another host is so many times slower, as a probe of a few
+seconds shows (`forerun measure host`).
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +23,41 @@ COUNTED = (
 )  # fmt: skip
 _DENSE = [CLASSES.index(c) for c in ("conv", "conv_grouped")]
 _HALVES = [UNITS.index(u) for u in ("fp16", "bf16")]
+
+
+@dataclass(frozen=True)
+class HostCosts:
+    """Microseconds per counted thing on the reference host, between two kernels, around all of them (before the first
+    runs, and until the host sees the end of the last), and how sharply the larger of host and device stands out."""
+
+    cost_us: np.ndarray  # over COUNTED
+    gap_us: float
+    sharpness: float
+    lead_us: float = 0.0
+    default_slowness: float = 1.0  # of a host that nobody probed: the value that makes answers err least
+    probe_scale: float = 1.0  # of a host that was probed: times what its launches say
+    probe_law: tuple[float, float] | None = None  # log slowness = first + second x log(microseconds of a tiny launch)
+
+    def host_ms(self, counts: np.ndarray) -> np.ndarray:
+        return counts @ self.cost_us / 1e3
+
+    def latency_ms(
+        self, counts: np.ndarray, device_ms: np.ndarray, slowness: np.ndarray | float | None = None
+    ) -> np.ndarray:
+        """How long a call takes on a host that is so many times slower than the reference; None: a host nobody
+        probed."""
+        busy = device_ms + idle_ms(counts, self.lead_us, self.gap_us)
+        slow = self.default_slowness if slowness is None else slowness
+        return smooth_max(busy, slow * self.host_ms(counts), self.sharpness)
+
+    def scalars(self) -> dict[str, Any]:
+        """All but the costs, as plain data."""
+        return {name: value for name, value in vars(self).items() if name != "cost_us"}
+
+    @classmethod
+    def from_scalars(cls, cost_us: np.ndarray, scalars: Mapping[str, Any]) -> HostCosts:
+        law = scalars.get("probe_law")
+        return cls(cost_us, **{**scalars, "probe_law": law and (float(law[0]), float(law[1]))})
 
 
 def launch_counts(profile: Profile) -> np.ndarray:
@@ -46,7 +85,7 @@ def idle_ms(counts: np.ndarray, lead_us: float, gap_us: float) -> np.ndarray:
 
 
 def smooth_max(a: np.ndarray, b: np.ndarray, sharpness: float) -> np.ndarray:
-    """Near the larger of the two, a little above it where both are alike: queue and device never overlap perfectly."""
+    """Near the larger of the two, a little above it where both are close: queue and device never overlap perfectly."""
     top = np.maximum(a, b)
     low = np.minimum(a, b)
     return top * (1 + (low / np.maximum(top, 1e-12)) ** sharpness) ** (1 / sharpness)

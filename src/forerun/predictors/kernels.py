@@ -64,8 +64,8 @@ HOST_US = np.array([_KERNELS[c].host_us for c in CLASSES])
 
 #: An H200 moves 4,800 GB/s with 132 SMs at 1.98 GHz: 18.4 bytes per SM and cycle.
 H200_BYTES_PER_CYCLE = 4800 / (132 * 1.98)
-#: No chip whose SMs and clock are known is fed faster than a B200, at 1.44 times that.
-MOST_FED = 1.5
+#: No chip whose SMs and clock are known feeds its SMs faster than a B200, at 1.44 times that.
+MOST_FEED = 1.5
 #: Where SMs or clock are not known: most chips feed each SM less than half as fast as an H200 does.
 _TYPICAL_FEED = 0.4
 #: Even a plain copy does not reach the listed bandwidth.
@@ -81,7 +81,7 @@ def memory_loss(device: Device) -> np.ndarray:
     feed = _TYPICAL_FEED
     if device.sm_count and device.boost_clock_mhz and device.bandwidth_gbs:
         cycles = device.sm_count * device.boost_clock_mhz / 1e3
-        feed = min(device.bandwidth_gbs / cycles / H200_BYTES_PER_CYCLE, MOST_FED)
+        feed = min(device.bandwidth_gbs / cycles / H200_BYTES_PER_CYCLE, MOST_FEED)
     return np.maximum(BEST_MEMORY, MEMORY * feed)
 
 

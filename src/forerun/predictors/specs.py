@@ -35,15 +35,15 @@ _PER_WATT: dict[str, tuple[float, float | None]] = {
 _OF_HALF = {"tf32": 0.5, "fp16": 1.0, "bf16": 1.0, "fp8": 2.0}
 
 
-def strain(devices: Sequence[Device]) -> np.ndarray:
+def power_slowdown(devices: Sequence[Device]) -> np.ndarray:
     """[UNITS, devices]: how many times longer arithmetic takes than its peak says because the power limit slows the
     clock; 1 where the limit is not known. A T4 lists 116 GFLOP/s per watt and holds half of it; a V100 holds what it
     lists. A MIG slice is taken for a slice of a busy card."""
-    return _strain(tuple(devices))
+    return _power_slowdown(tuple(devices))
 
 
 @functools.lru_cache(maxsize=64)
-def _strain(devices: tuple[Device, ...]) -> np.ndarray:
+def _power_slowdown(devices: tuple[Device, ...]) -> np.ndarray:
     out = np.ones((len(UNITS), len(devices)))
     for d, device in enumerate(devices):
         name = (device.architecture or "").lower()
@@ -113,3 +113,9 @@ def substituted(device: Device, unit: str) -> str | None:
 def _first_known(device: Device, unit: str) -> str:
     """The units that do the work of `unit`, as far as peaks are known; "" where none is."""
     return next((d for d in _NEXT_BEST[unit] if device.peak(d) is not None), "")
+
+
+def roofline_ms(profile: Profile, devices: Sequence[Device]) -> np.ndarray:
+    """The least time of a call over [batch sizes, devices] that the devices' peaks allow."""
+    compute, memory, _ = op_roofline_s(profile, devices)
+    return (np.maximum(compute, memory) * profile.repeat[:, None]).sum(axis=1).T * 1e3

@@ -3,71 +3,47 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
 from forerun.data.summary import DEVICE_BOUND
-from forerun.predictors.host import idle_ms, launches, smooth_max
+from forerun.predictors.host import HostCosts, launches
 from forerun.predictors.kernels import HOST_US
 
 NEAR_S = 20.0  # rows this near in time met the same host
 ROUNDS = 3
 BETA = 0.1  # relative errors below this count by their square
-LEVELS = np.linspace(0.5, 2.5, 201)  # of slowness, to choose from
+CANDIDATES = np.linspace(0.5, 2.5, 201)  # values of slowness to choose from
 HIDDEN = 1.3  # a call this many times longer than the device's work shows the host's pace
 
 
-@dataclass(frozen=True)
-class HostFit:
-    """Microseconds per counted thing on the reference host, between two kernels, around all of them (before the first
-    runs, and until the host sees the end of the last), and how sharp the larger of host and device stands out."""
-
-    cost_us: np.ndarray
-    gap_us: float
-    sharpness: float
-    lead_us: float = 0.0
-    guess: float = 1.0  # how slow a host is taken to be that nobody probed: an answer is off least by it
-    level: float = 1.0  # the same for one that was: so many times what its launches say
-    pulse: tuple[float, float] | None = None  # log slowness = first + second x log(pulse in us)
-
-    def host_ms(self, counts: np.ndarray) -> np.ndarray:
-        return counts @ self.cost_us / 1e3
-
-    def latency_ms(
-        self, counts: np.ndarray, device_ms: np.ndarray, slow: np.ndarray | float | None = None
-    ) -> np.ndarray:
-        """How long a call takes on a host that is so many times slower than the reference, or as slow as guessed."""
-        busy = device_ms + idle_ms(counts, self.lead_us, self.gap_us)
-        return smooth_max(busy, (self.guess if slow is None else slow) * self.host_ms(counts), self.sharpness)
-
-
-def fit(rows: pd.DataFrame, counts: np.ndarray, device_ms: np.ndarray, *, steps: int = 600) -> HostFit:
+def fit(rows: pd.DataFrame, counts: np.ndarray, device_ms: np.ndarray, *, steps: int = 600) -> HostCosts:
     """Costs from rows (`latency_ms`, `session`, `measured_at`, `family`)."""
     slow, latency = np.ones(len(rows)), rows["latency_ms"].to_numpy(dtype=float)
     even = _even(latency, device_ms)
-    found = HostFit(_start(), 0.7, 4.0, lead_us=40.0)
+    found = HostCosts(_start(), 0.7, 4.0, lead_us=40.0)
     for _ in range(ROUNDS):
         found = _costs(found, counts, device_ms, latency, slow, even, steps)
-        found = replace(found, pulse=_pulse_law(rows, found.host_ms(counts), device_ms))
+        found = replace(found, probe_law=_probe_law(rows, found.host_ms(counts), device_ms))
         slow = slowness(rows, found, counts, device_ms)
         found = _median_host(found, float(np.median(slow)))
         slow = slow / np.median(slow)
 
-    level = nearest(found, counts, device_ms, latency, slow, even)
-    found = _median_host(replace(found, level=level), level)
-    return replace(found, guess=nearest(found, counts, device_ms, latency, 1.0, even))
+    probe_scale = nearest_slowness(found, counts, device_ms, latency, slow, even)
+    found = _median_host(replace(found, probe_scale=probe_scale), probe_scale)
+    return replace(found, default_slowness=nearest_slowness(found, counts, device_ms, latency, 1.0, even))
 
 
-def nearest(
-    law: HostFit, counts: np.ndarray, device_ms: np.ndarray, latency_ms: np.ndarray, slow: np.ndarray | float = 1.0,
+def nearest_slowness(
+    law: HostCosts, counts: np.ndarray, device_ms: np.ndarray, latency_ms: np.ndarray, slow: np.ndarray | float = 1.0,
     weight: np.ndarray | None = None,
 ) -> float:  # fmt: skip
     """How many times `slow` a host is by what calls took: answers are off least by it."""
     even = np.full(len(latency_ms), 1 / len(latency_ms)) if weight is None else weight
-    off = [np.abs(law.latency_ms(counts, device_ms, by * slow) / latency_ms - 1) @ even for by in LEVELS]
-    return float(LEVELS[np.argmin(off)])
+    off = [np.abs(law.latency_ms(counts, device_ms, by * slow) / latency_ms - 1) @ even for by in CANDIDATES]
+    return float(CANDIDATES[np.argmin(off)])
 
 
 def _even(latency_ms: np.ndarray, device_ms: np.ndarray) -> np.ndarray:
@@ -76,27 +52,27 @@ def _even(latency_ms: np.ndarray, device_ms: np.ndarray) -> np.ndarray:
     return np.where(busy, 0.5 / max(busy.sum(), 1), 0.5 / max((~busy).sum(), 1))
 
 
-def _median_host(found: HostFit, slow: float) -> HostFit:
+def _median_host(found: HostCosts, slow: float) -> HostCosts:
     """The same law in units of a host that is so much slower."""
-    pulse = found.pulse and (found.pulse[0] - np.log(slow), found.pulse[1])
-    return replace(found, cost_us=found.cost_us * slow, pulse=pulse)
+    law = found.probe_law and (found.probe_law[0] - np.log(slow), found.probe_law[1])
+    return replace(found, cost_us=found.cost_us * slow, probe_law=law)
 
 
-def pulses(rows: pd.DataFrame) -> np.ndarray:
-    """Microseconds of a tiny launch just before each row was measured; nan where nobody asked."""
-    told = ((json.loads(said) if isinstance(said, str) else {}).get("pulse_before") for said in rows["extra"])
-    return np.array([(found or {}).get("launch_us", np.nan) for found in told], dtype=float)
+def probe_us(rows: pd.DataFrame) -> np.ndarray:
+    """Microseconds of a tiny launch just before each row was measured; NaN where none was timed."""
+    probes = ((json.loads(text) if isinstance(text, str) else {}).get("pulse_before") for text in rows["extra"])
+    return np.array([(probe or {}).get("launch_us", np.nan) for probe in probes], dtype=float)
 
 
-def _pulse_law(rows: pd.DataFrame, host_ms: np.ndarray, device_ms: np.ndarray) -> tuple[float, float] | None:
-    """How the latency of host-bound calls follows the pulse, in logarithms."""
-    latency, pulse = rows["latency_ms"].to_numpy(dtype=float), pulses(rows)
-    telling = np.isfinite(pulse) & (latency > HIDDEN * device_ms)
-    if telling.sum() < 30:
+def _probe_law(rows: pd.DataFrame, host_ms: np.ndarray, device_ms: np.ndarray) -> tuple[float, float] | None:
+    """How the latency of host-bound calls follows the time of a tiny launch, in logarithms."""
+    latency, probe = rows["latency_ms"].to_numpy(dtype=float), probe_us(rows)
+    host_bound = np.isfinite(probe) & (latency > HIDDEN * device_ms)
+    if host_bound.sum() < 30:
         return None
-    slower, told = np.log(latency / host_ms)[telling], np.log(pulse[telling])
-    slope = np.polyfit(told, slower, 1)[0]
-    return float(np.median(slower - slope * told)), float(slope)  # delays reach far upwards: the middle counts
+    slower, launch = np.log(latency / host_ms)[host_bound], np.log(probe[host_bound])
+    slope = np.polyfit(launch, slower, 1)[0]
+    return float(np.median(slower - slope * launch)), float(slope)  # delays reach far upwards: the middle counts
 
 
 def _start() -> np.ndarray:
@@ -104,9 +80,9 @@ def _start() -> np.ndarray:
 
 
 def _costs(
-    start: HostFit, counts: np.ndarray, device_ms: np.ndarray, latency_ms: np.ndarray, slow: np.ndarray,
+    start: HostCosts, counts: np.ndarray, device_ms: np.ndarray, latency_ms: np.ndarray, slow: np.ndarray,
     even: np.ndarray, steps: int,
-) -> HostFit:  # fmt: skip
+) -> HostCosts:  # fmt: skip
     import torch
 
     log_cost = torch.nn.Parameter(torch.tensor(np.log(start.cost_us), dtype=torch.float32))
@@ -123,8 +99,8 @@ def _costs(
         sharp = 1.5 + torch.exp(log_sharp)
         busy = d + (torch.exp(log_lead) + torch.exp(log_gap) * gaps) / 1e3
         top, low = torch.maximum(host, busy), torch.minimum(host, busy)
-        told = top * (1 + (low / top) ** sharp) ** (1 / sharp)
-        loss = e @ torch.nn.functional.smooth_l1_loss(told / y, torch.ones_like(y), beta=BETA, reduction="none")
+        predicted = top * (1 + (low / top) ** sharp) ** (1 / sharp)
+        loss = e @ torch.nn.functional.smooth_l1_loss(predicted / y, torch.ones_like(y), beta=BETA, reduction="none")
         loss = loss + 0.1 * ((log_cost - first) ** 2).mean()  # what no row shows stays where it was
         optimizer.zero_grad()
         loss.backward()
@@ -132,31 +108,31 @@ def _costs(
     with torch.no_grad():
         found = torch.exp(log_cost).numpy().astype(float)
         gap, lead, sharpness = (float(torch.exp(log)) for log in (log_gap, log_lead, log_sharp))
-        return HostFit(found, gap, 1.5 + sharpness, lead)
+        return HostCosts(found, gap, 1.5 + sharpness, lead)
 
 
-def slowness(rows: pd.DataFrame, found: HostFit, counts: np.ndarray, device_ms: np.ndarray) -> np.ndarray:
+def slowness(rows: pd.DataFrame, found: HostCosts, counts: np.ndarray, device_ms: np.ndarray) -> np.ndarray:
     """How slow the host was at each row: by the launch that was timed just before it, or where none was, by the rows of
     other families measured about the same time."""
     latency = rows["latency_ms"].to_numpy()
     score = np.log(latency / found.host_ms(counts))
-    telling = latency > HIDDEN * device_ms
+    host_bound = latency > HIDDEN * device_ms
     seconds = pd.to_datetime(rows["measured_at"], utc=True).astype("int64").to_numpy() / 1e9
     unit = 1e3 if seconds.max() < 1e8 else 1.0  # pandas may count in microseconds
     seconds = seconds * unit
     session, family = rows["session"].to_numpy(), rows["family"].fillna("unknown").to_numpy()
-    overall = np.median(score[telling]) if telling.any() else 0.0
+    overall = np.median(score[host_bound]) if host_bound.any() else 0.0
     out = np.full(len(rows), overall)
     for name in pd.unique(session):
         mine = np.flatnonzero(session == name)
-        useful = mine[telling[mine]]
+        useful = mine[host_bound[mine]]
         for i in mine:
             others = useful[family[useful] != family[i]]
             whole = np.median(score[others]) if len(others) >= 3 else overall
             near = others[np.abs(seconds[others] - seconds[i]) < NEAR_S]
             # With few neighbours the session's median counts as three more.
             out[i] = (np.median(score[near]) * len(near) + 3 * whole) / (len(near) + 3) if len(near) else whole
-    if found.pulse is not None:
-        timed = found.pulse[0] + found.pulse[1] * np.log(pulses(rows))
+    if found.probe_law is not None:
+        timed = found.probe_law[0] + found.probe_law[1] * np.log(probe_us(rows))
         out = np.where(np.isfinite(timed), timed, out)
-    return found.level * np.exp(out)
+    return found.probe_scale * np.exp(out)

@@ -1,6 +1,6 @@
 """Small networks over ops, evaluated with numpy: how much slower than its roofline an op runs, and its floor.
 
-    roof = ((compute x strain x a)^p + (memory x b)^p + (memory x feed x c)^p)^(1/p)
+    roof = ((compute x power_slowdown x a)^p + (memory x b)^p + (memory x feed x c)^p)^(1/p)
     time = roof x exp(u) + launches x floor x exp(v)
 
 a, b, c and floor are one number per kernel class; memory x feed stands for what multiprocessors can take in, whatever
@@ -18,7 +18,7 @@ import numpy as np
 from forerun.graph.features import VARIANTS
 from forerun.graph.profile import CLASSES, UNITS
 from forerun.predictors.features import NUMBERS, OpTable
-from forerun.predictors.kernels import H200_BYTES_PER_CYCLE, MOST_FED
+from forerun.predictors.kernels import H200_BYTES_PER_CYCLE, MOST_FEED
 
 SHARPNESS = 3.0  # of the maximum of compute, memory and what is taken in
 #: Bounds of u, natural logarithm. Patches of three channels take 100 times what tensor cores would, some more.
@@ -32,7 +32,7 @@ CHUNK = 2048  # ops at once, so that what lies between the layers stays in the p
 
 
 @dataclass(frozen=True)
-class Sorts:
+class OpKinds:
     """The combinations of class, unit and variant there are among ops, the one of every op (`place`), and the ops of
     each of GROUPS."""
 
@@ -43,13 +43,13 @@ class Sorts:
     groups: tuple[np.ndarray, ...]
 
     @classmethod
-    def of(cls, ops: OpTable) -> Sorts:
+    def of(cls, ops: OpTable) -> OpKinds:
         code = (ops.classes * len(UNITS) + ops.units) * len(VARIANTS) + ops.variants
         found, place = np.unique(code, return_inverse=True)
-        kinds, variants = np.divmod(found, len(VARIANTS))
+        pairs, variants = np.divmod(found, len(VARIANTS))
         group = GROUP_OF[ops.classes]
         groups = tuple(np.flatnonzero(group == g) for g in range(len(GROUPS)))
-        return cls(kinds // len(UNITS), kinds % len(UNITS), variants, place.ravel(), groups)
+        return cls(pairs // len(UNITS), pairs % len(UNITS), variants, place.ravel(), groups)
 
 
 @dataclass(frozen=True)
@@ -58,10 +58,10 @@ class Network:
 
     arrays: Mapping[str, np.ndarray]
 
-    def seconds(self, ops: OpTable, sorts: Sorts | None = None) -> np.ndarray:
+    def seconds(self, ops: OpTable, op_kinds: OpKinds | None = None) -> np.ndarray:
         """Device time of one call of every op."""
         a = self.arrays
-        known = sorts or Sorts.of(ops)
+        known = op_kinds or OpKinds.of(ops)
         place = known.place
         table = a["class"][known.classes] + a["unit"][known.units] + a["variant"][known.variants]
         out = np.empty((len(place), 2))
@@ -78,18 +78,18 @@ class Network:
                 np.maximum(hidden, 0.0, out=hidden)
                 out[some] = hidden @ a["out"][g] + a["out_bias"][g]
         u, v = bounded(out[:, 0]), FLOOR_RANGE * np.tanh(out[:, 1] / FLOOR_RANGE)
-        compute = ops.compute_s * ops.strain * np.exp(a["log_compute"][ops.classes])
+        compute = ops.compute_s * ops.power_slowdown * np.exp(a["log_compute"][ops.classes])
         memory = ops.memory_s * np.exp(a["log_memory"][ops.classes])
-        intake = ops.memory_s * np.exp(a["log_intake"][ops.classes]) * fed(ops.numbers[:, FEED])
+        intake = ops.memory_s * np.exp(a["log_intake"][ops.classes]) * relative_feed(ops.numbers[:, FEED])
         roof = (compute**SHARPNESS + memory**SHARPNESS + intake**SHARPNESS) ** (1 / SHARPNESS)
         floor = 1e-6 * np.exp(a["log_floor_us"][ops.classes] + v)
-        light = np.maximum(ops.compute_s, ops.memory_s)
-        return np.maximum(light, roof * np.exp(u)) + ops.launches * floor
+        least = np.maximum(ops.compute_s, ops.memory_s)
+        return np.maximum(least, roof * np.exp(u)) + ops.launches * floor
 
 
-def fed(feed: np.ndarray) -> np.ndarray:
+def relative_feed(feed: np.ndarray) -> np.ndarray:
     """Bytes that the memory offers a multiprocessor each cycle (features.NUMBERS has the logarithm), over an H200's."""
-    return np.minimum(np.exp2(feed) / H200_BYTES_PER_CYCLE, MOST_FED)
+    return np.minimum(np.exp2(feed) / H200_BYTES_PER_CYCLE, MOST_FEED)
 
 
 def bounded(u: np.ndarray) -> np.ndarray:
@@ -99,17 +99,17 @@ def bounded(u: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Ensemble:
-    """Several networks that differ by their seed; what they say is averaged in logarithms."""
+    """Several networks that differ by their seed; their answers are averaged in logarithms."""
 
     networks: tuple[Network, ...]
 
-    def floor_us(self, context: np.ndarray) -> np.ndarray:
-        """What the timing of a published set (`fit_device.fit` numbers them) adds to each of its rows; 0: ours."""
+    def floor_us(self, timing_group: np.ndarray) -> np.ndarray:
+        """What the timing of a published set (by the number `fit_device.fit` gave it) adds to its rows; 0: ours."""
         floors = np.mean([np.exp(n.arrays["context_floor"]) for n in self.networks], axis=0)
-        return np.where(context > 0, floors[context], 0.0)
+        return np.where(timing_group > 0, floors[timing_group], 0.0)
 
     def seconds(self, ops: OpTable) -> np.ndarray:
         if len(self.networks) == 1:
             return self.networks[0].seconds(ops)
-        sorts = Sorts.of(ops)
-        return np.exp(np.mean([np.log(np.maximum(n.seconds(ops, sorts), 1e-15)) for n in self.networks], axis=0))
+        op_kinds = OpKinds.of(ops)
+        return np.exp(np.mean([np.log(np.maximum(n.seconds(ops, op_kinds), 1e-15)) for n in self.networks], axis=0))

@@ -10,14 +10,16 @@ from forerun.graph.features import VARIANTS
 from forerun.graph.profile import CLASSES, UNITS
 from forerun.predictors.features import NUMBERS, OpTable
 from forerun.predictors.kernels import BEST_MEMORY, COMPUTE, FLOOR_US, MEMORY
-from forerun.predictors.network import FASTER, FEED, FLOOR_RANGE, GROUP_OF, GROUPS, SHARPNESS, SLOWER, Network, fed
-from forerun.training.cases import Cases
+from forerun.predictors.default.network import (
+    FASTER, FEED, FLOOR_RANGE, GROUP_OF, GROUPS, SHARPNESS, SLOWER, Network, relative_feed,
+)  # fmt: skip
+from forerun.predictors.cases import Cases
 
 WIDTH = 64
-#: Of this share of the ops of a step a copy at twice the batch is told too, and what falls from one to the other is a
-#: loss that counts so much: a call of twice the work never takes less time.
-TWICE, FALLS = 4, 1.0
-#: What tells one chip from another is blurred by so many standard deviations, afresh at every step: a dozen chips are
+#: One in so many ops of a step is also predicted at twice the batch. Where that takes less time, the fall is a loss of
+#: this weight: a call of twice the work never takes less time.
+DOUBLED_SHARE, FALL_WEIGHT = 4, 1.0
+#: The numbers that differ from chip to chip are blurred by so many standard deviations, afresh at every step: a dozen chips are
 #: too few to learn what lies between them.
 BLURRED, BLUR = [NUMBERS.index(name) for name in ("feed", "arithmetic")], 0.4
 #: Rows of an operator (so many ops at most, with those behind it) come so often while a model's come once: they cost a
@@ -26,13 +28,13 @@ OPERATOR, TURNS = 3, 4
 
 
 def fit(
-    cases: Cases, target_ms: np.ndarray, weight: np.ndarray, *, context: np.ndarray | None = None, steps: int = 600,
+    cases: Cases, target_ms: np.ndarray, weight: np.ndarray, *, timing_group: np.ndarray | None = None, steps: int = 600,
     seed: int = 0, decay: float = 2e-3, batch_ops: int = 6_000, rate: float = 1e-2,
 ) -> Network:  # fmt: skip
     """The network whose sums come nearest to `target_ms`, in logarithms; `weight` says how much each row counts.
 
-    `context` numbers where rows come from (0: our own protocol). Every other context gets a floor of its own, so that
-    what its way of measuring adds is not learned as a property of the hardware.
+    `timing_group` numbers how rows were timed (0: by our own protocol). Every other group gets a launch floor of its own,
+    so that what its way of measuring adds is not learned as a property of the hardware.
     """
     import torch
 
@@ -45,13 +47,13 @@ def fit(
     found, place = np.unique(
         np.ravel_multi_index((cases.ops.classes, cases.ops.units, cases.ops.variants), every), return_inverse=True
     )
-    kinds, sort = torch.from_numpy(np.column_stack(np.unravel_index(found, every))), torch.from_numpy(place)
+    kinds, kind_of_op = torch.from_numpy(np.column_stack(np.unravel_index(found, every))), torch.from_numpy(place)
     law = torch.from_numpy(_terms(cases.ops))
     times = torch.from_numpy(cases.weight.astype(np.float32))
     target = torch.from_numpy(np.log(np.maximum(target_ms * 1e3, 1e-3)).astype(np.float32))
     counts = torch.from_numpy(weight.astype(np.float32))
-    contexts = torch.from_numpy(context if context is not None else np.zeros(len(target_ms), dtype=int))
-    parts = _parameters(len(NUMBERS), int(contexts.max()) + 1)
+    timing = torch.from_numpy(timing_group if timing_group is not None else np.zeros(len(target_ms), dtype=int))
+    parts = _parameters(len(NUMBERS), int(timing.max()) + 1)
     optimizer = torch.optim.AdamW(
         [
             {"params": [parts[k] for k in ("in", "class", "unit", "variant", "middle", "out")], "weight_decay": decay},
@@ -73,18 +75,18 @@ def fit(
         seen, terms = x.index_select(0, ops), law.index_select(0, ops)
         blurred = seen[:, BLURRED] + BLUR * torch.randn((len(ops), len(BLURRED)), generator=generator)
         seen[:, BLURRED] = blurred.clamp(-4, 4)
-        us = _op_us(parts, kinds, sort[ops], seen, terms)
+        us = _op_us(parts, kinds, kind_of_op[ops], seen, terms)
         total = torch.zeros(len(chosen)).index_add(0, row, us * times[ops])
-        some = torch.randint(len(ops), (len(ops) // TWICE,), generator=generator)
-        twice = _op_us(parts, kinds, sort[ops[some]], *_twice(seen[some], terms[some], mean, scale, generator))
+        some = torch.randint(len(ops), (len(ops) // DOUBLED_SHARE,), generator=generator)
+        twice = _op_us(parts, kinds, kind_of_op[ops[some]], *_twice(seen[some], terms[some], mean, scale, generator))
         falls = torch.relu(torch.log(us[some]) - torch.log(twice)).mean()
         picked = torch.from_numpy(chosen)
-        where = contexts[picked]
+        where = timing[picked]
         total = total + torch.exp(parts["context_floor"][where]) * (where > 0)
         error = torch.log(total.clamp_min(1e-3)) - target[picked]
         loss = (counts[picked] * torch.nn.functional.smooth_l1_loss(error, torch.zeros_like(error), reduction="none",
                                                                     beta=0.1)).sum() / counts[picked].sum()  # fmt: skip
-        loss = loss + FALLS * falls
+        loss = loss + FALL_WEIGHT * falls
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -94,9 +96,9 @@ def fit(
 
 
 def _terms(ops: OpTable) -> np.ndarray:
-    """[n, 5]: what the law is made of, in microseconds: arithmetic and how strained it is, memory and how fast it
+    """[n, 5]: what the law is made of, in microseconds: arithmetic and how power_slowdowned it is, memory and how fast it
     feeds, launches."""
-    columns = ops.compute_s * 1e6, ops.strain, ops.memory_s * 1e6, fed(ops.numbers[:, FEED]), ops.launches
+    columns = ops.compute_s * 1e6, ops.power_slowdown, ops.memory_s * 1e6, relative_feed(ops.numbers[:, FEED]), ops.launches
     return np.column_stack(columns).astype(np.float32)
 
 
@@ -121,11 +123,11 @@ def _twice(x: Any, terms: Any, mean: np.ndarray, scale: np.ndarray, generator: A
     for name, by in more.items():
         at = NUMBERS.index(name)
         out[:, at] = (out[:, at] + by / float(scale[at])).clamp(-4, 4)
-    compute, strain, memory, feed, launches = terms.T
-    return out, torch.stack([2 * compute, strain, memory * grown, feed, launches], dim=1)
+    compute, power_slowdown, memory, feed, launches = terms.T
+    return out, torch.stack([2 * compute, power_slowdown, memory * grown, feed, launches], dim=1)
 
 
-def _parameters(numbers: int, contexts: int) -> dict[str, Any]:
+def _parameters(numbers: int, timing_groups: int) -> dict[str, Any]:
     import torch
 
     def small(*shape: int, by: float) -> Any:
@@ -140,27 +142,27 @@ def _parameters(numbers: int, contexts: int) -> dict[str, Any]:
         "log_memory": torch.nn.Parameter(torch.full((len(CLASSES),), np.log(BEST_MEMORY), dtype=torch.float32)),
         "log_intake": torch.nn.Parameter(torch.tensor(np.log(MEMORY * 0.7), dtype=torch.float32)),
         "log_floor_us": torch.nn.Parameter(torch.tensor(np.log(FLOOR_US), dtype=torch.float32)),
-        "context_floor": torch.nn.Parameter(torch.full((contexts,), 0.5)),
+        "context_floor": torch.nn.Parameter(torch.full((timing_groups,), 0.5)),
     }  # fmt: skip
 
 
-def _op_us(p: dict[str, Any], kinds: Any, sort: Any, x: Any, terms: Any) -> Any:
-    """The law of predictors.network, in microseconds, differentiable; `kinds` are class, unit and variant of each sort
-    of op, `sort` says which an op is of, and `terms` are those of the law."""
+def _op_us(p: dict[str, Any], kinds: Any, kind_of_op: Any, x: Any, terms: Any) -> Any:
+    """The law of network.py, in microseconds, differentiable; `kinds` are class, unit and variant of each kind of op,
+    `kind_of_op` says which an op is of, and `terms` are those of the law."""
     import torch
 
-    said = p["class"][kinds[:, 0]] + p["unit"][kinds[:, 1]] + p["variant"][kinds[:, 2]]
-    classes, (compute, strain, memory, feed, launches) = kinds[:, 0][sort], terms.T.contiguous()
+    embedded = p["class"][kinds[:, 0]] + p["unit"][kinds[:, 1]] + p["variant"][kinds[:, 2]]
+    classes, (compute, power_slowdown, memory, feed, launches) = kinds[:, 0][kind_of_op], terms.T.contiguous()
     group = torch.from_numpy(GROUP_OF)[classes]
     out = torch.empty(len(x), 2)
     for g in range(len(GROUPS)):
         mine = torch.nonzero(group == g)[:, 0]
-        hidden = torch.relu(torch.addmm(torch.nn.functional.embedding(sort[mine], said), x[mine], p["in"][g]))
+        hidden = torch.relu(torch.addmm(torch.nn.functional.embedding(kind_of_op[mine], embedded), x[mine], p["in"][g]))
         hidden = torch.relu(torch.addmm(p["middle_bias"][g], hidden, p["middle"][g]))
         out = out.index_copy(0, mine, torch.addmm(p["out_bias"][g], hidden, p["out"][g]))
     u = torch.where(out[:, 0] > 0, SLOWER * torch.tanh(out[:, 0] / SLOWER), FASTER * torch.tanh(out[:, 0] / FASTER))
     v = FLOOR_RANGE * torch.tanh(out[:, 1] / FLOOR_RANGE)
-    c = (compute * strain * torch.exp(p["log_compute"][classes])).clamp_min(1e-6)
+    c = (compute * power_slowdown * torch.exp(p["log_compute"][classes])).clamp_min(1e-6)
     m = (memory * torch.exp(p["log_memory"][classes])).clamp_min(1e-6)
     i = (memory * feed * torch.exp(p["log_intake"][classes])).clamp_min(1e-6)
     roof = (c**SHARPNESS + m**SHARPNESS + i**SHARPNESS) ** (1 / SHARPNESS)

@@ -15,8 +15,8 @@ def fit(terms: np.ndarray, seconds: np.ndarray, limit_w: np.ndarray, energy_j: n
     x, s, limit, y = (torch.tensor(v, dtype=torch.float32) for v in (terms, seconds, limit_w, energy_j))
     optimizer = torch.optim.Adam([log_factor], lr=0.02)
     for _ in range(steps):
-        told = torch.minimum(x @ torch.exp(log_factor), limit * s)
-        error = torch.log(told.clamp_min(1e-9)) - torch.log(y)
+        predicted = torch.minimum(x @ torch.exp(log_factor), limit * s)
+        error = torch.log(predicted.clamp_min(1e-9)) - torch.log(y)
         loss = torch.nn.functional.smooth_l1_loss(error, torch.zeros_like(error), beta=0.1)
         loss = loss + 0.001 * ((log_factor - first) ** 2).mean()
         optimizer.zero_grad()

@@ -1,0 +1,256 @@
+"""One prediction from its parts: times and intervals of a predictor, simulated memory, what was measured, advice."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from forerun.advice import carbon as carbon_advice
+from forerun.advice import cost as cost_advice
+from forerun.advice.fit import fit
+from forerun.advice.mig import slice_options, slices, smallest_that_fits
+from forerun.device import Device
+from forerun.errors import ForerunError
+from forerun.graph.ir import Graph
+from forerun.graph.profile import UNITS, Profile
+from forerun.prediction import Estimate, Prediction
+from forerun.predictors import memory as memory_model
+from forerun.predictors.base import Predictor, Times
+from forerun.predictors.conformal import at_confidence
+from forerun.predictors.energy import back_to_back_ms
+from forerun.predictors.roofline import HOST_SPREAD
+from forerun.predictors.specs import substituted
+from forerun.questions import Question, check, items_per_call, profiled
+from forerun.workload import Workload
+
+if TYPE_CHECKING:
+    from forerun.data.measured import Measured
+
+#: Interval factors for 90 % of power at the same time: what a chip draws at partial load differs.
+POWER_SPREAD = (0.5, 2.0)
+
+
+def answer(
+    workload: Workload, device: Device, predictor: Predictor, *, region: str | None = None,
+    instance: str | None = None, measured: bool = True,
+) -> Prediction:  # fmt: skip
+    """The prediction of a case; `measured` allows what the store knows of the very case to take its place."""
+    check(workload, device, predictor)
+    chosen = cost_advice.choose_instance(device, instance)
+    grid = carbon_advice.choose_grid(region, chosen if instance else None)
+    question = profiled(workload)
+    graph, columns = question.graph, question.columns
+    devices = [device, *(cut for _, cut in slices(device))]
+    times = predictor.times(columns, devices, workload)
+    if not times.latency_ms.all():
+        raise ForerunError(f"{graph.name} runs no operation on {device.id}: there is no time to predict")
+    known = _measured(graph, workload, device) if measured else None
+    values = _Values(question, workload, device, predictor, times, known)
+    latency, energy = values.latency, values.energy
+    unknown, assumptions = dict(values.unknown), {}
+    carbon = cost = per_million = None
+    if energy is None:
+        unknown["carbon_g"] = unknown["energy_j"]
+    else:
+        carbon = carbon_advice.carbon(energy, grid)
+        assumptions["carbon_g"] = carbon_advice.grid_line(grid)
+    items, unit = items_per_call(graph, workload)
+    if chosen is None:
+        unknown["cost_usd"] = f"no cloud price is known for {device.id} (--instance)"
+    else:
+        cost = cost_advice.cost_usd(latency, chosen)
+        per_million = cost.scaled(1e6 / items, "USD")
+        assumptions["cost_usd"] = cost_advice.price_line(chosen)
+        assumptions["cost_per_million_usd"] = unit
+    if device.memory_mb is None:
+        unknown["fit"] = f"the memory of {device.id} is not known"
+    memory = values.memory
+    options = slice_options(device, times.latency_ms[0, 1:].tolist(), memory)
+    weights = columns.repeat[:, None]
+    return Prediction(
+        model=graph.name, device=device.id, workload=workload.to_dict() | {"instance": instance, "region": region},
+        basis="measured" if known else predictor.basis_for(device), confidence=predictor.confidence,
+        latency_ms=latency, device_ms=values.device_ms, host_ms=values.host_ms,
+        throughput=Estimate(
+            1e3 * items / latency.value, 1e3 * items / latency.high, 1e3 * items / latency.low, f"{unit}/s"
+        ),
+        memory_mb=values.memory_mb, memory_allocated_mb=values.memory_allocated_mb, energy_j=energy,
+        power_w=values.power, carbon_g=carbon, cost_usd=cost, cost_per_million_usd=per_million,
+        mig=smallest_that_fits(options), mig_options=options, fit=fit(graph, question.scalable, device, memory),
+        bound=values.bound, parameters=graph.parameters, active_parameters=graph.active_parameters,
+        flops=float((columns.flops * weights).sum()), macs=float((columns.macs * weights).sum()),
+        bytes=float((columns.bytes * weights).sum()), memory_parts_mb=memory.parts_mb,
+        assumptions=assumptions, unknown=unknown,
+        notes=tuple(_notes(graph, columns, device, predictor, workload, known)),
+        provenance=_provenance(predictor, known, columns, device, workload),
+        check=_check_command(workload) if device.kind in ("gpu", "cpu") and memory.fits is not False else None,
+    )  # fmt: skip
+
+
+class _Values:
+    """The estimates of one case: measured where the store has the very case, else predicted."""
+
+    def __init__(
+        self, question: Question, workload: Workload, device: Device, predictor: Predictor, times: Times,
+        known: Measured | None,
+    ) -> None:  # fmt: skip
+        self.predictor, self.device, self.known, self.times = predictor, device, known, times
+        self.unknown: dict[str, str] = {}
+        alone = Times(**{
+            f.name: None if (value := getattr(times, f.name)) is None else value[:, :1]
+            for f in dataclasses.fields(Times)
+        })  # fmt: skip
+
+        def predicted(target: str, unit: str) -> Estimate | None:
+            value = float(getattr(times, target)[0, 0])
+            if np.isnan(value):
+                return None
+            low, high = predictor.spread(target, alone, question.columns, [device], workload)[0, 0]
+            return Estimate(value, value * float(low), value * float(high), unit)
+
+        latency = self._measured_or("latency_ms", "ms", predicted("latency_ms", "ms"))
+        if latency is None:
+            raise ForerunError(f"the predictor {predictor.name} does not predict latency")
+        self.latency = latency
+        self.device_ms = self._or_unknown("device_ms", predicted("device_ms", "ms"), "ms")
+        self.host_ms = self._host()
+        self.energy = self._energy(predicted("energy_j", "J"))
+        self.power = self._power()
+        self.memory = self._memory(question.graph, workload.mode)
+        self.memory_mb = self._measured_or("memory_mb", "MB", self._needed(workload.mode))
+        self.memory_allocated_mb = self._measured_or(
+            "memory_allocated_mb", "MB", spread(self.memory.allocated_mb, self.memory.spread, "MB")
+        )
+        host_bound = self.host_ms is not None and self.device_ms is not None
+        slow = host_bound and self.host_ms.value > self.device_ms.value  # type: ignore[union-attr]
+        paced = device.kind != "cpu" and (known.host_bound if known else slow)
+        self.bound = "host" if paced else "device"
+
+    def _measured_or(self, name: str, unit: str, predicted: Estimate | None) -> Estimate | None:
+        found = self.known.estimate(name, unit, self.predictor.confidence) if self.known else None
+        return found or predicted
+
+    def _or_unknown(self, name: str, predicted: Estimate | None, unit: str) -> Estimate | None:
+        found = self._measured_or(name, unit, predicted)
+        if found is None:
+            self.unknown[name] = f"the predictor {self.predictor.name} does not predict it"
+        return found
+
+    def _host(self) -> Estimate | None:
+        value = float(self.times.host_ms[0, 0])
+        if np.isnan(value):
+            self.unknown["host_ms"] = f"the predictor {self.predictor.name} does not predict it"
+            return None
+        return spread(value, at_confidence(HOST_SPREAD, self.predictor.confidence), "ms")
+
+    def _energy(self, predicted: Estimate | None) -> Estimate | None:
+        if predicted is None and self.device.tdp_w is None:
+            self.unknown["energy_j"] = f"the power limit (tdp_w) of {self.device.id} is not known"
+            return None
+        return self._or_unknown("energy_j", predicted, "J")
+
+    def _power(self) -> Estimate | None:
+        if self.energy is None or self.device_ms is None:
+            return None
+        in_loop_ms = float(back_to_back_ms(self.latency.value, self.device_ms.value, [self.device])[0])
+        watts = self.energy.value / in_loop_ms * 1e3
+        limit = self.device.tdp_w or watts
+        low, high = at_confidence(POWER_SPREAD, self.predictor.confidence)
+        least = min(watts, max(watts * low, self.device.idle_w or 0))
+        return self._measured_or("power_w", "W", Estimate(watts, least, max(watts, min(limit, watts * high)), "W"))
+
+    def _memory(self, graph: Graph, mode: str) -> memory_model.MemoryEstimate:
+        """Simulated memory, or the predictor's own, with the interval of what is allocated."""
+        memory = memory_model.estimate(graph, self.device)
+        if self.times.memory_mb is not None and self.times.memory_allocated_mb is not None:
+            needed, allocated = (float(v[0, 0]) for v in (self.times.memory_mb, self.times.memory_allocated_mb))
+            reserved = max(0.0, needed - memory.context_mb)
+            memory = dataclasses.replace(memory, allocated_mb=allocated, reserved_mb=reserved)
+        own = self.predictor.memory_spread("memory_allocated_mb", memory.sort, mode)
+        return dataclasses.replace(memory, spread=own or at_confidence(memory.spread, self.predictor.confidence))
+
+    def _needed(self, mode: str) -> Estimate:
+        memory = self.memory
+        measured_context = "context_mb" in self.device.calibrated
+        own = self.predictor.memory_spread("memory_mb", memory.sort, mode) if measured_context else None
+        if own is not None:
+            return spread(memory.needed_mb, own, "MB")
+        context = (0.9, 1.1) if measured_context else memory_model.CONTEXT_SPREAD
+        low, high = at_confidence(context, self.predictor.confidence)
+        tensor_low, tensor_high = memory.spread
+        return Estimate(
+            memory.needed_mb,
+            memory.reserved_mb * tensor_low + memory.context_mb * low,
+            memory.reserved_mb * tensor_high + memory.context_mb * high,
+            "MB",
+        )
+
+
+def spread(value: float, factors: tuple[float, float], unit: str) -> Estimate:
+    """A value with an interval given as factors."""
+    return Estimate(value, value * factors[0], value * factors[1], unit)
+
+
+def _measured(graph: Graph, workload: Workload, device: Device) -> Measured | None:
+    """What the store knows of the very case."""
+    from forerun.data.places import may_hold
+
+    if not may_hold(device.id):  # opening it takes longer than the whole prediction
+        return None
+    from forerun.data.measured import find
+
+    return find(graph.work_hash(), workload, device.id)
+
+
+def _provenance(
+    predictor: Predictor, known: Measured | None, columns: Profile, device: Device, workload: Workload
+) -> dict[str, Any]:
+    if known is not None:
+        return {"rows": known.rows, "measured_at": known.measured_at, "software": known.software, "host": known.host}
+    share = predictor.learned_share(columns, device, workload)
+    return dict(predictor.provenance) | ({} if share is None else {"learned_share": round(share, 4)})
+
+
+def _notes(
+    graph: Graph, columns: Profile, device: Device, predictor: Predictor, workload: Workload, known: Measured | None
+) -> Iterable[str]:
+    if known is not None:
+        yield known.line
+    yield from graph.notes
+    used = {UNITS[u] for u in np.unique(columns.units)}
+    for unit in sorted(used - {"vector"}):
+        other = substituted(device, unit)
+        if other and device.supports(unit) is None:
+            yield f"the {unit} peak of {device.id} is not known: {other} units are assumed to do that work"
+    if device.tdp_w is not None and "static_w" not in device.calibrated:
+        yield f"energy: {device.id} has no measured idle power, a typical share of its power limit is assumed"
+    if known is None:
+        for found in predictor.out_of_domain(columns, device, workload):
+            yield f"out of domain, so the interval is wider: {found.reason}"
+
+
+def _check_command(workload: Workload) -> str | None:
+    """The command that measures the same case on real hardware, where `forerun measure` can run it."""
+    from forerun.measure.cases import case_of
+
+    try:
+        case_of(workload)
+    except ForerunError:
+        return None
+    parts = ["forerun", "measure", str(workload.model), "--batch", str(workload.batch), "--dtype", workload.dtype]
+    if isinstance(workload.input_shape, tuple):
+        parts += ["--input-shape", ",".join(map(str, workload.input_shape))]
+    if workload.mode != "inference":
+        parts += ["--mode", workload.mode]
+    for option, value in (
+        ("--seq-len", workload.seq_len),
+        ("--optimizer", workload.optimizer),
+        ("--amp", workload.amp),
+    ):
+        if value:
+            parts += [option, str(value)]
+    return shlex.join(parts)

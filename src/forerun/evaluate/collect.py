@@ -1,0 +1,82 @@
+"""Left-out predictions of several predictors for the same rows: those that were kept, and fits for the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from forerun.errors import ForerunError
+from forerun.evaluate.kept import kept_left_out
+from forerun.evaluate.left_out import FOLDS, Tell, left_out
+from forerun.predictors.base import Predictor
+from forerun.predictors.cases import Cases, TrainingCases
+from forerun.predictors.features import NUMBERS, OpTable
+from forerun.predictors.registry import predictor_class
+from forerun.predictors.saved import SHIPPED
+
+KEYS = ["case_key", "repeat", "device"]
+
+
+def collect(
+    names: Sequence[str], split: str, gather: Callable[[], TrainingCases], *, refit: bool = False, folds: int = FOLDS,
+    parameters: dict[str, int] | None = None, keep: Path | None = None, progress: Callable[[str], Tell] | None = None,
+) -> dict[str, pd.DataFrame]:  # fmt: skip
+    """By predictor, the rows with its predictions; all frames hold the same rows in the same order.
+
+    What was kept with the weights that ship is used for split "family" unless `refit`. `gather` is called only where a
+    predictor has to be fitted to more than the columns of the table.
+    """
+    kept = {} if refit or split != "family" else {n: f for n in names if (f := _kept(n)) is not None}
+    rest = [n for n in names if n not in kept]
+    base = next((f for f in kept.values()), None)
+    if base is None and not refit and split == "family":
+        base = _kept("default")
+    found = dict(kept)
+    cases: TrainingCases | None = None
+    for name in rest:
+        predictor = _made(name, parameters or {})
+        if not predictor.reads_graphs and base is not None and not refit:
+            source = from_rows(base)
+        else:
+            cases = cases or gather()
+            source = cases
+        tell = progress(name) if progress else None
+        found[name] = left_out(predictor, source, split, folds=folds, keep=keep, progress=tell)
+    first = found[names[0]]
+    return {name: _aligned(found[name], first) for name in names}
+
+
+def _made(name: str, parameters: dict[str, int]) -> Predictor:
+    """An unfitted predictor; parameters that its constructor does not have are left out."""
+    kind = predictor_class(name)
+    taken = kind().parameters()
+    return kind(**{key: value for key, value in parameters.items() if key in taken})
+
+
+def _kept(name: str) -> pd.DataFrame | None:
+    try:
+        return kept_left_out(SHIPPED / name)
+    except ForerunError:
+        return None
+
+
+def from_rows(rows: pd.DataFrame) -> TrainingCases:
+    """Cases without operators, for predictors that read the columns of the table only."""
+    none = np.zeros(0)
+    numbers = np.zeros((0, len(NUMBERS)))
+    ops = OpTable(none, none, none, numbers, none, none, none, none)
+    empty = np.zeros((len(rows), 0))
+    models = Cases(rows.reset_index(drop=True), ops, np.zeros(0, dtype=int), none, empty, empty)
+    return TrainingCases(models, models.take(np.zeros(len(rows), dtype=bool)))
+
+
+def _aligned(frame: pd.DataFrame, first: pd.DataFrame) -> pd.DataFrame:
+    """The first frame's rows with another frame's predictions; NaN where that has none."""
+    if frame is first:
+        return frame
+    predicted = [c for c in frame.columns if c.startswith("predicted_") or c == "host_slowness"]
+    mine = first.drop(columns=[c for c in first.columns if c.startswith("predicted_") or c == "host_slowness"])
+    return mine.merge(frame[KEYS + predicted], on=KEYS, how="left", validate="one_to_one")

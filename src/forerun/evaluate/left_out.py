@@ -1,0 +1,126 @@
+"""Predictions for cases that a predictor was not fitted to: the one honest way to score it.
+
+Works for every predictor. The rows are parted by a split (families, kinds of network, devices, or single rows); for
+each part a fresh predictor is fitted to everything else and asked about that part. Parts are fitted side by side, and
+each is kept as soon as it is done, so that a run that was stopped goes on where it was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from forerun.data import splits
+from forerun.errors import ForerunError
+from forerun.parallel import side_by_side
+from forerun.predictors.base import Predictor
+from forerun.predictors.cases import Cases, TrainingCases
+from forerun.training.published import other_families
+
+SPLITS = {
+    "family": "whole families of models, several at a time",
+    "kind": "whole kinds of network, one at a time",
+    "device": "whole GPUs of the published sets, one at a time",
+    "random": "single rows: flatters every predictor, since near relatives stay in training",
+}
+FOLDS = 16
+#: Columns that the host's measured speed changes.
+PROBED = ("latency_ms", "energy_j")
+
+Tell = Callable[[int, int], None]
+
+
+def left_out(
+    predictor: Predictor, cases: TrainingCases, split: str = "family", *, folds: int = FOLDS, on_cpu: bool = False,
+    keep: Path | None = None, progress: Tell | None = None,
+) -> pd.DataFrame:  # fmt: skip
+    """Every row of whole models with `predicted_<target>`, by a predictor of the same parameters that never saw it.
+
+    Rows on GPUs, or with `on_cpu` those on CPUs; with split "device" the published rows. `predicted_<target>_probed` is
+    the answer when the host's speed at that moment is known. Finished parts are kept in the folder `keep`.
+    """
+    asked = _asked(cases, split, on_cpu)
+    parts = list(_parts(asked.rows, split, folds))
+    place = keep and keep / _fingerprint(predictor, asked, split, folds)
+
+    def fit_part(number: int) -> pd.DataFrame:
+        file = place and place / f"part_{number:03}.parquet"
+        if file is not None and file.exists():
+            return pd.read_parquet(file)
+        found = _predicted(predictor, cases, asked, parts[number], split, on_cpu)
+        if file is not None:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            fresh = file.with_suffix(".part")
+            found.to_parquet(fresh, index=False)
+            fresh.replace(file)
+        return found
+
+    out: dict[str, np.ndarray] = {}
+    for number, found in enumerate(side_by_side(fit_part, range(len(parts)))):
+        for name in found:
+            out.setdefault(str(name), np.full(len(asked.rows), np.nan))[parts[number]] = found[name]
+        if progress:
+            progress(number + 1, len(parts))
+    return asked.rows.assign(**out)
+
+
+def _asked(cases: TrainingCases, split: str, on_cpu: bool) -> Cases:
+    if split not in SPLITS:
+        raise ForerunError(f"there is no split {split!r}; choose {', '.join(SPLITS)}")
+    asked = cases.published_models if split == "device" else cases.cpu_models if on_cpu else cases.models
+    if not asked:
+        need = "published times of models (forerun data import timm PATH)" if split == "device" else "rows of models"
+        raise ForerunError(f"the store has no {need}, which a split by {split} needs")
+    return asked
+
+
+def _parts(rows: pd.DataFrame, split: str, folds: int) -> list[np.ndarray]:
+    """For every part, which rows are asked about."""
+    if split == "family":
+        return [test for _, test in splits.leave_out(splits.independent(rows), folds)]
+    if split == "random":
+        return [test for _, test in splits.leave_out(rows["case_key"], folds)]
+    groups = rows["device"] if split == "device" else splits.kinds_of_network(rows)
+    return [(groups == name).to_numpy() for name in sorted(groups.unique())]
+
+
+def _predicted(
+    predictor: Predictor, cases: TrainingCases, asked: Cases, test: np.ndarray, split: str, on_cpu: bool
+) -> pd.DataFrame:
+    """The predictions for the rows in `test`, with the host's speed unknown and known."""
+    mine = asked.take(test)
+    fresh = type(predictor)(**predictor.parameters())
+    if split == "device":
+        seen = cases.without_device(str(mine.rows["device"].iloc[0]))
+    elif on_cpu:
+        none = np.zeros(len(cases.models.rows), dtype=bool), np.zeros(len(cases.operators.rows), dtype=bool)
+        seen = TrainingCases(cases.models.take(none[0]), cases.operators.take(none[1]), None, asked.take(~test), None)
+    else:
+        published = cases.published_models and other_families(cases.published_models, mine.rows)
+        seen = replace(cases, models=asked.take(~test), published_models=published, cpu_models=None)
+    fresh.fit(seen)
+    found = fresh.predict_cases(mine)
+    slowness = None if split == "device" else fresh.host_slowness_of(asked)
+    if slowness is not None and not on_cpu:
+        probed = fresh.predict_cases(mine, slowness[test])
+        columns = {f"predicted_{t}_probed": probed[f"predicted_{t}"] for t in PROBED if f"predicted_{t}" in probed}
+        found = found.assign(host_slowness=slowness[test], **columns)
+    if "copy_ms" in mine.rows and "predicted_latency_ms" in found:
+        # What copying the inputs takes follows from their size: it is known to every predictor.
+        found["predicted_latency_ms"] += mine.rows["copy_ms"].to_numpy(dtype=float)
+    return found
+
+
+def _fingerprint(predictor: Predictor, asked: Cases, split: str, folds: int) -> str:
+    """Names what a kept part depends on: the predictor's parameters, the rows and the split."""
+    keys = asked.rows[["case_key", "repeat", "device"]].astype(str).agg("/".join, axis=1)
+    rows = hashlib.sha256("\n".join(keys).encode()).hexdigest()
+    settings = {"parameters": predictor.parameters(), "rows": rows, "split": split, "folds": folds}
+    code = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode()).hexdigest()[:12]
+    return f"{predictor.name}-{split}-{code}"

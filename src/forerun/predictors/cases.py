@@ -1,0 +1,134 @@
+"""What predictors are fitted to and judged on: measured cases, as one table with the operators of each case beside it.
+
+`training.gather` builds these tables from the store. `Cases.rows` has one line per measured row, with the columns of
+the store (`data/schema.py`) and the following, which are all that a predictor needs:
+
+| column | what it is |
+|---|---|
+| `case_key`, `repeat` | which case it is; `repeat` 0 is its first measurement |
+| `device` | id of the catalogue |
+| `model`, `family`, `mode`, `batch`, `dtype`, `seq_len`, `optimizer`, `amp`, `runtime` | what ran |
+| `latency_ms`, `device_ms`, `energy_j`, `memory_mb`, `memory_allocated_mb` | what was measured; NaN where it was not |
+| `loop_ms` | time of a call in a loop that does not wait for each call to end; energy is measured over it |
+| `roofline_ms` | the least time that the device's peaks allow |
+| `flops`, `bytes`, `kernel_launches` | work of one call: operations, bytes moved, kernels launched |
+| `device_kind` | gpu or cpu |
+| `simulated_memory_mb`, `simulated_memory_allocated_mb`, `memory_group` | memory by simulation (predictors/memory.py) |
+| `copy_ms` | published rows only: part of `latency_ms` that copies inputs to the device |
+
+Operators (`TrainingCases.operators`, `published_operators`) have `op`, `shape`, `direction` instead of a model, and
+`device_ms` alone. `timing_group` names how a published row was timed ("" is our own protocol).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from forerun.device import Device, load_device
+from forerun.graph.ir import Graph
+from forerun.graph.profile import Profile, profile
+from forerun.graph.sources import load_graph
+from forerun.predictors.features import OpTable
+from forerun.workload import Workload
+
+
+def as_asked(workload: Workload, software: Any) -> Graph:
+    """The graph of a workload, whatever software measured it."""
+    return load_graph(workload)
+
+
+@dataclass(frozen=True)
+class Cases:
+    """Measured rows, and their operators as columns: `case` says which row of `rows` an operator belongs to."""
+
+    rows: pd.DataFrame
+    ops: OpTable
+    case: np.ndarray  # [n ops]
+    weight: np.ndarray  # [n ops] how often the op runs in a call
+    launches: np.ndarray  # [rows, host.COUNTED]; no columns for operators
+    joules: np.ndarray  # [rows, energy.TERMS] for a call of one second; no columns for operators
+    workloads: tuple[Workload, ...] = ()  # of every row; none for operators
+    load: Callable[[Workload, Any], Graph] = field(default=as_asked, compare=False)  # the graph that was measured
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def take(self, chosen: np.ndarray) -> Cases:
+        """Some of the cases (a boolean over rows)."""
+        place = np.full(len(self.rows), -1)
+        place[chosen] = np.arange(int(chosen.sum()))
+        kept = place[self.case] >= 0
+        ops = OpTable(**{f.name: getattr(self.ops, f.name)[kept] for f in fields(OpTable)})
+        return replace(
+            self, rows=self.rows[chosen].reset_index(drop=True), ops=ops, case=place[self.case[kept]],
+            weight=self.weight[kept], launches=self.launches[chosen], joules=self.joules[chosen],
+            workloads=tuple(w for w, keep in zip(self.workloads, chosen, strict=True) if keep) if self.workloads else (),
+        )  # fmt: skip
+
+    @property
+    def devices(self) -> list[Device]:
+        """The device of every row."""
+        known = {name: load_device(name) for name in self.rows["device"].unique()}
+        return [known[name] for name in self.rows["device"]]
+
+    def without_device(self, device: str) -> Cases:
+        return self.take((self.rows["device"] != device).to_numpy())
+
+    @property
+    def roofline_ms(self) -> np.ndarray:
+        """Per case, the least time that the device's peaks allow."""
+        return self.sum(np.maximum(self.ops.compute_s, self.ops.memory_s)) * 1e3
+
+    def sum(self, values: np.ndarray) -> np.ndarray:
+        """Per case, the weighted sum over its ops."""
+        return np.bincount(self.case, self.weight * values, minlength=len(self.rows))
+
+    def profiles(self) -> Iterator[tuple[Profile, Device, Workload]]:
+        """Every case as `Predictor.times` takes it; graphs come from the cache of captured graphs."""
+        for workload, device, software in zip(self.workloads, self.rows["device"], self.rows["software"], strict=True):
+            yield profile(self.load(workload, software), workload.dtype), load_device(device), workload
+
+
+@dataclass(frozen=True)
+class TrainingCases:
+    """All that the store offers to a predictor that is fitted."""
+
+    models: Cases  # whole models on GPUs under our own protocol
+    operators: Cases  # single operators under our own protocol
+    published_operators: Cases | None = None  # of other people's data sets
+    cpu_models: Cases | None = None  # whole models on CPUs under our own protocol
+    published_models: Cases | None = None  # of other people's data sets, on other GPUs
+
+    @property
+    def whole_models(self) -> Cases:
+        """Whole models under our own protocol: those on GPUs, or where there are none, those on CPUs."""
+        return self.models if len(self.models) or self.cpu_models is None else self.cpu_models
+
+    @property
+    def parts(self) -> dict[str, Cases]:
+        """The parts that have rows, by their name in documents."""
+        named = {
+            "models": self.models, "operators": self.operators, "published operators": self.published_operators,
+            "published models": self.published_models, "CPU models": self.cpu_models,
+        }  # fmt: skip
+        return {name: part for name, part in named.items() if part is not None and len(part)}
+
+    def without_device(self, device: str) -> TrainingCases:
+        """Everything but the rows of one device."""
+        parts = {f.name: getattr(self, f.name) for f in fields(self)}
+        return TrainingCases(**{name: part and part.without_device(device) for name, part in parts.items()})
+
+
+def join(parts: Sequence[Cases]) -> Cases:
+    """Several tables as one, without what only whole models have."""
+    starts = np.cumsum([0, *(len(p.rows) for p in parts)])
+    ops = OpTable(**{f.name: np.concatenate([getattr(p.ops, f.name) for p in parts]) for f in fields(OpTable)})
+    case = np.concatenate([p.case + start for p, start in zip(parts, starts[:-1], strict=True)])
+    rows = pd.concat([p.rows for p in parts], ignore_index=True)
+    none = np.zeros((len(rows), 0))
+    return Cases(rows, ops, case, np.concatenate([p.weight for p in parts]), none, none)

@@ -1,0 +1,5 @@
+"""The default predictor: `predictor.py` answers, `network.py` is the law it learns, `fit.py` fits it."""
+
+from forerun.predictors.default.predictor import DefaultPredictor
+
+__all__ = ["DefaultPredictor"]

@@ -1,0 +1,164 @@
+"""How the default predictor is fitted: networks for device time, launch costs of the host, energy factors, intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from forerun.graph.features import VARIANTS
+from forerun.graph.profile import CLASSES, UNITS
+from forerun.parallel import side_by_side
+from forerun.predictors.base import TARGETS, Predictor
+from forerun.predictors.cases import Cases, TrainingCases, join
+from forerun.predictors.conformal import Calibration, calibrate
+from forerun.predictors.default import fit_device, fit_energy, fit_host
+from forerun.predictors.default.network import Ensemble, Network
+from forerun.predictors.default.weights import Weights
+from forerun.predictors.energy import FACTORS, back_to_back_ms, terms_over_time
+from forerun.predictors.host import COUNTED, HostCosts, idle_ms
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: Steps of a fit to CPU rows, at most: with more rounds over a few hundred rows, these are learned by heart.
+CPU_STEPS = 300
+#: How much a row counts beside one of our own operators, each time it comes (fit_device.TURNS).
+MODEL_WEIGHT, PUBLISHED_OPERATOR_WEIGHT, PUBLISHED_MODEL_WEIGHT = 20.0, 0.4, 3.0
+#: A published model says something about the device where the roofline is this many times the host's time, and where
+#: the measured time is at least this share of the roofline. Rows far below it show that the spec sheet lacks something
+#: (the tensor cores of a Titan V).
+DEVICE_BOUND, CREDIBLE = 1.0, 0.7
+
+
+def fit_weights(cases: TrainingCases, *, seeds: tuple[int, ...], steps: int) -> Weights:
+    """Everything but the intervals; of GPUs or CPUs alone where only these have rows."""
+    networks: dict[str, Ensemble] = {}
+    host, joules, timing_groups = HostCosts(np.zeros(len(COUNTED)), 0.0, 1.0), FACTORS, group_names(cases)
+    if cases.models:
+        host, joules = fit_costs(cases.models), fit_joules(cases.models)
+        networks["gpu"] = fit_networks(cases, host, timing_groups, seeds=seeds, steps=steps)
+    if cases.cpu_models:
+        networks["cpu"] = fit_cpu(cases.cpu_models, seeds=seeds, steps=steps)
+    return Weights(networks, host, joules, domain=domain(cases), timing_groups=timing_groups)
+
+
+def fit_networks(
+    cases: TrainingCases, host: HostCosts, timing_groups: Sequence[str], *, seeds: tuple[int, ...], steps: int
+) -> Ensemble:
+    """Networks of different seeds on models and operators, ours and published ones."""
+    parts = [(cases.models, MODEL_WEIGHT), (cases.operators, 1.0)]
+    if cases.published_operators:
+        parts.append((cases.published_operators, PUBLISHED_OPERATOR_WEIGHT))
+    if cases.published_models:
+        parts.append((device_bound(cases.published_models, host), PUBLISHED_MODEL_WEIGHT))
+    whole = join([part for part, _ in parts])
+    weight = np.concatenate([np.full(len(part.rows), counts) for part, counts in parts])
+    group = np.concatenate([group_numbers(part, timing_groups) for part, _ in parts])
+    target = whole.rows["device_ms"].to_numpy(dtype=float)
+
+    def fit(seed: int) -> Network:
+        return fit_device.fit(whole, target, weight, timing_group=group, seed=seed, steps=steps)
+
+    return Ensemble(tuple(side_by_side(fit, seeds)))
+
+
+def fit_cpu(cases: Cases, *, seeds: tuple[int, ...], steps: int) -> Ensemble:
+    """On a CPU the call is the device's time: its latency."""
+    target = cases.rows["latency_ms"].to_numpy(dtype=float)
+    ones = np.ones(len(target))
+
+    def fit(seed: int) -> Network:
+        return fit_device.fit(cases, target, ones, seed=seed, steps=min(steps, CPU_STEPS))
+
+    return Ensemble(tuple(side_by_side(fit, seeds)))
+
+
+def fit_costs(models: Cases) -> HostCosts:
+    """What launches cost the host, by all of these rows."""
+    return fit_host.fit(models.rows, models.launches, models.rows["device_ms"].to_numpy(dtype=float))
+
+
+def fit_joules(cases: Cases) -> np.ndarray:
+    """Energy factors from rows with their measured time per call."""
+    rows = cases.rows
+    known = (rows["energy_j"] > 0).to_numpy() & np.isfinite(cases.joules).all(axis=1)
+    seconds = rows["loop_ms"].to_numpy(dtype=float)[known] / 1e3
+    terms = cases.joules[known]
+    measured = rows["energy_j"].to_numpy(dtype=float)[known]
+    busy = rows["device_ms"].to_numpy(dtype=float)[known] / 1e3
+    return fit_energy.fit(terms_over_time(terms, seconds, busy), seconds, terms[:, 0], measured, FACTORS)
+
+
+def device_bound(published: Cases, host: HostCosts) -> Cases:
+    """Published cases whose time the device sets, by roofline and well above the host's; that time as `device_ms`."""
+    rows, least = published.rows, published.roofline_ms
+    measured = (rows["latency_ms"] - rows["copy_ms"]).to_numpy(dtype=float)
+    busy = measured - idle_ms(published.launches, host.lead_us, host.gap_us)
+    sure = (least > DEVICE_BOUND * host.host_ms(published.launches)) & (busy > CREDIBLE * least)
+    kept = published.take(sure)
+    kept.rows["device_ms"] = busy[sure]
+    return kept
+
+
+def device_ms(networks: Ensemble, cases: Cases) -> np.ndarray:
+    """Device time of every case."""
+    return cases.sum(networks.seconds(cases.ops)) * 1e3
+
+
+def in_loop_s(cases: Cases, latency_ms: np.ndarray, busy_ms: np.ndarray) -> np.ndarray:
+    """Seconds of every call in a loop that does not wait for each call to end."""
+    return back_to_back_ms(latency_ms, busy_ms, cases.devices) / 1e3
+
+
+def group_names(cases: TrainingCases) -> tuple[str, ...]:
+    """How published rows were timed; "" is our own protocol."""
+    parts = [part for part in (cases.published_operators, cases.published_models) if part]
+    return ("", *sorted({name for part in parts for name in part.rows["timing_group"].unique()} - {""}))
+
+
+def group_numbers(cases: Cases, names: Sequence[str]) -> np.ndarray:
+    """The place of every row's timing group among the names."""
+    if "timing_group" not in cases.rows:
+        return np.zeros(len(cases.rows), dtype=int)
+    return cases.rows["timing_group"].map({name: i for i, name in enumerate(names)}).to_numpy(dtype=int)
+
+
+def domain(cases: TrainingCases) -> dict[str, Any]:
+    """What the training data shows, so that what it does not show can be named."""
+    parts = list(cases.parts.values())
+    ops = {
+        f"{CLASSES[c]}/{VARIANTS[v]}"
+        for part in parts
+        for c, v in set(zip(part.ops.classes.tolist(), part.ops.variants.tolist(), strict=True))
+    }
+    published = cases.published_models
+    return {
+        # Whole models were measured on these; of others operators at most.
+        "devices": sorted({d for part in (cases.models, cases.cpu_models) if part for d in part.rows["device"].unique()}),
+        "models_of": sorted(published.rows["device"].unique()) if published else [],
+        "operators_of": sorted({d for part in parts for d in part.rows["device"].unique()}),
+        "families": sorted(cases.models.rows["family"].dropna().unique()),
+        "ops": sorted(ops),
+        "units": sorted({UNITS[u] for part in parts for u in np.unique(part.ops.units)}),
+    }  # fmt: skip
+
+
+def calibrated(weights: Weights, left_out: pd.DataFrame, predictor: Predictor) -> Weights:
+    """Weights with intervals from left-out errors: those of CPUs by themselves, all others by target."""
+    return weights.with_calibration(calibration_of(left_out, predictor))
+
+
+def calibration_of(left_out: pd.DataFrame, predictor: Predictor) -> Calibration:
+    on_cpu = (left_out["device_kind"] == "cpu").to_numpy()
+    gpu, cpu = left_out[~on_cpu], left_out[on_cpu]
+    groups: list[str] = []
+    scores: list[np.ndarray] = []
+    with np.errstate(invalid="ignore", divide="ignore"):
+        for target in TARGETS:
+            groups += predictor.calibration_groups(gpu, target)
+            scores.append(np.log(gpu[target].to_numpy(dtype=float) / gpu[f"predicted_{target}"].to_numpy(dtype=float)))
+        groups += [f"cpu/{mode}" for mode in cpu["mode"]]
+        scores.append(np.log((cpu["latency_ms"] / cpu["predicted_latency_ms"]).to_numpy(dtype=float)))
+    return calibrate(groups, np.concatenate(scores))

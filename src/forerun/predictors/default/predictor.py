@@ -1,0 +1,269 @@
+"""The default predictor: physics, what measurements say it misses, and how sure that is.
+
+Device time: every op's roofline times a learned efficiency. Host time: what each launch costs. Latency: near the larger
+of the two. Energy: waiting, arithmetic and bytes. Each in an interval calibrated on families that were left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from forerun.device import Device
+from forerun.graph.features import VARIANTS
+from forerun.graph.profile import CLASSES, UNITS, Profile
+from forerun.predictors import energy as energy_law
+from forerun.predictors.base import TARGETS, OutOfDomain, Predictor, Times, not_below
+from forerun.predictors.conformal import out_of_domain_deviation
+from forerun.predictors.default.weights import Weights, load_weights
+from forerun.predictors.features import op_table
+from forerun.predictors.host import idle_ms, launch_counts, smooth_max
+from forerun.predictors.kernels import runtime
+from forerun.predictors.roofline import RooflinePredictor
+from forerun.predictors.saved import SHIPPED
+from forerun.workload import Workload
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from forerun.predictors.cases import Cases, TrainingCases
+    from forerun.predictors.default.network import Ensemble
+
+#: Networks are fitted by kind of device; devices of all other kinds are answered by roofline.
+_NETWORK_OF = {"gpu": "gpu", "soc": "gpu", "cpu": "cpu"}
+_VALUES = ("latency_ms", "device_ms", "host_ms", "roofline_ms", "energy_j")
+
+
+class DefaultPredictor(Predictor):
+    """Answers for every device whose bandwidth and one peak are known; for kinds without weights, by roofline."""
+
+    name = "default"
+    targets = TARGETS
+    honours = frozenset({"confidence", "host", "runtime"})
+
+    def __init__(self, *, steps: int = 2000, seeds: Sequence[int] = (0, 1, 2)) -> None:
+        self.steps, self.seeds = steps, seeds
+        self.weights_: Weights | None = None
+
+    @classmethod
+    def shipped(cls) -> Self:
+        return cls.load(SHIPPED / cls.name)
+
+    @property
+    def weights(self) -> Weights:
+        """What was fitted, or the weights that ship."""
+        return self.weights_ or load_weights(SHIPPED / self.name)
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        return dict(self.weights.provenance)
+
+    def save(self, folder: Path) -> None:
+        self.weights.save(folder)
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        out = cls()
+        out.weights_ = load_weights(folder)
+        return out
+
+    def fit(self, cases: TrainingCases) -> Self:
+        from forerun.predictors.default.fit import fit_weights
+
+        self.weights_ = fit_weights(cases, seeds=tuple(self.seeds), steps=self.steps)
+        return self
+
+    def calibrate(self, left_out: pd.DataFrame) -> Self:
+        from forerun.predictors.default.fit import calibrated
+
+        self.weights_ = calibrated(self.weights, left_out, self)
+        return self
+
+    def calibration_groups(self, left_out: pd.DataFrame, target: str) -> list[str]:
+        """Time and energy by mode and what sets the pace; memory by how much of it libraries decide, by its size and by
+        mode; CPUs by mode."""
+        if target.startswith("memory"):
+            return [f"{target}/{group}/{mode}" for group, mode in zip(left_out["memory_group"], left_out["mode"])]
+        side = np.where(left_out["predicted_host_ms"] > left_out["predicted_device_ms"], "host", "device")
+        return [f"{target}/{mode}/{s}" for mode, s in zip(left_out["mode"], side, strict=True)]
+
+    def basis_for(self, device: Device) -> str:
+        return "learned" if self._network(device) is not None else "roofline"
+
+    def times(self, profile: Profile, devices: Sequence[Device], workload: Workload) -> Times:
+        out = Times(**{name: np.empty((len(profile.batches), len(devices))) for name in _VALUES})
+        for kind, places in self._by_network(devices):
+            some = [devices[i] for i in places]
+            if kind in self.weights.networks:
+                found = self._learned(profile, some, workload)
+            else:
+                found = self._roofline().times(profile, some, workload)
+            for name in _VALUES:
+                getattr(out, name)[:, places] = getattr(found, name)
+        return out
+
+    def spread(
+        self, target: str, times: Times, profile: Profile, devices: Sequence[Device], workload: Workload
+    ) -> np.ndarray:
+        out = np.empty((*times.latency_ms.shape, 2))
+        for kind, places in self._by_network(devices):
+            some = [devices[i] for i in places]
+            mine = Times(**{name: getattr(times, name)[:, places] for name in _VALUES})
+            if kind in self.weights.networks:
+                out[:, places] = self._learned_spread(target, mine, profile, some, workload)
+            else:
+                out[:, places] = self._roofline().spread(target, mine, profile, some, workload)
+        return out
+
+    def memory_spread(self, target: str, group: str, mode: str) -> tuple[float, float]:
+        return self.weights.calibration.factors(f"{target}/{group}/{mode}", self.confidence)
+
+    def op_times_ms(self, profile: Profile, device: Device, workload: Workload) -> np.ndarray:
+        """Device time of one launch of every op, at the profile's first batch size."""
+        network = self._network(device)
+        if network is None:
+            return self._roofline().op_times_ms(profile, device, workload)
+        batches = len(profile.batches)
+        return network.seconds(op_table(profile, [device])).reshape(-1, batches)[:, 0] * 1e3
+
+    def out_of_domain(self, profile: Profile, device: Device, workload: Workload) -> list[OutOfDomain]:
+        if self._network(device) is None:
+            reason = f"nothing like {device.id} ({device.kind}) was measured: roofline only"
+            return [OutOfDomain("device", reason)]
+        seen = self.weights.domain
+        found = []
+        if device.id not in seen.get("devices", ()):
+            known = [
+                ("models_of", "others published times of a few models"),
+                ("operators_of", "only operators were measured"),
+            ]
+            what = next((text for name, text in known if device.id in seen.get(name, ())), "nothing was measured")
+            reason = f"{what} on {device.id}: the rest is inferred from its spec sheet"
+            found.append(OutOfDomain("device", reason))
+        return found + self._unseen_ops(profile)
+
+    def learned_share(self, profile: Profile, device: Device, workload: Workload) -> float:
+        """The share of device time in kinds of op that measurements show; the rest is little more than roofline."""
+        if self._network(device) is None:
+            return 0.0
+        known = set(self.weights.domain.get("ops", ()))
+        seen = np.array([
+            f"{CLASSES[c]}/{VARIANTS[v]}" in known for c, v in zip(profile.classes, profile.variants, strict=True)
+        ])  # fmt: skip
+        if seen.all():
+            return 1.0
+        ms = self.op_times_ms(profile, device, workload) * profile.repeat
+        return float(ms[seen].sum() / ms.sum())
+
+    def host_slowness_of(self, cases: Cases) -> np.ndarray:
+        from forerun.predictors.default.fit_host import slowness
+
+        device_ms = cases.rows["device_ms"].to_numpy(dtype=float)
+        return slowness(cases.rows, self.weights.host, cases.launches, device_ms)
+
+    def predict_cases(self, cases: Cases, host_slowness: np.ndarray | None = None) -> pd.DataFrame:
+        """The same law over the operators of all cases at once."""
+        import pandas as pd
+
+        from forerun.predictors.default.fit import device_ms, in_loop_s
+
+        kinds = {_NETWORK_OF[device.kind] for device in cases.devices}
+        if len(kinds) > 1:
+            return super().predict_cases(cases, host_slowness)
+        busy_ms = device_ms(self.weights.networks[kinds.pop()], cases)
+        memory = {
+            f"predicted_{name}": cases.rows[f"simulated_{name}"] for name in ("memory_mb", "memory_allocated_mb")
+        }
+        if all(device.kind == "cpu" for device in cases.devices):
+            none = np.zeros_like(busy_ms)
+            return pd.DataFrame(
+                {"predicted_latency_ms": busy_ms, "predicted_device_ms": busy_ms, "predicted_host_ms": none}
+            ).assign(**memory)
+        host = self.weights.host
+        latency = host.latency_ms(cases.launches, busy_ms, host_slowness)
+        joules = energy_law.energy_of_terms(
+            cases.joules, self.weights.joules, in_loop_s(cases, latency, busy_ms), busy_ms / 1e3
+        )
+        slow = host.default_slowness if host_slowness is None else host_slowness
+        return pd.DataFrame({
+            "predicted_latency_ms": latency, "predicted_device_ms": busy_ms,
+            "predicted_host_ms": slow * host.host_ms(cases.launches), "predicted_energy_j": joules,
+        }).assign(**memory)  # fmt: skip
+
+    def _roofline(self) -> RooflinePredictor:
+        return RooflinePredictor().with_settings(confidence=self.confidence, host_slowness=self.host_slowness)
+
+    def _network(self, device: Device) -> Ensemble | None:
+        return self.weights.networks.get(_NETWORK_OF.get(device.kind, ""))
+
+    @staticmethod
+    def _by_network(devices: Sequence[Device]) -> list[tuple[str, list[int]]]:
+        """The places of the devices that share a network; "" where there is none for their kind."""
+        kinds = np.array([_NETWORK_OF.get(d.kind, "") for d in devices])
+        return [(str(kind), np.flatnonzero(kinds == kind).tolist()) for kind in np.unique(kinds)]
+
+    def _unseen_ops(self, profile: Profile) -> list[OutOfDomain]:
+        """What no measurement shows about the ops, on whatever device."""
+        seen = self.weights.domain
+        found = []
+        kinds = sorted({f"{CLASSES[c]}/{VARIANTS[v]}" for c, v in profile.kinds} - set(seen.get("ops", ())))
+        if kinds:
+            names = ", ".join(kind.strip("/") for kind in kinds[:4])
+            found.append(OutOfDomain("ops", f"kinds of op that no measurement shows: {names}"))
+        units = {UNITS[u] for u in profile.units_used} - set(seen.get("units", ()))
+        if units:
+            found.append(OutOfDomain("dtype", f"no measurement in {', '.join(sorted(units))}"))
+        return found
+
+    def _learned(self, profile: Profile, devices: Sequence[Device], workload: Workload) -> Times:
+        """The times on devices of one kind that has a network, all in one matrix."""
+        network, on_cpu = self._network(devices[0]), devices[0].kind == "cpu"
+        assert network is not None
+        batches = len(profile.batches)
+        representatives, counts_of = profile.alike
+        table = op_table(profile.only(representatives), devices)
+        shape = (len(devices), len(counts_of), batches)
+        least = _summed(np.maximum(table.compute_s, table.memory_s).reshape(shape), counts_of)
+        device_ms = _summed(network.seconds(table).reshape(shape), counts_of)
+        if on_cpu:
+            host_ms = np.zeros_like(device_ms)
+            latency = device_ms
+        else:
+            counts, host = launch_counts(profile), self.weights.host
+            run = [runtime(d, workload.runtime) for d in devices]
+            launching = counts[:-1] @ host.cost_us[:-1]
+            host_us = np.array([
+                launching * r.host_share + (host.cost_us[-1] if r.host_share else r.call_us) for r in run
+            ])  # fmt: skip
+            slowness = host.default_slowness if self.host_slowness is None else self.host_slowness
+            host_ms = np.broadcast_to(slowness * host_us / 1e3, device_ms.shape)
+            busy = device_ms + idle_ms(counts, host.lead_us, host.gap_us)
+            latency = smooth_max(busy, host_ms, host.sharpness)
+        joules = energy_law.energy_j(profile, devices, latency, device_ms, self.weights.joules)
+        return Times(latency_ms=latency, device_ms=device_ms, host_ms=host_ms, roofline_ms=least, energy_j=joules)
+
+    def _learned_spread(
+        self, target: str, times: Times, profile: Profile, devices: Sequence[Device], workload: Workload
+    ) -> np.ndarray:
+        """Quantiles of left-out errors, widened by what is out of the known domain."""
+        on_cpu, value = devices[0].kind == "cpu", getattr(times, target)
+        known = set(self.weights.domain.get("devices", ()))
+        unseen = [found.what for found in self._unseen_ops(profile)]
+        wider = np.array([
+            out_of_domain_deviation([*unseen, *(() if d.id in known else ("device",))]) for d in devices
+        ])  # fmt: skip
+        host_bound = times.host_ms > times.device_ms
+        out = np.empty((*value.shape, 2))
+        for side, mine in (("host", host_bound), ("device", ~host_bound)):
+            group = f"cpu/{workload.mode}" if on_cpu else f"{target}/{workload.mode}/{side}"
+            for by in np.unique(wider):
+                out[mine & (wider == by)] = self.weights.calibration.factors(group, self.confidence, float(by))
+        return not_below(out, value, np.zeros_like(value) if target == "energy_j" else times.roofline_ms)
+
+
+def _summed(seconds: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Milliseconds [batch sizes, devices] of whole calls, from ops [devices, ops, batch sizes]."""
+    return np.einsum("dob,o->bd", seconds, counts) * 1e3

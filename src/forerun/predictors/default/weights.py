@@ -1,0 +1,145 @@
+"""What the fitted default predictor consists of, and its two files: arrays in safetensors, the rest in JSON; no code.
+
+Arrays are stored with the names of what they are indexed by (kernel classes, variants, units, ...). When code has
+learned new names since, these take the values of `unknown`; the predictor calls them out of its domain and widens the
+interval. Names that code has lost are dropped.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from forerun.errors import ForerunError
+from forerun.graph.features import VARIANTS
+from forerun.graph.profile import CLASSES, UNITS
+from forerun.predictors import energy
+from forerun.predictors.conformal import Calibration
+from forerun.predictors.default.network import GROUPS, Ensemble, Network
+from forerun.predictors.features import NUMBERS
+from forerun.predictors.host import COUNTED, HostCosts
+from forerun.predictors.saved import ARRAYS, FILE, read_description
+
+FORMAT = 5
+#: The vocabulary of every axis of an array; axes that are not named here have no names.
+_AXES: dict[str, tuple[str | None, ...]] = {
+    "class": ("classes", None), "unit": ("units", None), "variant": ("variants", None), "in": (None, "numbers", None),
+    "mean": ("numbers",), "scale": ("numbers",), "log_compute": ("classes",), "log_memory": ("classes",),
+    "log_intake": ("classes",), "log_floor_us": ("classes",),
+}  # fmt: skip
+#: What stands in for a name that the weights do not know. New numbers of an op have no stand-in: they count nothing.
+_STAND_IN = {"classes": "unknown", "units": "vector", "variants": "", "counted": "unknown"}
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Networks by kind of device, what a launch costs the host, energy factors, intervals, and their origin."""
+
+    networks: Mapping[str, Ensemble]  # 'gpu', 'cpu'
+    host: HostCosts
+    joules: np.ndarray  # factors over energy.TERMS
+    calibration: Calibration = field(default_factory=lambda: Calibration({}, {}))
+    domain: Mapping[str, Any] = field(default_factory=dict)  # families, dtypes, devices, op variants that were seen
+    provenance: Mapping[str, Any] = field(default_factory=dict)  # data sets with rows, their hashes, versions, dates
+    timing_groups: tuple[str, ...] = ("",)  # names of the launch floors that published rows have of their own
+
+    def save(self, folder: Path) -> None:
+        from safetensors.numpy import save_file
+
+        folder.mkdir(parents=True, exist_ok=True)
+        arrays = {
+            f"{kind}/{i}/{name}": np.ascontiguousarray(value, dtype=np.float32)
+            for kind, ensemble in self.networks.items()
+            for i, network in enumerate(ensemble.networks)
+            for name, value in network.arrays.items()
+        }
+        arrays |= {"host_us": self.host.cost_us.astype(np.float32), "energy": self.joules.astype(np.float32)}
+        save_file(arrays, folder / ARRAYS)
+        rest = {
+            "predictor": "default", "format": FORMAT, "vocabularies": vocabularies(), "host": self.host.scalars(),
+            "timing_groups": list(self.timing_groups), "calibration": self.calibration.to_dict(),
+            "domain": dict(self.domain), "provenance": dict(self.provenance),
+        }  # fmt: skip
+        (folder / FILE).write_text(json.dumps(rest, indent=1, sort_keys=True) + "\n")
+
+    @classmethod
+    def load(cls, folder: Path) -> Weights:
+        from safetensors import SafetensorError
+        from safetensors.numpy import load_file
+
+        rest = read_description(folder)
+        if rest.get("predictor") != "default" or rest.get("format") != FORMAT:
+            found = f"{rest.get('predictor')}, format {rest.get('format')}"
+            raise ForerunError(f"{folder} holds {found}; this forerun reads weights of default in format {FORMAT}")
+        try:
+            arrays = load_file(folder / ARRAYS)
+        except (OSError, SafetensorError) as error:
+            raise ForerunError(f"{folder} holds no weights of a predictor: {str(error).splitlines()[0]}") from error
+        stored = rest["vocabularies"]
+        for name in ("groups", "terms"):
+            if stored[name] != vocabularies()[name]:
+                raise ForerunError(f"the weights in {folder} have other {name}: run forerun train default")
+        found_networks: dict[str, dict[int, dict[str, np.ndarray]]] = {}
+        for name, value in arrays.items():
+            if name.count("/") == 2:
+                kind, number, part = name.split("/")
+                found_networks.setdefault(kind, {}).setdefault(int(number), {})[part] = renamed(part, value, stored)
+        networks = {
+            kind: Ensemble(tuple(Network(a) for _, a in sorted(each.items()))) for kind, each in found_networks.items()
+        }
+        cost_us = arrays["host_us"].astype(float)[places("counted", stored["counted"])]
+        return cls(
+            networks=networks, host=HostCosts.from_scalars(cost_us, rest["host"]),
+            joules=arrays["energy"].astype(float), calibration=Calibration.from_dict(rest["calibration"]),
+            domain=rest["domain"], provenance=rest["provenance"], timing_groups=tuple(rest["timing_groups"]),
+        )  # fmt: skip
+
+    def with_calibration(self, calibration: Calibration) -> Weights:
+        return replace(self, calibration=calibration)
+
+
+def vocabularies() -> dict[str, Any]:
+    """The names that arrays are indexed by, as code has them."""
+    return {
+        "classes": list(CLASSES), "units": list(UNITS), "variants": list(VARIANTS), "numbers": list(NUMBERS),
+        "counted": list(COUNTED), "groups": [list(words) for words in GROUPS], "terms": list(energy.TERMS),
+    }  # fmt: skip
+
+
+def places(axis: str, stored: Sequence[str]) -> np.ndarray:
+    """For every name that code has, its place among the stored ones, or that of its stand-in; -1 where it has none."""
+    at = {name: i for i, name in enumerate(stored)}
+
+    def place(name: str) -> int:
+        if name in at or axis not in _STAND_IN:
+            return at.get(name, -1)
+        # A class counted behind the forward pass stands for itself there.
+        behind = name.partition(":")[2]
+        stand_in = f"{_STAND_IN[axis]}:{behind}" if axis == "counted" and behind else _STAND_IN[axis]
+        return at[stand_in]
+
+    return np.array([place(name) for name in vocabularies()[axis]])
+
+
+def renamed(part: str, value: np.ndarray, stored: Mapping[str, Sequence[str]]) -> np.ndarray:
+    """An array of a network, its axes in the order of the names that code has."""
+    for axis, vocabulary in enumerate(_AXES.get(part, ())):
+        if vocabulary is None or list(stored[vocabulary]) == vocabularies()[vocabulary]:
+            continue
+        order = places(vocabulary, stored[vocabulary])
+        value = np.take(value, np.maximum(order, 0), axis=axis)
+        # A number that the network never saw is scaled to nothing and has no influence.
+        missing = [slice(None)] * axis + [order < 0]
+        value[tuple(missing)] = 1.0 if part == "scale" else 0.0
+    return value
+
+
+@functools.lru_cache(maxsize=4)
+def load_weights(folder: Path) -> Weights:
+    return Weights.load(folder)

@@ -1,0 +1,72 @@
+"""Predictions of many cases as one table, vectorised over devices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from forerun.advice import cost as cost_advice
+from forerun.device import Device
+from forerun.errors import ForerunError
+from forerun.predictors import memory as memory_model
+from forerun.predictors.base import Predictor
+from forerun.predictors.energy import back_to_back_ms
+from forerun.questions import items_per_call, problem, profiled
+from forerun.workload import Workload
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from forerun.device.cloud import Instance
+
+
+def table(
+    workload: Workload, devices: Sequence[Device], prices: Sequence[Instance | None], predictor: Predictor
+) -> pd.DataFrame:
+    """One workload on every device; a case that cannot run has its reason in column `error`."""
+    import pandas as pd
+
+    w = workload
+    problems = [problem(w, d, predictor) for d in devices]
+    try:
+        question = profiled(w)
+    except ForerunError as e:
+        name = w.to_dict()["model"]
+        asked = {"model": name, "batch": w.batch, "dtype": w.dtype, "mode": w.mode, "seq_len": w.seq_len}
+        return pd.DataFrame([{**asked, "device": d.id, "error": str(e)} for d in devices])
+    graph = question.graph
+    able = [i for i, p in enumerate(problems) if p is None]
+    some = [devices[i] for i in able]
+    times = predictor.times(question.columns, some, w) if able else None
+
+    def column(name: str) -> np.ndarray:
+        out = np.full(len(devices), np.nan)
+        if times is not None:
+            out[able] = getattr(times, name)[0]
+        return out
+
+    edges = np.full((len(devices), 2), np.nan)
+    if times is not None:
+        edges[able] = predictor.spread("latency_ms", times, question.columns, some, w)[0]
+    memory = memory_model.estimates(graph, devices)
+    items, unit = items_per_call(graph, w)
+    latency, energy = column("latency_ms"), column("energy_j")
+    needed = np.array([m.needed_mb for m in memory])
+    have = np.array([np.nan if d.memory_mb is None else d.memory_mb for d in devices])
+    price = np.array([np.nan if p is None else cost_advice.usd_per_ms(p) for p in prices])
+    return pd.DataFrame(
+        {
+            "model": graph.name, "device": [d.id for d in devices], "batch": w.batch, "dtype": w.dtype, "mode": w.mode,
+            "seq_len": w.seq_len, "latency_ms": latency, "latency_low_ms": latency * edges[:, 0],
+            "latency_high_ms": latency * edges[:, 1], "device_ms": column("device_ms"), "host_ms": column("host_ms"),
+            "throughput": 1e3 * items / latency, "throughput_unit": f"{unit}/s", "memory_mb": needed,
+            "memory_allocated_mb": [m.allocated_mb for m in memory],
+            "fits": [None if np.isnan(h) else bool(n <= h) for n, h in zip(needed, have, strict=True)],
+            "energy_j": energy,
+            "bound": np.where(column("host_ms") > column("device_ms"), "host", "device"),
+            "power_w": 1e3 * energy / back_to_back_ms(latency, column("device_ms"), devices),
+            "cost_usd": latency * price, "basis": [predictor.basis_for(d) for d in devices], "error": problems,
+        }
+    )  # fmt: skip

@@ -1,0 +1,73 @@
+"""Everything in the store that teaches something, as the cases that predictors are fitted to."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from forerun.data.importers import importers
+from forerun.data.splits import in_turns
+from forerun.data.store import Store
+from forerun.device import load_device
+from forerun.errors import ForerunError
+from forerun.predictors.cases import TrainingCases
+from forerun.training import operators, published
+from forerun.training.cases import Progress, as_captured, model_cases, operator_cases
+
+
+def gather(store: Store, progress: Progress | None = None, *, public: bool = True) -> TrainingCases:
+    """All cases of the store; without `public`, those of our own protocol only."""
+    own = own_rows(store.read("models"))
+    kind = own["device"].map(kinds_of(own["device"]))
+    gpu = own[(kind == "gpu") & own["device_ms"].notna()]
+    cpu = own[kind == "cpu"]
+    ops = store.read("operators")
+    ops = ops[(ops["status"] == "ok") & (ops["device_ms"] > 0) & ops["op"].map(operators.known)]
+    ops = ops[ops["device"].map(kinds_of(ops["device"])) == "gpu"]
+    ours = ops[ops["protocol"].str.startswith("forerun/")]
+    others = sample(ops) if public else ops.iloc[:0]
+    return TrainingCases(
+        as_captured(model_cases(gpu, progress)),
+        operator_cases(ours, progress),
+        operator_cases(others, progress) if len(others) else None,
+        model_cases(cpu, progress) if len(cpu) else None,
+        published.published_cases(store, progress) if public and published.has_any(store.read("models")) else None,
+    )
+
+
+def own_rows(models: pd.DataFrame) -> pd.DataFrame:
+    """Successful rows of models under our own protocol."""
+    own = models[models["protocol"].fillna("").str.startswith("forerun/") & (models["status"] == "ok")]
+    return own[own["source"] != "tabular"]
+
+
+def kinds_of(devices: pd.Series) -> dict[str, str | None]:
+    """gpu, cpu … by device; None for what the catalogue does not have, which nothing can be learned from."""
+
+    def kind(name: str) -> str | None:
+        try:
+            return load_device(name).kind
+        except ForerunError:
+            return None
+
+    return {name: kind(name) for name in devices.unique()}
+
+
+def sample(ops: pd.DataFrame) -> pd.DataFrame:
+    """The published operator rows that teach, with the group they were timed in.
+
+    A part of each set, the same every time, with all devices and operators in it, long calls as well as short ones: one
+    of each octave of time, then a second of each, until an importer's `operator_rows` are reached.
+    """
+    by = ["device", "op", "dtype", "runtime", "protocol"]
+    parts = []
+    for name, importer in importers().items():
+        some = ops[(ops["dataset"] == name) & (ops["devices"].fillna(1) <= 1)]
+        if not importer.operator_rows or some.empty:
+            continue
+        some = some.sample(frac=1, random_state=0)
+        group = some.groupby(by, dropna=False).ngroup().astype(str)
+        octave = np.floor(np.log2(some["device_ms"])).astype(str)
+        kept = some.loc[in_turns(group + "/" + octave)].groupby(by, dropna=False).head(importer.operator_rows)
+        parts.append(kept.assign(timing_group=importer.timing_group(kept)))
+    return pd.concat(parts) if parts else ops.iloc[:0].assign(timing_group="")
