@@ -1,0 +1,39 @@
+"""Families of networks that are named by their settings: `cnn:depth=6,filters=32`, `lstm:hidden=512,layers=2`.
+
+One file per family, each with a `FAMILY` (base.Family). The files need PyTorch and nothing else, since the measuring
+core builds the same networks on machines where only PyTorch is installed. Nothing is imported until it is asked for.
+"""
+
+from __future__ import annotations
+
+import functools
+from importlib import import_module
+
+from forerun.errors import ForerunError, did_you_mean
+from forerun.graph.families.base import Family
+
+#: Prefix of a name -> file in this package.
+FILES = {
+    "cnn": "cnn", "unet": "unet",
+}  # fmt: skip
+
+
+def is_family(name: str) -> bool:
+    """Whether a model's name begins with the prefix of a family."""
+    prefix, colon, _ = name.partition(":")
+    return bool(colon) and prefix in FILES
+
+
+@functools.cache
+def family(prefix: str) -> Family:
+    """The family of a prefix (`cnn`)."""
+    if prefix not in FILES:
+        raise ForerunError(f"there is no family of networks called {prefix!r}.{did_you_mean(prefix, FILES)}")
+    found = import_module(f"forerun.graph.families.{FILES[prefix]}").FAMILY
+    assert isinstance(found, Family)
+    return found
+
+
+def family_of(name: str) -> Family:
+    """The family that a model's name begins with."""
+    return family(name.partition(":")[0])
