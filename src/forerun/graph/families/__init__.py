@@ -15,6 +15,12 @@ from forerun.graph.families.base import Family
 #: Prefix of a name -> file in this package.
 FILES = {
     "cnn": "cnn", "unet": "unet",
+    "speech_cnn": "speech_cnn", "conformer": "conformer", "speech_seq2seq": "speech_seq2seq",
+    "recurrent": "recurrent", "recommender": "recommender", "point_cloud": "point_cloud",
+    "graph_network": "graph_network", "neural_operator": "neural_operator", "state_space": "state_space",
+    "time_series": "time_series", "tabular_transformer": "tabular_transformer", "seq2seq": "seq2seq",
+    "biased_attention": "biased_attention", "mixture_of_experts": "mixture_of_experts",
+    "torch_transformer": "torch_transformer", "multi_query": "multi_query",
 }  # fmt: skip
 
 
