@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 from forerun.graph.families.base import Family, Input, Setting, Settings
@@ -15,7 +16,7 @@ DENSE = 13  # real-valued features, as in the Criteo data
 def _mlp(sizes: list[int]) -> nn.Module:
     from torch import nn
 
-    layers = [nn.Sequential(nn.Linear(a, b), nn.ReLU()) for a, b in zip(sizes[:-1], sizes[1:], strict=True)]
+    layers = [nn.Sequential(nn.Linear(a, b), nn.ReLU()) for a, b in itertools.pairwise(sizes)]
     return nn.Sequential(*layers)
 
 

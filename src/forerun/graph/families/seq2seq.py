@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from forerun.graph.families.base import Family, Input, Setting, Settings
 
@@ -22,7 +22,7 @@ def build(
     from forerun.graph.families.transformer_layers import Block, Positions, relative_buckets
 
     def blocks(cross: bool) -> nn.ModuleList:
-        style = {"rms": True, "bias": False, "gated": True} if biased else {}
+        style: dict[str, Any] = {"rms": True, "bias": False, "gated": True} if biased else {}
         return nn.ModuleList(Block(width, heads, inner, causal=cross, cross=cross, **style) for _ in range(depth))
 
     norm = nn.RMSNorm if biased else nn.LayerNorm

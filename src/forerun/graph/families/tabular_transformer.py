@@ -1,4 +1,4 @@
-"""Deep networks on table rows: FT-Transformer with a token for each column, and the residual MLP it is compared with."""
+"""Deep networks on table rows: FT-Transformer with a token for each column, and a residual MLP."""
 
 from __future__ import annotations
 

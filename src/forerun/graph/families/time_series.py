@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import TYPE_CHECKING
 
@@ -53,7 +54,7 @@ def _blocks(design: int, length: int, horizon: int, width: int, depth: int) -> n
             super().__init__()
             self.pool = pool
             sizes = [math.ceil(length / pool), width, width, width, width]
-            layers = [nn.Sequential(nn.Linear(a, b), nn.ReLU()) for a, b in zip(sizes[:-1], sizes[1:], strict=True)]
+            layers = [nn.Sequential(nn.Linear(a, b), nn.ReLU()) for a, b in itertools.pairwise(sizes)]
             self.layers = nn.Sequential(*layers)
             self.past = nn.Linear(width, max(1, length // pool))
             self.future = nn.Linear(width, max(1, horizon // pool))
