@@ -15,6 +15,10 @@ from forerun.graph.families.base import Family
 #: Prefix of a name -> file in this package.
 FILES = {
     "cnn": "cnn", "unet": "unet",
+    "diffusion_unet": "diffusion_unet", "dit": "dit", "vae_decoder": "vae_decoder", "gan": "gan",
+    "super_resolution": "super_resolution", "detector": "detector", "segmenter": "segmenter", "video": "video",
+    "volume": "volume", "style_transfer": "style_transfer", "nerf": "nerf", "autoencoder": "autoencoder",
+    "pose": "pose", "optical_flow": "optical_flow", "mixer_mae": "mixer_mae",
     "speech_cnn": "speech_cnn", "conformer": "conformer", "speech_seq2seq": "speech_seq2seq",
     "recurrent": "recurrent", "recommender": "recommender", "point_cloud": "point_cloud",
     "graph_network": "graph_network", "neural_operator": "neural_operator", "state_space": "state_space",
