@@ -6,6 +6,8 @@ a linear layer back, and transposed convolutions up.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import torch
 from torch import nn
 
@@ -26,7 +28,7 @@ class Autoencoder(nn.Module):
             return [conv, *([nn.BatchNorm2d(out)] if norm else []), nn.LeakyReLU(0.2, inplace=True)]
 
         down: list[nn.Module] = []
-        for into, out in zip(widths[:-1], widths[1:], strict=True):
+        for into, out in pairwise(widths):
             down += normed(nn.Conv2d(into, out, 4, stride=2, padding=1, bias=not norm), out)
         self.encode = nn.Sequential(*down, nn.Flatten(), nn.Linear(flat, s["latent"] * (2 if self.variational else 1)))
         up: list[nn.Module] = [nn.Linear(s["latent"], flat), nn.Unflatten(1, (widths[-1], size, size))]
@@ -67,5 +69,6 @@ FAMILY = Family(
     },
     build=_build,
     inputs=lambda s: {"": Input((s["channels"], s["image"], s["image"]))},
+    always_named=("image", "width"),
     problem=_problem,
 )

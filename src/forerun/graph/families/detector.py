@@ -88,4 +88,5 @@ FAMILY = Family(
     },
     build=_build,
     inputs=lambda s: {"": Input((3, s["image"], s["image"]))},
+    always_named=("image",),
 )

@@ -159,5 +159,6 @@ FAMILY = Family(
     },
     build=build,
     inputs=_inputs,
+    always_named=("width",),
     problem=_problem,
 )

@@ -106,5 +106,6 @@ FAMILY = Family(
         "step": Input((), below=1000),
         "label": Input((), below=s["classes"]),
     },
+    always_named=("width", "depth"),
     problem=_problem,
 )

@@ -7,6 +7,8 @@ discriminator is strided convolutions with leaky ReLU.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
@@ -76,7 +78,7 @@ def build(image: int, latent: int, width: int, style: int, mapping: int, discrim
         nn.Unflatten(1, (latent, 1, 1)),
         *_with_norm(nn.ConvTranspose2d(latent, widths[0], 4, bias=not norm), bool(norm)),
     ]
-    for into, out in zip(widths[:-1], widths[1:], strict=True):
+    for into, out in pairwise(widths):
         layers += _with_norm(nn.ConvTranspose2d(into, out, 4, stride=2, padding=1, bias=not norm), bool(norm))
     return nn.Sequential(*layers, nn.Conv2d(widths[-1], 3, 3, padding=1), nn.Tanh())
 
@@ -87,7 +89,7 @@ def _with_norm(conv: nn.ConvTranspose2d, norm: bool) -> list[nn.Module]:
 
 def _discriminator(widths: list[int], norm: bool) -> nn.Module:
     layers: list[nn.Module] = [nn.Conv2d(3, widths[0], 3, padding=1), nn.LeakyReLU(0.2, inplace=True)]
-    for into, out in zip(widths[:-1], widths[1:], strict=True):
+    for into, out in pairwise(widths):
         layers.append(nn.Conv2d(into, out, 4, stride=2, padding=1, bias=not norm))
         layers += [*([nn.BatchNorm2d(out)] if norm else []), nn.LeakyReLU(0.2, inplace=True)]
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(widths[-1] * 16, 1))
@@ -111,5 +113,6 @@ FAMILY = Family(
     },
     build=build,
     inputs=lambda s: {"": Input((3, s["image"], s["image"]) if s["discriminator"] else (s["latent"],))},
+    always_named=("image", "width"),
     problem=_problem,
 )

@@ -34,8 +34,8 @@ class MaskedAutoencoder(nn.Module):
         self.kept = _kept(s)
 
         def block(size: int, tokens: int) -> TransformerBlock:
-            head = width // s["heads"]
-            return TransformerBlock(size, max(1, size // head), 4, (lambda: _TokenMixer(tokens)) if s["mixer"] else None)
+            mixer = (lambda: _TokenMixer(tokens)) if s["mixer"] else None
+            return TransformerBlock(size, max(1, size * s["heads"] // width), mixer=mixer)
 
         self.embed = nn.Conv2d(3, width, s["patch"], stride=s["patch"])
         self.position = nn.Parameter(0.02 * torch.randn(1, self.tokens, width))
@@ -95,5 +95,6 @@ FAMILY = Family(
     },
     build=_build,
     inputs=lambda s: {"": Input((3, s["image"], s["image"]))},
+    always_named=("width", "depth"),
     problem=_problem,
 )

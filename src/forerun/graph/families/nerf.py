@@ -31,8 +31,7 @@ class RadianceField(nn.Module):
         point = 3 + 6 * self.frequencies
         self.again = depth // 2
         self.layers = nn.ModuleList(
-            nn.Linear(point if i == 0 else width + (point if i == self.again and i else 0), width)
-            for i in range(depth)
+            nn.Linear(point if i == 0 else width + (point if i == self.again and i else 0), width) for i in range(depth)
         )
         self.density = nn.Linear(width, 1)
         seen = 3 + 6 * self.view_frequencies if self.view else 0
@@ -72,4 +71,5 @@ FAMILY = Family(
     },
     build=_build,
     inputs=lambda s: {"points": Input((s["samples"], 3)), "direction": Input((3,))},
+    always_named=("width", "depth"),
 )

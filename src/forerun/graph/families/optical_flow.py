@@ -148,5 +148,6 @@ FAMILY = Family(
     },
     build=_build,
     inputs=lambda s: {name: Input((3, s["height"], s["across"])) for name in ("first", "second")},
+    always_named=("height", "across"),
     problem=_problem,
 )

@@ -30,15 +30,15 @@ def _path(widths: list[int], source: int, target: int) -> nn.Module:
 
 
 class _Module(nn.Module):
-    """Residual blocks on each branch, then the exchange between all of them."""
+    """Residual blocks on each branch, then the exchange between all of them; the last module gives the finest only."""
 
-    def __init__(self, widths: list[int], blocks: int) -> None:
+    def __init__(self, widths: list[int], blocks: int, last: bool) -> None:
         super().__init__()
         self.branches = nn.ModuleList(
             nn.Sequential(*(Residual(w, w, 1, bottleneck=False) for _ in range(blocks))) for w in widths
         )
-        n = len(widths)
-        self.paths = nn.ModuleList(nn.ModuleList(_path(widths, i, j) for i in range(n)) for j in range(n))
+        n, outputs = len(widths), 1 if last else len(widths)
+        self.paths = nn.ModuleList(nn.ModuleList(_path(widths, i, j) for i in range(n)) for j in range(outputs))
 
     def forward(self, maps: list[torch.Tensor]) -> list[torch.Tensor]:
         maps = [branch(x) for branch, x in zip(self.branches, maps, strict=True)]
@@ -68,7 +68,8 @@ class Pose(nn.Module):
             into = 256 if n == 2 else widths[n - 2]
             self.enter.append(nn.Sequential(*conv_norm(into, widths[n - 1], 3, 2), nn.ReLU(inplace=True)))
             modules = s["modules"] if n > 2 else 1
-            self.stages.append(nn.ModuleList(_Module(widths[:n], s["blocks"]) for _ in range(modules)))
+            last = [n == s["branches"] and i == modules - 1 for i in range(modules)]
+            self.stages.append(nn.ModuleList(_Module(widths[:n], s["blocks"], last=final) for final in last))
         self.last = nn.Conv2d(widths[0], s["joints"], 1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -106,5 +107,6 @@ FAMILY = Family(
     },
     build=_build,
     inputs=lambda s: {"": Input((3, s["height"], s["across"]))},
+    always_named=("width",),
     problem=_problem,
 )

@@ -110,4 +110,5 @@ FAMILY = Family(
     },
     build=_build,
     inputs=lambda s: {"": Input((3, s["image"], s["image"]))},
+    always_named=("image",),
 )

@@ -68,5 +68,6 @@ FAMILY = Family(
     },
     build=build,
     inputs=lambda s: {"": Input((3, s["image"], s["image"]))},
+    always_named=("image", "width"),
     problem=_problem,
 )

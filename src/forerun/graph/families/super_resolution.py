@@ -71,4 +71,5 @@ FAMILY = Family(
     },
     build=build,
     inputs=lambda s: {"": Input((s["channels"], s["image"], s["image"]))},
+    always_named=("width", "blocks"),
 )

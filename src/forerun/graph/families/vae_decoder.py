@@ -69,4 +69,5 @@ FAMILY = Family(
     },
     build=build,
     inputs=lambda s: {"": Input((s["channels"], s["latent"], s["latent"]))},
+    always_named=("width",),
 )

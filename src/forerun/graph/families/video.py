@@ -34,11 +34,12 @@ class _Block(nn.Module):
         factorised = bool(s["factorised"])
         if s["bottleneck"]:
             out = 4 * width
+            first, middle = (time, 1) if s["slow"] else (1, time)
             self.body = nn.Sequential(
-                nn.Conv3d(into, width, (time, 1, 1), padding=(time // 2, 0, 0), bias=False),
+                nn.Conv3d(into, width, (first, 1, 1), padding=(first // 2, 0, 0), bias=False),
                 nn.BatchNorm3d(width),
                 nn.ReLU(inplace=True),
-                *_conv(width, width, 1, (stride[0], stride[1]), factorised),
+                *_conv(width, width, middle, stride, factorised),
                 nn.BatchNorm3d(width),
                 nn.ReLU(inplace=True),
                 nn.Conv3d(width, out, 1, bias=False),
@@ -84,6 +85,10 @@ def _build(**s: int) -> nn.Module:
     return nn.Sequential(*stem, *stages, nn.AdaptiveAvgPool3d(1), nn.Flatten(), nn.Linear(into, s["classes"]))
 
 
+def _problem(s: Settings) -> str | None:
+    return "a slow pathway has no factorised convolutions" if s["slow"] and s["factorised"] else None
+
+
 FAMILY = Family(
     prefix="video",
     kind="3-D video CNN",
@@ -99,4 +104,6 @@ FAMILY = Family(
     },
     build=_build,
     inputs=lambda s: {"": Input((3, s["frames"], s["image"], s["image"]))},
+    always_named=("frames", "image"),
+    problem=_problem,
 )

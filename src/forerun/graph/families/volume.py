@@ -85,5 +85,6 @@ FAMILY = Family(
     },
     build=_build,
     inputs=lambda s: {"": Input((s["channels"], s["size"], s["size"], s["size"]))},
+    always_named=("size", "width"),
     problem=_problem,
 )
