@@ -48,31 +48,31 @@ def _blocks(design: int, length: int, horizon: int, width: int, depth: int) -> n
     from torch import nn
 
     class Stack(nn.Module):
-        """Four layers, then what they explain of the past and what they forecast, N-HiTS on a pooled series."""
+        """Four layers, then what they explain of the past (no layer follows the last) and what they forecast."""
 
-        def __init__(self, pool: int) -> None:
+        def __init__(self, pool: int, last: bool) -> None:
             super().__init__()
             self.pool = pool
             sizes = [math.ceil(length / pool), width, width, width, width]
             layers = [nn.Sequential(nn.Linear(a, b), nn.ReLU()) for a, b in itertools.pairwise(sizes)]
             self.layers = nn.Sequential(*layers)
-            self.past = nn.Linear(width, max(1, length // pool))
+            self.past = None if last else nn.Linear(width, max(1, length // pool))
             self.future = nn.Linear(width, max(1, horizon // pool))
 
-        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        def forward(self, x: Tensor) -> tuple[Tensor | None, Tensor]:
             pooled = nn.functional.max_pool1d(x, self.pool, ceil_mode=True) if self.pool > 1 else x
             y = self.layers(pooled)
-            past, future = self.past(y), self.future(y)
-            if self.pool > 1:
-                past = nn.functional.interpolate(past, size=length, mode="linear")
-                future = nn.functional.interpolate(future, size=horizon, mode="linear")
-            return past, future
+            past = None if self.past is None else self._stretched(self.past(y), length)
+            return past, self._stretched(self.future(y), horizon)
+
+        def _stretched(self, coarse: Tensor, size: int) -> Tensor:
+            return nn.functional.interpolate(coarse, size=size, mode="linear") if self.pool > 1 else coarse
 
     class Forecaster(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             pools = [max(1, 8 // 2 ** (4 * i // depth)) if design == HITS else 1 for i in range(depth)]
-            self.stacks = nn.ModuleList(Stack(pool) for pool in pools)
+            self.stacks = nn.ModuleList(Stack(pool, i == depth - 1) for i, pool in enumerate(pools))
 
         def forward(self, x: Tensor) -> Tensor:
             left = x.transpose(1, 2)
