@@ -78,8 +78,8 @@ def case(name: str, **settings: Any) -> dict[str, Any]:
 def test_the_graph_is_that_of_the_network_that_is_measured(name: str) -> None:
     made: Family = family_of(name)
     assert made.parse(made.name(**made.parse(name))) == made.parse(name)
-    built = Built(case(name, mode="training"), "cpu")
-    built.call(case(name, mode="training")).call()
+    built = Built(case(name, mode="training", optimizer="momentum"), "cpu")
+    built.call(case(name, mode="training", optimizer="momentum")).call()
     weights = sum(p.numel() for p in built.model.parameters())
     for mode in made.modes:
         graph = load_graph(Workload(name, batch=2, mode=mode))
@@ -95,8 +95,8 @@ def test_a_network_runs_in_every_dtype_and_learns_in_all_its_parts(name: str) ->
         out = built.call(case(name, dtype=dtype)).call()
         first = out if isinstance(out, torch.Tensor) else out[0]
         assert first.shape[0] == 2 and first.dtype == next(built.model.parameters()).dtype
-    trained = Built(case(name, mode="training"), "cpu")
-    trained.call(case(name, mode="training", amp="bf16")).call()
+    trained = Built(case(name, mode="training", optimizer="momentum"), "cpu")
+    trained.call(case(name, mode="training", optimizer="momentum", amp="bf16")).call()
     idle = [key for key, p in trained.model.named_parameters() if p.grad is None]
     assert not idle, f"no gradient reaches {idle}"
 
