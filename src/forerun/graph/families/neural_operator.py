@@ -19,7 +19,7 @@ def _spectral(dims: int, width: int, modes: int) -> nn.Module:
 
         def __init__(self) -> None:
             super().__init__()
-            # Real and imaginary parts apart from each other: casting a complex weight to fp16 would drop one of them.
+            # Real and imaginary parts in a last dimension: casting a complex weight to fp16 would drop one of them.
             shape = (width, width, *[modes] * dims, 2)
             self.weights = nn.ParameterList(nn.Parameter(torch.randn(shape) / width) for _ in range(dims))
 

@@ -123,9 +123,9 @@ def _mamba2(width: int, state: int, chunk: int) -> nn.Module:
         def _scan(self, values: Tensor, step: Tensor, write: Tensor, read: Tensor) -> Tensor:
             decay = torch.cumsum(-step * self.log_decay.float().exp(), dim=2).permute(0, 3, 1, 2)
             lower = torch.ones(chunk, chunk, dtype=torch.bool, device=values.device).tril()
-            apart = (decay.unsqueeze(-1) - decay.unsqueeze(-2)).masked_fill(~lower, -torch.inf)
+            gap = (decay.unsqueeze(-1) - decay.unsqueeze(-2)).masked_fill(~lower, -torch.inf)
             scores = torch.einsum("bcls,bcms->bclm", read, write).unsqueeze(1)
-            within = torch.einsum("bhclm,bcmhp->bclhp", scores * torch.exp(apart).to(scores.dtype), values)
+            within = torch.einsum("bhclm,bcmhp->bclhp", scores * torch.exp(gap).to(scores.dtype), values)
             to_end = torch.exp(decay[..., -1:] - decay).to(values.dtype)
             added = torch.einsum("bcls,bhcl,bclhp->bchsp", write, to_end, values)
             total = torch.cumsum(nn.functional.pad(decay[..., -1], (1, 0)), dim=-1)
