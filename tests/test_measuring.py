@@ -206,7 +206,7 @@ def test_data_commands(home: Path) -> None:
 def test_what_cannot_be_measured_is_refused_before_it_is_timed(tmp_path: Path) -> None:
     for work, problem in (
         (Workload("resnet18", mode="decode", seq_len=8), "not a language model"),
-        (Workload(MODEL, input_shape=(3, 64, 64)), "says its own input"),
+        (Workload(MODEL, input_shape=(3, 64, 64)), "gives the input"),
         (Workload("gpt2", input_shape=(8,)), "takes a seq_len"),
         (Workload("resnet18", dtype="int8"), "language models only"),
     ):

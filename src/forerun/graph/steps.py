@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
 from forerun.errors import ForerunError
 from forerun.graph.capture import TORCH_DTYPES, census, record, tensors_in
+from forerun.graph.families.base import training_loss
 from forerun.graph.fold import fold, folded_size, parameter_bytes
 from forerun.graph.ir import Graph
 from forerun.graph.scale import merge
@@ -164,16 +164,13 @@ def _last_logits_only(model: nn.Module) -> dict[str, Any]:
 
 
 def default_loss(out: Any) -> torch.Tensor:
-    """Cross-entropy for class scores, else the mean: what a step costs hangs on the model, not on the loss."""
+    """The model's own loss, or that of our families: what a step costs hangs on the model, not on the loss."""
     if getattr(out, "loss", None) is not None:
         return out.loss
     tensors = tensors_in(out)
     if not tensors:
         raise ForerunError(f"the model's answer, a {type(out).__name__}, holds no tensor to train on")
-    logits = tensors[0]
-    if len(tensors) == 1 and logits.dim() == 2 and logits.shape[1] > 1:
-        return F.cross_entropy(logits, torch.zeros(logits.shape[0], dtype=torch.int64, device=logits.device))
-    return torch.stack([t.float().mean() for t in tensors if t.is_floating_point()]).sum()
+    return training_loss(tensors)
 
 
 def _optimizer(name: str, params: list[nn.Parameter]) -> torch.optim.Optimizer:

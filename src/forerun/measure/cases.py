@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from forerun.errors import ForerunError
-from forerun.graph.sources import families, hf_catalog, huggingface, vision_zoo
+from forerun.graph.families import FILES, family_of, is_family
+from forerun.graph.sources import hf_catalog, huggingface, vision_zoo
 from forerun.workload import Workload
 
 DTYPES = ("fp32", "fp16", "bf16", "int8", "int4")
@@ -18,7 +19,7 @@ def case_of(workload: Workload) -> dict[str, Any]:
     """The workload as a case; a ForerunError says what cannot be measured."""
     name, mode = workload.model, workload.mode
     if not isinstance(name, str):
-        raise ForerunError("forerun measure takes a model by name, a Hugging Face id, cnn:… or unet:…")
+        raise ForerunError("forerun measure takes a model by name, a Hugging Face id, or a family such as cnn:…")
     if workload.runtime != "eager" or workload.task is not None or isinstance(workload.input_shape, dict):
         raise ForerunError("runtime, task and inputs by name cannot be measured yet")
     if workload.dtype not in DTYPES:
@@ -49,13 +50,15 @@ def case_of(workload: Workload) -> dict[str, Any]:
         raise ForerunError(f"{name} is not a language model: it has no {mode} mode and no seq_len")
     if workload.dtype in ("int8", "int4"):
         raise ForerunError(f"{workload.dtype} weights are measured for language models only")
-    if families.matches(name):
+    if is_family(name):
         if workload.input_shape is not None:
-            raise ForerunError(f"{name} says its own input: change it in its name")
-        family = families.family_of(name)
-        return case | {"source": family.PREFIX.rstrip(":"), "name": family.name(**family.parse(name))}
+            raise ForerunError(f"the name {name} gives the input: change it in the name")
+        family = family_of(name)
+        return case | {"source": family.prefix, "name": family.name(**family.parse(name))}
     if not vision_zoo.matches(name):
-        raise ForerunError(f"{name} cannot be built for measuring; give a name, a catalogued id, cnn:… or unet:…")
+        raise ForerunError(
+            f"{name} cannot be built for measuring; give a name, a catalogued id, or a family such as cnn:…"
+        )
     library, bare, changed = vision_zoo.parse(name)
     if isinstance(workload.input_shape, tuple):
         case["input_shape"] = list(workload.input_shape)
@@ -74,7 +77,7 @@ def workload_of(case: dict[str, Any]) -> Workload:
     if case["source"] == "hf":
         task = _TASKS[case["task"]] if case.get("task") else None
         return Workload({**case["config"], **overrides}, seq_len=case.get("seq_len"), task=task, **settings)
-    if case["source"] in ("cnn", "unet"):
+    if case["source"] in FILES:
         return Workload(case["name"], **settings)
     overrides.pop("init_weights", None)  # the door never initialises any
     shape = None if "img_size" in overrides else case.get("input_shape")
@@ -84,7 +87,7 @@ def workload_of(case: dict[str, Any]) -> Workload:
 
 def model_name(case: dict[str, Any]) -> str:
     """What a case's model is called in the store: a name that the front doors take, but for configs of our own."""
-    if case["source"] in ("cnn", "unet", "tabular"):
+    if case["source"] in FILES or case["source"] == "tabular":
         return str(case["name"])
     if case["source"] == "hf" and "/" in case["name"]:
         return str(case["name"])

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from forerun.errors import ForerunError, MissingPackage, did_you_mean
-from forerun.graph.sources.settings import read_settings
+from forerun.graph.families.base import Setting, read_settings
 
 PREFIX = "tabular:"
 SEED = 0
@@ -36,7 +36,7 @@ def parse(name: str) -> tuple[str, dict[str, int]]:
         raise ForerunError(f"'{name}' does not name a tabular model: it must begin with '{PREFIX}'.")
     kind, *parts = (part.strip() for part in name[len(PREFIX) :].split(","))
     wanted = settings_of(kind)
-    settings = read_settings(name, parts, _LIMITS, wanted)
+    settings = read_settings(name, parts, {key: Setting(None, *_LIMITS[key]) for key in wanted})
     for key in wanted:
         if key not in settings:
             example = _said(kind, {key: _EXAMPLE[key] for key in wanted})

@@ -6,6 +6,9 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from forerun.graph import families
+from forerun.graph.families.base import Input, training_loss
+
 from . import quantised
 from .protocol import GRAPH_DECODE_MS, Call
 
@@ -46,7 +49,8 @@ class Built:
         self.device = device
         self.source = case["source"]
         self.facts: dict[str, Any] = {}
-        self.input_shape: list[int] | None = None
+        self.input_shape: list[int] | dict[str, list[int]] | None = None  # without the batch; by argument
+        self.inputs: dict[str, Input] = {}  # of a family of networks
         self.classes = 1000
         with torch.device(device):
             self.model = self._build(case)
@@ -68,6 +72,8 @@ class Built:
         """The call for one case, its inputs ready on the device."""
         if self.source == "hf":
             return self._hf_call(case)
+        if self.source in families.FILES and self.source not in ("cnn", "unet"):
+            return self._family_call(case)
         dtype = getattr(self.torch, DTYPES[case["dtype"]])
         shape = [case["batch"], *(case.get("input_shape") or self.input_shape or (3, 224, 224))]
         x = self.torch.randn(shape, dtype=dtype, device=self.device)
@@ -91,22 +97,20 @@ class Built:
 
             self.input_shape = [3, 299, 299] if case["name"] == "inception_v3" else [3, 224, 224]
             return torchvision.models.get_model(case["name"], weights=None, **overrides)
-        if self.source == "cnn":
-            from forerun.graph.sources import cnn_family
-
-            settings = cnn_family.parse(case["name"])
-            self.input_shape = [settings["channels"], settings["image"], settings["image"]]
-            self.classes = settings["classes"]
-            return cnn_family.build(**settings)
-        if self.source == "unet":
-            from forerun.graph.sources import unet_family
-
-            settings = unet_family.parse(case["name"])
-            self.input_shape = [settings["channels"], settings["height"], settings["width"]]
-            return unet_family.build(**settings)
+        if self.source in families.FILES:
+            return self._family_build(case["name"])
         if self.source == "hf":
             return self._hf_build(case, overrides)
         raise ValueError(f"unknown source {self.source!r}")
+
+    def _family_build(self, name: str) -> Any:
+        family = families.family_of(name)
+        settings = family.parse(name)
+        self.classes = settings.get("classes", self.classes)
+        self.inputs = family.inputs(settings)
+        shapes = {argument: list(given.shape) for argument, given in self.inputs.items()}
+        self.input_shape = shapes[""] if set(shapes) == {""} else shapes
+        return family.build(**settings)
 
     def _hf_build(self, case: dict[str, Any], overrides: dict[str, Any]) -> Any:
         import transformers
@@ -149,6 +153,21 @@ class Built:
         ids = tokens(length)
         labels = ids if task_of(case) == "causal-lm" else torch.zeros(batch, dtype=torch.long, device=self.device)
         return self._training(case, lambda: model(input_ids=ids, labels=labels, use_cache=False).loss)
+
+    def _family_call(self, case: dict[str, Any]) -> Call:
+        torch, model = self.torch, self.model
+        dtype = getattr(torch, DTYPES[case["dtype"]])
+        made: dict[str, Any] = {}
+        for argument, given in self.inputs.items():
+            shape = (case["batch"], *given.shape)
+            if given.below is None:
+                made[argument] = torch.randn(shape, dtype=dtype, device=self.device)
+            else:
+                made[argument] = torch.randint(0, given.below, shape, device=self.device)
+        positional = [made.pop("")] if "" in made else []
+        if case["mode"] == "training":
+            return self._training(case, lambda: training_loss(model(*positional, **made)))
+        return Call(self._inference(lambda: model(*positional, **made)))
 
     def _inference(self, call: Callable[[], Any]) -> Callable[[], Any]:
         inference_mode = self.torch.inference_mode

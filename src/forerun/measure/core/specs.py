@@ -9,6 +9,8 @@ import random
 from pathlib import Path
 from typing import Any
 
+from forerun.graph import families
+
 KEY_FIELDS = (
     *("kind", "source", "name", "config", "overrides", "task", "attention", "mode", "batch", "dtype", "seq_len"),
     *("input_shape", "optimizer", "amp", "op", "shape", "direction", "epochs", "learning_rate", "threads"),
@@ -96,8 +98,8 @@ def _variants(variant: dict[str, Any], seed: int) -> list[dict[str, Any]]:
             combo[name] = max(1, round(value))
         settings = {k: v for k, v in combo.items() if not k.startswith("_")}
         model = dict(base)
-        if base["source"] in ("cnn", "unet"):
-            model["name"] = f"{base['source']}:" + ",".join(f"{k}={v}" for k, v in settings.items())
+        if base["source"] in families.FILES:
+            model["name"] = families.family(base["source"]).name(**settings)
         else:
             model["overrides"] = {**base.get("overrides", {}), **settings}
         if variant.get("input_sizes"):

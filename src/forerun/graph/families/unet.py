@@ -1,4 +1,4 @@
-"""The U-Net family for image-to-image regression, named by a string such as `unet:base=44,levels=3,outputs=2`.
+"""U-Nets for image-to-image regression, named by a string such as `unet:base=44,levels=3,outputs=2`.
 
 The stock member takes 96x128x3 and gives two 96x128x1 maps (temperature downscaling) with about 3.6 M parameters. Each
 level is two 3x3 convolutions with batch norm and ReLU; the filters double at every level; the way up is a 2x2
@@ -9,50 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forerun.errors import ForerunError
-from forerun.graph.sources.settings import read_settings
+from forerun.graph.families.base import Family, Input, Setting, Settings
 
 if TYPE_CHECKING:
     from torch import nn
 
-PREFIX = "unet:"
-_DEFAULTS = {"base": 44, "levels": 3, "outputs": 2, "channels": 3, "height": 96, "width": 128}
-_LIMITS = {
-    "base": (1, 1024),
-    "levels": (1, 7),
-    "outputs": (1, 16),
-    "channels": (1, 64),
-    "height": (2, 4096),
-    "width": (2, 4096),
-}
 
-
-def parse(name: str) -> dict[str, int]:
-    """The settings in `unet:[base=44][,levels=3][,outputs=2][,channels=3][,height=96][,width=128]`; all filled in."""
-    if not name.startswith(PREFIX):
-        raise ForerunError(f"'{name}' does not name a U-Net of the family: it must begin with '{PREFIX}'.")
-    said = read_settings(name, filter(None, name[len(PREFIX) :].split(",")), _LIMITS)
-    settings = {**_DEFAULTS, **said}
-    step = 2 ** settings["levels"]
-    if settings["height"] % step or settings["width"] % step:
-        raise ForerunError(f"height and width in '{name}' must be multiples of {step} for {settings['levels']} levels.")
-    return settings
-
-
-def name(**settings: int) -> str:
-    """The name that `parse` reads back to the same settings; defaults are left out, but for base and levels."""
-    said = {**_DEFAULTS, **settings}
-    kept = {k: v for k, v in said.items() if k in ("base", "levels") or v != _DEFAULTS[k]}
-    return PREFIX + ",".join(f"{k}={v}" for k, v in kept.items())
-
-
-def input_shape(settings: dict[str, int]) -> tuple[int, ...]:
-    return (settings["channels"], settings["height"], settings["width"])
-
-
-def build(
-    base: int = 44, levels: int = 3, outputs: int = 2, channels: int = 3, height: int = 96, width: int = 128
-) -> nn.Module:
+def build(base: int, levels: int, outputs: int, channels: int, height: int, width: int) -> nn.Module:
     """The network; it takes (batch, channels, height, width) and gives a tuple of `outputs` one-channel maps."""
     import torch
     from torch import nn
@@ -92,3 +55,28 @@ def build(
             return tuple(head(x) for head in self.heads)
 
     return UNet()
+
+
+def _problem(settings: Settings) -> str | None:
+    step = 2 ** settings["levels"]
+    if settings["height"] % step or settings["width"] % step:
+        return f"height and width must be multiples of {step} for {settings['levels']} levels"
+    return None
+
+
+FAMILY = Family(
+    prefix="unet",
+    kind="U-Net",
+    settings={
+        "base": Setting(44, 1, 1024),
+        "levels": Setting(3, 1, 7),
+        "outputs": Setting(2, 1, 16),
+        "channels": Setting(3, 1, 64),
+        "height": Setting(96, 2, 4096),
+        "width": Setting(128, 2, 4096),
+    },
+    build=build,
+    inputs=lambda s: {"": Input((s["channels"], s["height"], s["width"]))},
+    always_named=("base", "levels"),
+    problem=_problem,
+)
