@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import random
+from collections.abc import Iterable
 from typing import Any
 
-from .operators import UNARY
+from .operator_draws import DRAWS, Drawn
+from .operator_draws import log_uniform as _log
+from .operators import find
 from .specs import key_of
 
 # Relative numbers of rows; what costs models most of their time gets most of the rows.
@@ -17,10 +19,16 @@ WEIGHTS = {
     **{"cat": 2, "sum": 2, "max_pool": 2, "avg_pool": 1, "global_pool": 1, "upsample": 1, "embedding": 2},
     **{"gather": 1, "scatter_add": 1, "sgd": 2, "adamw": 2, "cross_entropy": 1},
 }
+#: What the label `unary` draws from.
+UNARY = ("relu", "gelu", "silu", "sigmoid", "exp", "tanh", "hardswish", "copy", "scale")
 # What a spec can ask for by name (`only`) and the plain draw does not hold.
 RARE = ("conv_wide", "conv_groups", "conv_head", "conv_patch", "conv_multiplier", "bicubic", "unfold", "lstm",
         "matmul_int4", "linear_vocabulary")  # fmt: skip
-LAST, LAID_OUT = "_last", ("conv_", "upsample", "bicubic")  # after a label that begins so: the same, channels last
+LAST, LAID_OUT = (
+    "_last",
+    ("conv_", "upsample", "bicubic", "resize"),
+)  # after a label that begins so: the same, channels last
+FORWARD_ONLY = ("lstm",)  # labels whose operator has a backward pass that other labels draw
 VOCABULARIES = (32000, 30522, 50257, 50304, 50265, 128256, 151936, 250002)
 MAX_FLOPS, MAX_NUMBERS = 2e12, 4e8
 # (hidden, intermediate, heads, head width, key/value heads) of models that people run.
@@ -48,43 +56,60 @@ def cases(spec: dict[str, Any]) -> list[dict[str, Any]]:
     """`n` distinct operator cases, in the order they were drawn (already a shuffle)."""
     rng = random.Random(f"operators/{spec.get('seed', 0)}")
     weights = spec.get("only") or {**WEIGHTS, **spec.get("weights", {})}
+    _check(weights)
     dtypes, wanted = spec.get("dtypes", ["fp32", "tf32", "fp16", "bf16"]), int(spec["n"])
     max_flops, max_numbers = float(spec.get("max_flops", MAX_FLOPS)), float(spec.get("max_numbers", MAX_NUMBERS))
-    for label in weights:
-        plain = label.removesuffix(LAST)
-        if plain not in {*WEIGHTS, *RARE} or (plain != label and not plain.startswith(LAID_OUT)):
-            known = ", ".join(sorted({*WEIGHTS, *RARE}))
-            raise ValueError(f"unknown operator {label!r}: known are {known}; those of images also with {LAST}")
     out: dict[str, dict[str, Any]] = {}
     for _ in range(50 * wanted):
         if len(out) >= wanted:
             break
         label = rng.choices(list(weights), list(weights.values()))[0]
-        plain = label.removesuffix(LAST)
-        real = plain not in RARE and rng.random() < float(spec.get("real", 0.35))
-        op, shape = (_real if real else _rare if plain in RARE else _draw)(plain, rng)
-        if label != plain:
-            shape["last"] = 1
-        flops, numbers = _size(op, shape)
-        if flops > max_flops or numbers > max_numbers:
+        drawn = _drawn(label, rng, float(spec.get("real", 0.35)))
+        if drawn.flops > max_flops or drawn.numbers > max_numbers:
             continue
-        dtype = rng.choice(dtypes)
-        if label == "matmul_int4":
-            dtype = "int4"
-        if dtype == "tf32" and op not in ("matmul", "linear", "bmm", "conv2d"):
-            dtype = "fp32"
-        no_backward = op in ("sgd", "adamw", "batch_norm", "copy", "cast", "bicubic", "lstm") or dtype == "int4"
-        direction = "forward" if no_backward or rng.random() < 0.6 else "backward"
-        case = {"kind": "op", "op": op, "shape": shape, "dtype": dtype, "direction": direction, "family": label}
+        case = {"kind": "op", "op": drawn.op, "shape": drawn.shape, **_manner(label, drawn.op, dtypes, rng)}
         out.setdefault(key_of(case), case)
     return list(out.values())
 
 
-def _log(rng: random.Random, low: float, high: float, align: tuple[int, ...] = (1, 8, 64)) -> int:
-    """A whole number, uniform in its logarithm, often a multiple of what tensor cores like."""
-    value = math.exp(rng.uniform(math.log(low), math.log(high)))
-    step = rng.choice(align)
-    return max(int(low), round(value / step) * step)
+def _check(labels: Iterable[str]) -> None:
+    known = {*WEIGHTS, *RARE, *DRAWS}
+    for label in labels:
+        plain = label.removesuffix(LAST)
+        if plain not in known or (plain != label and not plain.startswith(LAID_OUT)):
+            raise ValueError(
+                f"unknown operator {label!r}: known are {', '.join(sorted(known))}; those of images also with {LAST}"
+            )
+
+
+def _drawn(label: str, rng: random.Random, real: float) -> Drawn:
+    """A shape for a label; `real` is the share of those taken from real models."""
+    plain = label.removesuffix(LAST)
+    if plain in DRAWS:
+        drawn = DRAWS[plain](rng)
+    else:
+        from_model = plain not in RARE and rng.random() < real
+        op, shape = (_real if from_model else _rare if plain in RARE else _draw)(plain, rng)
+        flops, numbers = _size(op, shape)
+        drawn = Drawn(op, shape, numbers, flops)
+    if label != plain:
+        drawn.shape["last"] = 1
+    return drawn
+
+
+def _manner(label: str, op: str, dtypes: list[str], rng: random.Random) -> dict[str, str]:
+    """The dtype and the direction of a case."""
+    operator = find(op)
+    dtype = rng.choice(dtypes)
+    if label == "matmul_int4":
+        dtype = "int4"
+    if dtype == "tf32" and not operator.tf32:
+        dtype = "fp32"
+    if dtype not in (*operator.dtypes, "tf32", "int4"):
+        dtype = operator.dtypes[0]
+    one_way = not operator.backward or label in FORWARD_ONLY or dtype == "int4"
+    direction = "forward" if one_way or rng.random() < 0.6 else "backward"
+    return {"dtype": dtype, "direction": direction, "family": label}
 
 
 def _draw(label: str, rng: random.Random) -> tuple[str, dict[str, int]]:
