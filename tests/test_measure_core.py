@@ -175,7 +175,7 @@ def test_markers_part_the_records() -> None:
     marks = [record("at::cuda::(anonymous namespace)::spin_kernel(long)", at, 900) for at in (100, 200, 300)]
     first = [record("gemm", 110, 2_000_000), record("gemm", 120, 4_000_000)]
     second = [record("Memset (Device)", 210, 1000), record("relu", 220, 3000), record("relu", 230, 3000)]
-    parts = operator_profile.split([*second, *marks, record("stray", 50, 1), *first], 2)
+    parts = operator_profile.split([*second, *marks, record("stray", 50, 1), *first], 2, "spin_kernel")
     assert parts == [first, second]
     row = operator_profile.summarise(first, 2)
     assert (row["device_ms"], row["device_min_ms"], row["device_max_ms"], row["kernels"]) == (3.0, 2.0, 4.0, 1.0)
@@ -183,7 +183,7 @@ def test_markers_part_the_records() -> None:
     assert uneven["device_min_ms"] is None
     assert uneven["kernels"] == 1.0
     assert uneven["copies"] == 0.5
-    assert operator_profile.split(marks[:2], 2) is None
+    assert operator_profile.split(marks[:2], 2, "spin_kernel") is None
 
 
 def test_failures_are_rows(tmp_path: Path) -> None:

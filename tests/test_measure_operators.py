@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from forerun.measure.core import operator_cases, specs
+from forerun.measure.core.meters import meter_for
 from forerun.measure.core.operator_draws import DRAWS
 from forerun.measure.core.operators import OPERATORS, build, call_of, find
 from forerun.measure.core.operators.registry import operator
@@ -43,7 +44,7 @@ def examples(name: str, direction: str, dtypes: tuple[str, ...]) -> list[dict[st
 def test_an_operator_runs_on_a_cpu_in_each_of_its_dtypes(name: str, direction: str) -> None:
     for case in examples(name, direction, find(name).dtypes):
         torch.manual_seed(0)
-        result = call_of(case, "cpu")()
+        result = call_of(case, meter_for("cpu"))()
         if direction == "backward":
             _, inputs = build(case, "cpu")
             assert [g.shape for g in result] == [x.shape for x in inputs], case

@@ -36,12 +36,13 @@ def graph_of(op: str, shape: str, dtype: str, direction: str) -> Graph:
 
     sizes = {k: int(v) for k, v in json.loads(shape).items()}
     kind = {"fp8": "fp16"}.get(dtype, dtype)
-    case = {"op": _ALSO.get(op, op), "shape": sizes, "dtype": kind, "direction": direction}
-    if case["op"] == "sdpa" and sizes.get("kv_heads", sizes["heads"]) != sizes["heads"]:
+    name = _ALSO.get(op, op)
+    case = {"op": name, "shape": sizes, "dtype": kind, "direction": direction}
+    if name == "sdpa" and sizes.get("kv_heads", sizes["heads"]) != sizes["heads"]:
         return _grouped_attention(sizes, kind)
     with torch.device("meta"):
         forward, inputs = build(case, "meta")
-        phase = "optimizer" if find(case["op"]).is_step else direction
+        phase = "optimizer" if find(name).is_step else direction
         step = _step(forward, inputs, phase)
         graph = record(torch.nn.Module(), step, repeats={}, held=lambda: iter(()))
     unknown = [op.name for op in graph.ops if op.kind == "unknown"]

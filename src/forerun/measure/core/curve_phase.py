@@ -52,7 +52,7 @@ class Curves(Worker):
             self.forget()
             last = said["epochs"][-1]["test_accuracy"] if said["status"] == "ok" else said["reason"]
             print(f"{case['name']}: {last} after {time.monotonic() - begin:.1f} s", flush=True)
-        self.say_end(len(self.todo))
+        self.print_end(len(self.todo))
         return 0
 
     def _train(self, case: dict[str, Any], images: dict[str, Any], alive: Callable[[], None]) -> list[dict[str, float]]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
+
+from ..meters import Meter
 
 # Each theme's module registers its operators when it is imported.
 from . import attention, convolutions, elementwise, images, indexing, norms, optimizers, products, recurrent, reductions
@@ -14,7 +15,7 @@ from .registry import OPERATORS, Arguments, Built, Operator, find
 
 __all__ = [
     "OPERATORS", "Arguments", "Built", "Operator", "attention", "build", "call_of", "convolutions", "elementwise",
-    "find", "images", "indexing", "norms", "optimizers", "products", "recurrent", "reductions", "with_tf32",
+    "find", "images", "indexing", "norms", "optimizers", "products", "recurrent", "reductions",
 ]  # fmt: skip
 
 
@@ -23,21 +24,9 @@ def build(case: dict[str, Any], device: str) -> Built:
     return find(case["op"]).build(Arguments(case, device))
 
 
-@contextlib.contextmanager
-def with_tf32(on: bool) -> Iterator[None]:
-    """Single precision on tensor cores, or not at all: PyTorch's default would use it for convolutions only."""
-    torch.backends.cuda.matmul.allow_tf32 = on
-    torch.backends.cudnn.allow_tf32 = on
-    try:
-        yield
-    finally:
-        torch.backends.cuda.matmul.allow_tf32 = False
-        torch.backends.cudnn.allow_tf32 = True
-
-
-def call_of(case: dict[str, Any], device: str) -> Callable[[], Any]:
+def call_of(case: dict[str, Any], meter: Meter) -> Callable[[], Any]:
     """The call that is measured: forward alone, backward alone (its forward is done here), or an optimizer step."""
-    forward, inputs = build(case, device)
+    forward, inputs = build(case, meter.device)
     if case["direction"] != "backward":
         if find(case["op"]).is_step:
             return forward
@@ -47,7 +36,7 @@ def call_of(case: dict[str, Any], device: str) -> Callable[[], Any]:
                 return forward()
 
         return run
-    with with_tf32(case["dtype"] == "tf32"):
+    with meter.tf32(case["dtype"] == "tf32"):
         out = forward()
     upstream = torch.randn_like(out)
     return lambda: torch.autograd.grad(out, inputs, upstream, retain_graph=True)
