@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from importlib.metadata import EntryPoint
@@ -244,6 +245,20 @@ def test_what_a_meter_cannot_read_is_none_with_a_reason() -> None:
     assert not meter.is_broken_by(RuntimeError("CUDA error: unspecified launch failure"))
     with meter.tf32(True):
         pass
+
+
+def test_the_meter_of_the_documentation_overrides_only_what_a_meter_has() -> None:
+    text = (ROOT / "docs" / "MEASURING.md").read_text()
+    (block,) = re.findall(r"```python\n(.*?)```", text, re.S)
+    names: dict[str, Any] = {}
+    exec(compile(block, "MEASURING.md", "exec"), names)
+    meter = names["XpuMeter"]
+    assert issubclass(meter, base.Meter)
+    defined = {name for name in vars(meter) if not name.startswith("__")}
+    assert {"kind", "device", "priority", "available", "describe", "sync", "memory"} <= defined <= set(dir(base.Meter))
+    described = set(re.findall(r"`(\w+)`", text.partition("| method or attribute")[2].partition("`CudaMeter`")[0]))
+    offered = {name for name in vars(base.Meter) if not name.startswith("_")}
+    assert offered <= described
 
 
 def test_the_cpu_reads_its_resident_memory() -> None:

@@ -35,10 +35,10 @@ def probe(calls: int = 2000, device: str = "auto") -> HostSpeed:
     """Measures this host; about ten seconds."""
     import statistics
 
-    from forerun.measure.core import hostprobe, meters
+    from forerun.measure.core import host_probe, meters
 
     meter = meters.meter_for(device)
-    found = hostprobe.measure(meter, calls)
+    found = host_probe.measure(meter, calls)
     names = _DISPATCH_ONLY if meter.is_host else REFERENCE_US
     ratios = [found["launch_us"][name] / REFERENCE_US[name] for name in names]
     return HostSpeed(statistics.median(ratios), found["launch_us"], str(found["cpu"]), meter.kind, meter.is_host)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .errors import CapturePoisonedError, TooSlowError
-from .hostprobe import quick_probe
+from .host_probe import quick_probe
 from .meters import Meter
 
 PROTOCOL_VERSION = 2
@@ -70,7 +70,7 @@ def measure(case: Call, meter: Meter, repeat: int = 0, deadline: float | None = 
     gc.collect(0)
     gc.disable()
     try:
-        results["pulse_before"] = quick_probe(meter)
+        results["pulse_before"] = quick_probe(meter)  # a key of rows that are out there
         results.update(_timed(case, meter))
         results["warmup_calls"] = warmups
         lap("timed")
@@ -173,7 +173,7 @@ def _loop(case: Call, meter: Meter, call_s: float, loop_s: float) -> dict[str, A
     if steps is None:
         reason = meter.why_no_energy
     elif len(steps) < 2:
-        reason = "the energy counter moved less than twice in the loop"
+        reason = "the energy counter stepped less than two times in the loop"
     if reason or steps is None:
         return {**out, "energy_j": None, "power_w": None, "energy_reason": reason}
     joules, seconds = (steps[-1][0] - steps[0][0]) / 1e3, steps[-1][1] - steps[0][1]

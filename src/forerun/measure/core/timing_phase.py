@@ -8,14 +8,14 @@ import os
 import time
 from typing import Any
 
-from . import hostprobe, models, plan, specs
+from . import host_probe, models, plan, specs
 from .protocol import measure
 from .worker import RESTART, STOP_BEFORE_S, Worker, limit, preload, why
 
 
 class Timing(Worker):
     phase = "timing"
-    unit_s = 12.0  # a unit that takes longer gives the other specs their turn and goes on later
+    unit_s = 12.0  # a unit that takes longer gives the other specs their turn and continues later
 
     def __init__(self, args: Any) -> None:
         super().__init__(args)
@@ -128,7 +128,7 @@ class Timing(Worker):
 
     def _host_row(self, when: str) -> None:
         row = {"kind": "host", "key": f"host-{when}", "when": when, "status": "ok"}
-        self.write({**row, **hostprobe.measure(self.meter)})
+        self.write({**row, **host_probe.measure(self.meter)})
 
     def _case_row(
         self,

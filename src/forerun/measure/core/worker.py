@@ -21,7 +21,7 @@ from .errors import CaseTimeoutError, TooSlowError
 from .protocol import PROTOCOL_VERSION
 from .rows import Rows, read
 
-RESTART = 75  # exit code that asks the supervisor for a fresh process
+RESTART = 75  # exit code that makes the supervisor start a fresh process
 STOP_BEFORE_S = 2.0
 LIBRARIES = {"timm": ("timm",), "torchvision": ("torchvision",), "hf": ("transformers",)}
 
@@ -78,12 +78,12 @@ class Worker(abc.ABC):
 
     def _report(self, row: dict[str, Any] | None) -> None:
         if self.state is not None:
-            fresh = self.state.with_suffix(".new")  # the supervisor reads a whole state or the one before
+            fresh = self.state.with_suffix(".new")  # the supervisor reads a complete state or the one before
             fresh.write_text(json.dumps({"at": time.time(), "row": row}))
             os.replace(fresh, self.state)
 
     def rest(self) -> None:
-        """Lets the device cool down before the next model, if that was asked for."""
+        """Lets the device cool down before the next model, where --cooldown is given."""
         until = time.monotonic() + min(self.cooldown_s, max(0.0, self.left_s()))
         while time.monotonic() < until:
             time.sleep(min(5.0, max(0.0, until - time.monotonic())))

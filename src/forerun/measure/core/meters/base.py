@@ -1,4 +1,4 @@
-"""The questions that measuring asks of a device, each with an answer for a device that cannot tell."""
+"""The interface of a meter: what measuring needs of a device, with a default for each part that a device may lack."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ class GraphCapture(Protocol):
 class Meter:
     """Reads one device. A vendor is one subclass, registered under the entry point group `forerun.meters`.
 
-    A subclass sets `kind` and `device`, says with `available` whether such a device is here, and overrides what the
-    device can answer. What it cannot answer stays None, and the matching `why_no_...` gives the reason for the rows.
+    A subclass sets `kind` and `device`, checks in `available` whether such a device is here, and overrides what the
+    device can measure. The rest stays None, and the matching `why_no_...` gives the reason for the rows.
     """
 
     kind: ClassVar[str] = "unknown"  # what the device is called in rows and by --device

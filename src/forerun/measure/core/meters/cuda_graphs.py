@@ -40,7 +40,7 @@ class CudaGraphs:
         except torch.OutOfMemoryError:
             return {"graph_ms": None, "graph_ms_reason": "out of memory while capturing"}
         except Exception as error:  # noqa: BLE001 - any failure to capture is a fact to record
-            cause = error.__context__ or error  # ending a broken capture raises too, with a less telling message
+            cause = error.__context__ or error  # ending a broken capture raises too, with a less useful message
             reason = f"capture failed: {type(cause).__name__}: {cause}".splitlines()[0][:200]
             _check_sound(reason)
             return {"graph_ms": None, "graph_ms_reason": reason}

@@ -14,11 +14,12 @@ class CudaProfiler:
     marker = "spin_kernel"
 
     def __init__(self) -> None:
-        from torch.autograd.profiler import profile
-
-        self.session: Any = profile(use_cpu=False, use_device="cuda", use_kineto=True)
+        self.session: Any = None
 
     def __enter__(self) -> CudaProfiler:
+        from torch.autograd.profiler import profile
+
+        self.session = profile(use_cpu=False, use_device="cuda", use_kineto=True)
         self.session.__enter__()
         return self
 

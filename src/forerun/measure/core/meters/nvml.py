@@ -78,7 +78,7 @@ class Nvml:
 
 
 def _load() -> tuple[Any, str]:
-    """The C library; nvidia-ml-py, where installed, knows best where it lies."""
+    """The C library; nvidia-ml-py, where installed, finds it in most places."""
     try:
         import pynvml
 

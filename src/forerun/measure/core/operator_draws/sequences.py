@@ -34,7 +34,7 @@ def _attending(op: str, s: dict[str, int], scores: float = 0.0) -> Drawn:
 def sdpa_odd(rng: random.Random) -> Drawn:
     s = _attention(rng) | {"d": rng.choice(ODD_HEAD_SIZES)}
     causal = int(s["q"] == s["kv"] and rng.random() < 0.4)
-    # A head size that no fused kernel takes writes its scores to memory, twice.
+    # With a head size that no fused kernel takes, scores go to memory two times.
     return _attending("sdpa", s | {"causal": causal}, 2.0 * s["b"] * s["heads"] * s["q"] * s["kv"])
 
 

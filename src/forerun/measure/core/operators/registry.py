@@ -1,4 +1,4 @@
-"""The table of operators: each is a builder with its example shapes, its dtypes and what can be asked of it."""
+"""The table of operators: each is a builder with its example shapes, its dtypes, and whether it has a backward pass."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Arguments:
         return tuple(self.shape[name] for name in names.split())
 
     def new(self, *shape: int, scale: float = 1.0) -> torch.Tensor:
-        """Random numbers, differentiated where the case asks for a backward pass."""
+        """Random numbers, differentiated in a case of the backward pass."""
         values = torch.randn(shape, dtype=self.dtype, device=self.device) * scale
         return values.requires_grad_(self.gradient)
 
