@@ -18,9 +18,11 @@ from forerun.measure.core import kernel_phase, operator_cases, operator_profile,
 from forerun.measure.core.__main__ import arguments
 from forerun.measure.core.kernels import kernel_class
 from forerun.measure.core.meters import Meter
+from forerun.measure.core.operator_draws import RARE
 from forerun.measure.core.protocol import PROTOCOL_VERSION, Call, measure, summary
 
 ROOT = Path(__file__).parent.parent
+SWEEPS = sorted((ROOT / "sweeps").glob("h200_*.yaml"))
 TINY = {
     "name": "tiny",
     "seed": 3,
@@ -38,8 +40,8 @@ TINY = {
 
 
 def command(spec: Path, out: Path) -> list[str]:
-    said = ["--spec", str(spec), "--out", str(out), "--budget", "240", "--device", "cpu", "--no-host-probe"]
-    return [sys.executable, "-m", "forerun.measure.core", *said]
+    words = ["--spec", str(spec), "--out", str(out), "--budget", "240", "--device", "cpu", "--no-host-probe"]
+    return [sys.executable, "-m", "forerun.measure.core", *words]
 
 
 def environment() -> dict[str, str]:
@@ -148,8 +150,8 @@ def test_phases_share_the_budget(tmp_path: Path) -> None:
     model.write_text(json.dumps(TINY))
     ops.write_text(json.dumps({"name": "o", "kind": "op", "n": 3}))
 
-    def phases(*said: str) -> list[tuple[str, float]]:
-        return [(name, round(until, 6)) for name, until in supervisor.phases(arguments([*said, "--out", "x"]))]
+    def phases(*words: str) -> list[tuple[str, float]]:
+        return [(name, round(until, 6)) for name, until in supervisor.phases(arguments([*words, "--out", "x"]))]
 
     assert phases("--spec", str(model)) == [("timing", 0.76), ("kernels", 1.0)]
     assert phases("--spec", str(ops)) == [("operators", 1.0)]
@@ -175,7 +177,7 @@ def test_markers_part_the_records() -> None:
     marks = [record("at::cuda::(anonymous namespace)::spin_kernel(long)", at, 900) for at in (100, 200, 300)]
     first = [record("gemm", 110, 2_000_000), record("gemm", 120, 4_000_000)]
     second = [record("Memset (Device)", 210, 1000), record("relu", 220, 3000), record("relu", 230, 3000)]
-    parts = operator_profile.split([*second, *marks, record("stray", 50, 1), *first], 2)
+    parts = operator_profile.split([*second, *marks, record("stray", 50, 1), *first], 2, "spin_kernel")
     assert parts == [first, second]
     row = operator_profile.summarise(first, 2)
     assert (row["device_ms"], row["device_min_ms"], row["device_max_ms"], row["kernels"]) == (3.0, 2.0, 4.0, 1.0)
@@ -183,7 +185,7 @@ def test_markers_part_the_records() -> None:
     assert uneven["device_min_ms"] is None
     assert uneven["kernels"] == 1.0
     assert uneven["copies"] == 0.5
-    assert operator_profile.split(marks[:2], 2) is None
+    assert operator_profile.split(marks[:2], 2, "spin_kernel") is None
 
 
 def test_failures_are_rows(tmp_path: Path) -> None:
@@ -221,7 +223,9 @@ def test_slow_calls_are_timed_less() -> None:
     assert results["timed_calls"] == 5
     assert results["warmup_calls"] == 4
     assert results["energy_j"] is None
-    assert results["energy_reason"]
+    assert results["energy_reason"] == "no energy counter on this machine"
+    assert results["graph_ms_reason"] == "the device has no graph capture"
+    assert results["event_ms"] is None
 
 
 def test_summary() -> None:
@@ -229,16 +233,20 @@ def test_summary() -> None:
     assert spread == {"mean": 50.5, "median": 50.5, "min": 1.0, "p90": 91.0, "p99": 100.0}
 
 
-def test_expansion_is_the_same_every_time() -> None:
-    for path in sorted((ROOT / "sweeps").glob("h200_*.json")):
-        spec = specs.load(str(path))
-        once, again = plan.lane(spec, 1.0, 5, set()), plan.lane(spec, 1.0, 5, set())
-        assert once == again
-        total = sum(len(unit.cases) for unit in once.units)
-        repeated = sum(len(unit.cases) for unit in once.units if unit.repeat)
-        assert repeated >= 0.08 * total
-        keys = Counter((specs.key_of(case), unit.repeat) for unit in once.units for case in unit.cases)
-        assert set(keys.values()) == {1}
+def test_there_are_sweeps_to_expand() -> None:
+    assert len(SWEEPS) >= 12
+
+
+@pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
+def test_expansion_is_the_same_every_time(path: Path) -> None:
+    spec = specs.load(str(path))
+    once, again = plan.lane(spec, 1.0, 5, set()), plan.lane(spec, 1.0, 5, set())
+    assert once == again
+    total = sum(len(unit.cases) for unit in once.units)
+    repeated = sum(len(unit.cases) for unit in once.units if unit.repeat)
+    assert repeated >= 0.08 * (total - repeated)
+    keys = Counter((specs.key_of(case), unit.repeat) for unit in once.units for case in unit.cases)
+    assert set(keys.values()) == {1}
 
 
 def test_products_and_limits() -> None:
@@ -264,7 +272,7 @@ def test_operator_cases() -> None:
 
 def test_rare_operators_are_drawn_and_run_where_a_spec_asks_for_them(tmp_path: Path) -> None:
     spec, out = tmp_path / "ops.json", tmp_path / "rows.jsonl"
-    labels = {*operator_cases.RARE, "conv_wide_last", "conv_dense_last", "upsample_last"}
+    labels = {*RARE, "conv_wide_last", "conv_dense_last", "upsample_last"}
     asked = {"name": "rare", "kind": "op", "n": 24, "seed": 3, "only": dict.fromkeys(sorted(labels), 1)}
     spec.write_text(json.dumps(asked | {"dtypes": ["fp32", "bf16"], "max_flops": 1e8, "max_numbers": 1e6}))
     run(spec, out)

@@ -64,7 +64,10 @@ def test_measure_stores_a_row_and_predict_answers_with_it(home: Path) -> None:
     assert row["memory_mb"] > 50
     assert row["graph_hash"]
     assert row["protocol"] == "forerun/2"
-    assert json.loads(row["extra"])["kernel_ms_reason"] if row["device_ms"] is None else True
+    extra = json.loads(row["extra"])
+    for column in ("energy_j", "graph_ms"):
+        assert pd.isna(row[column]) == bool(extra.get(f"{column.removesuffix('_j')}_reason")), (column, extra)
+    assert pd.isna(row["device_ms"])  # kernels are profiled by sweeps only
     answer = predict(MODEL, this_device(), batch=4)
     assert answer.basis == "measured"
     assert answer.latency_ms is not None
@@ -79,13 +82,13 @@ def test_measure_stores_a_row_and_predict_answers_with_it(home: Path) -> None:
 def test_verify_shows_both_and_the_error(home: Path) -> None:
     done = forerun("verify", MODEL, "--batch", "2", "--json")
     assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout)
-    checks = {check["name"]: check for check in said["checks"]}
+    verified = json.loads(done.stdout)
+    checks = {check["name"]: check for check in verified["checks"]}
     latency = checks["latency_ms"]
     assert latency["error"] == pytest.approx(latency["predicted"]["value"] / latency["measured"] - 1)
     assert latency["inside"] == (latency["predicted"]["low"] <= latency["measured"] <= latency["predicted"]["high"])
-    assert checks["energy_j"]["measured"] is not None or checks["energy_j"]["reason"]
-    assert said["prediction"]["basis"] != "measured"
+    assert (checks["energy_j"]["measured"] is None) == bool(checks["energy_j"]["reason"])
+    assert verified["prediction"]["basis"] != "measured"
     shown = forerun("verify", MODEL, "--batch", "2", "--no-keep")
     assert "predicted" in shown.stdout
     assert "interval" in shown.stdout
@@ -108,8 +111,8 @@ def test_a_killed_sweep_goes_on_without_loss_or_repeat(home: Path) -> None:
     assert 3 <= len(before) < len(wanted)
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout)
-    assert (said["done"], said["wanted"]) == (len(wanted), len(wanted))
+    summary = json.loads(done.stdout)
+    assert (summary["done"], summary["wanted"]) == (len(wanted), len(wanted))
     after = [row for row in rows.read(out) if row["kind"] == "model"]
     assert after[: len(before)] == before
     assert sorted((row["key"], row["repeat"]) for row in after) == sorted(wanted)
@@ -125,7 +128,7 @@ def test_a_killed_sweep_goes_on_without_loss_or_repeat(home: Path) -> None:
     done = to_core(store)
     assert {(row["key"], row["repeat"]) for row in done if row["kind"] == "model"} == wanted
     sessions = {row["session"] for row in done if row["kind"] == "session"}
-    assert {row["session"] for row in done if row["kind"] != "session"} <= sessions  # and each says on which device
+    assert {row["session"] for row in done if row["kind"] != "session"} <= sessions  # and each has its device
 
 
 @pytest.mark.parametrize(
@@ -232,7 +235,7 @@ def test_rows_of_another_device_do_not_count_as_done() -> None:
     sessions = [
         {"kind": "session", "session": "a", "device": {"name": "NVIDIA H200"}},
         {"kind": "session", "session": "b", "device": {"name": "NVIDIA A100"}},
-        {"kind": "session", "session": "c", "device": {"name": "NVIDIA H200, said longer"}},
+        {"kind": "session", "session": "c", "device": {"name": "NVIDIA H200, and more"}},
     ]
     assert other_devices(sessions, "NVIDIA H200") == {"b"}
 

@@ -65,7 +65,7 @@ def test_order_and_spaces_do_not_matter() -> None:
         ("random_forest,trees=10,depth=3,features=8", "must begin with 'tabular:'"),
         ("tabular:random_forst,trees=10,depth=3,features=8", "Did you mean random_forest?"),
         ("tabular:", "is no kind of tabular model"),
-        ("tabular:xgboost,trees=10,depth=3", "must say features=, as in tabular:xgboost,trees=100,depth="),
+        ("tabular:xgboost,trees=10,depth=3", "needs features=, as in tabular:xgboost,trees=100,depth="),
         ("tabular:xgboost,trees=10,deep=3,features=8", "'deep=3' in"),
         ("tabular:xgboost,trees=10,depth=3,features=8,", "'' in"),
         ("tabular:xgboost,trees=10,trees=20,depth=3,features=8", "'trees' stands twice"),

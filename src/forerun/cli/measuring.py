@@ -28,6 +28,7 @@ from forerun.cli.terminal import show, waiting
 if TYPE_CHECKING:
     from forerun.workload import Workload
 
+MeterOption = Annotated[str, typer.Option(help="auto, or the name of a meter: cuda, cpu, or one that is installed.")]
 KeepOption = Annotated[bool, typer.Option("--keep/--no-keep", help="Put the row into the store.")]
 
 
@@ -40,6 +41,7 @@ def measure(
     input_shape: InputShapeOption = None,
     optimizer: OptimizerOption = None,
     amp: AmpOption = None,
+    device: MeterOption = "auto",
     keep: KeepOption = True,
     as_json: JsonOption = False,
 ) -> None:
@@ -50,11 +52,11 @@ def measure(
     from forerun.workload import Workload
 
     if model == "host":
-        return _host(as_json)
+        return _host(device, as_json)
 
     work = Workload(model, batch, dtype, mode, parse_input_shape(input_shape), seq_len, optimizer, amp)
     with waiting(f"measuring {model}", quiet=as_json):
-        row = _measured(work, keep)
+        row = _measured(work, keep, device)
     if as_json:
         print(json.dumps(row, indent=2))
     else:
@@ -100,7 +102,7 @@ def sweep(
     specs: Annotated[list[Path], typer.Argument(help="Sweep specs (.yaml or .json); several share the time.")],
     time_budget: Annotated[str, typer.Option(help="When to stop: 90s, 20m, 1.5h.")] = "1h",
     out: Annotated[Path | None, typer.Option(help="File of rows; a second run goes on with it.")] = None,
-    device: Annotated[str, typer.Option(help="auto, cuda or cpu.")] = "auto",
+    device: MeterOption = "auto",
     seed: Annotated[int, typer.Option(help="The order of the models.")] = 0,
     resume: Annotated[list[Path] | None, typer.Option(help="Files of rows that need no measuring.")] = None,
     data: Annotated[str | None, typer.Option(help="Images (.npz) for sweeps of kind curve.")] = None,
@@ -115,15 +117,13 @@ def sweep(
     from forerun.data.store import Store
     from forerun.measure import sweep as sweeping
 
-    if device not in ("auto", "cuda", "cpu"):
-        raise typer.BadParameter("device is auto, cuda or cpu")
     store = Store()
     names = [str(sweeping.load(path)["name"]) for path in specs]
     place = out or store.folder / "sweeps" / f"{'+'.join(names)}-{device}.jsonl"
     with _bar("measuring", quiet=as_json) as tell:
         done, asked = sweeping.run(
             specs, place, budget_s=sweeping.seconds(time_budget), device=device, seed=seed, resume=resume or [],
-            data=data, case_limit_s=sweeping.seconds(case_limit), cooldown_s=cooldown, tell=tell,
+            data=data, case_limit_s=sweeping.seconds(case_limit), cooldown_s=cooldown, progress=tell,
         )  # fmt: skip
     kept: dict[str, int] = {}
     if keep and place.exists():
@@ -137,27 +137,27 @@ def sweep(
         print(f"New in the store: {', '.join(f'{n} {table}' for table, n in kept.items()) or 'nothing'}")
 
 
-def _host(as_json: bool) -> None:
+def _host(device: str, as_json: bool) -> None:
     from dataclasses import asdict
 
     from forerun.measure import host
 
     with waiting("measuring the host", quiet=as_json):
-        found = host.probe()
+        found = host.probe(device=device)
         place = host.keep(found)
     if as_json:
         print(json.dumps(asdict(found), indent=2))
         return
     print(f"{found.cpu}: launches take {found.slowness:.2f} times as long as on the reference host")
-    if found.device == "cpu":
+    if found.dispatch_only:
         print("There is no GPU here, so only the dispatcher could be timed.")
     print(f"Kept in {place}; predictions use it with --host this")
 
 
-def _measured(work: Workload, keep: bool) -> dict[str, Any]:
+def _measured(work: Workload, keep: bool, device: str = "auto") -> dict[str, Any]:
     from forerun.measure.once import measure_workload
 
-    row = measure_workload(work)
+    row = measure_workload(work, device)
     if keep:
         from forerun.data.intake import add_graphs, model_row
         from forerun.data.store import Store

@@ -1,1 +1,1 @@
-"""What really happened: the measuring protocol, the meters and the sweeps."""
+"""Measuring models on this machine: the protocol, the meters and the sweeps."""

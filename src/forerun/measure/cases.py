@@ -16,7 +16,7 @@ _TASKS = {"sequence-classification": "text-classification", "causal-lm": "causal
 
 
 def case_of(workload: Workload) -> dict[str, Any]:
-    """The workload as a case; a ForerunError says what cannot be measured."""
+    """The workload as a case; a ForerunError names what cannot be measured."""
     name, mode = workload.model, workload.mode
     if not isinstance(name, str):
         raise ForerunError("forerun measure takes a model by name, a Hugging Face id, or a family such as cnn:…")
@@ -32,7 +32,7 @@ def case_of(workload: Workload) -> dict[str, Any]:
         "name": name,
     }
     if mode == "training":
-        optimizer = next((ours for ours, said in OPTIMIZERS.items() if said == workload.optimizer), None)
+        optimizer = next((ours for ours, name in OPTIMIZERS.items() if name == workload.optimizer), None)
         if optimizer is None:
             raise ForerunError(f"training with {workload.optimizer} is not measured; choose momentum or adamw")
         case |= {"optimizer": optimizer, "amp": workload.amp}

@@ -22,27 +22,26 @@ _DISPATCH_ONLY = ("empty", "view")
 
 @dataclass(frozen=True)
 class HostSpeed:
-    """How many times slower than the reference host, and what was seen."""
+    """How many times slower than the reference host, and the times of the launches."""
 
     slowness: float
     launch_us: dict[str, float]
     cpu: str
     device: str
+    dispatch_only: bool = False  # the device is the CPU itself, so only the dispatcher was timed
 
 
-def probe(calls: int = 2000) -> HostSpeed:
+def probe(calls: int = 2000, device: str = "auto") -> HostSpeed:
     """Measures this host; about ten seconds."""
     import statistics
 
-    import torch
+    from forerun.measure.core import host_probe, meters
 
-    from forerun.measure.core import hostprobe, meters
-
-    meter = meters.meter_for("cuda" if torch.cuda.is_available() else "cpu")
-    found = hostprobe.measure(meter, calls)
-    names = REFERENCE_US if meter.kind == "cuda" else _DISPATCH_ONLY
+    meter = meters.meter_for(device)
+    found = host_probe.measure(meter, calls)
+    names = _DISPATCH_ONLY if meter.is_host else REFERENCE_US
     ratios = [found["launch_us"][name] / REFERENCE_US[name] for name in names]
-    return HostSpeed(statistics.median(ratios), found["launch_us"], str(found["cpu"]), meter.kind)
+    return HostSpeed(statistics.median(ratios), found["launch_us"], str(found["cpu"]), meter.kind, meter.is_host)
 
 
 def _file() -> Path:
@@ -55,7 +54,7 @@ def _file() -> Path:
 
 
 def keep(found: HostSpeed) -> Path:
-    """Remembers the probe, so that `--host this` can use it."""
+    """Writes the probe to the file that `--host this` reads."""
     path = _file()
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(f".{os.getpid()}.part")
@@ -64,20 +63,20 @@ def keep(found: HostSpeed) -> Path:
     return path
 
 
-def slowness(said: str | float) -> float | None:
-    """'default' (none: nobody knows), 'this' (as probed here), or how many times slower than the reference."""
-    if said == "default":
+def slowness(requested: str | float) -> float | None:
+    """'default' (None: not known), 'this' (as probed here), or how many times slower than the reference host."""
+    if requested == "default":
         return None
-    if said == "this":
+    if requested == "this":
         try:
-            kept: dict[str, Any] = json.loads(_file().read_text())
-            return float(kept["slowness"])
+            saved: dict[str, Any] = json.loads(_file().read_text())
+            return float(saved["slowness"])
         except (OSError, ValueError, KeyError) as error:
             raise ForerunError("this machine's host was not probed yet: run forerun measure host") from error
     try:
-        value = float(said)
+        value = float(requested)
     except ValueError:
         value = 0.0
     if not 0.05 <= value <= 50:
-        raise ForerunError(f"host is default, this, or how many times slower (0.05 to 50), not {said!r}")
+        raise ForerunError(f"host is default, this, or how many times slower (0.05 to 50), not {requested!r}")
     return value

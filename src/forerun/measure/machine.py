@@ -16,41 +16,42 @@ _BRANDS = ("(R)", "(TM)", "(r)", "(tm)")
 
 
 def name_of(device: dict[str, Any], host: dict[str, Any]) -> str:
-    """What a machine calls the device of a row; CPUs of one name differ by how many cores there are."""
-    said = str(device.get("name", "unknown"))
+    """The name that a machine reports for the device of a row; CPUs of one name differ by how many cores there are."""
+    reported = str(device.get("name", "unknown"))
     if device.get("kind") != "cpu":
-        return said
+        return reported
     model = f" {device['model']}" if device.get("model") else ""
-    return f"{said}{model}, {host.get('cores')} cores"
+    return f"{reported}{model}, {host.get('cores')} cores"
 
 
-def plain_name(said: str) -> str:
+def plain_name(reported: str) -> str:
     """The form in which the catalogue compares names: 'Intel(R) Xeon(R) Processor, 2 cores' without its brands."""
     for mark in (*_BRANDS, ","):
-        said = said.replace(mark, "")
-    return key(said.replace("/", "-"))
+        reported = reported.replace(mark, "")
+    return key(reported.replace("/", "-"))
 
 
 def this_device() -> Device:
     """The device that `forerun measure` would run on."""
-    import torch
+    from forerun.measure.core import host_facts, meters
 
-    from forerun.measure.core import meters
+    meter = meters.meter_for("auto")
+    reported = name_of(meter.describe(), host_facts.host())
+    bare = plain_name(reported)
+    known = aliases().get(bare)
+    if known:
+        return load_device(known)
+    if meter.is_host:
+        return _probed(bare, reported)
+    try:
+        return load_device(reported)
+    except ForerunError as e:
+        raise ForerunError(
+            f"the catalogue does not have this machine's device, {reported}; describe it in a .yaml and give --device"
+        ) from e
 
-    if torch.cuda.is_available():
-        said = torch.cuda.get_device_name(0)
-        try:
-            return load_device(aliases().get(plain_name(said), said))
-        except ForerunError as e:
-            raise ForerunError(
-                f"the catalogue does not have this machine's GPU, {said}; describe it in a .yaml and give --device"
-            ) from e
-    said = name_of(meters.CpuMeter().describe(), meters.host())
-    known = aliases().get(plain_name(said))
-    return load_device(known) if known else _probed(plain_name(said), said)
 
-
-def _probed(device_id: str, said: str) -> Device:
+def _probed(device_id: str, reported: str) -> Device:
     """A CPU described by what it does: kept in the cache, so that it is probed once."""
     from forerun.graph import cache
 
@@ -64,10 +65,10 @@ def _probed(device_id: str, said: str) -> Device:
         part.write_text(json.dumps(found))
         os.replace(part, kept)
     peaks = {name.removesuffix("_tflops"): value for name, value in found.items() if name.endswith("_tflops")}
-    said_by = dict.fromkeys(found, "measured by a probe on this machine")
+    provenance = dict.fromkeys(found, "measured by a probe on this machine")
     return Device(
-        id=device_id, name=said, kind="cpu", peak_tflops=peaks, bandwidth_gbs=found["bandwidth_gbs"],
-        memory_gb=found["memory_gb"], provenance=said_by,
+        id=device_id, name=reported, kind="cpu", peak_tflops=peaks, bandwidth_gbs=found["bandwidth_gbs"],
+        memory_gb=found["memory_gb"], provenance=provenance,
     )  # fmt: skip
 
 

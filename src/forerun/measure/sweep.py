@@ -1,4 +1,4 @@
-"""A sweep from the user's side: what is to be measured, the core at work in a process of its own, how far it is."""
+"""Runs a sweep for the command line: checks the spec, starts the core in a process of its own, reports progress."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any
 
 from forerun.errors import ForerunError
 from forerun.measure.cases import workload_of
-from forerun.measure.core import curve_phase, plan, specs
+from forerun.measure.core import curve_phase, meters, plan, specs
 from forerun.measure.core.rows import read
 from forerun.measure.core.supervisor import die_with_parent
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "": 1}
-POLL_S, TELL_S = 0.5, 5.0  # the host is being measured: it is not looked at often
+POLL_S, REPORT_S = 0.5, 5.0  # seldom, since the host is being measured
 
 
 def seconds(text: str) -> float:
@@ -29,7 +29,7 @@ def seconds(text: str) -> float:
 
 
 def load(path: str | Path) -> dict[str, Any]:
-    """A sweep spec; a ForerunError says what is wrong with it."""
+    """A sweep spec; a ForerunError gives what is wrong with it."""
     try:
         spec = specs.load(str(path))
     except FileNotFoundError as e:
@@ -68,7 +68,7 @@ def wanted(spec: dict[str, Any], seed: int) -> set[tuple[str, int]]:
         if spec.get("kind", "model") == "model":
             for unit in units:
                 for case in unit.cases:
-                    workload_of(case)  # what could not be filed afterwards is refused before
+                    workload_of(case)  # a case that the store could not take is refused before it is measured
     except (KeyError, TypeError, ValueError, AttributeError) as e:
         raise ForerunError(f"sweep {spec.get('name')} cannot be expanded: {type(e).__name__} {e}") from e
     return {(specs.key_of(case), unit.repeat) for unit in units for case in unit.cases}
@@ -85,12 +85,13 @@ def run(
     data: str | None = None,
     case_limit_s: float = 20.0,
     cooldown_s: float = 0.0,
-    tell: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> tuple[int, int]:
-    """Measures until done or out of time; goes on where an earlier run of the same file stopped. (done, wanted)."""
+    """Measures until done or out of time, continuing an earlier run of the same file; gives (done, wanted)."""
+    meters.check_name(device)
     if data is None and any(load(path).get("kind") == "curve" for path in paths):
         raise ForerunError("a sweep of kind curve needs --data, the images (.npz) to train on")
-    asked = {row for path in paths for row in wanted(load(path), seed)}
+    every = {row for path in paths for row in wanted(load(path), seed)}
     command = [sys.executable, "-m", "forerun.measure.core", "--out", str(out), "--budget", f"{budget_s:.0f}"]
     command += ["--device", device, "--seed", str(seed), "--case-limit", str(case_limit_s)]
     command += ["--cooldown", str(cooldown_s)]
@@ -100,24 +101,24 @@ def run(
         command += ["--resume", str(path)]
     command += ["--data", data] if data else []
     out.parent.mkdir(parents=True, exist_ok=True)
-    earlier = _done([*resume, out], asked)
+    earlier = _done([*resume, out], every)
     log = out.with_suffix(".log")
     with log.open("ab") as file:
         child = subprocess.Popen(command, stdout=file, stderr=file, preexec_fn=die_with_parent)
-        told = time.monotonic()
+        reported = time.monotonic()
         while child.poll() is None:
             time.sleep(POLL_S)
-            if tell and time.monotonic() - told > TELL_S:
-                told = time.monotonic()
-                tell(len(_done([*resume, out], asked)), len(asked))
-    done = _done([*resume, out], asked)
+            if progress and time.monotonic() - reported > REPORT_S:
+                reported = time.monotonic()
+                progress(len(_done([*resume, out], every)), len(every))
+    done = _done([*resume, out], every)
     if child.returncode and len(done) == len(earlier):
-        last = (log.read_text(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
+        last = (log.read_text(errors="replace").strip().splitlines() or ["its log is empty"])[-1]
         raise ForerunError(f"the sweep measured nothing: {last} (see {log})")
-    return len(done), len(asked)
+    return len(done), len(every)
 
 
-def _done(files: Sequence[str | Path], asked: set[tuple[str, int]]) -> set[tuple[str, int]]:
+def _done(files: Sequence[str | Path], wanted: set[tuple[str, int]]) -> set[tuple[str, int]]:
     kinds = ("model", "op", "curve")
     found = {(row["key"], row.get("repeat", 0)) for f in files for row in read(f) if row.get("kind") in kinds}
-    return found & asked
+    return found & wanted

@@ -1,7 +1,7 @@
 """python -m forerun.measure.tabular SPEC --out ROWS.jsonl --budget SECONDS: measures tabular models on this CPU.
 
 The measured call is `predict_proba` on a float32 matrix of `batch` rows, by one thread or all. Everything else is the
-core's: the protocol, the form of the rows, repeats, and going on where an earlier run ended.
+core's: the protocol, the form of the rows, repeats, and continuing an earlier run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from forerun.measure.core.protocol import Call
 from forerun.measure.core.timing_phase import Timing
 
 CASE_LIMIT_S = 60.0
-TRIES = 20  # models drawn for each case wanted, before a spec is said to be too narrow
+TRIES = 20  # models drawn for each case wanted, before a spec counts as too narrow
 
 
 def cases(spec: dict[str, Any]) -> list[dict[str, Any]]:
@@ -37,7 +37,7 @@ def cases(spec: dict[str, Any]) -> list[dict[str, Any]]:
         raise ForerunError(f"The spec {spec['name']} must be of kind tabular.")
     wanted, found = int(spec["n"]), dict[str, dict[str, Any]]()
     rng = random.Random(f"{spec.get('seed', 0)}/{spec['name']}")
-    runs = [(rows, _threads(said)) for rows in spec["rows"] for said in spec["threads"]]
+    runs = [(rows, _threads(given)) for rows in spec["rows"] for given in spec["threads"]]
     met: set[str] = set()
     for kind in itertools.islice(itertools.cycle(spec["kinds"]), TRIES * wanted):
         settings = {key: rng.choice(spec["draws"][key]) for key in tabular_models.settings_of(kind)}
@@ -53,7 +53,7 @@ def cases(spec: dict[str, Any]) -> list[dict[str, Any]]:
             found.setdefault(specs.key_of(case), case)
         if len(found) >= wanted:
             return list(found.values())[:wanted]
-    raise ForerunError(f"The draws of {spec['name']} give only {len(found)} of the {wanted} cases it asks for.")
+    raise ForerunError(f"The draws of {spec['name']} give only {len(found)} of the {wanted} cases that it wants.")
 
 
 class Built(models.Built):
@@ -83,7 +83,7 @@ class Tabular(Timing):
     """The core's timing phase with models of its own."""
 
     phase = "tabular"
-    unit_s = math.inf  # no other spec waits for its turn, and to go on later would be to train again
+    unit_s = math.inf  # no other spec waits for its turn, and to continue later would be to train again
 
     def __init__(self, spec: dict[str, Any], out_path: str | Path, budget_s: float) -> None:
         groups: dict[str, list[dict[str, Any]]] = {}
@@ -91,8 +91,8 @@ class Tabular(Timing):
             groups.setdefault(case["name"], []).append(case)
         modules = ["sklearn", "xgboost"] if "xgboost" in spec["kinds"] else ["sklearn"]
         self.versions = {module: tabular_models.library(module).__version__ for module in modules}
-        asked = {"--out": out_path, "--budget": budget_s, "--case-limit": CASE_LIMIT_S, "--device": "cpu"}
-        words = [str(word) for pair in asked.items() for word in pair]
+        given = {"--out": out_path, "--budget": budget_s, "--case-limit": CASE_LIMIT_S, "--device": "cpu"}
+        words = [str(word) for pair in given.items() for word in pair]
         super().__init__(arguments([*words, "--no-host-probe"]))
         done = {(row["key"], row.get("repeat", 0)) for row in self.earlier if row.get("kind") == "model"}
         rng = random.Random(f"{spec.get('seed', 0)}/order of {spec['name']}")
@@ -126,8 +126,8 @@ def main(argv: list[str] | None = None) -> int:
         return 2
 
 
-def _threads(said: int | str) -> int:
-    return len(os.sched_getaffinity(0)) if said == "all" else int(said)
+def _threads(given: int | str) -> int:
+    return len(os.sched_getaffinity(0)) if given == "all" else int(given)
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ _EXAMPLE = {"trees": 100, "depth": 8, "features": 32, "layers": 2, "width": 64}
 
 
 def parse(name: str) -> tuple[str, dict[str, int]]:
-    """The kind and the settings in `tabular:KIND,key=value,…`; every setting of the kind must be said."""
+    """The kind and the settings in `tabular:KIND,key=value,…`; every setting of the kind must be given."""
     if not name.startswith(PREFIX):
         raise ForerunError(f"'{name}' does not name a tabular model: it must begin with '{PREFIX}'.")
     kind, *parts = (part.strip() for part in name[len(PREFIX) :].split(","))
@@ -40,7 +40,7 @@ def parse(name: str) -> tuple[str, dict[str, int]]:
     for key in wanted:
         if key not in settings:
             example = _said(kind, {key: _EXAMPLE[key] for key in wanted})
-            raise ForerunError(f"'{name}' must say {key}=, as in {example}.")
+            raise ForerunError(f"'{name}' needs {key}=, as in {example}.")
     return kind, {key: settings[key] for key in wanted}
 
 
@@ -70,7 +70,7 @@ def build(kind: str, **settings: int) -> Any:
     rng = np.random.default_rng(SEED)
     rows, features = training_rows(settings), settings["features"]
     x = rng.standard_normal((rows, features), dtype=np.float32)
-    # Every feature says a little about the label, so that trees split on all of them; noise drives them deep.
+    # Every feature carries a little about the label, so that trees split on all of them; noise drives them deep.
     y = np.sin(2 * x).sum(axis=1) / features**0.5 + rng.standard_normal(rows) > 0
     # Boosting on so few rows is quicker by one thread: with more they mostly wait for one another.
     with library("threadpoolctl").threadpool_limits(1), warnings.catch_warnings():
@@ -106,18 +106,18 @@ def _said(kind: str, settings: dict[str, int]) -> str:
     return PREFIX + ",".join([kind, *(f"{key}={value}" for key, value in settings.items())])
 
 
-def _untrained(kind: str, said: dict[str, int]) -> Any:
+def _untrained(kind: str, settings: dict[str, int]) -> Any:
     """Few bins and few candidate features: training is quick, and trees differ from one another.
 
-    Splits go on down to leaves of one row (four where scikit-learn boosts), so that depth alone ends a branch; a small
-    learning rate leaves the last trees as much to do as the first.
+    Splits continue down to leaves of one row (four where scikit-learn boosts), so that depth alone ends a branch; a
+    small learning rate leaves the last trees as much to do as the first.
     """
     if kind == "logistic_regression":
         return library("sklearn.linear_model").LogisticRegression()
     if kind == "mlp":
-        hidden = (said["width"],) * said["layers"]
+        hidden = (settings["width"],) * settings["layers"]
         return library("sklearn.neural_network").MLPClassifier(hidden, max_iter=2, random_state=SEED)
-    trees, depth, features = said["trees"], said["depth"], said["features"]
+    trees, depth, features = settings["trees"], settings["depth"], settings["features"]
     if kind == "xgboost":
         few = {"max_bin": 16, "colsample_bytree": min(1.0, 16 / features), "subsample": 0.8, "learning_rate": 0.05}
         few["n_jobs"] = 1

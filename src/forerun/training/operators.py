@@ -1,5 +1,4 @@
-"""Operator rows of the store as graphs: the operator is built on meta and recorded like any model, so it is seen with
-the same eyes."""
+"""Operator rows of the store as graphs: the operator is built on meta and recorded as any model is."""
 
 from __future__ import annotations
 
@@ -13,15 +12,18 @@ from forerun.graph.ir import Graph
 #: Ops of published sets in the words of ours.
 _ALSO = {"add_scalar": "scale", "div_scalar": "scale", "mul_scalar": "scale", "pow_scalar": "exp", "div": "mul",
          "pow": "mul"}  # fmt: skip
-KNOWN = frozenset(
-    "matmul linear bmm conv2d sdpa softmax layer_norm rms_norm batch_norm batch_norm_train group_norm relu gelu silu "
-    "sigmoid exp tanh hardswish copy scale add mul bias_add cast transpose cat sum max_pool avg_pool global_pool "
-    "upsample bicubic unfold lstm embedding gather scatter_add sgd adamw cross_entropy".split()
-)
+
+
+@functools.cache
+def known_operators() -> frozenset[str]:
+    """The operators that a graph can be recorded of: all that are measured."""
+    from forerun.measure.core.operators import OPERATORS
+
+    return frozenset(OPERATORS)
 
 
 def known(op: str) -> bool:
-    return _ALSO.get(op, op) in KNOWN
+    return _ALSO.get(op, op) in known_operators()
 
 
 @functools.lru_cache(maxsize=200_000)
@@ -30,20 +32,22 @@ def graph_of(op: str, shape: str, dtype: str, direction: str) -> Graph:
     import torch
 
     from forerun.graph.capture import record
-    from forerun.measure.core.operators import build
+    from forerun.measure.core.operators import build, find
 
-    said = {k: int(v) for k, v in json.loads(shape).items()}
+    sizes = {k: int(v) for k, v in json.loads(shape).items()}
     kind = {"fp8": "fp16"}.get(dtype, dtype)
-    case = {"op": _ALSO.get(op, op), "shape": said, "dtype": kind, "direction": direction}
-    if case["op"] == "sdpa" and said.get("kv_heads", said["heads"]) != said["heads"]:
-        return _grouped_attention(said, kind)
+    name = _ALSO.get(op, op)
+    case = {"op": name, "shape": sizes, "dtype": kind, "direction": direction}
+    if name == "sdpa" and sizes.get("kv_heads", sizes["heads"]) != sizes["heads"]:
+        return _grouped_attention(sizes, kind)
     with torch.device("meta"):
-        if case["op"] in ("sgd", "adamw"):
-            step: Any = _optimizer(case["op"], said, kind)
-        else:
-            forward, inputs = build(case, "meta")
-            step = _step(forward, inputs, direction)
+        forward, inputs = build(case, "meta")
+        phase = "optimizer" if find(name).is_step else direction
+        step = _step(forward, inputs, phase)
         graph = record(torch.nn.Module(), step, repeats={}, held=lambda: iter(()))
+    unknown = [op.name for op in graph.ops if op.kind == "unknown"]
+    if unknown:
+        raise ValueError(f"no class of op for {', '.join(unknown)}")
     if direction == "backward":
         kept = [op for op in graph.ops if op.phase == "backward"]
         graph = replace(graph, ops=kept)
@@ -55,51 +59,30 @@ def graph_of(op: str, shape: str, dtype: str, direction: str) -> Graph:
     return _in_fp8(graph) if dtype == "fp8" else graph
 
 
-def _step(forward: Any, inputs: list[Any], direction: str) -> Any:
+def _step(forward: Any, inputs: list[Any], phase: str) -> Any:
     import torch
 
     def run(recorder: Any, emulation: Any) -> Any:
-        if direction != "backward":
+        if phase == "optimizer":
+            recorder.phase = phase
+            return forward()
+        if phase != "backward":
             with torch.no_grad():
                 return forward()
         out = forward()
-        recorder.phase = "backward"
-        return torch.autograd.grad(out, inputs, torch.empty_like(out))
+        recorder.phase = phase
+        # The recorder's attention has no gradient for a bias.
+        return torch.autograd.grad(out, inputs, torch.empty_like(out), allow_unused=True)
 
     return run
 
 
-def _optimizer(op: str, said: dict[str, int], dtype: str) -> Any:
-    """The step of measure.core.operators, foreach as on a GPU."""
-    import torch
-
-    from forerun.graph.capture import TORCH_DTYPES
-
-    parameters = []
-    for i in range(said["tensors"]):
-        size = max(8, int((1.98 if i % 2 == 0 else 0.02) * said["n"] / said["tensors"]))
-        p = torch.nn.Parameter(torch.empty(size, dtype=TORCH_DTYPES[dtype.replace("tf32", "fp32")], device="meta"))
-        p.grad = torch.empty_like(p)
-        parameters.append(p)
-    optimizer: Any
-    if op == "adamw":
-        optimizer = torch.optim.AdamW(parameters, lr=1e-6, foreach=True, capturable=False)
-    else:
-        optimizer = torch.optim.SGD(parameters, lr=1e-6, momentum=0.9, foreach=True)
-
-    def run(recorder: Any, emulation: Any) -> Any:
-        recorder.phase = "optimizer"
-        optimizer.step()
-
-    return run
-
-
-def _grouped_attention(said: dict[str, int], dtype: str) -> Graph:
+def _grouped_attention(sizes: dict[str, int], dtype: str) -> Graph:
     """Attention with fewer key heads, which fused kernels read as they are."""
     from forerun.graph.ir import DTYPE_BYTES, Op, Storage, Tensor
 
-    b, h, d = said["b"], said["heads"], said["d"]
-    q, kv = (b, h, said["q"], d), (b, said["kv_heads"], said["kv"], d)
+    b, h, d = sizes["b"], sizes["heads"], sizes["d"]
+    q, kv = (b, h, sizes["q"], d), (b, sizes["kv_heads"], sizes["kv"], d)
     tensors, storages = [], []
     for i, shape in enumerate((q, kv, kv, q)):
         size = 1
@@ -107,7 +90,7 @@ def _grouped_attention(said: dict[str, int], dtype: str) -> Graph:
             size *= n
         storages.append(Storage(int(size * DTYPE_BYTES[dtype]), "activation"))
         tensors.append(Tensor(shape, dtype, i))
-    op = Op("attention", "attention", (0, 1, 2), (3,), {"causal": bool(said.get("causal"))})
+    op = Op("attention", "attention", (0, 1, 2), (3,), {"causal": bool(sizes.get("causal"))})
     return Graph("sdpa", [op], tensors, storages, 0, 0)
 
 

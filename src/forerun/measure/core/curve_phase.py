@@ -43,16 +43,16 @@ class Curves(Worker):
                 with limit(min(RUN_S, max(1.0, self.left_s()))):
                     alive = lambda: self.now("curve", about["key"], 0, case, spec["name"])  # noqa: B023, E731
                     epochs = self._train(case, images, alive)
-                said: dict[str, Any] = {"status": "ok", "epochs": epochs}
+                result: dict[str, Any] = {"status": "ok", "epochs": epochs}
             except Exception as error:  # noqa: BLE001 - a failure is a row
-                said = dict(zip(("status", "reason"), why(error), strict=True))
-            if said["status"] == "timeout" and self.left_s() < STOP_BEFORE_S:
+                result = dict(zip(("status", "reason"), why(error), strict=True))
+            if result["status"] == "timeout" and self.left_s() < STOP_BEFORE_S:
                 break  # only the budget was too short; another run does it
-            self.write({**about, **said})
+            self.write({**about, **result})
             self.forget()
-            last = said["epochs"][-1]["test_accuracy"] if said["status"] == "ok" else said["reason"]
+            last = result["epochs"][-1]["test_accuracy"] if result["status"] == "ok" else result["reason"]
             print(f"{case['name']}: {last} after {time.monotonic() - begin:.1f} s", flush=True)
-        self.say_end(len(self.todo))
+        self.print_end(len(self.todo))
         return 0
 
     def _train(self, case: dict[str, Any], images: dict[str, Any], alive: Callable[[], None]) -> list[dict[str, float]]:
@@ -90,8 +90,8 @@ class Curves(Worker):
             model.eval()
             with torch.inference_mode():
                 tested = float((model(tx).argmax(1) == ty).float().mean())
-            said = {"epoch": epoch, "seconds": seconds, "loss": float(total) / len(x)}
-            out.append({**said, "train_accuracy": float(right) / len(x), "test_accuracy": tested})
+            losses = {"epoch": epoch, "seconds": seconds, "loss": float(total) / len(x)}
+            out.append({**losses, "train_accuracy": float(right) / len(x), "test_accuracy": tested})
         return out
 
 

@@ -1,10 +1,10 @@
-"""What can go wrong while measuring, apart from the call itself failing."""
+"""What can go wrong while measuring, other than a failure of the call itself."""
 
 from __future__ import annotations
 
 
 class CapturePoisonedError(Exception):
-    """A failed CUDA-graph capture left the process unusable; the supervisor starts another one."""
+    """A failed capture of a graph left the process unusable; the supervisor starts another one."""
 
 
 class CaseTimeoutError(Exception):

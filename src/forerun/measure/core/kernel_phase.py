@@ -8,7 +8,7 @@ from typing import Any
 
 from . import models
 from .kernels import kernel_times
-from .worker import RESTART, STOP_BEFORE_S, Worker, limit, preload, sticky, why
+from .worker import RESTART, STOP_BEFORE_S, Worker, limit, preload, why
 
 WARMUPS, CALLS = 2, 2
 ONE_CALL_MS = 60.0  # a longer call is profiled once
@@ -31,7 +31,7 @@ class Kernels(Worker):
     def __init__(self, args: Any) -> None:
         super().__init__(args)
         self.units = waiting(self.earlier)
-        if self.meter.kind == "cuda":
+        if self.meter.profiler() is not None:
             preload({str(unit[0]["case"]["source"]) for unit in self.units})
 
     def run(self) -> int:
@@ -39,11 +39,11 @@ class Kernels(Worker):
         while self.units and self.left_s() > STOP_BEFORE_S and not code:
             code = self._unit(self.units.pop(0))
         if not code:
-            self.say_end(len(self.units))
+            self.print_end(len(self.units))
         return code
 
     def _unit(self, unit: list[dict[str, Any]]) -> int:
-        if self.meter.kind != "cuda":
+        if self.meter.profiler() is None:
             for row in unit:
                 self._line(row, {"kernel_ms": None, "kernel_ms_reason": self.meter.why_no_kernels})
             return 0
@@ -58,7 +58,7 @@ class Kernels(Worker):
             for row in unit:
                 self._line(row, {"kernel_ms": None, "kernel_ms_reason": f"while building: {why(error)[1]}"})
             self.forget()
-            return RESTART if sticky(error) else 0
+            return RESTART if self.meter.is_broken_by(error) else 0
         built_s = time.monotonic() - begin
         code = done = 0
         for row in unit:
@@ -94,13 +94,13 @@ class Kernels(Worker):
                     call.call()
                 self.meter.sync()
                 calls = 1 if row.get("latency_ms", 0.0) > ONE_CALL_MS else CALLS
-                line = kernel_times(call.call, call.restore, calls)
+                line = kernel_times(self.meter, call.call, call.restore, calls)
         except Exception as error:  # noqa: BLE001 - a failure is a line
             line, failure = {"kernel_ms": None, "kernel_ms_reason": why(error)[1]}, error
             failure.__traceback__ = None
         del call
         self._line(row, {**line, "profile_s": time.perf_counter() - begin})
-        return RESTART if failure is not None and sticky(failure) else 0
+        return RESTART if failure is not None and self.meter.is_broken_by(failure) else 0
 
     def _line(self, row: dict[str, Any], line: dict[str, Any]) -> None:
         self.write({"kind": "kernels", "key": row["key"], "repeat": row["repeat"], **line})

@@ -193,7 +193,8 @@ class Built:
         optimizer = optimizer_of(case, self.model, 1e-5)
         amp = case.get("amp")
         # A low first scale: a step skipped for overflow would be a faster step than a real one.
-        scaler = torch.amp.GradScaler(self.device, init_scale=256.0) if amp == "fp16" else None
+        kind = torch.device(self.device).type
+        scaler = torch.amp.GradScaler(kind, init_scale=256.0) if amp == "fp16" else None
         autocast = getattr(torch, DTYPES[amp]) if amp else None
 
         def step() -> None:
@@ -201,7 +202,7 @@ class Built:
             if autocast is None:
                 value = loss()
             else:
-                with torch.autocast(self.device, dtype=autocast):
+                with torch.autocast(kind, dtype=autocast):
                     value = loss()
             if scaler is None:
                 value.backward()

@@ -1,7 +1,7 @@
 """Device time of operators by the profiler's kernel records: one session for many cases, a marker kernel between them.
 
-Each case is warmed up before the session. In it every case is a marker (`torch.cuda._sleep`, the `spin_kernel`) and
-then its calls, so the records between two markers are the case's own and no clocks need matching.
+Each case is warmed up before the session. In it every case is a marker kernel and then its calls, so the records
+between two markers are the case's own and no clocks need matching.
 """
 
 from __future__ import annotations
@@ -12,15 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from .errors import TooSlowError
-from .kernels import device_events, timer
-from .meters import Meter
-from .operators import with_tf32
+from .kernels import is_copy
+from .meters import KernelProfiler, Meter, Record
 from .protocol import SLOW_CALL_S, summary
-from .worker import sticky, why
+from .worker import why
 
-MARKER = "spin_kernel"
 WARMUPS, CALLS, SLOW_CALLS, SLOW_MS = 3, 5, 2, 20.0
-Record = tuple[str, int, int]  # name, start in ns, duration in ns
+WALL_CALLS, WALL_CALLS_MIN, WALL_S = 20, 3, 0.2
 
 
 @dataclass
@@ -34,57 +32,66 @@ class Ready:
 
 
 def warm_up(case: dict[str, Any], call: Callable[[], Any], meter: Meter) -> Ready:
-    """Three calls, the last one timed; a slow operator is called less."""
+    """Three calls before a session of the profiler, the last one timed; a slow operator is called less in it."""
     ready = Ready(case, call)
-    if meter.kind != "cuda":
+    if meter.profiler() is None:
         return ready
-    with with_tf32(case["dtype"] == "tf32"):
+    with meter.tf32(case["dtype"] == "tf32"):
         for i in range(WARMUPS):
-            start, end = timer(), timer()
-            start.record()
-            call()
-            end.record()
-            end.synchronize()
-            ready.once_ms = float(start.elapsed_time(end))
+            ready.once_ms = _once_ms(call, meter)
             if i and ready.once_ms > 1e3 * SLOW_CALL_S:
                 raise TooSlowError(f"one call takes {ready.once_ms:.0f} ms, over the limit of {SLOW_CALL_S} s")
-    if ready.once_ms is not None and ready.once_ms > SLOW_MS:
+    if (ready.once_ms or 0.0) > SLOW_MS:
         ready.calls = SLOW_CALLS
     return ready
 
 
-def by_profiler(ready: list[Ready], tell: Callable[[dict[str, Any]], None]) -> list[dict[str, Any]]:
-    """A row for each case, in order; {} for those after one that broke the process."""
-    import torch
-    from torch.autograd.profiler import profile
+def _once_ms(call: Callable[[], Any], meter: Meter) -> float:
+    """One call by the device's own time stamps, or by the wall clock."""
+    start, end = meter.timer(), meter.timer()
+    if start is None or end is None:
+        begin = time.perf_counter()
+        call()
+        meter.sync()
+        return 1e3 * (time.perf_counter() - begin)
+    start.record()
+    call()
+    end.record()
+    end.synchronize()
+    return float(start.elapsed_time(end))
 
+
+def by_profiler(
+    ready: list[Ready], meter: Meter, profiler: KernelProfiler, report: Callable[[dict[str, Any]], None]
+) -> list[dict[str, Any]]:
+    """A row for each case, in order; {} for those after one that broke the process."""
     failures: dict[int, Exception] = {}
-    begun = 0
-    with profile(use_cpu=False, use_device="cuda", use_kineto=True) as profiler:
+    begun, broken = 0, False
+    with profiler:
         for i, one in enumerate(ready):
-            tell(one.case)
+            report(one.case)
             begun += 1
             try:
-                torch.cuda._sleep(1)
-                with with_tf32(one.case["dtype"] == "tf32"):
+                profiler.mark()
+                with meter.tf32(one.case["dtype"] == "tf32"):
                     for _ in range(one.calls):
                         one.call()
-                torch.cuda.synchronize()
+                meter.sync()
             except Exception as error:  # noqa: BLE001 - a failure is a row
                 error.__traceback__ = None
                 failures[i] = error
-                if sticky(error):
+                if meter.is_broken_by(error):
+                    broken = True
                     break
-        if not any(sticky(error) for error in failures.values()):
-            torch.cuda._sleep(1)
-            torch.cuda.synchronize()
-    broken = any(sticky(error) for error in failures.values())
-    parts = None if broken else split(device_events(profiler), begun)
+        if not broken:
+            profiler.mark()
+            meter.sync()
+    parts = None if broken else split(profiler.records(), begun, profiler.marker)
     rows: list[dict[str, Any]] = []
     for i, one in enumerate(ready):
         if i in failures:
             status, reason = why(failures[i])
-            rows.append({"status": status, "reason": reason, "sticky": sticky(failures[i])})
+            rows.append({"status": status, "reason": reason, "sticky": meter.is_broken_by(failures[i])})
         elif broken:
             rows.append({})
         elif parts is None:
@@ -96,11 +103,11 @@ def by_profiler(ready: list[Ready], tell: Callable[[dict[str, Any]], None]) -> l
     return rows
 
 
-def split(records: list[Record], cases: int) -> list[list[Record]] | None:
+def split(records: list[Record], cases: int, marker: str) -> list[list[Record]] | None:
     """The records of each case, or None when not every marker is there."""
     parts: list[list[Record]] = []
     for record in sorted(records, key=lambda record: record[1]):
-        if MARKER in record[0]:
+        if marker in record[0]:
             parts.append([])
         elif parts:
             parts[-1].append(record)
@@ -108,9 +115,9 @@ def split(records: list[Record], cases: int) -> list[list[Record]] | None:
 
 
 def summarise(records: list[Record], calls: int) -> dict[str, Any]:
-    """`device_ms` is the time in kernels and copies of one call; min and max where the calls can be told apart."""
+    """`device_ms` is the time in kernels and copies of one call; min and max where each call has as many records."""
     total = sum(ns for _, _, ns in records) / 1e6
-    copies = sum(name.startswith(("Memcpy", "Memset")) for name, _, _ in records)
+    copies = sum(is_copy(name) for name, _, _ in records)
     out: dict[str, Any] = {
         "method": "profiler",
         "device_ms": total / calls,
@@ -131,14 +138,16 @@ def summarise(records: list[Record], calls: int) -> dict[str, Any]:
     return out
 
 
-def by_wall(call: Callable[[], Any]) -> dict[str, Any]:
-    """Without a device profiler: the wall clock, up to 20 calls."""
+def by_wall(call: Callable[[], Any], meter: Meter) -> dict[str, Any]:
+    """Without a device profiler: the wall clock, up to 20 calls, each synchronised."""
     times: list[float] = []
     begin = time.perf_counter()
     call()
-    while len(times) < 20 and (len(times) < 3 or time.perf_counter() - begin < 0.2):
+    meter.sync()
+    while len(times) < WALL_CALLS and (len(times) < WALL_CALLS_MIN or time.perf_counter() - begin < WALL_S):
         start = time.perf_counter()
         call()
+        meter.sync()
         times.append(1e3 * (time.perf_counter() - start))
     spread = summary(times)
     times_ms = {"device_ms": spread["median"], "device_min_ms": spread["min"], "device_max_ms": max(times)}

@@ -15,7 +15,7 @@ PHASES: dict[str, type[Worker]] = {phase.phase: phase for phase in (Timing, Kern
 
 
 def main(args: Any) -> int:
-    """Runs the phase that the supervisor asked for."""
+    """Runs the phase that the supervisor started this process for."""
     worker = PHASES[args.phase](args)
     with worker.rows:
         code = worker.run()

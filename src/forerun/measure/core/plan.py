@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import operator_cases, specs
+from . import specs
 from .models import group_key
 
 OPS_PER_UNIT = 48  # one session of the profiler
@@ -37,6 +37,8 @@ def lane(spec: dict[str, Any], share: float, seed: int, done: set[tuple[str, int
     """The units still to do. The order depends on the seed; what is done is left out."""
     rng = random.Random(f"{seed}/{spec['name']}")
     if spec.get("kind") == "op":
+        from . import operator_cases  # brings PyTorch, which planning models does not need
+
         drawn = operator_cases.cases(spec)
         units = [Unit(drawn[i : i + OPS_PER_UNIT]) for i in range(0, len(drawn), OPS_PER_UNIT)]
     else:

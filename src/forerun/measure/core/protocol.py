@@ -1,4 +1,4 @@
-"""The timing protocol: the one place that says how a call is measured. Any change to it is a new PROTOCOL_VERSION.
+"""The timing protocol: the one place that defines how a call is measured. Any change to it is a new PROTOCOL_VERSION.
 
 Eager PyTorch, TF32 as PyTorch sets it. Up to 5 warm-up calls (0.5 s of them, never under 2), 30 timed calls, each one
 synchronised (fewer when a call is slow: 0.4 s of them, never under 5), a free-running loop of 0.5 s (1 s on repeats)
@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .errors import CapturePoisonedError, TooSlowError
-from .hostprobe import pulse
-from .kernels import graph_replay, timer
+from .host_probe import quick_probe
 from .meters import Meter
 
 PROTOCOL_VERSION = 2
@@ -42,15 +41,15 @@ class Call:
     hold: Callable[[], None] | None = None
     capturable: bool = True
     why_not_capturable: str = ""
-    # Ask first whether the call synchronises, since a broken capture disturbs the process. Hugging Face models
-    # synchronise outside a capture only, so for them the question gives the wrong answer.
+    # Check first whether the call synchronises, since a broken capture disturbs the process. Hugging Face models
+    # synchronise outside a capture only, so for them the check gives the wrong answer.
     ask_before_capture: bool = True
     graph_limit_ms: float = GRAPH_LATENCY_MS
     limit_s: float = SLOW_CALL_S
 
 
 def measure(case: Call, meter: Meter, repeat: int = 0, deadline: float | None = None) -> dict[str, Any]:
-    """All the results of one case but its kernels. Raises what the call raises. `spent_s` says where the time went."""
+    """All the results of one case but its kernels. Raises what the call raises. `spent_s` is the time of each part."""
     spent: dict[str, float] = {}
     at = time.perf_counter()
 
@@ -71,13 +70,13 @@ def measure(case: Call, meter: Meter, repeat: int = 0, deadline: float | None = 
     gc.collect(0)
     gc.disable()
     try:
-        results["pulse_before"] = pulse(meter)
+        results["pulse_before"] = quick_probe(meter)  # a key of rows that are out there
         results.update(_timed(case, meter))
         results["warmup_calls"] = warmups
         lap("timed")
         results.update(_loop(case, meter, results["latency_ms"] / 1e3, REPEAT_LOOP_S if repeat else LOOP_S))
         results.update(meter.state())
-        results["pulse_after"] = pulse(meter)
+        results["pulse_after"] = quick_probe(meter)
         lap("loop")
         results.update(_graph(case, meter, results["latency_ms"], deadline))
         lap("graph")
@@ -87,19 +86,19 @@ def measure(case: Call, meter: Meter, repeat: int = 0, deadline: float | None = 
 
 
 def _graph(case: Call, meter: Meter, latency_ms: float, deadline: float | None) -> dict[str, Any]:
-    reason = ""
-    if meter.kind != "cuda":
-        reason = meter.why_no_graph
-    elif not case.capturable:
+    reason, graphs = "", meter.graphs()
+    if graphs is None:
+        return {"graph_ms": None, "graph_ms_reason": meter.why_no_graph}
+    if not case.capturable:
         reason = case.why_not_capturable
     elif latency_ms > case.graph_limit_ms:
-        reason = f"not asked of calls over {case.graph_limit_ms:.0f} ms"
+        reason = f"not captured: a call takes over {case.graph_limit_ms:.0f} ms"
     elif deadline is not None and time.perf_counter() > deadline:
         reason = "no time left for this case"
     if reason:
         return {"graph_ms": None, "graph_ms_reason": reason}
     try:
-        return graph_replay(case.call, case.restore, case.ask_before_capture)
+        return graphs.replay(case.call, case.restore, case.ask_before_capture)
     except CapturePoisonedError as error:
         return {"graph_ms": None, "graph_ms_reason": str(error), "poisoned": True}
 
@@ -124,9 +123,8 @@ def _warm_up(case: Call, meter: Meter) -> tuple[int, float]:
 def _timed(case: Call, meter: Meter) -> dict[str, Any]:
     """Calls timed one by one, by the wall clock and by the device's events."""
     wall: list[float] = []
-    events: list[tuple[Any, Any]] = []
-    if meter.kind == "cuda":
-        events = [(timer(), timer()) for _ in range(TIMED_CALLS)]
+    pairs = [(meter.timer(), meter.timer()) for _ in range(TIMED_CALLS)]
+    events = [(start, end) for start, end in pairs if start is not None and end is not None]
     total = 0.0
     while len(wall) < TIMED_CALLS and (len(wall) < TIMED_MIN or total < TIMED_S):
         if case.restore is not None:
@@ -175,7 +173,7 @@ def _loop(case: Call, meter: Meter, call_s: float, loop_s: float) -> dict[str, A
     if steps is None:
         reason = meter.why_no_energy
     elif len(steps) < 2:
-        reason = "the energy counter moved less than twice in the loop"
+        reason = "the energy counter stepped less than two times in the loop"
     if reason or steps is None:
         return {**out, "energy_j": None, "power_w": None, "energy_reason": reason}
     joules, seconds = (steps[-1][0] - steps[0][0]) / 1e3, steps[-1][1] - steps[0][1]
@@ -184,7 +182,7 @@ def _loop(case: Call, meter: Meter, call_s: float, loop_s: float) -> dict[str, A
 
 
 class _Steps:
-    """Notes (millijoules, time) at every step of the energy counter until it is told to end."""
+    """Notes (millijoules, time) at every step of the energy counter until end() is called."""
 
     def __init__(self, meter: Meter) -> None:
         self.meter, self.last = meter, meter.energy_mj()

@@ -13,7 +13,7 @@ INNER_TILES = 8
 def quantise(model: Any, dtype: str) -> str:
     """Replaces every linear layer but a tied output layer; returns what computes them.
 
-    The weights are random, since only time, memory and energy are asked for.
+    The weights are random, since only time, memory and energy are measured.
     """
     from torch import nn
 
@@ -40,7 +40,7 @@ def _layer(linear: Any, dtype: str) -> tuple[Any, str]:
     from torch import nn
 
     n, k, device, bias = linear.out_features, linear.in_features, linear.weight.device, linear.bias
-    kernel, how, weight, scales = _PACKED[dtype](n, k, device)
+    kernel, how, weight, scales = _packed(dtype, n, k, device)
 
     class Quantised(nn.Module):
         def __init__(self) -> None:
@@ -58,41 +58,67 @@ def _layer(linear: Any, dtype: str) -> tuple[Any, str]:
 
 def matmul(x: Any, n: int, dtype: str) -> Any:
     """The call that multiplies `x` by a packed weight of `n` outputs."""
-    kernel, _, weight, scales = _PACKED[dtype](n, x.shape[1], x.device)
+    kernel, _, weight, scales = _packed(dtype, n, x.shape[1], x.device)
     return lambda: kernel(x, weight, scales)
 
 
-def _int8(n: int, k: int, device: Any) -> tuple[Any, str, Any, Any]:
+def _packed(dtype: str, n: int, k: int, device: Any) -> tuple[Any, str, Any, Any]:
+    """A kernel of the device for weights of n x k in `dtype`, its name, the weights and their scales."""
+    from . import meters
+
+    packer = meters.class_of_device(device.type).weight_packers.get(dtype)
+    if packer is None:
+        raise ValueError(f"no kernel for {dtype} weights is known on {device.type}")
+    return packer(n, k, device)
+
+
+def _int8(n: int, k: int, device: Any) -> tuple[Any, Any]:
     import torch
 
     weight = torch.randint(-128, 128, (n, k), dtype=torch.int8, device=device)
-    scales = torch.full((n,), 2e-4, dtype=torch.bfloat16, device=device)
+    return weight, torch.full((n,), 2e-4, dtype=torch.bfloat16, device=device)
 
-    if device.type == "cpu":
-        return torch._weight_int8pack_mm, "torch._weight_int8pack_mm", weight, scales
+
+def int8_rows(n: int, k: int, device: Any) -> tuple[Any, str, Any, Any]:
+    """PyTorch's own kernel, the fast one on a CPU."""
+    import torch
+
+    return torch._weight_int8pack_mm, "torch._weight_int8pack_mm", *_int8(n, k, device)
+
+
+def int8_cast(n: int, k: int, device: Any) -> tuple[Any, str, Any, Any]:
+    """Weights cast in each call: on CUDA several times faster than torch._weight_int8pack_mm."""
+    import torch
 
     def unpacked(x: Any, w: Any, s: Any) -> Any:
         return torch.nn.functional.linear(x, w.to(x.dtype)) * s
 
-    # On CUDA torch._weight_int8pack_mm is several times slower than casting the weights in each call.
-    return unpacked, "int8 weights cast to bf16 in each call", weight, scales
+    return unpacked, "int8 weights cast to bf16 in each call", *_int8(n, k, device)
 
 
-def _int4(n: int, k: int, device: Any) -> tuple[Any, str, Any, Any]:
+def _int4_scales(n: int, k: int, device: Any) -> Any:
     import torch
 
-    cuda = device.type == "cuda"
-    scales = torch.full((k // GROUP, n, 2), 2e-3, dtype=torch.bfloat16, device=device)
-    if cuda:
-        nibbles = torch.randint(0, 256, (n, k // 2), dtype=torch.uint8, device=device)
-        weight = torch._convert_weight_to_int4pack(nibbles, INNER_TILES)
-        return (
-            lambda x, w, s: torch._weight_int4pack_mm(x, w, GROUP, s), "torch._weight_int4pack_mm", weight, scales
-        )  # fmt: skip
+    return torch.full((k // GROUP, n, 2), 2e-3, dtype=torch.bfloat16, device=device)
+
+
+def int4_tiles(n: int, k: int, device: Any) -> tuple[Any, str, Any, Any]:
+    """Two weights a byte, in the tiles of a GPU's tensor cores."""
+    import torch
+
+    scales = _int4_scales(n, k, device)
+    nibbles = torch.randint(0, 256, (n, k // 2), dtype=torch.uint8, device=device)
+    weight = torch._convert_weight_to_int4pack(nibbles, INNER_TILES)
+    name = "torch._weight_int4pack_mm"
+    return lambda x, w, s: torch._weight_int4pack_mm(x, w, GROUP, s), name, weight, scales
+
+
+def int4_rows(n: int, k: int, device: Any) -> tuple[Any, str, Any, Any]:
+    """Two weights a byte, row by row, as a CPU reads them."""
+    import torch
+
+    scales = _int4_scales(n, k, device)
     whole = torch.randint(0, 16, (n, k), dtype=torch.int32, device=device)
     weight = torch._convert_weight_to_int4pack_for_cpu(whole, 1)
     name = "torch._weight_int4pack_mm_for_cpu"
     return lambda x, w, s: torch._weight_int4pack_mm_for_cpu(x, w, GROUP, s), name, weight, scales
-
-
-_PACKED = {"int8": _int8, "int4": _int4}

@@ -1,4 +1,4 @@
-"""The file of rows: one JSON object per line, appended and flushed one by one, whole again after a kill."""
+"""The file of rows: one JSON object per line, appended and flushed one by one, and valid again after a kill."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def read(path: str | Path) -> list[dict[str, Any]]:
 
 
 def merge(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Whole rows: each with what its session says, and model rows with their kernels line, found by (key, repeat) among
-    those of the same device.
+    """Complete rows: each with the fields of its session, and model rows with their kernels line, found by
+    (key, repeat) among those of the same device.
 
     The last kernels line wins. Rows of older protocols, which carry all of this themselves, pass through as they are.
     """

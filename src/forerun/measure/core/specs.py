@@ -31,12 +31,12 @@ def load(path: str) -> dict[str, Any]:
 
 def key_of(case: dict[str, Any]) -> str:
     """The identity of a case: what ran and how, without the family label."""
-    said = {k: case[k] for k in KEY_FIELDS if case.get(k) not in (None, {}, "")}
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
+    identity = {k: case[k] for k in KEY_FIELDS if case.get(k) not in (None, {}, "")}
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def cases(spec: dict[str, Any]) -> list[dict[str, Any]]:
-    """Every case of a model or host spec; operator specs are expanded by `operators.cases`."""
+    """Every case of a model spec; those of an operator spec come from `operator_cases.cases`."""
     out: dict[str, dict[str, Any]] = {}
     for block in spec["blocks"]:
         for model in models(block, int(spec.get("seed", 0))):
@@ -61,8 +61,8 @@ def models(block: dict[str, Any], seed: int) -> list[dict[str, Any]]:
             if entry in ({"source": "torchvision", "name": n} for n in ("inception_v3", "googlenet")):
                 entry["overrides"] = {"aux_logits": False, "init_weights": False}
             found.append({"family": family, **entry})
-    for name, said in block.get("configs", {}).items():
-        found.append({"source": "hf", "name": name, "overrides": {}, **said})
+    for name, settings in block.get("configs", {}).items():
+        found.append({"source": "hf", "name": name, "overrides": {}, **settings})
     for variant in block.get("variants", []):
         found += _variants(variant, seed)
     return found

@@ -20,6 +20,7 @@ from .worker import RESTART, now_text
 
 POLL_S = 0.5
 PR_SET_PDEATHSIG = 1
+USER_ERROR = 2  # exit code of a ForerunError
 
 
 def phases(args: Any) -> list[tuple[str, float]]:
@@ -61,11 +62,13 @@ def main(args: Any, argv: list[str]) -> int:
                 code, reason = _watch(child, state, 3 * args.case_limit, left + 30 + 2 * args.case_limit)
                 if code == 0:
                     break
+                if code == USER_ERROR:  # the worker has printed it, and another would fail the same way
+                    return code
                 if reason is not None:
                     _record(args.out, state, reason)
                 restarts += 1
-                said = reason or "asked for a fresh process"
-                print(f"{phase} worker ended with {code} ({said}); restart {restarts}", flush=True)
+                shown = reason or "it needs a fresh process"
+                print(f"{phase} worker ended with {code} ({shown}); restart {restarts}", flush=True)
                 if restarts > args.restarts:
                     return 1
     return 0
@@ -76,7 +79,7 @@ def _current(paths: list[str]) -> list[dict[str, Any]]:
 
 
 def _watch(child: subprocess.Popen[bytes], state: Path, stuck_s: float, whole_s: float) -> tuple[int, str | None]:
-    """The child's exit code, and why it failed when that was not its own wish."""
+    """The child's exit code, and the reason when it did not end by itself."""
     begin = time.monotonic()
     while child.poll() is None:
         time.sleep(POLL_S)
@@ -89,7 +92,7 @@ def _watch(child: subprocess.Popen[bytes], state: Path, stuck_s: float, whole_s:
             child.wait()
             return -9, "the process hung and was ended"
     code = child.returncode
-    if code in (0, RESTART):
+    if code in (0, RESTART, USER_ERROR):
         return code, None
     name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
     return code, f"the process died: {name}"

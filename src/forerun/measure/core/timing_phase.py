@@ -8,14 +8,14 @@ import os
 import time
 from typing import Any
 
-from . import hostprobe, models, plan, specs
+from . import host_probe, models, plan, specs
 from .protocol import measure
-from .worker import RESTART, STOP_BEFORE_S, Worker, limit, preload, sticky, why
+from .worker import RESTART, STOP_BEFORE_S, Worker, limit, preload, why
 
 
 class Timing(Worker):
     phase = "timing"
-    unit_s = 12.0  # a unit that takes longer gives the other specs their turn and goes on later
+    unit_s = 12.0  # a unit that takes longer gives the other specs their turn and continues later
 
     def __init__(self, args: Any) -> None:
         super().__init__(args)
@@ -51,7 +51,7 @@ class Timing(Worker):
                 return code
         if self.probe:
             self._host_row("end")
-        self.say_end(sum(len(lane.units) for lane in self.lanes))
+        self.print_end(sum(len(lane.units) for lane in self.lanes))
         for lane in self.lanes:
             print(f"  {lane.name}: {lane.spent_s:.0f} s, {len(lane.units)} units left", flush=True)
         return 0
@@ -75,7 +75,7 @@ class Timing(Worker):
                 self._case_row(lane, case, unit.repeat, {"status": status, "reason": f"while building: {reason}"})
             self.forget()
             print(f"{shown}: {status} while building: {reason[:150]}", flush=True)
-            return RESTART if sticky(error) else 0
+            return RESTART if self.meter.is_broken_by(error) else 0
         built_s = time.monotonic() - begin
         code = done = 0
         for case in unit.cases:
@@ -120,7 +120,7 @@ class Timing(Worker):
         shaped = {**case, "input_shape": case.get("input_shape") or built.input_shape}
         self._case_row(lane, case, unit.repeat, row, shaped)
         del call
-        if row.get("poisoned") or (failure is not None and sticky(failure)):
+        if row.get("poisoned") or (failure is not None and self.meter.is_broken_by(failure)):
             return RESTART
         if failure is not None:
             gc.collect()
@@ -128,7 +128,7 @@ class Timing(Worker):
 
     def _host_row(self, when: str) -> None:
         row = {"kind": "host", "key": f"host-{when}", "when": when, "status": "ok"}
-        self.write({**row, **hostprobe.measure(self.meter)})
+        self.write({**row, **host_probe.measure(self.meter)})
 
     def _case_row(
         self,
@@ -138,6 +138,6 @@ class Timing(Worker):
         row: dict[str, Any],
         shaped: dict[str, Any] | None = None,
     ) -> None:
-        said = shaped or case
-        about = {"kind": "model", "key": specs.key_of(case), "repeat": repeat, "spec": lane.name, "case": said}
+        about = {"kind": "model", "key": specs.key_of(case), "repeat": repeat, "spec": lane.name}
+        about["case"] = shaped or case
         self.write({**about, **row, "load": os.getloadavg()[0]})

@@ -16,18 +16,18 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from . import meters
+from . import host_facts, meters
 from .errors import CaseTimeoutError, TooSlowError
 from .protocol import PROTOCOL_VERSION
 from .rows import Rows, read
 
-RESTART = 75  # exit code that asks the supervisor for a fresh process
+RESTART = 75  # exit code that makes the supervisor start a fresh process
 STOP_BEFORE_S = 2.0
 LIBRARIES = {"timm": ("timm",), "torchvision": ("torchvision",), "hf": ("transformers",)}
 
 
 class Worker(abc.ABC):
-    """One process of one phase. Everything it writes names its session, which is described once."""
+    """One process of one phase. Every row names its session, which is described once."""
 
     phase = ""
 
@@ -39,7 +39,7 @@ class Worker(abc.ABC):
         self.rows = Rows(args.out)
         every = [row for path in [*args.resume, args.out] for row in read(path)]
         self.meter = meters.meter_for(args.device)
-        # Rows of another protocol or another device say nothing about what is still to be measured here.
+        # Rows of another protocol or another device do not count as measured here.
         elsewhere = other_devices(every, str(self.meter.describe()["name"]))
         self.earlier = [
             row for row in every if row.get("protocol") == PROTOCOL_VERSION and row.get("session") not in elsewhere
@@ -57,43 +57,43 @@ class Worker(abc.ABC):
         about = {"session": self.session, "protocol": PROTOCOL_VERSION}
         if not self.described:
             self.described = True
-            said = {"device": self.meter.describe(), "host": meters.host(), "software": self.software()}
-            self.rows.append({"kind": "session", **about, "phase": self.phase, "time": now_text(), **said})
+            described = {"device": self.meter.describe(), "host": host_facts.host(), "software": self.software()}
+            self.rows.append({"kind": "session", **about, "phase": self.phase, "time": now_text(), **described})
         self.rows.append({**row, **about, "time": now_text()})
-        self._tell(None)
+        self._report(None)
         status = str(row.get("status", "done"))
         self.counts[status] = self.counts.get(status, 0) + 1
 
     def software(self) -> dict[str, Any]:
         """The versions that its rows depend on; a phase with libraries of its own adds theirs."""
-        return meters.software()
+        return host_facts.software(self.meter)
 
     def now(self, kind: str, key: str, repeat: int, case: dict[str, Any] | None = None, spec: str = "") -> None:
-        """Tells the supervisor what is under way, in case this process does not come back from it."""
+        """Reports to the supervisor what is under way, in case this process does not come back from it."""
         if self.state is not None:
             row = {"kind": kind, "key": key, "repeat": repeat, "session": self.session, "protocol": PROTOCOL_VERSION}
             if case is not None:
                 row.update(spec=spec, case=case)
-            self._tell(row)
+            self._report(row)
 
-    def _tell(self, row: dict[str, Any] | None) -> None:
+    def _report(self, row: dict[str, Any] | None) -> None:
         if self.state is not None:
-            fresh = self.state.with_suffix(".new")  # the supervisor reads a whole state or the one before
+            fresh = self.state.with_suffix(".new")  # the supervisor reads a complete state or the one before
             fresh.write_text(json.dumps({"at": time.time(), "row": row}))
             os.replace(fresh, self.state)
 
     def rest(self) -> None:
-        """Lets the device cool down before the next model, if that was asked for."""
+        """Lets the device cool down before the next model, where --cooldown is given."""
         until = time.monotonic() + min(self.cooldown_s, max(0.0, self.left_s()))
         while time.monotonic() < until:
             time.sleep(min(5.0, max(0.0, until - time.monotonic())))
-            self._tell(None)
+            self._report(None)
 
     def forget(self) -> None:
         gc.collect()
         self.meter.reset_memory()
 
-    def say_end(self, waiting: int) -> None:
+    def print_end(self, waiting: int) -> None:
         print(f"{self.phase}: {self.counts} in {time.monotonic() - self.begin:.0f} s; {waiting} units left", flush=True)
 
     @abc.abstractmethod
@@ -112,7 +112,7 @@ def other_devices(rows: Iterable[dict[str, Any]], mine: str) -> set[str]:
 
 
 def preload(sources: Iterable[str]) -> None:
-    """Imports the libraries that the cases need, then tells the collector not to look at their objects again."""
+    """Imports the libraries that the cases need, and takes their objects out of the garbage collector."""
     for source in sources:
         for library in LIBRARIES.get(source, ()):
             with contextlib.suppress(Exception):  # a broken library fails again, and is recorded, with its first model
@@ -148,13 +148,6 @@ def why(error: Exception) -> tuple[str, str]:
         return "timeout", str(error)
     text = f"{type(error).__name__}: {error}".splitlines()[0][:300]
     return ("oom", text) if "out of memory" in str(error).lower() else ("error", text)
-
-
-def sticky(error: Exception) -> bool:
-    """Whether CUDA itself is broken from here on in this process."""
-    text = str(error)
-    signs = ("CUDA error", "illegal memory access", "device-side assert", "Offset increment", "captur")
-    return any(sign in text for sign in signs) and "out of memory" not in text.lower()
 
 
 def _prepare_torch() -> None:

@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from .meters import Meter, host
+from .host_facts import host
+from .meters import Meter
 
 CALLS, CHUNK = 2000, 250  # a chunk stays below the depth of the launch queue, so that a call never waits
 
@@ -23,7 +24,7 @@ def measure(meter: Meter, calls: int = CALLS) -> dict[str, Any]:
     for i in range(2_000_000):
         x += i
     out["python_loop_ms"] = 1e3 * (time.perf_counter() - begin)
-    for name, call in _calls(meter.device).items():
+    for name, call in _calls(meter).items():
         with torch.inference_mode("backward" not in name):
             chunks = _chunks(call, meter, calls)
         out["launch_us"][name] = sum(chunks) / len(chunks)
@@ -31,7 +32,7 @@ def measure(meter: Meter, calls: int = CALLS) -> dict[str, Any]:
     return out
 
 
-def pulse(meter: Meter, launches: int = 64, rounds: int = 3) -> dict[str, float]:
+def quick_probe(meter: Meter, launches: int = 64, rounds: int = 3) -> dict[str, float]:
     """How fast the host is at this moment, in about 3 ms: microseconds per tiny launch, and per 1,000 Python additions.
 
     On a shared host both move by half from one minute to the next, and every host-bound latency with them.
@@ -70,9 +71,11 @@ def _chunks(call: Callable[[], Any], meter: Meter, calls: int) -> list[float]:
     return chunks
 
 
-def _calls(device: str) -> dict[str, Callable[[], Any]]:
+def _calls(meter: Meter) -> dict[str, Callable[[], Any]]:
     import torch
     from torch.nn import functional
+
+    device = meter.device
 
     def new(*shape: int) -> Any:
         return torch.randn(shape, device=device)
@@ -81,7 +84,7 @@ def _calls(device: str) -> dict[str, Callable[[], Any]]:
     image, kernel, c8 = new(1, 8, 8, 8), new(8, 8, 3, 3), new(8)
     mean, var = torch.zeros(8, device=device), torch.ones(8, device=device)
     q = new(1, 2, 16, 64)
-    halves = q.half() if device == "cuda" else q
+    halves = q.half() if meter.prefers_half else q
     ids = torch.randint(0, 16, (16,), device=device)
     learned = new(64, 64).requires_grad_()
 
@@ -112,10 +115,4 @@ def _calls(device: str) -> dict[str, Callable[[], Any]]:
         "embedding": lambda: functional.embedding(ids, w),
         "index": lambda: a[ids],
     }
-    return {**tried, "linear_forward_backward": forward_backward, "sync": _sync(device)}
-
-
-def _sync(device: str) -> Callable[[], Any]:
-    import torch
-
-    return torch.cuda.synchronize if device == "cuda" else (lambda: None)
+    return {**tried, "linear_forward_backward": forward_backward, "sync": meter.sync}

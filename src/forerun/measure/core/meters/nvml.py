@@ -65,11 +65,6 @@ class Nvml:
         rc = self.library.nvmlDeviceGetMemoryInfo(self.handle, ctypes.byref(memory))
         return None if rc else memory.used / 2**20
 
-    def total_mb(self) -> float | None:
-        memory = _Memory()
-        rc = self.library.nvmlDeviceGetMemoryInfo(self.handle, ctypes.byref(memory))
-        return None if rc else memory.total / 2**20
-
     def driver(self) -> str | None:
         text = ctypes.create_string_buffer(96)
         rc = self.library.nvmlSystemGetDriverVersion(text, ctypes.c_uint(96))
@@ -83,7 +78,7 @@ class Nvml:
 
 
 def _load() -> tuple[Any, str]:
-    """The C library; nvidia-ml-py, where installed, knows best where it lies."""
+    """The C library; nvidia-ml-py, where installed, finds it in most places."""
     try:
         import pynvml
 

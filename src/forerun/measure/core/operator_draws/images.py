@@ -1,0 +1,187 @@
+"""Draws for networks over images, volumes and sound: convolutions, resizing, padding, norms, sampling."""
+
+from __future__ import annotations
+
+import random
+
+from .registry import Drawn, draw, log_uniform
+
+
+def _channels(rng: random.Random) -> tuple[int, int]:
+    return log_uniform(rng, 1, 1024, (1, 8, 16)), log_uniform(rng, 8, 1024, (8, 16))
+
+
+def _groups(rng: random.Random, cin: int, cout: int) -> tuple[int, int, int]:
+    """Mostly dense, sometimes in groups, sometimes each channel by itself."""
+    chance = rng.random()
+    if chance < 0.65:
+        return cin, cout, 1
+    if chance < 0.8:
+        return cout, cout, cout
+    groups = rng.choice([2, 4, 8, 16, 32])
+    width = max(1, round(cout / groups))
+    return groups * width, groups * width, groups
+
+
+def _convolved(op: str, s: dict[str, int], space: float, out: float, window: int) -> Drawn:
+    """`space` and `out`: places of the input and of the result."""
+    flops = 2.0 * s["b"] * out * s["cout"] * s["cin"] / s["groups"] * window
+    return Drawn(op, s, s["b"] * (space * s["cin"] + out * s["cout"]), flops)
+
+
+@draw("conv_1d")
+def conv_1d(rng: random.Random) -> Drawn:
+    """Sound and text: long sequences, wide windows, dilation as in WaveNet."""
+    cin, cout, groups = _groups(rng, *_channels(rng))
+    r, dilation = rng.choice([1, 3, 3, 3, 5, 7, 9, 15, 31]), rng.choice([1, 1, 1, 2, 4, 8, 16])
+    s = {"b": log_uniform(rng, 1, 128, (1, 4)), "cin": cin, "cout": cout, "length": log_uniform(rng, 16, 65536)}
+    s |= {"r": r, "stride": rng.choice([1, 1, 1, 2, 4]), "groups": groups}
+    if dilation > 1:
+        s["dilation"] = dilation
+    return _convolved("conv1d", s, s["length"], s["length"] / s["stride"], r)
+
+
+@draw("conv_dilated")
+def conv_dilated(rng: random.Random) -> Drawn:
+    """Segmentation: 3 x 3 windows with holes."""
+    cin, cout, groups = _groups(rng, *_channels(rng))
+    size = log_uniform(rng, 7, 160, (1, 2, 7, 8))
+    s = {"b": log_uniform(rng, 1, 64, (1, 4)), "cin": cin, "cout": cout, "h": size, "w": size, "r": 3, "stride": 1}
+    s |= {"groups": groups, "dilation": rng.choice([2, 2, 3, 4, 6, 12, 18])}
+    return _convolved("conv2d", s, size**2, size**2, 9)
+
+
+@draw("conv_3d")
+def conv_3d(rng: random.Random) -> Drawn:
+    """Video (few frames of large images) and scans (cubes)."""
+    cin, cout, groups = _groups(rng, log_uniform(rng, 1, 512, (1, 8)), log_uniform(rng, 8, 512, (8, 16)))
+    size = log_uniform(rng, 4, 112, (1, 2, 4, 7))
+    depth = size if rng.random() < 0.5 else rng.choice([1, 2, 4, 8, 16, 32])
+    r, stride = rng.choice([1, 3, 3, 3, 5]), rng.choice([1, 1, 1, 2])
+    s = {"b": log_uniform(rng, 1, 16, (1,)), "cin": cin, "cout": cout, "depth": depth, "h": size, "w": size, "r": r}
+    s |= {"stride": stride, "groups": groups}
+    if r > 1 and rng.random() < 0.15:
+        s["dilation"] = 2
+    space = float(depth * size**2)
+    return _convolved("conv3d", s, space, space / stride**3, r**3)
+
+
+def _transposed(rng: random.Random, dims: int, sides: tuple[str, ...], size: int, most: int) -> Drawn:
+    """Windows and strides of decoders: 2/2, 4/2 and 3/2 with a row more, 1-D ones up to 16/8."""
+    r, stride, padding, more = rng.choice(
+        [(2, 2, 0, 0), (2, 2, 0, 0), (4, 2, 1, 0), (4, 2, 1, 0), (3, 2, 1, 1), (3, 1, 1, 0)]
+    )
+    if dims == 1 and rng.random() < 0.5:
+        r, stride, padding, more = rng.choice([(16, 8, 4, 0), (8, 4, 2, 0), (4, 4, 0, 0)])
+    cin, cout, groups = log_uniform(rng, 8, most, (8, 16)), log_uniform(rng, 1, most, (1, 8, 16)), 1
+    if rng.random() < 0.12:
+        groups = rng.choice([2, 4, 8])
+        cin, cout = -(-cin // groups) * groups, -(-cout // groups) * groups
+    s = {"b": log_uniform(rng, 1, 64 if dims < 3 else 8, (1, 4)), "cin": cin, "cout": cout}
+    s |= dict.fromkeys(sides, size) | {"r": r, "stride": stride, "groups": groups, "padding": padding, "more": more}
+    space = float(size) ** dims
+    flops = 2.0 * s["b"] * space * cin * cout / groups * r**dims
+    return Drawn(f"conv_transpose{dims}d", s, s["b"] * space * (cin + cout * stride**dims), flops)
+
+
+@draw("conv_transposed_1d")
+def conv_transposed_1d(rng: random.Random) -> Drawn:
+    return _transposed(rng, 1, ("length",), log_uniform(rng, 16, 16384), 768)
+
+
+@draw("conv_transposed_2d")
+def conv_transposed_2d(rng: random.Random) -> Drawn:
+    return _transposed(rng, 2, ("h", "w"), log_uniform(rng, 2, 256, (1, 2, 8)), 1024)
+
+
+@draw("conv_transposed_3d")
+def conv_transposed_3d(rng: random.Random) -> Drawn:
+    return _transposed(rng, 3, ("depth", "h", "w"), log_uniform(rng, 2, 64, (1, 2, 4)), 384)
+
+
+def _image(rng: random.Random, most: int = 256) -> dict[str, int]:
+    size = log_uniform(rng, 4, most, (1, 2, 7, 8))
+    return {"b": log_uniform(rng, 1, 128, (1, 4)), "c": log_uniform(rng, 1, 1024, (1, 8, 16)), "h": size, "w": size}
+
+
+def _volume(rng: random.Random) -> dict[str, int]:
+    size = log_uniform(rng, 4, 128, (1, 2, 4))
+    depth = size if rng.random() < 0.6 else rng.choice([2, 4, 8, 16, 32])
+    s = {"b": log_uniform(rng, 1, 16, (1,)), "c": log_uniform(rng, 1, 512, (1, 8, 16)), "depth": depth}
+    return s | {"h": size, "w": size}
+
+
+def _numbers(s: dict[str, int]) -> float:
+    return float(s["b"] * s["c"] * s.get("depth", 1) * s["h"] * s["w"])
+
+
+@draw("norm_images")
+def norm_images(rng: random.Random) -> Drawn:
+    """Group norm and instance norm, half of each over volumes."""
+    s = _image(rng) if rng.random() < 0.5 else _volume(rng)
+    if rng.random() < 0.5:
+        return Drawn("instance_norm", s, 3.0 * _numbers(s))
+    s["groups"] = rng.choice([g for g in (1, 2, 4, 8, 16, 32, 32) if s["c"] % g == 0])
+    return Drawn("group_norm", s, 2.0 * _numbers(s))
+
+
+@draw("softmax_channels")
+def softmax_channels(rng: random.Random) -> Drawn:
+    s = _image(rng, 512) | {"c": rng.choice([2, 3, 5, 19, 21, 64, 150, 256, 1000])}
+    return Drawn("softmax_channels", s, 2.0 * _numbers(s))
+
+
+@draw("resize")
+def resize(rng: random.Random) -> Drawn:
+    """Mostly twice the size; sometimes to the size of the image, or down."""
+    s = _image(rng, 160)
+    s["to"] = rng.choice([2 * s["h"]] * 4 + [4 * s["h"], max(1, s["h"] // 2), 224, 512])
+    held = _numbers(s) + float(s["b"] * s["c"]) * s["to"] ** 2
+    if rng.random() < 0.5:
+        return Drawn("resize_nearest", s, held)
+    return Drawn("resize_bilinear", s | {"corners": int(rng.random() < 0.4)}, held)
+
+
+@draw("trilinear")
+def trilinear(rng: random.Random) -> Drawn:
+    s = _volume(rng) | {"corners": int(rng.random() < 0.4)}
+    return Drawn("resize_trilinear", s, 9.0 * _numbers(s))
+
+
+@draw("pixel_shuffle")
+def pixel_shuffle(rng: random.Random) -> Drawn:
+    s = _image(rng, 256) | {
+        "c": rng.choice([1, 3, 3, 16, 32, 64, 96, 128, 256]),
+        "factor": rng.choice([2, 2, 2, 3, 4, 8]),
+    }
+    return Drawn(
+        rng.choice(["pixel_shuffle", "pixel_shuffle", "pixel_unshuffle"]), s, 2.0 * _numbers(s) * s["factor"] ** 2
+    )
+
+
+@draw("reflection_pad")
+def reflection_pad(rng: random.Random) -> Drawn:
+    s = _image(rng, 512)
+    s["pad"] = min(s["h"] - 1, rng.choice([1, 1, 1, 2, 3, 3, 4, 8, 16]))
+    return Drawn("reflection_pad", s, _numbers(s) * (1 + (1 + 2 * s["pad"] / s["h"]) ** 2))
+
+
+@draw("grid_sample")
+def grid_sample(rng: random.Random) -> Drawn:
+    s = _image(rng, 256)
+    s["to"] = rng.choice([s["h"], s["h"], 2 * s["h"], 7, 14, 64])
+    return Drawn("grid_sample", s, _numbers(s) + float(s["b"]) * (s["c"] + 2) * s["to"] ** 2)
+
+
+@draw("max_pool3d")
+def max_pool3d(rng: random.Random) -> Drawn:
+    s = _volume(rng) | {"r": rng.choice([2, 3, 3]), "stride": rng.choice([1, 2, 2, 2])}
+    return Drawn("max_pool3d", s, _numbers(s) * (2 if s["stride"] == 2 else 4))
+
+
+@draw("roll")
+def roll(rng: random.Random) -> Drawn:
+    window = rng.choice([7, 7, 8, 12])
+    side = window * rng.choice([1, 2, 4, 8])
+    s = {"b": log_uniform(rng, 1, 128, (1, 4)), "h": side, "w": side, "c": log_uniform(rng, 64, 1536, (32,))}
+    return Drawn("roll", s | {"shift": window // 2}, 2.0 * _numbers(s))

@@ -1,0 +1,90 @@
+"""Operators that move numbers: tables of embeddings, gathering and scattering, copies in another order."""
+
+from __future__ import annotations
+
+import torch
+from torch.nn import functional
+
+from .registry import Arguments, Built, operator
+
+_PICK = {"rows": 8, "cols": 3, "picked": 5}
+
+
+@operator("embedding", {"vocab": 10, "cols": 4, "rows": 6})
+def embedding(a: Arguments) -> Built:
+    """Its backward writes a gradient for the whole table."""
+    table, ids = a.new(a["vocab"], a["cols"]), a.integers(a["vocab"], a["rows"])
+    return lambda: functional.embedding(ids, table), [table]
+
+
+@operator("embedding_bag", *({"vocab": 10, "cols": 4, "bags": 3, "each": 5, "mean": mean} for mean in (0, 1)))
+def embedding_bag(a: Arguments) -> Built:
+    """`bags` sums (or means) of `each` rows of a table, as recommendation models look up their categories."""
+    table, ids = a.new(a["vocab"], a["cols"]), a.integers(a["vocab"], a["bags"], a["each"])
+    mode = "mean" if a["mean"] else "sum"
+    return lambda: functional.embedding_bag(ids, table, mode=mode), [table]
+
+
+def _picked(a: Arguments) -> tuple[torch.Tensor, torch.Tensor]:
+    """A row number for each of `picked`, and the same for every column."""
+    rows = a.integers(a["rows"], a["picked"])
+    return rows, rows.unsqueeze(1).expand(a["picked"], a["cols"])
+
+
+@operator("gather", _PICK)
+def gather(a: Arguments) -> Built:
+    x, (_, ids) = a.new(a["rows"], a["cols"]), _picked(a)
+    return lambda: torch.gather(x, 0, ids), [x]
+
+
+@operator("index_select", _PICK)
+def index_select(a: Arguments) -> Built:
+    x, (rows, _) = a.new(a["rows"], a["cols"]), _picked(a)
+    return lambda: torch.index_select(x, 0, rows), [x]
+
+
+@operator("scatter_add", _PICK)
+def scatter_add(a: Arguments) -> Built:
+    x, (_, ids), source = a.new(a["rows"], a["cols"]), _picked(a), a.new(a["picked"], a["cols"])
+    return lambda: torch.scatter_add(x, 0, ids, source), [x, source]
+
+
+@operator("index_add", _PICK)
+def index_add(a: Arguments) -> Built:
+    x, (rows, _), source = a.new(a["rows"], a["cols"]), _picked(a), a.new(a["picked"], a["cols"])
+    return lambda: torch.index_add(x, 0, rows, source), [x, source]
+
+
+def _scatter_reduce(a: Arguments, how: str) -> Built:
+    x, (_, ids), source = a.new(a["rows"], a["cols"]), _picked(a), a.new(a["picked"], a["cols"])
+    return lambda: torch.scatter_reduce(x, 0, ids, source, how), [x, source]
+
+
+@operator("scatter_mean", _PICK)
+def scatter_mean(a: Arguments) -> Built:
+    """How graph networks average what comes over the edges."""
+    return _scatter_reduce(a, "mean")
+
+
+@operator("scatter_max", _PICK)
+def scatter_max(a: Arguments) -> Built:
+    return _scatter_reduce(a, "amax")
+
+
+@operator("transpose", {"b": 2, "rows": 3, "cols": 4})
+def transpose(a: Arguments) -> Built:
+    x = a.new(*a.sizes("b rows cols"))
+    return lambda: x.transpose(1, 2).contiguous(), [x]
+
+
+@operator("cat", {"b": 2, "rows": 3, "more": 2, "cols": 4})
+def cat(a: Arguments) -> Built:
+    x, y = a.new(*a.sizes("b rows cols")), a.new(*a.sizes("b more cols"))
+    return lambda: torch.cat([x, y], 1), [x, y]
+
+
+@operator("roll", {"b": 2, "h": 4, "w": 4, "c": 3, "shift": 2})
+def roll(a: Arguments) -> Built:
+    """Images with their channels last moved by half a window, as in Swin."""
+    x = a.new(*a.sizes("b h w c"))
+    return lambda: torch.roll(x, (-a["shift"], -a["shift"]), (1, 2)), [x]
