@@ -16,7 +16,7 @@ _RESULTS = ("latency_ms", "device_ms", "energy_j", "power_w", "memory_mb", "memo
 _ABOUT = ("measured_at", "software", "host", "dataset")
 
 #: How far 90 % of repeated measurements stay from the first (docs/DATASET.md), where the device or the host sets the
-#: pace. One row says no more than this.
+#: pace. A single row is no more certain than this.
 NOISE = {
     "latency_ms": (0.15, 0.60), "device_ms": (0.02, 0.02), "energy_j": (0.08, 0.50), "power_w": (0.08, 0.30),
     "memory_mb": (0.04, 0.04), "memory_allocated_mb": (0.01, 0.01),
@@ -28,7 +28,7 @@ _index: dict[tuple[str, int], dict[Key, list[dict[str, Any]]]] = {}
 
 @dataclass(frozen=True)
 class Measured:
-    """The mean over the rows of a case (None where none says), their lowest and highest value, and their origin."""
+    """The mean over the rows of a case (None where none has it), their lowest and highest value, and their origin."""
 
     values: dict[str, float | None]
     spans: dict[str, tuple[float, float]]
@@ -81,8 +81,8 @@ def find(graph_hash: str, workload: Workload, device: str, store: Store | None =
     )  # fmt: skip
 
 
-def _key(graph_hash: str, device: str, said: dict[str, Any]) -> Key:
-    return (graph_hash, device, *(said[name] for name in _SETTINGS))
+def _key(graph_hash: str, device: str, settings: dict[str, Any]) -> Key:
+    return (graph_hash, device, *(settings[name] for name in _SETTINGS))
 
 
 def _by_case(store: Store) -> dict[Key, list[dict[str, Any]]]:
@@ -99,8 +99,8 @@ def _by_case(store: Store) -> dict[Key, list[dict[str, Any]]]:
         frame = frame[frame["protocol"].str.startswith("forerun/")]
         found: dict[Key, list[dict[str, Any]]] = {}
         for row in frame.to_dict("records"):
-            said = {name: _plain(row[name]) for name in _SETTINGS}
-            found.setdefault(_key(row["graph_hash"], row["device"], said), []).append(row)
+            settings = {name: _plain(row[name]) for name in _SETTINGS}
+            found.setdefault(_key(row["graph_hash"], row["device"], settings), []).append(row)
         _index.clear()
         _index[signature] = found
     return _index[signature]

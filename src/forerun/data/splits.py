@@ -1,4 +1,4 @@
-"""How rows are parted for honest evaluation: whole families, whole devices, never single rows."""
+"""How rows are split for honest evaluation: whole families, whole devices, never single rows."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def independent(rows: pd.DataFrame) -> pd.Series:
     return names.map(find)
 
 
-def in_turns(sorts: pd.Series) -> pd.Index:
-    """The rows in another order: the first of each sort, then the second of each …"""
-    return sorts.groupby(sorts, dropna=False).cumcount().sort_values(kind="stable").index
+def in_turns(groups: pd.Series) -> pd.Index:
+    """The rows in another order: the first of each group, then the second of each …"""
+    return groups.groupby(groups, dropna=False).cumcount().sort_values(kind="stable").index
 
 
 def leave_out(groups: pd.Series, folds: int | None = None, seed: int = 0) -> Iterator[tuple[np.ndarray, np.ndarray]]:
