@@ -74,7 +74,6 @@ KEYS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 
-
 def _rename_device_reported(table: str, data: pa.Table) -> pa.Table:
     """Version 1 called what a machine reports as its device `device_said`."""
     return data.rename_columns(["device_reported" if name == "device_said" else name for name in data.column_names])

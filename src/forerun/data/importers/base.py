@@ -79,6 +79,9 @@ class Importer(ABC):
     #: More repositories, where the set is spread over several: they are cloned side by side into one folder.
     more_sources: tuple[Source, ...] = ()
 
+    #: What must be made of the repository's files before they can be imported; empty where they are read as published.
+    prepared: str = ""
+
     #: How many operator rows are taken for training, per device, operator, dtype, runtime and protocol.
     operator_rows: int = 0
 

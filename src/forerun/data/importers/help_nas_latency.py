@@ -41,6 +41,7 @@ class HelpNasLatencyImporter(Importer):
 
     name = DATASET
     about = "latency of NAS-Bench-201, FBNet and OFA networks on GPUs, server CPUs, phones and a Raspberry Pi"
+    prepared = "one CSV file per search space (a column `arch` and one per device)"
     licence = "MIT"
     source = "https://github.com/HayeonLee/HELP"
     commit = "45f70eb92d0d735970a33b608d1544ad3c52f285"

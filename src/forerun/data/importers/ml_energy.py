@@ -2,8 +2,8 @@
 
 Language models (serving) answer a stream of requests with at most `batch` of them at once: `energy_j` is that of one
 request over all GPUs, `tpot_ms` the mean, throughput the tokens that the whole instance generates; the lengths of the
-prompts are not published, `tokens_out` is the rounded mean. Diffusion models (inference): `latency_ms` and `energy_j` are
-those of one batch. Precision is not published.
+prompts are not published, `tokens_out` is the rounded mean. Diffusion models (inference): `latency_ms` and `energy_j`
+are those of one batch. Precision is not published.
 """
 
 from __future__ import annotations

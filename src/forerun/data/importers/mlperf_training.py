@@ -37,6 +37,7 @@ class MlperfTrainingImporter(Importer):
 
     name = DATASET
     about = "time to train and throughput of 8,792 runs of MLPerf Training on 2 to 11,616 accelerators"
+    prepared = "one Parquet table of all runs (runs.parquet)"
     licence = "Apache-2.0"
     source = f"{_HOST}v3.1"
     commit = "d06288b2bd675a9d88e0e6181f5bb5626b71ec19"

@@ -1,8 +1,8 @@
 """Model zoos of detection and segmentation: training memory as the authors report it, and some times.
 
 Memory is the peak of PyTorch's allocator on one GPU, in GB of one or two significant digits; batch is over all GPUs.
-Training is fp32 unless the name of the config has amp or fp16 in it. Detectron2's time is the mean over the training, one
-image at a time for inference; MMDetection's is the mean over 2,000 images of forward and post-processing, resized
+Training is fp32 unless the name of the config has amp or fp16 in it. Detectron2's time is the mean over the training,
+one image at a time for inference; MMDetection's is the mean over 2,000 images of forward and post-processing, resized
 to fit within a box (`extra`). These models can be rebuilt only with their frameworks.
 """
 
@@ -28,7 +28,7 @@ class ModelZooTrainMemoryImporter(Importer):
     """Training memory and some times; none of it teaches."""
 
     name = DATASET
-    about = "training memory of Detectron2, MMDetection and MMSegmentation models, with some training and inference times"
+    about = "training memory of Detectron2, MMDetection and MMSegmentation models; some training and inference times"
     licence = "Apache-2.0"
     source = "https://github.com/facebookresearch/detectron2"
     commit = "02b5c4e2"

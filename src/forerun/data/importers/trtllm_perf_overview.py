@@ -44,6 +44,7 @@ class TrtllmPerfOverviewImporter(Importer):
 
     name = DATASET
     about = "vendor's tables of maximum throughput of 17 language models in TensorRT-LLM on NVIDIA GPUs, A100 to GB200"
+    prepared = "one Parquet table of all versions (trtllm_perf_tidy.parquet)"
     licence = "Apache-2.0"
     source = "https://github.com/WhiteD2125/TensorRT-LLM"  # a fork at version 0.9
     commit = "39756de0264354c9de20c0534d1938d92693a3c0"

@@ -60,7 +60,7 @@ _Files = dict[tuple[str, ...], Path]
 def _published(folder: Path) -> tuple[_Files, _Files]:
     """Of data/profiling: files by GPU, owner and name of the model, and by node and collective."""
     compute = {path.parts[-4:-1]: path for path in folder.glob("compute/*/*/*/mlp.csv")}
-    network = {
+    network: _Files = {
         (path.parts[-2], path.stem): path for kind in COLLECTIVES for path in folder.glob(f"network/*/{kind}.csv")
     }
     return compute, network
