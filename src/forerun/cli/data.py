@@ -119,8 +119,8 @@ def card(
         if out is not None:
             print(f"written: {write(Store(), out, dataset)}")
             return
-        said = text(Store(), dataset)
-    show(Markdown(said))
+        page = text(Store(), dataset)
+    show(Markdown(page))
 
 
 def table_of(frame: Any, caption: str) -> Any:

@@ -53,7 +53,7 @@ def tables_of(lines: Iterable[dict[str, Any]], dataset: str) -> dict[str, list[d
     for row in merge(lines):
         kind = row.get("kind")
         if kind in ("model", "op", "curve") and "case" not in row:
-            raise ForerunError("these rows say only what is done (forerun data export); there is nothing to take in")
+            raise ForerunError("these rows only list what is done (forerun data export); there is nothing to take in")
         if kind == "model":
             out["models"].append(model_row(row, dataset))
         elif kind == "op":
@@ -78,7 +78,7 @@ def model_row(row: dict[str, Any], dataset: str) -> dict[str, Any]:
         "input_shape": case.get("input_shape"), "event_ms": (row.get("event_ms") or {}).get("mean"),
         "device_ms": row.get("kernel_ms"), "memory_mb": memory.get("used_mb"),
         "memory_reserved_mb": memory.get("reserved_mb"), "memory_allocated_mb": memory.get("allocated_mb"),
-        **{name: row.get(name) for name in _SAME}, **{ours: spread.get(said) for said, ours in _SPREAD.items()},
+        **{name: row.get(name) for name in _SAME}, **{ours: spread.get(theirs) for theirs, ours in _SPREAD.items()},
         "extra": {name: row[name] for name in _EXTRA if row.get(name) is not None} | _threads(case),
     }  # fmt: skip
 
@@ -109,7 +109,7 @@ def to_core(store: Store, *, where: str = "true") -> list[dict[str, Any]]:
         rows = store.query(
             f"select * from {table} where protocol like '{PROTOCOL}%' and case_key is not null and ({where})"
         )
-        machines = rows[["session", "device_said"]].drop_duplicates()
+        machines = rows[["session", "device_reported"]].drop_duplicates()
         for session, device in machines.itertuples(index=False):
             out.append({"kind": "session", "session": session, "device": {"name": device}})
         if kind == "curve":
@@ -117,36 +117,36 @@ def to_core(store: Store, *, where: str = "true") -> list[dict[str, Any]]:
         for row in rows.to_dict("records"):
             about = {"key": row["case_key"], "repeat": int(row["repeat"]), "session": row["session"],
                      "protocol": int(row["protocol"].removeprefix(PROTOCOL))}  # fmt: skip
-            said = {"kind": kind, **about, "status": row["status"]}
+            line = {"kind": kind, **about, "status": row["status"]}
             if kind == "model":
                 extra = json.loads(row["extra"] or "{}")
-                said |= {"case": json.loads(row["case"]), "latency_ms": row["latency_ms"],
+                line |= {"case": json.loads(row["case"]), "latency_ms": row["latency_ms"],
                          "graph_ms_reason": extra.get("graph_ms_reason", "")}  # fmt: skip
                 if row["device_ms"] == row["device_ms"] or "kernel_ms_reason" in extra:
                     out.append({"kind": "kernels", **about})
-            out.append(said)
+            out.append(line)
     return out
 
 
 def machine(row: dict[str, Any]) -> tuple[str, str]:
     """The id of the device that a row was measured on, and what the machine calls it."""
-    said = name_of(row.get("device") or {}, row.get("host") or {})
-    return device_id(said), said
+    reported = name_of(row.get("device") or {}, row.get("host") or {})
+    return device_id(reported), reported
 
 
 @functools.cache
-def device_id(said: str) -> str:
+def device_id(reported: str) -> str:
     """Our id of what a machine calls its device; a plain form of the name when the catalogue does not have it."""
-    bare = plain_name(said)
+    bare = plain_name(reported)
     return aliases().get(bare, bare)
 
 
 def _origin(row: dict[str, Any], dataset: str) -> dict[str, Any]:
-    device, said = machine(row)
+    device, reported = machine(row)
     where = [row["key"], str(row.get("repeat", 0)), str(row.get("session")), str(row.get("time")), dataset]
     return {
         "row_id": hashlib.sha256("/".join(where).encode()).hexdigest()[:24], "dataset": dataset, "device": device,
-        "device_said": said, "host": (row.get("host") or {}).get("cpu"), "software": row.get("software"),
+        "device_reported": reported, "host": (row.get("host") or {}).get("cpu"), "software": row.get("software"),
         "protocol": f"{PROTOCOL}{row['protocol']}", "measured_at": row.get("time"), "session": row.get("session"),
         "status": row.get("status", "ok"), "reason": row.get("reason"),
     }  # fmt: skip

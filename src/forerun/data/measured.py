@@ -17,7 +17,7 @@ _RESULTS = ("latency_ms", "device_ms", "energy_j", "power_w", "memory_mb", "memo
 _ABOUT = ("measured_at", "software", "host", "dataset")
 
 #: How far 90 % of repeated measurements stay from the first (docs/DATASET.md), where the device or the host sets the
-#: pace. One row says no more than this.
+#: pace. A single row is no more certain than this.
 NOISE = {
     "latency_ms": (0.15, 0.60), "device_ms": (0.02, 0.02), "energy_j": (0.08, 0.50), "power_w": (0.08, 0.30),
     "memory_mb": (0.04, 0.04), "memory_allocated_mb": (0.01, 0.01),
@@ -29,7 +29,7 @@ _index: dict[tuple[str, int], dict[Key, list[dict[str, Any]]]] = {}
 
 @dataclass(frozen=True)
 class Measured:
-    """The mean over the rows of a case (None where none says), their lowest and highest value, and their origin."""
+    """The mean over the rows of a case (None where none has it), their lowest and highest value, and their origin."""
 
     values: dict[str, float | None]
     spans: dict[str, tuple[float, float]]

@@ -1,4 +1,4 @@
-"""Where the store lies, and whether it can know anything of a device: told without opening it."""
+"""Where the store lies, and whether it can hold a row of a device, answered without opening it."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from forerun.errors import ForerunError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 _TEXT, _INT, _FLOAT = pa.string(), pa.int64(), pa.float64()
 
@@ -26,7 +26,7 @@ def _columns(kind: pa.DataType, names: str) -> list[tuple[str, pa.DataType]]:
 
 #: Where a row comes from and what it ran on; every table has these.
 _ORIGIN = [
-    *_columns(_TEXT, "row_id key dataset device device_said host software protocol measured_at session"),
+    *_columns(_TEXT, "row_id key dataset device device_reported host software protocol measured_at session"),
     *_columns(_TEXT, "status reason extra"),
 ]
 _MODELS = [
@@ -73,17 +73,23 @@ KEYS: dict[str, tuple[str, ...]] = {
     "hosts": ("op", "session", *_WHERE),
 }  # fmt: skip
 
+
+def _rename_device_reported(table: str, data: pa.Table) -> pa.Table:
+    """Version 1 called what a machine reports as its device `device_said`."""
+    return data.rename_columns(["device_reported" if name == "device_said" else name for name in data.column_names])
+
+
 #: version -> what turns a table of that version into the next one; version 1 is the first.
-MIGRATIONS: dict[int, Callable[[str, pa.Table], pa.Table]] = {}
+MIGRATIONS: dict[int, Callable[[str, pa.Table], pa.Table]] = {1: _rename_device_reported}
 
 
 def conform(table: str, rows: pd.DataFrame | Iterable[Mapping[str, Any]]) -> pa.Table:
     """Rows as an Arrow table of the schema: missing columns are null, unknown ones a mistake, key and row_id filled."""
     frame = rows if isinstance(rows, pd.DataFrame) else pd.DataFrame(list(rows))
     schema = TABLES[table]
-    strange = [name for name in frame.columns if name not in schema.names]
-    if strange:
-        raise ForerunError(f"table {table} has no column {', '.join(map(str, strange))}")
+    unknown = [name for name in frame.columns if name not in schema.names]
+    if unknown:
+        raise ForerunError(f"table {table} has no column {', '.join(map(str, unknown))}")
     frame = frame.reset_index(drop=True)
     for name in ("software", "extra", "shape", "case", "input_shape", "parallel"):
         if name in frame:
@@ -91,7 +97,7 @@ def conform(table: str, rows: pd.DataFrame | Iterable[Mapping[str, Any]]) -> pa.
     if "key" not in frame:
         frame["key"] = keys(table, frame)
     if "row_id" not in frame:
-        # The same row of a published file gets the same id every time; repeats of a case are told apart by number.
+        # The same row of a published file gets the same id every time; repeats of a case are distinguished by number.
         number = frame.groupby("key").cumcount()
         frame["row_id"] = [f"{key}-{n}" for key, n in zip(frame["key"], number, strict=True)]
     columns = []
@@ -109,7 +115,7 @@ def keys(table: str, frame: pd.DataFrame) -> list[str]:
     for name in KEYS[table]:
         if name in frame:
             integer = pa.types.is_integer(TABLES[table].field(name).type)
-            columns.append([_said(value, integer) for value in frame[name]])
+            columns.append([_key_part(value, integer) for value in frame[name]])
         else:
             columns.append([""] * len(frame))
     return [hashlib.sha256("\x1f".join(row).encode()).hexdigest()[:20] for row in zip(*columns, strict=True)]
@@ -122,7 +128,8 @@ def migrate(table: str, data: pa.Table, version: int) -> pa.Table:
     return data
 
 
-def _said(value: Any, integer: bool) -> str:
+def _key_part(value: Any, integer: bool) -> str:
+    """A value as it enters a key: empty for null, whole numbers without a point."""
     if value is None or value is pd.NA or value != value:
         return ""
     return str(int(value)) if integer else str(value)

@@ -2,13 +2,13 @@
 
 Every append is a file of its own, written beside its place and moved into it, so that a reader or a second writer sees
 a whole file or none. Small files are merged from time to time; a merged file names those it replaces, and they count
-no more from that moment. What cannot be read is set aside, never deleted and never fatal.
+no more from that moment. What cannot be read is set aside, never deleted and never fatal. Files of an older schema are
+rewritten when they are first seen; shipped ones, which are never written, are converted as they are read.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import time
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from forerun.data import schema
@@ -111,29 +112,32 @@ class Store:
 
     @contextlib.contextmanager
     def _locked(self, table: str, wait: bool = True) -> Iterator[bool]:
+        """Holds the table's lock; False instead of waiting where `wait` is False and another process holds it."""
+        from filelock import FileLock, Timeout
+
         place = self.folder / table
         try:
             place.mkdir(parents=True, exist_ok=True)
-            held = (place / ".lock").open("w")
+            lock = FileLock(place / ".lock", timeout=-1 if wait else 0)
+            lock.acquire()
+        except Timeout:
+            yield False
+            return
         except OSError as error:
             raise ForerunError(f"the store cannot be written: {error.strerror or error} ({place})") from error
-        with held as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-            except BlockingIOError:
-                yield False
-                return
+        try:
             yield True
+        finally:
+            lock.release()
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
     def files(self, table: str) -> list[Path]:
         """The table's files, broken ones set aside and older ones rewritten as of today; shipped ones first."""
-        shipped = sorted((self.shipped / table).glob("*.parquet")) if self.shipped else []
-        return shipped + self._own(table)
+        return self._shipped(table) + self._listing(table)[0]
 
-    def _own(self, table: str) -> list[Path]:
-        return self._listing(table)[0]
+    def _shipped(self, table: str) -> list[Path]:
+        return sorted((self.shipped / table).glob("*.parquet")) if self.shipped else []
 
     def _listing(self, table: str) -> tuple[list[Path], set[str]]:
         """The files that count, and the names of those that a merge replaced."""
@@ -177,10 +181,17 @@ class Store:
 
         link = duckdb.connect(":memory:")
         for table, columns in schema.TABLES.items():
-            names = [str(f) for f in self.files(table)]
+            files = self.files(table)
+            older = [file for file in files if _version(file) < schema.SCHEMA_VERSION]
+            parts = []
+            for number, file in enumerate(older):
+                link.register(f"_{table}_{number}", _converted(file, table))
+                parts.append(f"select * from _{table}_{number}")
+            names = ["'" + str(file).replace("'", "''") + "'" for file in files if file not in older]
             if names:
-                listed = ", ".join("'" + name.replace("'", "''") + "'" for name in names)
-                link.execute(f"create view {table} as select * from read_parquet([{listed}])")
+                parts.append(f"select * from read_parquet([{', '.join(names)}])")
+            if parts:
+                link.execute(f"create view {table} as " + " union all by name ".join(parts))
             else:
                 link.register(table, columns.empty_table())
         return link
@@ -204,7 +215,7 @@ class Store:
         """A table, or the part of it that passes Parquet filters."""
         for attempt in range(TRIES):
             try:
-                found = [pq.read_table(file, columns=columns, filters=filters) for file in self.files(table)]
+                found = [_read(file, table, columns, filters) for file in self.files(table)]
                 break
             except FileNotFoundError:  # merged into another file since it was listed
                 if attempt == TRIES - 1:
@@ -219,8 +230,8 @@ class Store:
 
 def write_file(path: Path, table: str, data: pa.Table, about: dict[str, Any]) -> Path:
     """Writes a file of the store, whole or not at all."""
-    said = {"schema": schema.SCHEMA_VERSION, "table": table, **about}
-    data = data.replace_schema_metadata({META: json.dumps(said).encode()})
+    described = {"schema": schema.SCHEMA_VERSION, "table": table, **about}
+    data = data.replace_schema_metadata({META: json.dumps(described).encode()})
     part = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.part")
     try:
         with part.open("wb") as file:
@@ -236,6 +247,25 @@ def write_file(path: Path, table: str, data: pa.Table, about: dict[str, Any]) ->
 def _meta(file: Path) -> dict[str, Any]:
     found = pq.read_schema(file).metadata or {}
     return dict(json.loads(found[META]))
+
+
+def _version(file: Path) -> int:
+    return int(_meta(file)["schema"])
+
+
+def _read(file: Path, table: str, columns: list[str] | None, filters: Any) -> pa.Table:
+    """The rows of a file that pass the filters, as the schema has them today."""
+    if _version(file) == schema.SCHEMA_VERSION:
+        return pq.read_table(file, columns=columns, filters=filters)
+    rows = _converted(file, table)
+    if filters is not None:
+        rows = rows.filter(filters if isinstance(filters, pc.Expression) else pq.filters_to_expression(filters))
+    return rows if columns is None else rows.select(columns)
+
+
+def _converted(file: Path, table: str) -> pa.Table:
+    """A whole file of an older schema as it would be written today."""
+    return schema.migrate(table, pq.read_table(file), _version(file))
 
 
 def _remove(files: Iterable[Path]) -> None:

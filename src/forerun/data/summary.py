@@ -28,8 +28,8 @@ def contents(store: Store) -> pd.DataFrame:
 def regime(frame: pd.DataFrame) -> pd.Series:
     """`device` where the device is busy for most of the call, `host` where it is not, null where that is unknown."""
     busy = frame["device_ms"] / frame["latency_ms"]
-    said = pd.Series(np.where(busy >= DEVICE_BOUND, "device-bound", "host-bound"), index=frame.index)
-    return said.where(busy.notna(), None)
+    found = pd.Series(np.where(busy >= DEVICE_BOUND, "device-bound", "host-bound"), index=frame.index)
+    return found.where(busy.notna(), None)
 
 
 def repeats(frame: pd.DataFrame, value: str) -> pd.DataFrame:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pandas as pd
 
-from forerun.data.importers import Loaded
 from forerun.data.importers._language import families, sources
 from forerun.data.importers._naming import device_ids
 from forerun.data.importers._shapes import json_column
+from forerun.data.importers.base import Loaded
 
 HERE = {"a100_sxm": "a100-sxm4-80gb", "b60": "arc-pro-b60"}
 RUNTIMES = {"trtllm": "trt-llm", "vllm": "vllm", "sglang": "sglang", "nccl": "nccl"}
@@ -20,7 +20,7 @@ DEGREES = {"tp": "tp_size", "pp": "pp_size", "dp": "attention_dp_size", "moe_tp"
 
 
 def versions(engine: pd.Series, version: pd.Series) -> pd.Series:
-    """{"vllm": "0.12.0"}; null where no version is told."""
+    """{"vllm": "0.12.0"}; null where no version is known."""
     return json_column(pd.DataFrame({name: version.where(engine == name) for name in engine.unique()}))
 
 
@@ -37,7 +37,7 @@ def serving(loaded: Loaded, frame: pd.DataFrame) -> pd.DataFrame:
     schemes = {"gemm": frame["gemm_quant_mode"], "moe": frame["moe_quant_mode"]}
     about = {"id": frame["id"], "batch_size": frame["batch_size"], "decode_batch_size": frame["decode_batch_size"]}
     return pd.DataFrame({
-        "device": device_ids(frame["system"], HERE), "device_said": frame["system"],
+        "device": device_ids(frame["system"], HERE), "device_reported": frame["system"],
         "software": versions(frame["backend"], frame["backend_version"]),
         "protocol": "aiconfigurator/" + frame["mode"], "measured_at": frame["measured_date"],
         "model": model, "source": sources(model), "family": families(model),
@@ -51,8 +51,9 @@ def serving(loaded: Loaded, frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _devices(layout: dict[str, pd.Series], split: pd.Series) -> pd.Series:
-    """How many GPUs; null for split runs that do not tell how many workers they had."""
-    # Attention and experts share the GPUs; where the degree of data parallelism is not told, the experts tell it.
+    """How many GPUs; null for split runs that do not state how many workers they had."""
+    # Attention and experts share the GPUs; where the degree of data parallelism is not stated, it follows
+    # from the experts.
     attention, experts = layout["tp"] * layout["dp"].fillna(1), layout["moe_tp"] * layout["ep"]
     together = pd.concat([attention, experts], axis=1).max(axis=1) * layout["pp"]
     sides = [

@@ -12,9 +12,9 @@ from forerun.data.importers._naming import slug
 from forerun.data.importers._shapes import json_column
 
 
-def model_names(said: pd.Series, ours: Mapping[str, str], dataset: str) -> pd.Series:
+def model_names(names: pd.Series, ours: Mapping[str, str], dataset: str) -> pd.Series:
     """The names that our front doors accept; `dataset/slug` for the models they do not have."""
-    return said.map({name: ours.get(name) or f"{dataset}/{slug(name)}" for name in said.unique()})
+    return names.map({name: ours.get(name) or f"{dataset}/{slug(name)}" for name in names.unique()})
 
 
 def families(models: pd.Series) -> pd.Series:

@@ -59,7 +59,7 @@ DTYPES = {
     "half": "fp16", "float16": "fp16", "float": "fp32", "float32": "fp32", "double": "fp64", "float64": "fp64",
     "bfloat16": "bf16",
 }  # fmt: skip
-#: Words in front of a model's name that say whose weights or which variant, not which family.
+#: Words in front of a model's name for whose weights or which variant it is, not which family.
 _TAGS = r"^(?:(?:tf|legacy|gluon|ssl|swsl|ig|tv|jx|ens|adv|nf|dm|gc|eca|ese|bat|sam2|test|wide|tiny|lambda)_)+"
 
 
@@ -73,24 +73,24 @@ def slug(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
-def device_id(said: str, here: Mapping[str, str] | None = None) -> str:
+def device_id(name: str, here: Mapping[str, str] | None = None) -> str:
     """Our id of a device; a slug of the name when the catalogue does not have it. Never a partial match.
 
     `here` is what the data set at hand means by a name, where that is known better than for data sets in general.
     """
-    meant = (here or {}).get(said, said)
+    meant = (here or {}).get(name, name)
     known_as = _catalogue() | UNLISTED | DEVICES
     return known_as.get(bare(meant)) or slug(meant)
 
 
-def device_ids(said: pd.Series, here: Mapping[str, str] | None = None) -> pd.Series:
+def device_ids(names: pd.Series, here: Mapping[str, str] | None = None) -> pd.Series:
     """Our ids of a column of devices; null stays null."""
-    return said.map({name: device_id(str(name), here) for name in said.dropna().unique()})
+    return names.map({name: device_id(str(name), here) for name in names.dropna().unique()})
 
 
-def dtype(said: str) -> str:
-    """Our word for a dtype."""
-    return DTYPES.get(said.lower(), said.lower())
+def dtype(name: str) -> str:
+    """Our name of a dtype."""
+    return DTYPES.get(name.lower(), name.lower())
 
 
 def vision_families(names: pd.Series) -> pd.Series:

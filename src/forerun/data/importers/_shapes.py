@@ -1,4 +1,4 @@
-"""Columns of JSON, made whole columns at a time: shapes of operators, versions of software, what else a row says."""
+"""Columns of JSON, made whole columns at a time: shapes of operators, versions of software, what else a row holds."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Models are named by their architecture: nasbench201/<string>, fbnet/<22 block indices>, and for OFA
 ofa/r<resolution>-d<5 depths>-k<20 kernel sizes>-e<20 expansions>, a digit each. One number per network and device,
-in ms; neither dtype nor runtime is said. A column's suffix is the batch; columns without one (CPUs, phones) have
+in ms; neither dtype nor runtime is published. A column's suffix is the batch; columns without one (CPUs, phones) have
 times of a single image, and batch 1 here.
 
 Where no path leads from a NAS-Bench-201 cell's input to its output, the runtimes of HW-NAS-Bench (pixel3, raspi4)
@@ -16,14 +16,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from forerun.data.importers import Loaded
 from forerun.data.importers._naming import device_ids
+from forerun.data.importers.base import Importer, Loaded
 
 DATASET = "help_nas_latency"
-ABOUT = "latency of NAS-Bench-201, FBNet and OFA networks on GPUs, server CPUs, phones and a Raspberry Pi"
-LICENCE = "MIT"
-SOURCE = "https://github.com/HayeonLee/HELP data/ @ 45f70eb92d0d735970a33b608d1544ad3c52f285"
-
 _SPACES = ("nasbench201", "fbnet", "ofa")
 _ESTIMATED = ("eyeriss", "fpga")
 _FOLDING = ("pixel3", "raspi4")  # from HW-NAS-Bench
@@ -36,10 +32,24 @@ _HERE = {
 }  # fmt: skip
 
 
-def load(folder: Path) -> Loaded:
-    loaded = Loaded({})
-    loaded.tables["models"] = pd.concat([_space(folder, space, loaded) for space in _SPACES], ignore_index=True)
-    return loaded
+class HelpNasLatencyImporter(Importer):
+    """Calls of small networks; none teach.
+
+    The repository holds lists pickled by torch (data/*/latency/*.pt). What is read is one CSV file per search space,
+    nasbench201_latency_ms.csv.gz and so on: a column `arch` and one per device.
+    """
+
+    name = DATASET
+    about = "latency of NAS-Bench-201, FBNet and OFA networks on GPUs, server CPUs, phones and a Raspberry Pi"
+    prepared = "one CSV file per search space (a column `arch` and one per device)"
+    licence = "MIT"
+    source = "https://github.com/HayeonLee/HELP"
+    commit = "45f70eb92d0d735970a33b608d1544ad3c52f285"
+
+    def load(self, folder: Path) -> Loaded:
+        loaded = Loaded({})
+        loaded.tables["models"] = pd.concat([_space(folder, space, loaded) for space in _SPACES], ignore_index=True)
+        return loaded
 
 
 def _space(folder: Path, space: str, loaded: Loaded) -> pd.DataFrame:
@@ -53,10 +63,10 @@ def _space(folder: Path, space: str, loaded: Loaded) -> pd.DataFrame:
     rows = loaded.drop(rows, folded, "pixel3 and raspi4: no path through the cell, and the runtime folded it away")
     # Everything else is the same in a whole column of the file: 27 answers, not 400,000.
     columns = pd.DataFrame({"column": rows["column"].unique()})
-    columns[["device_said", "batch"]] = columns["column"].str.extract(r"^(.+?)(?:_(1|32|64|256))?$")
+    columns[["device_reported", "batch"]] = columns["column"].str.extract(r"^(.+?)(?:_(1|32|64|256))?$")
     columns["batch"] = columns["batch"].fillna("1").astype("int64")
-    columns["device"] = device_ids(columns["device_said"], _HERE)
-    columns["extra"] = [_notes(space, said) for said in columns["device_said"]]
+    columns["device"] = device_ids(columns["device_reported"], _HERE)
+    columns["extra"] = [_notes(space, name) for name in columns["device_reported"]]
     return rows.merge(columns, on="column").drop(columns=["column", "cut"]).assign(
         source=space, family=space, mode="inference", devices=1, protocol=f"{DATASET}/{space}"
     )  # fmt: skip
@@ -71,7 +81,7 @@ def _cut(arch: pd.Series) -> pd.Series:
 
 
 def _names(space: str, arch: pd.Series) -> tuple[pd.Series, pd.Series | None]:
-    """Model names, and input shapes where the architecture says them."""
+    """Model names, and input shapes where the architecture includes them."""
     if space == "nasbench201":
         return "nasbench201/" + arch, None
     if space == "fbnet":
@@ -85,11 +95,11 @@ def _names(space: str, arch: pd.Series) -> tuple[pd.Series, pd.Series | None]:
     )
 
 
-def _notes(space: str, said: str) -> dict[str, str] | None:
-    if said in _FOLDING:
+def _notes(space: str, device: str) -> dict[str, str] | None:
+    if device in _FOLDING:
         return {"measured_by": "HW-NAS-Bench"}
-    if said in _PHONES:
+    if device in _PHONES:
         return {"resolution": "whole milliseconds"}
-    if (space, said) == ("fbnet", "gold_6226"):
+    if (space, device) == ("fbnet", "gold_6226"):
         return {"warning": "3.5 times gold_6240: another environment"}
     return None

@@ -10,24 +10,55 @@ from pathlib import Path
 
 import pandas as pd
 
-from forerun.data.importers import Loaded
+from forerun.data.importers._files import matching, missing
 from forerun.data.importers._language import as_json
+from forerun.data.importers._markdown import tables
 from forerun.data.importers._naming import device_ids
+from forerun.data.importers.base import Importer, Loaded
 
 DATASET = "llmfoundry_mfu"
-ABOUT = "training throughput and model FLOP utilisation of MPT models from 125M to 70B on 8 to 512 A100 and H100"
-LICENCE = "Apache-2.0"
-SOURCE = "github.com/mosaicml/llm-foundry @ 8c8dd48f72168c5d51e2f7b151595892a8fba43d, scripts/train/benchmarking"
-
 DEVICES = {"a100_40gb": "a100-sxm4-40gb", "a100_80gb": "a100-sxm4-80gb", "h100_80gb": "h100-sxm"}
 #: The released models, which differ in that they have ALiBi in place of learned positions.
 MODELS = {"7b": "mosaicml/mpt-7b", "30b": "mosaicml/mpt-30b"}
-#: What the tables say -> weights kept as, computed in.
+#: Precision in the tables -> weights kept as, computed in.
 PRECISIONS = {"amp_bf16": ("fp32", "bf16"), "amp_fp8": ("fp32", "fp8"), "bf16": ("bf16", None)}
 
 
-def load(folder: Path) -> Loaded:
-    frame = pd.read_parquet(folder / "llmfoundry_training_throughput.parquet")
+_TEXTS = ("section", "Model", "GPU", "Precision", "MP Mode", "Sharding Strategy")
+_FLAGS = ("Activation Checkpointing", "Activation CPUOffload")
+
+
+class LlmFoundryMfuImporter(Importer):
+    """Training on many GPUs; none of it teaches."""
+
+    name = DATASET
+    about = "training throughput and model FLOP utilisation of MPT models from 125M to 70B on 8 to 512 A100 and H100"
+    licence = "Apache-2.0"
+    source = "https://github.com/mosaicml/llm-foundry"
+    commit = "8c8dd48f72168c5d51e2f7b151595892a8fba43d"
+
+    def load(self, folder: Path) -> Loaded:
+        copy = folder / "llmfoundry_training_throughput.parquet"
+        return Loaded({"models": _rows(pd.read_parquet(copy) if copy.exists() else _read(folder))})
+
+
+def _read(folder: Path) -> pd.DataFrame:
+    """The tables of scripts/train/benchmarking/README.md."""
+    parts = [
+        table.assign(section=headings[-1])
+        for path in matching(folder, "scripts/train/benchmarking", "README.md")
+        for headings, table in tables(path.read_text(encoding="utf-8"))
+        if "Throughput (T/s)" in table
+    ]
+    if not parts:
+        raise missing("scripts/train/benchmarking/README.md", "llmfoundry_training_throughput.parquet")
+    frame = pd.concat(parts, ignore_index=True)
+    flags = {name: frame[name].map({"True": True, "False": False}) for name in _FLAGS}
+    numbers = {name: pd.to_numeric(frame[name]) for name in frame if name not in (*_TEXTS, *_FLAGS)}
+    return frame.assign(**flags, **numbers)
+
+
+def _rows(frame: pd.DataFrame) -> pd.DataFrame:
     precision = [PRECISIONS[name] for name in frame["Precision"]]
     parallel = pd.DataFrame({
         "fsdp": frame["Sharding Strategy"].str.lower(), "mixed_precision": frame["MP Mode"].str.lower(),
@@ -38,8 +69,8 @@ def load(folder: Path) -> Loaded:
         "hfu": frame["HFU"] / 100, "model_tflops_per_device": frame["Model TFLOP"],
         "cpu_offload": frame["Activation CPUOffload"], "section": frame["section"],
     })  # fmt: skip
-    rows = pd.DataFrame({
-        "protocol": DATASET, "device": device_ids(frame["GPU"], DEVICES), "device_said": frame["GPU"],
+    return pd.DataFrame({
+        "protocol": DATASET, "device": device_ids(frame["GPU"], DEVICES), "device_reported": frame["GPU"],
         "devices": frame["# GPUs"], "parallel": as_json(parallel),
         "model": frame["Model"].map(lambda size: MODELS.get(size, f"{DATASET}/mpt-{size}")),
         "source": frame["Model"].isin(MODELS).map({True: "hf", False: None}), "family": "mpt",
@@ -49,4 +80,3 @@ def load(folder: Path) -> Loaded:
         "throughput": frame["Throughput (T/s)"], "throughput_unit": "tokens/s", "mfu": frame["MFU"] / 100,
         "extra": as_json(notes),
     })  # fmt: skip
-    return Loaded({"models": rows})

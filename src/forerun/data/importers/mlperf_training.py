@@ -12,17 +12,12 @@ from pathlib import Path
 
 import pandas as pd
 
-from forerun.data.importers import Loaded
 from forerun.data.importers._language import as_json, families, model_names, sources
 from forerun.data.importers._naming import device_ids
+from forerun.data.importers.base import Importer, Loaded, Source
 
 DATASET = "mlperf_training"
-ABOUT = "time to train and throughput of 8,792 runs of MLPerf Training on 2 to 11,616 accelerators"
-LICENCE = "Apache-2.0"
-SOURCE = (
-    "github.com/mlcommons: training_results_v3.1 @ d06288b2, v4.0 @ 6fe95437, v4.1 @ b87b9e39, v5.0 @ 0fdc28f0, "
-    "v5.1 @ 441d65f4"
-)
+_HOST = "https://github.com/mlcommons/training_results_"
 
 MODELS = {
     "bert": "bert-large-uncased", "resnet": "torchvision/resnet50", "llama2_70b_lora": "meta-llama/Llama-2-70b-hf",
@@ -34,13 +29,35 @@ DETECTION_IMAGES, FEWEST_EPOCHS = 1_170_301, 3  # OpenImages as MLPerf cuts it; 
 SAME = ["benchmark", "time_to_train_s", "final_eval", "seed"]
 
 
-def load(folder: Path) -> Loaded:
+class MlperfTrainingImporter(Importer):
+    """Training on many accelerators; none of it teaches.
+
+    The submissions are thousands of log files. What is read is one table of them, runs.parquet.
+    """
+
+    name = DATASET
+    about = "time to train and throughput of 8,792 runs of MLPerf Training on 2 to 11,616 accelerators"
+    prepared = "one Parquet table of all runs (runs.parquet)"
+    licence = "Apache-2.0"
+    source = f"{_HOST}v3.1"
+    commit = "d06288b2bd675a9d88e0e6181f5bb5626b71ec19"
+    more_sources = (
+        Source(f"{_HOST}v4.0", "6fe954378efe4a1a1bd665550b18ff8f26018def"),
+        Source(f"{_HOST}v4.1", "b87b9e396f771345d4ef122ba33456304f15228d"),
+        Source(f"{_HOST}v5.0", "0fdc28f013256aea84fa36fdaf1e0fa46094b18c"),
+        Source(f"{_HOST}v5.1", "441d65f4445cd59687466533fd9f55399136e7a4"),
+    )
+
+    def load(self, folder: Path) -> Loaded:
+        return _load(pd.read_parquet(folder / "runs.parquet"))
+
+
+def _load(frame: pd.DataFrame) -> Loaded:
     loaded = Loaded({})
-    frame = pd.read_parquet(folder / "runs.parquet")
     frame = loaded.drop(frame, frame["status"] != "success", "did not reach the target quality")
     frame = loaded.drop(frame, frame.duplicated(SAME), "the same run, submitted again")
     cpu = frame["sys_accelerators_per_node"] == 0
-    said = frame["sys_accelerator_model_name"].mask(cpu, frame["sys_host_processor_model_name"])
+    named = frame["sys_accelerator_model_name"].mask(cpu, frame["sys_host_processor_model_name"])
     model = model_names(frame["benchmark"], MODELS, DATASET)
     resnet = frame["benchmark"] == "resnet"
     division = (frame["sys_division"] == "open") | (frame["submission_division"] == "open")
@@ -54,8 +71,8 @@ def load(folder: Path) -> Loaded:
     loaded.tables["models"] = pd.DataFrame({
         "protocol": f"{DATASET}/" + frame["round"] + "/" + frame["benchmark"], "host": frame["system_name"],
         "case_key": frame["submitter"] + "/" + frame["system_name"],
-        "device": device_ids(said), "device_said": said,
-        # Sockets per node are not said, so how many CPUs took part is not known.
+        "device": device_ids(named), "device_reported": named,
+        # Sockets per node are not published, so how many CPUs took part is not known.
         "devices": (frame["sys_accelerators_per_node"] * frame["sys_number_of_nodes"]).mask(cpu),
         "model": model, "source": sources(model).mask(resnet, "torchvision"),
         "family": families(model).mask(resnet, "resnet"), "mode": "training",

@@ -2,27 +2,24 @@
 
 Throughput is tokens/s/device as published; model TFLOP/s per device are in `extra`. A cell `37556 (36108)` holds two
 measurements, the second in another FP8 recipe and, where cells of the split have two numbers too, with another split:
-it becomes two rows. Container 25.09 does not say its precision; the page's footnote on the second numbers calls both
+it becomes two rows. Container 25.09 does not state its precision; the page's footnote on the second numbers calls both
 FP8. `dtype` is the widest class, `quantised` the recipe. Numbers tuned by the vendor.
 """
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pandas as pd
 
-from forerun.data.importers import Loaded
+from forerun.data.importers._files import matching, missing
 from forerun.data.importers._language import as_json, families, model_names, sources
+from forerun.data.importers._markdown import tables
 from forerun.data.importers._naming import device_ids, slug
+from forerun.data.importers.base import Importer, Loaded
 
 DATASET = "nemo_megatron_perf"
-ABOUT = "vendor's tables of training throughput of 12 language models on 8 to 1,024 H100, B200, B300, GB200 and GB300"
-LICENCE = "Apache-2.0"
-SOURCE = (
-    "github.com/NVIDIA-NeMo/Megatron-Bridge @ 067f987df03b8355b03192d88d70f1709fedf51a, docs/performance-summary*.md"
-)
-
 MODELS = {
     "DeepSeekV3": "deepseek-ai/DeepSeek-V3", "DeepSeekV4 Flash": "deepseek-ai/DeepSeek-V4-Flash",
     "GPT OSS 120B": "openai/gpt-oss-120b", "Kimi_K2": "moonshotai/Kimi-K2-Instruct",
@@ -36,42 +33,76 @@ PARALLEL = {
     "TP": "tp", "PP": "pp", "CP": "cp", "VP": "vp", "EP": "ep", "FSDP": "fsdp", "MBS": "micro_batch",
     "GA": "grad_accum",
 }  # fmt: skip
-TWICE = [TOKENS, TFLOPS, "Precision", *PARALLEL]
+#: Columns whose cells may hold two measurements.
+PAIRED = [TOKENS, TFLOPS, "Precision", *PARALLEL]
+COLUMNS = ["section", "System", "Model", "#-GPUs", "GBS", "Sequence Length", "container", *PAIRED]
 
 
-def load(folder: Path) -> Loaded:
-    table = pd.read_parquet(folder / "tables_long.parquet")
+class NemoMegatronPerfImporter(Importer):
+    """Training on many GPUs; none of it teaches."""
+
+    name = DATASET
+    about = "vendor's tables of training throughput of 12 language models on 8 to 1,024 H100, B200, B300, GB200, GB300"
+    licence = "Apache-2.0"
+    source = "https://github.com/NVIDIA-NeMo/Megatron-Bridge"
+    commit = "067f987df03b8355b03192d88d70f1709fedf51a"
+
+    def load(self, folder: Path) -> Loaded:
+        copy = folder / "tables_long.parquet"
+        return Loaded({"models": _rows(pd.read_parquet(copy) if copy.exists() else _read(folder))})
+
+
+def _read(folder: Path) -> pd.DataFrame:
+    """The tables of docs/performance-summary*.md. Model or system, whichever is no column, is in the heading."""
+    parts = []
+    for path in matching(folder, "docs", "performance-summary*.md"):
+        for headings, table in tables(path.read_text(encoding="utf-8")):
+            if TOKENS not in table:
+                continue
+            section = " > ".join(headings)
+            facts = {"section": section, "container": re.search(r"([\d.]+) NeMo Container", section)}
+            for name in ("Model", "System"):
+                facts[name] = re.search(rf"> {name}: (.+)$", section)
+            known = {name: found[1] if isinstance(found, re.Match) else found for name, found in facts.items() if found}
+            parts.append(table.assign(**{name: value for name, value in known.items() if name not in table}))
+    if not parts:
+        raise missing("docs/performance-summary*.md", "tables_long.parquet")
+    frame = pd.concat(parts, ignore_index=True).reindex(columns=COLUMNS)
+    numbers = ("#-GPUs", "GBS", "Sequence Length")
+    return frame[frame[TOKENS].notna()].assign(**{name: pd.to_numeric(frame[name]) for name in numbers})
+
+
+def _rows(table: pd.DataFrame) -> pd.DataFrame:
     footnote = table[TFLOPS].str.extract(r"\[\^(.+?)\]")[0]
     table[TFLOPS] = table[TFLOPS].str.replace(r"\[\^.+?\]", "", regex=True)
     table["Precision"] = table["Precision"].fillna("FP8 (FP8-MX)")
-    both = {name: _two(table[name]) for name in TWICE}
+    both = {name: _two(table[name]) for name in PAIRED}
     first = table.assign(**{name: pair["first"] for name, pair in both.items()}, footnote=footnote)
     second = first.assign(**{name: pair["second"] for name, pair in both.items()})
     frame = pd.concat([first, second[table[TOKENS].str.contains("(", regex=False)]], ignore_index=True)
 
-    said = frame["Model"].str.extract(r"^(?P<name>.+?)(?: \((?P<variant>.+)\))?$")
-    model = model_names(said["name"], MODELS, DATASET)
+    named = frame["Model"].str.extract(r"^(?P<name>.+?)(?: \((?P<variant>.+)\))?$")
+    model = model_names(named["name"], MODELS, DATASET)
     recipe = frame["Precision"].str.lower().astype(object)
     # "Performance Archive > 26.04 NeMo Container > LoRA Performance > Model: LLAMA3_70B"
     kind = frame["section"].str.extract(r"> (Pre-Training|SFT|LoRA) Performance")[0].str.lower()
     if kind.isna().any():
         raise ValueError("a section is none of Pre-Training, SFT and LoRA")
     notes = pd.DataFrame({
-        "model_tflops_per_device": frame[TFLOPS].astype("float64"), "variant": said["variant"],
-        "footnote": frame["footnote"], "model_said": frame["Model"],
+        "model_tflops_per_device": frame[TFLOPS].astype("float64"), "variant": named["variant"],
+        "footnote": frame["footnote"], "model_reported": frame["Model"],
     })  # fmt: skip
     numbers = frame[list(PARALLEL)].rename(columns=PARALLEL).apply(pd.to_numeric)
-    rows = pd.DataFrame({
-        "protocol": f"{DATASET}/" + kind + ("/" + said["variant"].map(slug, na_action="ignore")).fillna(""),
-        "device": device_ids(frame["System"]), "device_said": frame["System"], "devices": frame["#-GPUs"],
+    return pd.DataFrame({
+        "protocol": f"{DATASET}/" + kind + ("/" + named["variant"].map(slug, na_action="ignore")).fillna(""),
+        "device": device_ids(frame["System"]), "device_reported": frame["System"], "devices": frame["#-GPUs"],
         "parallel": as_json(numbers), "model": model, "source": sources(model), "family": families(model),
         "mode": "training", "runtime": "megatron", "software": as_json({"nemo_container": frame["container"]}),
         "dtype": [DTYPES[name] for name in frame["Precision"]], "quantised": recipe.mask(recipe == "bf16", None),
-        "optimizer": (said["name"] == "Kimi_K2").map({True: "muon", False: None}),  # a footnote of the page
+        "optimizer": (named["name"] == "Kimi_K2").map({True: "muon", False: None}),  # a footnote of the page
         "batch": frame["GBS"], "seq_len": frame["Sequence Length"],
         "throughput": frame[TOKENS].astype("float64"), "throughput_unit": "tokens/s/device", "extra": as_json(notes),
     })  # fmt: skip
-    return Loaded({"models": rows})
 
 
 def _two(cells: pd.Series) -> pd.DataFrame:

@@ -2,7 +2,7 @@
 
 Operators: `protocol` is neusight/train or neusight/test, as the authors split them (L4 and H100 are in test only).
 Their `Latency` is the only number and becomes `device_ms`; it holds one launch (the smallest operators all take 0.025
-to 0.05 ms). Their matrices are (M, N) times (N, K): the grids of the kernels say that the result is M x K. Of the test
+to 0.05 ms). Their matrices are (M, N) times (N, K): the grids of the kernels show that the result is M x K. Of the test
 files, `vec` is read alone, for elem, softmax and ln repeat its rows.
 
 Models: `latency_ms` is the mean of the fastest 5 of 25 calls, each between two CUDA events after the allocator's cache
@@ -17,19 +17,17 @@ None of the paper's other predictions are imported.
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from forerun.data.importers import Loaded
+from forerun.data.importers._files import missing, read, roots
 from forerun.data.importers._naming import device_ids
 from forerun.data.importers._shapes import json_column
-
-DATASET = "neusight"
-ABOUT = "fp32 operators on 8 NVIDIA GPUs, and 7 transformers end to end on 12 GPUs, in PyTorch"
-LICENCE = "MIT"
-SOURCE = "https://github.com/sitar-lab/NeuSight @ 6945927d9afcca2b9daf021f8395e53edc5b4eef"
+from forerun.data.importers.base import Importer, Loaded
 
 #: Their names -> ours. Scalar operands have names of their own; x * c is our `scale`.
 OPS = {
@@ -45,20 +43,65 @@ MODEL_FAMILIES = {"bert_large": "bert", "gpt2_large": "gpt2", "gpt3_xl": "gpt2",
 #: What a model's `extra` calls sums over it -> their column, and the classes that are summed.
 SUMS = {"op_ms": "label", "neusight_op_ms": "neusight"}
 SUMMED = {"bmm": "BMM", "linear": "Linear", "softmax": "VECsoftmax", "layer_norm": "VECln"}
+_LABEL = re.compile(r"(?P<model>\w+)-(?P<mode>inf|train)-(?P<seqlen>\d+)-(?P<batch>\d+)(?:-(?P<option>\w+))?")
 _Sums = dict[tuple[Any, ...], dict[str, dict[str, float]]]
 _ROW = ["device", "model", "mode", "seqlen", "batch"]
 #: Four GPUs, all on the batch of the row.
 PARALLEL = {"dp4": '{"dp":4}', "tp4": '{"tp":4}', "pp4_1": '{"microbatches":1,"pp":4}'}
 
 
-def load(folder: Path) -> Loaded:
+class NeuSightImporter(Importer):
+    """Operators, some of which teach, and whole transformers, which do not."""
+
+    name = "neusight"
+    about = "fp32 operators on 8 NVIDIA GPUs, and 7 transformers end to end on 12 GPUs, in PyTorch"
+    licence = "MIT"
+    source = "https://github.com/sitar-lab/NeuSight"
+    commit = "6945927d9afcca2b9daf021f8395e53edc5b4eef"
+    operator_rows = 300
+
+    def load(self, folder: Path) -> Loaded:
+        theirs = next((place for place in roots(folder, "scripts/asplos") if (place / "data/dataset").is_dir()), None)
+        tables, models, summary = _published(theirs) if theirs else _copied(folder)
+        operators = pd.concat([_operators(table) for table in tables], ignore_index=True)
+        sums = _sums(pd.read_csv(summary, low_memory=False)) if summary.exists() else {}
+        return Loaded({"operators": operators, "models": _models(models, sums)})
+
+
+def _copied(folder: Path) -> tuple[Iterator[pd.DataFrame], pd.DataFrame, Path]:
+    """Tables of operators, times of models and the summary, of a copy with one Parquet file per operator."""
     files = [*(f"ops_train_{op}" for op in OPS), *(f"ops_test_{name}" for name in TEST_FILES)]
-    operators = pd.concat(
-        [_operators(pd.read_parquet(folder / f"{name}.parquet")) for name in files], ignore_index=True
-    )
-    summary = folder / "published_tables" / "summary.csv"
-    sums = _sums(pd.read_csv(summary, low_memory=False)) if summary.exists() else {}
-    return Loaded({"operators": operators, "models": _models(pd.read_csv(folder / "model_level.csv"), sums)})
+    tables = (pd.read_parquet(folder / f"{name}.parquet") for name in files)
+    return tables, pd.read_csv(folder / "model_level.csv"), folder / "published_tables" / "summary.csv"
+
+
+def _published(folder: Path) -> tuple[Iterator[pd.DataFrame], pd.DataFrame, Path]:
+    """The same of scripts/asplos in the repository: a CSV file per operator and GPU, a JSON file per model and GPU."""
+    dataset = folder / "data/dataset"
+    train = [path for op in OPS for path in sorted((dataset / "train/collect" / op).glob("p*/*.csv"))]
+    if not train:
+        raise missing("data/dataset/train/collect/*/*/*.csv")
+    # vec.csv has the rows of habitat.csv.
+    vec = [name for name in ("vec", "habitat") if (dataset / f"test/{name}.csv").exists()][:1] or ["vec"]
+    test = [dataset / f"test/{name}.csv" for name in ("bmm", "linear", *vec)]
+    labelled = [("train", path) for path in train] + [("test", path) for path in test]
+    tables = (read(path).assign(split=split) for split, path in labelled)
+    return tables, _labels(folder / "label"), folder / "summary" / "summary.csv"
+
+
+def _labels(folder: Path) -> pd.DataFrame:
+    """label/NVIDIA_L4/bert_large-inf-512-8-fusion.json: one run each, its last word missing in eager mode."""
+    rows = []
+    for path in sorted(folder.glob("*/*.json")):
+        named = _LABEL.fullmatch(path.stem)
+        if not named:
+            raise ValueError(f"the name {path.name} is of another form")
+        facts = named.groupdict()
+        sizes = {name: int(str(facts[name])) for name in ("seqlen", "batch")}
+        rows.append({"device": path.parent.name, **facts, **sizes, **json.loads(path.read_text())})
+    if not rows:
+        raise missing("label/*/*.json")
+    return pd.DataFrame(rows)
 
 
 def _operators(frame: pd.DataFrame) -> pd.DataFrame:
@@ -73,7 +116,7 @@ def _operators(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "device": device_ids(frame["Device"]),
-            "device_said": frame["Device"],
+            "device_reported": frame["Device"],
             "software": json_column(pd.DataFrame(versions)),
             "protocol": "neusight/" + frame["split"],
             "op": op,
@@ -92,7 +135,7 @@ def _shapes(frame: pd.DataFrame) -> pd.Series:
     if "Input_Channel" in frame:
         size, r = frame["Input_Size"], frame["Kernel_Szie"]  # spelt so in the source
         sides = {"b": frame["B"], "cin": frame["Input_Channel"], "cout": frame["Output_Channel"], "h": size, "w": size}
-        # A padding of r // 2 is what our shapes mean when they do not say.
+        # A padding of r // 2 is what our shapes mean when they do not state one.
         pad = frame["Padding"].where(frame["Padding"] != r // 2)
         return json_column(pd.DataFrame({**sides, "r": r, "stride": frame["Stride"], "groups": 1, "pad": pad}))
     if "M" in frame:
@@ -105,28 +148,28 @@ def _shapes(frame: pd.DataFrame) -> pd.Series:
 
 
 def _sums(summary: pd.DataFrame) -> _Sums:
-    """By row of a single GPU in eager mode: what SUMS says of each class. 0 stands for a class that was not timed."""
+    """By row of a single GPU in eager mode: the SUMS of each class. 0 stands for a class that was not timed."""
     eager = summary[summary["option"].isna()].rename(columns={"model_name": "model"})
     found = {}
     for row in eager.to_dict("records"):
-        said = {
+        sums = {
             name: {op: ms for op, theirs in SUMMED.items() if (ms := row[f"{column}_{theirs}_fw_latency"]) > 0}
             for name, column in SUMS.items()
         }
-        found[tuple(row[name] for name in _ROW)] = {name: by_op for name, by_op in said.items() if by_op}
+        found[tuple(row[name] for name in _ROW)] = {name: by_op for name, by_op in sums.items() if by_op}
     return found
 
 
 def _models(frame: pd.DataFrame, sums: _Sums) -> pd.DataFrame:
     four = frame["option"].isin(PARALLEL)
     training = frame["mode"].eq("train")
-    # Runs on four GPUs give the whole step alone: 0 stands for "not told" there.
+    # Runs on four GPUs give the whole step alone: 0 stands for "not measured" there.
     parts = {"forward_ms": frame["fw_latency"].where(training & ~four)}
     parts["backward_ms"] = frame["bwall_latency"].where(training & ~four)
     return pd.DataFrame(
         {
             "device": device_ids(frame["device"]),
-            "device_said": frame["device"],
+            "device_reported": frame["device"],
             "protocol": "neusight/models",
             "model": frame["model"].map(MODELS).fillna("neusight/" + frame["model"]),
             "source": frame["model"].isin(MODELS).map({True: "hf"}),
@@ -147,8 +190,8 @@ def _models(frame: pd.DataFrame, sums: _Sums) -> pd.DataFrame:
 
 def _with_sums(extra: pd.Series, frame: pd.DataFrame, sums: _Sums) -> list[str | None]:
     out: list[str | None] = []
-    for said, option, *row in zip(extra, frame["option"], *(frame[name] for name in _ROW), strict=True):
+    for text, option, *row in zip(extra, frame["option"], *(frame[name] for name in _ROW), strict=True):
         more = sums.get(tuple(row), {}) if pd.isna(option) else {}
-        both = {**(json.loads(said) if isinstance(said, str) else {}), **more}
+        both = {**(json.loads(text) if isinstance(text, str) else {}), **more}
         out.append(json.dumps(both, sort_keys=True, separators=(",", ":")) if both else None)
     return out

@@ -11,23 +11,33 @@ from pathlib import Path
 
 import pandas as pd
 
-from forerun.data.importers import Loaded
+from forerun.data.importers._files import table
 from forerun.data.importers._language import as_json, families
 from forerun.data.importers._naming import device_ids
+from forerun.data.importers.base import Importer, Loaded
 
 DATASET = "splitwise"
-ABOUT = "prompt time, time per token and whole requests of Llama 2 70B and BLOOM 176B on 2, 4 and 8 A100 or H100"
-LICENCE = "MIT"
-SOURCE = "github.com/Mutinifni/splitwise-sim @ 8f99e7dc9b407f4ce2488d03dd44c0b8b946dab0"
 
-DEVICES = {"a100-80gb": "a100-sxm4-80gb", "h100-80gb": "h100-sxm"}  # DGX machines, says the README
+DEVICES = {"a100-80gb": "a100-sxm4-80gb", "h100-80gb": "h100-sxm"}  # DGX machines, as the README states
 MODELS = {"llama2-70b": "meta-llama/Llama-2-70b-hf", "bloom-176b": "bigscience/bloom"}
 CASE = ["model", "hardware", "tensor_parallel", "prompt_size", "batch_size", "token_size"]
 
 
-def load(folder: Path) -> Loaded:
+class SplitwiseImporter(Importer):
+    """Serving runs; none teach."""
+
+    name = DATASET
+    about = "prompt time, time per token and whole requests of Llama 2 70B and BLOOM 176B on 2, 4 and 8 A100 or H100"
+    licence = "MIT"
+    source = "https://github.com/Mutinifni/splitwise-sim"
+    commit = "8f99e7dc9b407f4ce2488d03dd44c0b8b946dab0"
+
+    def load(self, folder: Path) -> Loaded:
+        return _load(table(folder, "data/perf_model.csv", "perf_model.parquet"))
+
+
+def _load(frame: pd.DataFrame) -> Loaded:
     loaded = Loaded({})
-    frame = pd.read_parquet(folder / "perf_model.parquet")
     # Its prompt times are those of the H100 times 1.3 to the last digit, its token times the very same.
     frame = loaded.drop(frame, frame["hardware"] == "h100-80gb-pcap", "power-capped H100: computed, not measured")
     frame = loaded.drop(frame, frame.duplicated(), "the same run listed again in another sweep")
@@ -42,7 +52,7 @@ def load(folder: Path) -> Loaded:
         "peak_power_fraction": frame["peak_power"].where(frame["peak_power"] > 0),
     })  # fmt: skip
     loaded.tables["models"] = pd.DataFrame({
-        "protocol": DATASET, "device": device_ids(frame["hardware"], DEVICES), "device_said": frame["hardware"],
+        "protocol": DATASET, "device": device_ids(frame["hardware"], DEVICES), "device_reported": frame["hardware"],
         "devices": frame["tensor_parallel"], "parallel": as_json({"tp": frame["tensor_parallel"]}),
         "model": model, "source": "hf", "family": families(model), "mode": "serving",
         "dtype": "fp16",  # the repository's model sizes are llama2-70b-fp16 and bloom-176b-fp16

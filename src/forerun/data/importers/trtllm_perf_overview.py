@@ -1,7 +1,7 @@
 """NVIDIA's performance overview of TensorRT-LLM, versions 0.9, 0.17 and February 2026: offline throughput tables.
 
 Throughput counts generated tokens: of the whole instance in version 0.17, per GPU in the other two. Version 0.9 also
-has the time to the first token at batch 1 (`ttft_ms`); only that version says its batch. Numbers tuned by the vendor.
+has the time to the first token at batch 1 (`ttft_ms`); only that version states its batch. Numbers tuned by the vendor.
 """
 
 from __future__ import annotations
@@ -10,19 +10,12 @@ from pathlib import Path
 
 import pandas as pd
 
-from forerun.data.importers import Loaded
 from forerun.data.importers._language import as_json, families, model_names, sources
 from forerun.data.importers._naming import device_ids, dtype
+from forerun.data.importers.base import Importer, Loaded, Source
 
 DATASET = "trtllm_perf_overview"
-ABOUT = "vendor's tables of maximum throughput of 17 language models in TensorRT-LLM on NVIDIA GPUs from A100 to GB200"
-LICENCE = "Apache-2.0"
-SOURCE = (
-    "docs/source/performance/perf-overview.md of TensorRT-LLM: github.com/WhiteD2125/TensorRT-LLM @ 39756de0 (0.9), "
-    "github.com/arthurrasmusson/TensorRT-LLM @ 1d3a5d38 (0.17), github.com/dominicshanshan/TensorRT-LLM @ f86656ff"
-)
-
-#: Version 0.17 says A100-SXM4-80GB; version 0.9 runs Falcon 180B in FP16 (360 GB) on eight, so they are of 80 GB too.
+#: Version 0.17 names A100-SXM4-80GB; version 0.9 runs Falcon 180B in FP16 (360 GB) on eight, so they are of 80 GB too.
 DEVICES = {"A100": "a100-sxm4-80gb", "H100": "h100-sxm"}
 MODELS = {
     "Deepseek R1 0528": "deepseek-ai/DeepSeek-R1-0528", "Falcon 180B": "tiiuae/falcon-180B",
@@ -42,15 +35,37 @@ UNITS = {
 PROTOCOLS = {"offline max-throughput": "max-throughput", "Peak Throughput": "peak", "Low Latency": "first-token"}
 
 
-def load(folder: Path) -> Loaded:
-    frame = pd.read_parquet(folder / "trtllm_perf_tidy.parquet")
+class TrtllmPerfOverviewImporter(Importer):
+    """Throughput of serving; none of it teaches.
+
+    The three documents (docs/source/performance/perf-overview.md of each version) have tables of different forms. What
+    is read is one table made of them by hand, trtllm_perf_tidy.parquet.
+    """
+
+    name = DATASET
+    about = "vendor's tables of maximum throughput of 17 language models in TensorRT-LLM on NVIDIA GPUs, A100 to GB200"
+    prepared = "one Parquet table of all versions (trtllm_perf_tidy.parquet)"
+    licence = "Apache-2.0"
+    source = "https://github.com/WhiteD2125/TensorRT-LLM"  # a fork at version 0.9
+    commit = "39756de0264354c9de20c0534d1938d92693a3c0"
+    more_sources = (
+        Source("https://github.com/arthurrasmusson/TensorRT-LLM", "1d3a5d38afb911b28cffe4cda71679918d7db922"),  # 0.17
+        Source("https://github.com/dominicshanshan/TensorRT-LLM", "f86656ffc6648ed6d37331614131384a073ba96a"),  # 2026
+    )
+
+    def load(self, folder: Path) -> Loaded:
+        return Loaded({"models": _rows(pd.read_parquet(folder / "trtllm_perf_tidy.parquet"))})
+
+
+def _rows(frame: pd.DataFrame) -> pd.DataFrame:
     model = model_names(frame["model"], MODELS, DATASET)
     split = _split(frame["tp"])
     unit = frame["metric"].map(lambda name: UNITS[name])
     first = frame["metric"] == "ttft_ms"
-    rows = pd.DataFrame({
+    return pd.DataFrame({
         "protocol": frame["mode"].map(lambda name: f"{DATASET}/{PROTOCOLS[name]}"),
-        "device": device_ids(frame["gpu"].str.replace(r" x\d+$", "", regex=True), DEVICES), "device_said": frame["gpu"],
+        "device": device_ids(frame["gpu"].str.replace(r" x\d+$", "", regex=True), DEVICES),
+        "device_reported": frame["gpu"],
         "devices": split.fillna({"pp": 1})[["tp", "dp", "pp"]].prod(axis=1), "parallel": as_json(split),
         "model": model, "source": sources(model), "family": families(model), "mode": "serving",
         "runtime": "trt-llm", "software": as_json({"tensorrt_llm": frame["trtllm"]}),
@@ -58,13 +73,13 @@ def load(folder: Path) -> Loaded:
         "seq_len": frame["isl"], "tokens_out": frame["osl"],
         "throughput": frame["value"].mask(first), "throughput_unit": unit, "ttft_ms": frame["value"].where(first),
     })  # fmt: skip
-    return Loaded({"models": rows})
 
 
-def _split(said: pd.Series) -> pd.DataFrame:
+def _split(cells: pd.Series) -> pd.DataFrame:
     """How many ways the model is split: `4`, `4.0`, `TP1,PP2`; DEP4 is attention on 4 copies, experts over the 4."""
-    plain = said.str.replace(r"\.0$", "", regex=True).str.replace(r"^(\d+)$", r"TP\1", regex=True)
+    plain = cells.str.replace(r"\.0$", "", regex=True).str.replace(r"^(\d+)$", r"TP\1", regex=True)
     found = {name: plain.str.extract(rf"\b{name.upper()}(\d+)")[0].astype("float64") for name in ("tp", "dep", "pp")}
-    if (found["tp"].isna() == found["dep"].isna()).any():
-        raise ValueError(f"column tp has {', '.join(sorted(said[found['tp'].isna() == found['dep'].isna()].unique()))}")
+    unclear = cells[found["tp"].isna() == found["dep"].isna()]
+    if len(unclear):
+        raise ValueError(f"column tp has {', '.join(sorted(unclear.unique()))}")
     return pd.DataFrame({"tp": found["tp"], "dp": found["dep"], "ep": found["dep"], "pp": found["pp"]})

@@ -1,6 +1,6 @@
 """Vidur (MLSys 2024): the operators of a decoder block but attention, in fp16 on one GPU, and NCCL between GPUs.
 
-The tables say the model's sizes and the degree of tensor parallelism; shapes are those of one worker. Times are those
+The tables hold the model's sizes and the degree of tensor parallelism; shapes are those of one worker. Times are those
 of the kernels, from PyTorch's profiler, which counts whole microseconds: `device_ms` is the mean of 20 calls, as that
 is finer than their median. A collective was timed three times, at times with a straggler: there it is the median.
 """
@@ -12,14 +12,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from forerun.data.importers import Loaded
+from forerun.data.importers._files import missing, read, roots
 from forerun.data.importers._naming import device_ids
 from forerun.data.importers._shapes import json_column
-
-DATASET = "vidur"
-ABOUT = "fp16 operators of 8 language models by tokens and tensor parallelism, and collectives, on A100, A40 and H100"
-LICENCE = "MIT"
-SOURCE = "https://github.com/microsoft/vidur @ 7d47513363ec447a741ac5e47241580b47724fbf"
+from forerun.data.importers.base import Importer, Loaded
 
 #: Folders are named for nodes. `a100` and `h100` may be either of two: kernels on the one reach the bandwidth of the
 #: PCIe card (94 % of what the SXM card gives the same matrices elsewhere), kernels on the other that of the SXM card.
@@ -32,28 +28,52 @@ HERE = {
 PARALLEL_BLOCKS = {"microsoft/phi-2"}
 #: Kernels of Sarathi-Serve; the other operators are PyTorch's own.
 SARATHI = ("rms_norm", "rope", "silu_and_mul")
+COLLECTIVES = ("all_reduce", "send_recv")
 
 
-def load(folder: Path) -> Loaded:
-    loaded = Loaded({})
-    parts = [_block(path) for path in _files(folder, "compute__*__mlp.parquet")]
-    parts += [_network(loaded, path) for path in _files(folder, "network__*.parquet")]
-    operators = pd.concat(parts, ignore_index=True)
-    fixed = {"device": device_ids(operators["device_said"], HERE), "dtype": "fp16", "direction": "forward"}
-    return Loaded({"operators": operators.assign(**fixed)}, loaded.dropped)
+class VidurImporter(Importer):
+    """Operators of decoder blocks, some of which teach, and collectives, which do not."""
+
+    name = "vidur"
+    about = "fp16 operators of 8 language models by tokens and tensor parallelism, collectives; on A100, A40 and H100"
+    licence = "MIT"
+    source = "https://github.com/microsoft/vidur"
+    commit = "7d47513363ec447a741ac5e47241580b47724fbf"
+    operator_rows = 300
+
+    def load(self, folder: Path) -> Loaded:
+        loaded = Loaded({})
+        theirs = next((p for p in roots(folder, "data/profiling") if (p / "compute").is_dir()), None)
+        compute, network = _published(theirs) if theirs else _copied(folder)
+        if not compute or not network:
+            raise missing("data/profiling/compute/*/*/*/mlp.csv", "compute__*__mlp.parquet")
+        parts = [_block(gpu, f"{owner}/{name}", read(path)) for (gpu, owner, name), path in sorted(compute.items())]
+        parts += [_network(loaded, node, kind, read(path)) for (node, kind), path in sorted(network.items())]
+        operators = pd.concat(parts, ignore_index=True)
+        fixed = {"device": device_ids(operators["device_reported"], HERE), "dtype": "fp16", "direction": "forward"}
+        return Loaded({"operators": operators.assign(**fixed)}, loaded.dropped)
 
 
-def _files(folder: Path, pattern: str) -> list[Path]:
-    found = sorted(folder.glob(pattern))
-    if not found:
-        raise ValueError(f"there is no {pattern}")
-    return found
+_Files = dict[tuple[str, ...], Path]
 
 
-def _block(path: Path) -> pd.DataFrame:
+def _published(folder: Path) -> tuple[_Files, _Files]:
+    """Of data/profiling: files by GPU, owner and name of the model, and by node and collective."""
+    compute = {path.parts[-4:-1]: path for path in folder.glob("compute/*/*/*/mlp.csv")}
+    network: _Files = {
+        (path.parts[-2], path.stem): path for kind in COLLECTIVES for path in folder.glob(f"network/*/{kind}.csv")
+    }
+    return compute, network
+
+
+def _copied(folder: Path) -> tuple[_Files, _Files]:
+    """The same of a copy whose folders are part of the names of the files."""
+    compute = {tuple(path.stem.split("__")[1:4]): path for path in folder.glob("compute__*__mlp.parquet")}
+    return compute, {tuple(path.stem.split("__")[1:]): path for path in folder.glob("network__*.parquet")}
+
+
+def _block(gpu: str, model: str, frame: pd.DataFrame) -> pd.DataFrame:
     """The operators of one model on one GPU: a row for each, number of tokens and degree of parallelism."""
-    _, gpu, owner, name, _ = path.stem.split("__")
-    frame, model = pd.read_parquet(path), f"{owner}/{name}"
     rows = []
     for part, op, shape in _parts(frame, model):
         times = {
@@ -62,11 +82,12 @@ def _block(path: Path) -> pd.DataFrame:
             "device_max_ms": frame[f"time_stats.{part}.max"],
         }
         about = {"model": model, "part": part, "tp": frame["num_tensor_parallel_workers"]}
-        said = {"op": op, "shape": json_column(pd.DataFrame(shape)), "extra": json_column(pd.DataFrame(about))}
-        rows.append(pd.DataFrame({**said, **times}))
+        what = {"op": op, "shape": json_column(pd.DataFrame(shape)), "extra": json_column(pd.DataFrame(about))}
+        rows.append(pd.DataFrame({**what, **times}))
     out = pd.concat(rows)
     runtime = out["op"].isin(SARATHI).map({True: "sarathi", False: "eager"})
-    return out.assign(device_said=gpu, protocol="vidur/mlp", runtime=runtime, family=out["op"].replace("gelu", "unary"))
+    family = out["op"].replace("gelu", "unary")
+    return out.assign(device_reported=gpu, protocol="vidur/mlp", runtime=runtime, family=family)
 
 
 def _parts(frame: pd.DataFrame, model: str) -> Iterator[tuple[str, pd.Series, dict[str, pd.Series]]]:
@@ -100,9 +121,7 @@ def _parts(frame: pd.DataFrame, model: str) -> Iterator[tuple[str, pd.Series, di
     yield "emb", table, {"rows": tokens, "cols": hidden, "vocab": frame["vocab_size"] // tp}
 
 
-def _network(loaded: Loaded, path: Path) -> pd.DataFrame:
-    _, node, collective = path.stem.split("__")
-    frame = pd.read_parquet(path)
+def _network(loaded: Loaded, node: str, collective: str, frame: pd.DataFrame) -> pd.DataFrame:
     if (node, collective) == ("h100_pairwise_nvlink", "send_recv"):
         copied = pd.Series(True, index=frame.index)
         frame = loaded.drop(frame, copied, "send_recv of the H100 pairs: the file is a copy of that of the A100 pairs")
@@ -113,5 +132,5 @@ def _network(loaded: Loaded, path: Path) -> pd.DataFrame:
         "device_ms": frame[f"time_stats.{collective}.median"],
         "device_min_ms": frame[f"time_stats.{collective}.min"],
         "device_max_ms": frame[f"time_stats.{collective}.max"],
-        "device_said": node, "protocol": "vidur/network", "runtime": "nccl",
+        "device_reported": node, "protocol": "vidur/network", "runtime": "nccl",
     })  # fmt: skip

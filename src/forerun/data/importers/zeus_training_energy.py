@@ -1,8 +1,8 @@
 """Zeus (NSDI '23): training time and power of six workloads on four GPUs under power caps.
 
 Time is per epoch (`epoch_s`), power the average over it; energy of an epoch is their product. The length of an epoch
-in steps is not said, nor is the dtype. Table curves holds, per run, the epochs in which validation accuracy first
-reached each of a list of targets: `test_accuracy` is at least that. The GPU of those runs is not said.
+in steps is not published, nor is the dtype. Table curves holds, per run, the epochs in which validation accuracy first
+reached each of a list of targets: `test_accuracy` is at least that. The GPU of those runs is not published.
 """
 
 from __future__ import annotations
@@ -11,16 +11,12 @@ from pathlib import Path
 
 import pandas as pd
 
-from forerun.data.importers import Loaded
+from forerun.data.importers._files import matching, missing, read, table
 from forerun.data.importers._naming import device_ids
+from forerun.data.importers.base import Importer, Loaded
 
 DATASET = "zeus_training_energy"
-ABOUT = "time per epoch and power against power cap of six training workloads on A40, P100, Quadro RTX 6000 and V100"
-LICENCE = "Apache-2.0"
-SOURCE = (
-    "https://github.com/ml-energy/zeus examples/research_reproducibility/zeus_nsdi23/trace/ "
-    "@ 75a8b9398034eb9baf74ca0a830c2c31bcce52cd"
-)
+_TRACE = "examples/research_reproducibility/zeus_nsdi23/trace"
 
 #: The caps end at 250 W, the limit of the PCIe cards (SXM2: 300 W), and V100 holds batches that 24 GB do not.
 _HERE = {"v100": "v100-pcie-32gb", "p100": "p100-pcie-16gb", "rtx6000": "quadro-rtx-6000"}
@@ -36,26 +32,47 @@ _MODELS = {
 _ACCURACY = ("cifar100", "imagenet", "sentiment140")
 
 
-def load(folder: Path) -> Loaded:
-    loaded = Loaded({})
-    raw = pd.read_parquet(folder / "zeus_power_all.parquet")
-    loaded.tables["models"] = _named(raw).assign(
-        mode="training",
-        runtime="eager",
-        optimizer=raw["optimizer"],
-        devices=1,
-        epoch_s=raw["time_per_epoch"],
-        power_w=raw["average_power"],
-        power_limit_w=raw["power_limit"],
-        device=device_ids(raw["gpu"], _HERE),
-        device_said=raw["gpu"],
-    )
-    loaded.tables["curves"] = _curves(pd.read_parquet(folder / "summary_train.parquet"), loaded)
-    return loaded
+class ZeusTrainingEnergyImporter(Importer):
+    """Training by the epoch; none of it teaches."""
+
+    name = DATASET
+    about = "time per epoch and power against power cap of six training workloads on A40, P100, Quadro RTX 6000, V100"
+    licence = "Apache-2.0"
+    source = "https://github.com/ml-energy/zeus"
+    commit = "75a8b9398034eb9baf74ca0a830c2c31bcce52cd"
+
+    def load(self, folder: Path) -> Loaded:
+        loaded = Loaded({})
+        raw = _power(folder)
+        loaded.tables["models"] = _named(raw).assign(
+            mode="training",
+            runtime="eager",
+            optimizer=raw["optimizer"],
+            devices=1,
+            epoch_s=raw["time_per_epoch"],
+            power_w=raw["average_power"],
+            power_limit_w=raw["power_limit"],
+            device=device_ids(raw["gpu"], _HERE),
+            device_reported=raw["gpu"],
+        )
+        runs = table(folder, f"{_TRACE}/summary_train.csv", "summary_train.parquet")
+        loaded.tables["curves"] = _curves(runs, loaded)
+        return loaded
+
+
+def _power(folder: Path) -> pd.DataFrame:
+    """The power traces, summary_power_a40.csv …, below each other."""
+    copy = folder / "zeus_power_all.parquet"
+    if copy.exists():
+        return pd.read_parquet(copy)
+    found = matching(folder, _TRACE, "summary_power_*.csv")
+    if not found:
+        raise missing(f"{_TRACE}/summary_power_*.csv", copy.name)
+    return pd.concat([read(path).assign(gpu=path.stem.rpartition("_")[2]) for path in found], ignore_index=True)
 
 
 def _named(raw: pd.DataFrame) -> pd.DataFrame:
-    """What both tables say of a workload. The protocol names the data set: BERT was trained on two."""
+    """What both tables hold of a workload. The protocol names the data set: BERT was trained on two."""
     facts = pd.DataFrame([_MODELS[name] for name in raw["network"]], raw.index, ["model", "source", "family"])
     return facts.assign(batch=raw["batch_size"], protocol=f"{DATASET}/" + raw["dataset"])
 

@@ -1,0 +1,69 @@
+"""The published sets on the data card: where each comes from, how it is imported, and what of it teaches."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from forerun.data.importers import Importer, importers
+from forerun.data.importers._cases import eager_on_one_gpu
+from forerun.data.markdown import table
+from forerun.data.store import Store
+
+_TEACHING = ["device", "op", "dtype", "runtime", "protocol"]
+
+
+def text(store: Store) -> str:
+    """A table of all sets, then a section for each."""
+    sets = importers()
+    counts = {name: _counts(store, name) for name in sets}
+    teaching = {name: _teaching(store, one) if sum(counts[name].values()) else "" for name, one in sets.items()}
+    overview = [
+        {"data set": name, **{key: n or "" for key, n in counts[name].items()}, "licence": one.licence,
+         "teaches": "yes" if one.teaches else "no"}
+        for name, one in sets.items()
+    ]  # fmt: skip
+    intro = (
+        "## Published sets\n\n"
+        "Measurements that others published. They are not in the package: each is imported from a clone of its "
+        "authors' repository. Rows are counted after cleaning, in the store that this page was made from. Sets that do "
+        "not teach are there to compare with."
+    )
+    return "\n\n".join([intro, table(pd.DataFrame(overview), ""), *(_section(sets[n], teaching[n]) for n in sets)])
+
+
+def _counts(store: Store, name: str) -> dict[str, int]:
+    found = {
+        f"{thing} rows": int(store.query(f"select count(*) as n from {rows} where dataset = '{name}'")["n"][0])
+        for thing, rows in (("model", "models"), ("operator", "operators"))
+    }
+    both = " union all ".join(f"select device from {rows} where dataset = '{name}'" for rows in ("models", "operators"))
+    return found | {"devices": int(store.query(f"select count(distinct device) as n from ({both})")["n"][0])}
+
+
+def _section(one: Importer, teaching: str) -> str:
+    """What was measured, and the commands that fetch and import it."""
+    commands = [source.clone for source in one.sources] + [one.command]
+    places = ", ".join(f"{source.repository} at `{source.commit}`" for source in one.sources)
+    lines = [f"{one.about[0].upper()}{one.about[1:]}. Licence: {one.licence}. Source: {places}."]
+    if one.prepared:
+        lines.append(f"The importer reads {one.prepared}, which must be made of the repository's files first.")
+    lines.append(teaching or ("It teaches." if one.teaches else "It does not teach."))
+    return f"### {one.name}\n\n{' '.join(lines)}\n\n```sh\n" + "\n".join(commands) + "\n```"
+
+
+def _teaching(store: Store, one: Importer) -> str:
+    """How many rows of the store teach."""
+    parts = []
+    if one.operator_rows:
+        groups = store.query(
+            f"select count(*) as n from operators where dataset = '{one.name}' and status = 'ok' "
+            f"and coalesce(devices, 1) = 1 group by {', '.join(_TEACHING)}"
+        )
+        most = int(groups["n"].clip(upper=one.operator_rows).sum())
+        each = "device, operator, dtype, runtime and protocol"
+        parts.append(f"at most {most:,} operator rows ({one.operator_rows} of each {each})")
+    if one.teaches_models:
+        rows = store.read("models", filters=[("dataset", "=", one.name)])
+        chosen = one.model_rows(eager_on_one_gpu(rows))
+        parts.append(f"{0 if chosen is None else len(chosen):,} model rows")
+    return f"It teaches with {' and '.join(parts)}." if parts else "It does not teach."

@@ -1,0 +1,37 @@
+"""Published rows of whole models as training cases: which rows can teach at all, and one row a case."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from forerun.device import load_device
+from forerun.errors import ForerunError
+
+#: What a case is: rows that agree in all of these are repeats of each other.
+CASE = ["dataset", "device", "model", "mode", "dtype", "amp", "batch", "input_shape", "protocol", "software"]
+
+
+def eager_on_one_gpu(rows: pd.DataFrame) -> pd.DataFrame:
+    """Model rows that training can read: with a time, eager, on one GPU of the catalogue."""
+    rows = rows[(rows["status"] == "ok") & (rows["runtime"] == "eager") & (rows["latency_ms"] > 0)]
+    rows = rows[rows["devices"].fillna(1) == 1]
+    gpu = rows["device"].map({name: _is_gpu(name) for name in rows["device"].unique()})
+    return rows[gpu.astype(bool)]
+
+
+def one_row_a_case(rows: pd.DataFrame) -> pd.DataFrame:
+    """The median of repeats, with a `case_key` that is the same on every device and no time spent on copies."""
+    if rows.empty:
+        return rows.assign(case_key="", copy_ms=0.0)
+    rows = rows.assign(latency_ms=rows.groupby(CASE, dropna=False)["latency_ms"].transform("median"))
+    rows = rows.drop_duplicates(CASE).reset_index(drop=True)
+    keys = rows[[name for name in CASE if name not in ("dataset", "device")]].astype("string").fillna("")
+    return rows.assign(case_key=keys.agg("|".join, axis=1), copy_ms=np.zeros(len(rows)))
+
+
+def _is_gpu(name: str) -> bool:
+    try:
+        return load_device(name).kind == "gpu"
+    except ForerunError:
+        return False

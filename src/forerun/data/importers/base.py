@@ -1,0 +1,155 @@
+"""The contract of an importer: how one published data set becomes rows of the store, and which of its rows teach.
+
+An importer is a class that registers under the entry point group `forerun.importers`, in this package or in any other
+that is installed beside it:
+
+    [project.entry-points."forerun.importers"]
+    my_bench = "my_package.bench:MyBenchImporter"
+
+`forerun data import my_bench FOLDER` then imports its rows. Its constructor takes no arguments and computes nothing.
+
+An importer reads the files as their authors publish them (a clone of the repository, or the folder in it), converts
+units to ours (milliseconds, MB of 2**20 bytes, joules, watts) and leaves what the source does not state null. It drops
+the rows that the source warns of and counts them, with the reason, in `Loaded.dropped`.
+
+Importing a set does not make it training data. An importer states that with `operator_rows` for rows of operators, and
+by overriding `model_rows` for rows of whole models; `timing_group` states how the rows were timed.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+if TYPE_CHECKING:
+    from forerun.graph.ir import Graph
+    from forerun.workload import Workload
+
+
+@dataclass
+class Loaded:
+    """Tables of rows (names of `schema.TABLES`), and how many rows were left out, by reason."""
+
+    tables: dict[str, pd.DataFrame]
+    dropped: dict[str, int] = field(default_factory=dict)
+
+    def drop(self, frame: pd.DataFrame, bad: pd.Series, reason: str) -> pd.DataFrame:
+        """The frame without its bad rows, which are counted."""
+        count = int(bad.sum())
+        if count:
+            self.dropped[reason] = self.dropped.get(reason, 0) + count
+        return frame[~bad]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A repository at a commit."""
+
+    repository: str
+    commit: str
+
+    @property
+    def folder(self) -> str:
+        """What `git clone` calls the folder."""
+        return self.repository.rstrip("/").rpartition("/")[2]
+
+    @property
+    def clone(self) -> str:
+        """The shell command that fetches the repository as it was at the commit."""
+        return f"git clone {self.repository} && git -C {self.folder} checkout {self.commit}"
+
+
+class Importer(ABC):
+    """One published data set."""
+
+    #: The value of column `dataset`, and NAME in `forerun data import NAME FOLDER`.
+    name: str
+    #: What was measured, in one line.
+    about: str
+    #: The licence of the data, as an SPDX identifier.
+    licence: str
+    #: The repository (URL) and the commit of it that was read when the importer was written.
+    source: str
+    commit: str
+    #: More repositories, where the set is spread over several: they are cloned side by side into one folder.
+    more_sources: tuple[Source, ...] = ()
+
+    #: What must be made of the repository's files before they can be imported; empty where they are read as published.
+    prepared: str = ""
+
+    #: How many operator rows are taken for training, per device, operator, dtype, runtime and protocol.
+    operator_rows: int = 0
+
+    @abstractmethod
+    def load(self, folder: Path) -> Loaded:
+        """The rows in a folder. FileNotFoundError, KeyError, ValueError and TypeError become one clear sentence.
+
+        Columns `dataset` and `status` may be left out: they are filled with `name` and `ok`.
+        """
+
+    def timing_group(self, rows: pd.DataFrame) -> pd.Series:
+        """How each row was timed: training fits a launch floor of its own to each group.
+
+        Rows with the empty name were timed like ours, without such a floor.
+        """
+        return pd.Series(self.name, index=rows.index, dtype=object)
+
+    def model_rows(self, rows: pd.DataFrame) -> pd.DataFrame | None:
+        """The rows of whole models that teach, one row a case; None when the set has none.
+
+        `rows` are rows of this set with a time, eager, on one GPU of the catalogue. The result has `case_key` (equal
+        for the same program on different devices), `latency_ms` (the median of repeats) and `copy_ms` (the part of it
+        that copies inputs to the device); see `_cases.one_row_a_case`.
+        """
+        return None
+
+    def workload(self, row: dict[str, Any]) -> Workload:
+        """What a row of `model_rows` ran, as a prediction would be asked for."""
+        from forerun.workload import Workload
+
+        training = row["mode"] == "training"
+        return Workload(
+            str(row["model"]),
+            batch=int(row["batch"]),
+            dtype=str(row["dtype"]),
+            mode=str(row["mode"]),
+            input_shape=tuple(json.loads(row["input_shape"])) if _known(row.get("input_shape")) else None,
+            seq_len=int(row["seq_len"]) if _known(row.get("seq_len")) else None,
+            optimizer=str(row["optimizer"]) if training and _known(row.get("optimizer")) else None,
+            amp=str(row["amp"]) if training and _known(row.get("amp")) else None,
+        )
+
+    def graph(self, workload: Workload, software: object = None) -> Graph:
+        """The graph of what was timed, where that is not the workload's own; `software` is the row's (JSON or null)."""
+        from forerun.graph.sources import load_graph
+
+        return load_graph(workload)
+
+    @property
+    def teaches_models(self) -> bool:
+        """Whether rows of whole models teach."""
+        return type(self).model_rows is not Importer.model_rows
+
+    @property
+    def teaches(self) -> bool:
+        """Whether any row of the set is training data."""
+        return self.operator_rows > 0 or self.teaches_models
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """Every repository of the set."""
+        return (Source(self.source, self.commit), *self.more_sources)
+
+    @property
+    def command(self) -> str:
+        """The command that imports the set, in the folder where its repositories were cloned."""
+        return f"forerun data import {self.name} {'.' if self.more_sources else self.sources[0].folder}"
+
+
+def _known(value: Any) -> bool:
+    return value is not None and value == value
