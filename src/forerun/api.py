@@ -95,7 +95,7 @@ def predict_workload(
     memory = memory_model.estimate(graph, device)
     if hasattr(teller, "memory_spread"):
         memory = dataclasses.replace(
-            memory, spread=teller.memory_spread("memory_allocated_mb", memory.sort, workload.mode)
+            memory, spread=teller.memory_spread("memory_allocated_mb", memory.calibration_group, workload.mode)
         )
     unknown: dict[str, str] = {}
     assumptions: dict[str, str] = {}
@@ -344,7 +344,7 @@ def _spread(value: float, factors: tuple[float, float], unit: str) -> Estimate:
 def _memory_estimate(memory: memory_model.MemoryEstimate, device: Device, teller: Predictor, mode: str) -> Estimate:
     measured = "context_mb" in device.calibrated
     if measured and hasattr(teller, "memory_spread"):
-        return _spread(memory.needed_mb, teller.memory_spread("memory_mb", memory.sort, mode), "MB")
+        return _spread(memory.needed_mb, teller.memory_spread("memory_mb", memory.calibration_group, mode), "MB")
     low, high = (0.9, 1.1) if measured else memory_model.CONTEXT_SPREAD
     tensor_low, tensor_high = memory.spread
     return Estimate(

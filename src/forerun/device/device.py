@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from forerun.device import fields
+from forerun.device.generations import Generation, find_generation
 from forerun.errors import ForerunError, did_you_mean
 
 
@@ -48,6 +49,17 @@ class Device:
         """
         return None if self.memory_gb is None else self.memory_gb * 1024
 
+    @property
+    def generation(self) -> Generation | None:
+        """The catalogue's entry for the chip's architecture, or None when it is not listed."""
+        return find_generation(self.architecture, self.compute_capability)
+
+    @property
+    def is_nvidia(self) -> bool:
+        """Whether CUDA libraries run on it: by the vendor or, where none is given, by the generation."""
+        vendor = self.vendor or (self.generation.vendor if self.generation else None)
+        return (vendor or "").lower() == "nvidia"
+
     def supports(self, dtype: str) -> bool | None:
         """True: it has units for this dtype (a peak is known). False: it certainly has none. None: not known."""
         if dtype not in fields.DTYPES:
@@ -82,6 +94,19 @@ class Device:
     def to_dict(self) -> dict[str, Any]:
         """Everything, as plain values for JSON; unknown is None."""
         return {f.name: _plain(getattr(self, f.name)) for f in dataclasses.fields(self)}
+
+
+def unknown_generation(device: Device) -> str | None:
+    """Why a GPU's answers stand on less than those of others: a sentence when its generation is not listed, or None.
+
+    Only kinds of device whose predictions use facts of the generation are asked.
+    """
+    if device.kind not in ("gpu", "soc") or device.generation is not None:
+        return None
+    lacking = "how far its power limit slows arithmetic and what its libraries reserve are assumed"
+    if device.architecture is None:
+        return f"{device.id} names no generation (architecture): {lacking}"
+    return f"the generation {device.architecture} is not in the catalogue: {lacking}"
 
 
 _NAMES = frozenset(f.name for f in dataclasses.fields(Device))

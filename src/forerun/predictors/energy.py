@@ -11,7 +11,7 @@ import numpy as np
 
 from forerun.device import Device
 from forerun.graph.profile import UNITS, Profile
-from forerun.predictors.specs import spec_matrix, strain
+from forerun.predictors.specs import power_slowdown, spec_matrix
 
 #: What a factor stands before: the power limit over the whole call, then each kind of arithmetic and the bytes at what
 #: the limit buys at the rate it allows, then the power limit over the time that the device is busy.
@@ -58,7 +58,7 @@ def energy_terms(profile: Profile, devices: Sequence[Device]) -> np.ndarray:
     power limit is not known."""
     peaks, bandwidth = spec_matrix(devices)
     limit = np.array([np.nan if d.tdp_w is None else d.tdp_w for d in devices])
-    slowed = strain(devices)
+    slowed = power_slowdown(devices)
     flops, moved = profile.work
     out = np.zeros((len(profile.batches), len(devices), len(TERMS)))
     out[..., 0] = out[..., -1] = limit

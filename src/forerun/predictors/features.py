@@ -14,7 +14,7 @@ from forerun.device import Device
 from forerun.graph.features import DIMS
 from forerun.graph.profile import CLASSES, UNITS, Profile
 from forerun.predictors.kernels import H200_BYTES_PER_CYCLE
-from forerun.predictors.specs import op_roofline_s, spec_matrix, strain
+from forerun.predictors.specs import op_roofline_s, power_slowdown, spec_matrix
 
 NUMBERS = (
     "compute_us", "memory_us", "intensity", "rows", "cols", "inner", "count", "window", "stride", "flag", "tiles",
@@ -50,7 +50,7 @@ def op_table(profile: Profile, devices: Sequence[Device]) -> OpTable:
     compute, memory, kernels = op_roofline_s(profile, devices)
     compute, memory = compute.reshape(many, -1), memory.reshape(many, -1)
     peak = np.take_along_axis(peaks.T, units, axis=1)
-    slowed = np.take_along_axis(strain(devices).T, units, axis=1)
+    slowed = np.take_along_axis(power_slowdown(devices).T, units, axis=1)
     sizes = profile.sizes.reshape(-1, profile.sizes.shape[-1])
     numbers = describe(sizes, compute * slowed, memory, profile.bytes.ravel(), peak, devices)
 
