@@ -1,4 +1,4 @@
-"""A device: what a datasheet says about the hardware a model runs on."""
+"""A device: the datasheet of the hardware that a model runs on."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Device:
     release_date: str | None = None
     launch_price_usd: float | None = None
     note: str | None = None
-    calibrated: Mapping[str, float] = field(default_factory=dict, hash=False)  # measured, kept apart from the datasheet
+    calibrated: Mapping[str, float] = field(default_factory=dict, hash=False)  # measured, separate from the datasheet
     provenance: Mapping[str, str] = field(default_factory=dict, hash=False)  # field -> "source title, date"
 
     @property
@@ -53,6 +53,19 @@ class Device:
     def generation(self) -> Generation | None:
         """The catalogue's entry for the chip's architecture, or None when it is not listed."""
         return find_generation(self.architecture, self.compute_capability)
+
+    @property
+    def generation_note(self) -> str | None:
+        """A sentence when a GPU's generation is not listed, so that its answers stand on less; None otherwise.
+
+        Predictions for other kinds of device use no facts of the generation.
+        """
+        if self.kind not in ("gpu", "soc") or self.generation is not None:
+            return None
+        assumed = "how far its power limit slows arithmetic and what its libraries reserve are assumed"
+        if self.architecture is None:
+            return f"{self.id} names no generation (architecture): {assumed}"
+        return f"the generation {self.architecture} is not in the catalogue: {assumed}"
 
     @property
     def is_nvidia(self) -> bool:
@@ -94,19 +107,6 @@ class Device:
     def to_dict(self) -> dict[str, Any]:
         """Everything, as plain values for JSON; unknown is None."""
         return {f.name: _plain(getattr(self, f.name)) for f in dataclasses.fields(self)}
-
-
-def unknown_generation(device: Device) -> str | None:
-    """Why a GPU's answers stand on less than those of others: a sentence when its generation is not listed, or None.
-
-    Only kinds of device whose predictions use facts of the generation are asked.
-    """
-    if device.kind not in ("gpu", "soc") or device.generation is not None:
-        return None
-    lacking = "how far its power limit slows arithmetic and what its libraries reserve are assumed"
-    if device.architecture is None:
-        return f"{device.id} names no generation (architecture): {lacking}"
-    return f"the generation {device.architecture} is not in the catalogue: {lacking}"
 
 
 _NAMES = frozenset(f.name for f in dataclasses.fields(Device))

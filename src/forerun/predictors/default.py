@@ -148,9 +148,9 @@ class DefaultPredictor:
         ms = self.op_times_ms(profile, device, workload) * profile.repeat
         return float(ms[seen].sum() / ms.sum())
 
-    def memory_spread(self, name: str, calibration_group: str, mode: str) -> tuple[float, float]:
+    def memory_spread(self, name: str, sort: str, mode: str) -> tuple[float, float]:
         """Interval factors of `memory_mb` or `memory_allocated_mb` on a device whose context is known."""
-        return self.weights.calibration.factors(f"{name}/{calibration_group}/{mode}", self.confidence)
+        return self.weights.calibration.factors(f"{name}/{sort}/{mode}", self.confidence)
 
     def _network(self, device: Device) -> Any:
         return self.weights.networks.get(_LEARNED_KINDS.get(device.kind, ""))
