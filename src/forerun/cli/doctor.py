@@ -87,10 +87,10 @@ def _store() -> dict[str, Any]:
 
 def _weights() -> dict[str, Any]:
     """The predictor that answers by default, and the rows that it was fitted to."""
-    from forerun.predictors.base import load_predictor
+    from forerun.predictors.default import DefaultPredictor
 
     try:
-        return {"predictor": "default", **load_predictor("default").provenance, "problem": None}
+        return {"predictor": "default", **DefaultPredictor().provenance, "problem": None}
     except ForerunError as error:
         return {"predictor": "default", "problem": str(error)}
 
