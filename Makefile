@@ -1,6 +1,6 @@
 # make predict   a first answer: makes the environment, installs, predicts resnet50 on an A100
 # make test      installs what the tests need and runs them all
-# make lint      ruff and mypy
+# make lint      ruff, mypy, and which package may import which
 # make wheel     builds the wheel and tries it in an empty environment, away from the checkout
 # make bench     the speed figures of the README (benchmarks/speed.py)
 # make capture   captures 200 timm models and the whole catalogue (nightly: about half an hour)
@@ -31,6 +31,7 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 wheel: $(READY)
 	$(BIN)/python benchmarks/wheel.py

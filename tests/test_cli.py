@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
+import platform
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+import forerun
+from forerun.device import device_ids
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -55,14 +60,31 @@ def test_compare_explain_devices_models_doctor(run_forerun: Run) -> None:
     assert [r["device"] for r in json.loads(done.stdout)] == ["h100-sxm", "l4", "t4"]
     done = run_forerun("explain", "resnet18", "--device", "h200", "--batch", "64")
     assert "convolution" in done.stdout and "bound by" in done.stdout and "By kernel class" in done.stdout
-    assert "h200" in run_forerun("devices").stdout
-    shown = run_forerun("devices", "NVIDIA H200").stdout
-    assert "bandwidth_gbs" in shown and "2026" in shown
+    assert {line.split()[0] for line in run_forerun("devices").stdout.splitlines()[1:]} == set(device_ids())
+    shown = run_forerun("devices", "NVIDIA H200").stdout.splitlines()
+    (bandwidth,) = [line.split() for line in shown if line.startswith("bandwidth_gbs")]
+    assert bandwidth[1] == "4,800" and bandwidth[-1].startswith("2026-")
+    (half,) = [line.split() for line in shown if line.startswith("half_gflops_per_watt")]
+    assert half[1:3] == ["(hopper)", "1,170"]
     assert "8,030,261,248" in run_forerun("models", "meta-llama/Llama-3.1-8B").stdout
     found = json.loads(run_forerun("models", "swin_tiny", "--json").stdout)
     assert "swin_tiny_patch4_window7_224" in found["vision"]
-    health = json.loads(run_forerun("doctor", "--json").stdout)
-    assert {p["name"] for p in health["packages"]} >= {"torch", "onnx", "keras", "paddle"}
+
+
+def test_doctor_reports_versions_device_store_and_weights(run_forerun: Run, tmp_path: Path) -> None:
+    health = json.loads(run_forerun("doctor", "--json", FORERUN_STORE=str(tmp_path / "mine")).stdout)
+    assert health["forerun"] == forerun.__version__ and health["python"] == platform.python_version()
+    versions = {p["name"]: p["installed"] for p in health["packages"]}
+    assert versions["torch"] == importlib.metadata.version("torch") and {"keras", "paddle"} <= set(versions)
+    missing = [p for p in health["packages"] if p["installed"] is None]
+    assert all(p["add"].startswith(("pip install ", "forerun install ")) for p in missing)
+    assert health["device"]["kind"] in ("cpu", "cuda") and health["device"]["host"]["cores"] == os.cpu_count()
+    assert health["store"]["folder"] == str(tmp_path / "mine") and health["store"]["writable"]
+    assert health["store"]["rows"]["forerun-h200/models"] > 5000  # the rows that come with the package
+    assert health["weights"]["predictor"] == "default" and health["weights"]["fitted"] >= "2026-11-15"
+    shown = run_forerun("doctor").stdout
+    for line in (f"forerun {forerun.__version__}, Python", "Device: ", "Store: ", "Weights: default, fitted on 20"):
+        assert line in shown
 
 
 @pytest.mark.parametrize(
@@ -75,14 +97,14 @@ def test_compare_explain_devices_models_doctor(run_forerun: Run) -> None:
         (["predict", "resnet18", "-d", "h200", "--batch", "-1"], "batch must be"),
         (["predict", "resnet18", "-d", "t4", "--dtype", "bf16"], "no bf16 units"),
         (["predict", "gpt2", "-d", "h200", "--seq-len", "4096"], "at most 1,024 tokens"),
-        (["predict", "missing.onnx", "-d", "h200"], "missing.onnx"),
-        (["predict", "broken.onnx", "-d", "h200"], "broken.onnx"),
+        (["predict", "missing.onnx", "-d", "h200"], "no file missing.onnx"),
+        (["predict", "broken.onnx", "-d", "h200"], "broken.onnx is not a whole ONNX file"),
         (["predict", "weights.pt", "-d", "h200"], "which forerun does not execute"),
-        (["predict", "resnet18", "-d", "bad.yaml"], "memory_gb"),
-        (["predict", "config.json", "-d", "h200"], "model_type"),
-        (["predict", "cnn:depth=0,filters=8", "-d", "h200"], "depth"),
-        (["predict", "resnet18", "-d", "h200", "--input-shape", "3;224"], "3,224,224"),
-        (["install", "caffe"], "caffe"),
+        (["predict", "resnet18", "-d", "bad.yaml"], "memory_gb must be a positive number"),
+        (["predict", "config.json", "-d", "h200"], "has no model_type"),
+        (["predict", "cnn:depth=0,filters=8", "-d", "h200"], "must be a whole number from 1 to"),
+        (["predict", "resnet18", "-d", "h200", "--input-shape", "3;224"], "is not a list of sizes such as 3,224,224"),
+        (["install", "caffe"], "choose from keras, paddle"),
     ],
     ids=lambda v: "-".join(v[1:4]) if isinstance(v, list) else "",
 )
@@ -122,7 +144,7 @@ def test_a_known_model_needs_no_torch_the_second_time(run_forerun: Run) -> None:
 
 def test_a_typing_mistake_in_an_option_is_exit_code_2(run_forerun: Run) -> None:
     done = run_forerun("predict", "resnet18", "--divice", "t4")
-    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert done.returncode == 2 and "No such option: --divice" in done.stderr and "Traceback" not in done.stderr
 
 
 def test_completion_knows_devices() -> None:

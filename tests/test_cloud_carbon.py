@@ -8,7 +8,7 @@ import pytest
 
 from forerun.device import device_ids
 from forerun.device.carbon import Grid, carbon_g, grid_ids, load_grid
-from forerun.device.cloud import CLOUDS, Instance, all_instances, instances_for, load_instance
+from forerun.device.cloud import CLOUDS, all_instances, instances_for, load_instance
 from forerun.errors import ForerunError
 
 # --- prices --------------------------------------------------------------------------------------------------------
@@ -16,7 +16,7 @@ from forerun.errors import ForerunError
 
 def test_there_are_enough_prices_and_each_is_sound() -> None:
     instances = all_instances()
-    assert len(instances) >= 60
+    assert len({i.id for i in instances}) == len(instances) >= 170
     assert {i.cloud for i in instances} == set(CLOUDS)
     for instance in instances:
         assert instance.device_id in device_ids()
@@ -64,7 +64,7 @@ def test_a_device_that_no_cloud_rents() -> None:
 def test_a_tpu_slice_counts_chips() -> None:
     assert load_instance("tpu-v4-8").device_count == 4  # the name counts TensorCores, two per chip
     assert load_instance("tpu-v5litepod-8").device_count == 8
-    assert isinstance(load_instance("tpu-v6e-1"), Instance)
+    assert load_instance("tpu-v6e-1").device_count == 1
 
 
 # --- grids ---------------------------------------------------------------------------------------------------------
@@ -73,7 +73,7 @@ def test_a_tpu_slice_counts_chips() -> None:
 def test_there_are_enough_grids_and_each_is_sound() -> None:
     grids = [load_grid(name) for name in grid_ids()]
     countries = [g for g in grids if "/" not in g.id]
-    assert len(countries) >= 60
+    assert len(countries) >= 100
     assert all((len(g.id) == 3 and g.id.isupper()) or g.id == "WORLD" for g in countries)
     for cloud in ("aws", "gcp", "azure"):
         assert len([g for g in grids if g.id.startswith(f"{cloud}/")]) >= 25

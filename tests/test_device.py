@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from forerun.device import Device, aliases, all_devices, device_ids, load_device
+from forerun.device import aliases, all_devices, device_ids, load_device
 from forerun.device.fields import DATASHEET, DTYPES, KINDS, PEAKS, QUANTITIES
 from forerun.device.loading import _catalogue
 from forerun.device.mig import profiles, slice_device
@@ -42,8 +42,7 @@ GOOD = {
 
 def test_promised_devices_are_there() -> None:
     assert set(PROMISED.split()) <= set(device_ids())
-    accelerators = [d for d in all_devices() if d.kind != "cpu"]
-    assert len(accelerators) >= 80
+    assert {d.kind for d in all_devices()} == set(KINDS)
 
 
 def test_every_name_leads_to_one_device() -> None:
@@ -151,7 +150,7 @@ def test_peak_is_what_a_framework_reaches() -> None:
     assert load_device("v100").peak("bf16") == load_device("v100").peak_tflops["fp32"]
     assert load_device("h200").peak("fp16") == 989
     assert load_device("h200").peak("fp4") is None
-    assert load_device("apple-m1").peak("fp16") is None  # not known, so not guessed
+    assert load_device("apple-m1").peak("fp16") is None  # not known, so not assumed
     for device in all_devices():
         for dtype in DTYPES:
             assert (device.peak(dtype) or 0) >= device.peak_tflops.get(dtype, 0)
@@ -179,9 +178,9 @@ def test_a_device_travels() -> None:
 
 def test_loading_is_quick_and_import_is_light() -> None:
     _catalogue.cache_clear()
-    start = time.perf_counter()
+    start = time.process_time()  # not of the clock, which a busy machine stretches
     all_devices()
-    assert time.perf_counter() - start < 1.0  # 0.08 s on the machine this was written on
+    assert time.process_time() - start < 1.0  # 0.08 s on the machine this was written on
     code = "import sys, forerun.device; print([m for m in ('torch', 'pandas', 'duckdb') if m in sys.modules])"
     env = {**os.environ, "PYTHONPATH": str(CATALOG.parents[2])}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
@@ -295,7 +294,7 @@ def test_one_message_per_wrong_field(change: dict[str, object], message: str) ->
     with pytest.raises(ForerunError) as error:
         load_device({**GOOD, **change})
     assert message in str(error.value)
-    assert str(error.value).count("; ") <= 1  # said once, with nothing else found wrong ("; expected" counts as one)
+    assert str(error.value).count("; ") <= 1  # one problem, and no other ("; expected" belongs to it)
 
 
 def test_all_problems_come_at_once(tmp_path: Path) -> None:
@@ -355,16 +354,20 @@ known_fields = st.sampled_from(
 )
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no reason to fail
 @given(st.dictionaries(known_fields | st.text(max_size=8), anything, max_size=6))
 def test_any_mapping_gives_a_device_or_a_clear_error(content: dict[str, object]) -> None:
     try:
         device = load_device({**GOOD, **content})
     except ForerunError:
         return
-    assert isinstance(device, Device)
-    json.dumps(device.to_dict())
+    again = json.loads(json.dumps(device.to_dict()))
+    numbers = [again["memory_gb"], again["bandwidth_gbs"], *again["peak_tflops"].values()]
+    assert len(numbers) >= 3 and all(n > 0 for n in numbers)
+    assert not set(again["unsupported"]) & set(again["peak_tflops"])
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.text(max_size=30))
 def test_any_text_is_a_known_name_or_a_clear_error(name: str) -> None:
     try:

@@ -26,7 +26,7 @@ from forerun.predictors.default import SHIPPED
 from forerun.predictors.features import NUMBERS, op_table
 from forerun.predictors.host import COUNTED, launch_counts, smooth_max
 from forerun.predictors.network import GROUP_OF, GROUPS, Ensemble
-from forerun.predictors.specs import strain
+from forerun.predictors.specs import power_slowdown
 from forerun.predictors.weights import load_weights
 from forerun.training import fit_device, fit_energy, operators
 from forerun.training.cases import model_cases, operator_cases
@@ -232,20 +232,20 @@ def test_half_precision_convolutions_launch_changes_of_layout() -> None:
 
 def test_a_small_power_limit_slows_arithmetic_and_nothing_else() -> None:
     names = ("t4", "v100-pcie-32gb", "rx7900xtx", "xeon-emr-2vcpu")
-    found = dict(zip(names, strain([load_device(n) for n in names]).T, strict=True))
+    found = dict(zip(names, power_slowdown([load_device(n) for n in names]).T, strict=True))
     fp32, half, vector = (UNITS.index(u) for u in ("fp32", "fp16", "vector"))
     assert 1.5 < found["t4"][fp32] < 2.5 and found["t4"][half] > 2  # 70 W for what needs twice as much
     assert found["v100-pcie-32gb"][fp32] < 1.1
     assert all((s >= 1).all() and s[vector] == 1 for s in found.values())
     assert (found["rx7900xtx"] == 1).all() and (found["xeon-emr-2vcpu"] == 1).all()  # nothing is known of these
     unknown = dataclasses.replace(load_device("t4"), tdp_w=None)
-    assert (strain([unknown]) == 1).all()
-    p4 = strain([load_device("p4")])[:, 0]
+    assert (power_slowdown([unknown]) == 1).all()
+    p4 = power_slowdown([load_device("p4")])[:, 0]
     assert p4[half] == p4[fp32] > 1  # its halves run on the fp32 lanes
-    nvl = strain([load_device("h100-nvl")])[:, 0]
+    nvl = power_slowdown([load_device("h100-nvl")])[:, 0]
     assert nvl[UNITS.index("fp8")] == nvl[half]  # no peak is listed, so it is that of halves
     roomy, tight = load_device("t4"), dataclasses.replace(load_device("t4"), tdp_w=35.0)
-    ratio = strain([tight])[fp32, 0] / strain([roomy])[fp32, 0]
+    ratio = power_slowdown([tight])[fp32, 0] / power_slowdown([roomy])[fp32, 0]
     assert ratio == pytest.approx(2.0)
     columns = profile(load_graph(Workload("resnet18", batch=64)), "fp32-ieee")
     a, b = (op_table(columns, [d]) for d in (roomy, tight))

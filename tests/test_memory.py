@@ -112,7 +112,7 @@ def test_the_allocator_keeps_what_the_first_backward_took() -> None:
         estimate(load_graph(Workload(f"cnn:depth=3,filters={n}", batch=256, mode="training", dtype=dtype)), h200)
         for n, dtype in ((64, "fp32"), (24, "fp32"), (64, "bf16"))
     )
-    kept = [told.reserved_mb / told.allocated_mb for told in (wide, narrow, half)]
+    kept = [memory.reserved_mb / memory.allocated_mb for memory in (wide, narrow, half)]
     assert kept[0] > max(kept[1:])
     small = dataclasses.replace(h200, memory_gb=(wide.allocated_mb + wide.context_mb + 64) / 1024)
     assert estimate(load_graph(Workload("cnn:depth=3,filters=64", batch=256, mode="training")), small).fits

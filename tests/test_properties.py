@@ -1,4 +1,4 @@
-"""Physics that must hold whatever the case: growth with the batch, the speed of light, JSON that comes back."""
+"""Physics that must hold whatever the case: growth with the batch, the roofline, intervals, JSON round trips."""
 
 from __future__ import annotations
 

@@ -170,13 +170,13 @@ class _Values:
             needed, allocated = (float(v[0, 0]) for v in (self.times.memory_mb, self.times.memory_allocated_mb))
             reserved = max(0.0, needed - memory.context_mb)
             memory = dataclasses.replace(memory, allocated_mb=allocated, reserved_mb=reserved)
-        own = self.predictor.memory_spread("memory_allocated_mb", memory.sort, mode)
+        own = self.predictor.memory_spread("memory_allocated_mb", memory.calibration_group, mode)
         return dataclasses.replace(memory, spread=own or at_confidence(memory.spread, self.predictor.confidence))
 
     def _needed(self, mode: str) -> Estimate:
         memory = self.memory
         measured_context = "context_mb" in self.device.calibrated
-        own = self.predictor.memory_spread("memory_mb", memory.sort, mode) if measured_context else None
+        own = self.predictor.memory_spread("memory_mb", memory.calibration_group, mode) if measured_context else None
         if own is not None:
             return spread(memory.needed_mb, own, "MB")
         context = (0.9, 1.1) if measured_context else memory_model.CONTEXT_SPREAD

@@ -1,4 +1,4 @@
-"""Where the time goes: per-op times with their share, and what binds each."""
+"""Where the time goes: the predicted time of every op, its share, and what limits it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from forerun.predictors.roofline import with_losses
 from forerun.predictors.specs import op_roofline_s, power_slowdown
 from forerun.workload import Workload
 
-#: Kinds whose second input, the weight, tells one use from another.
+#: Kinds of op whose uses differ by their second input, the weight.
 _BY_WEIGHT = frozenset({"matmul", "moe_matmul", "conv"})
 
 
 @dataclass(frozen=True)
 class OpTime:
-    """One op, or a group of equal ones."""
+    """One op, or several of the same kind and shape."""
 
     op: str
     scope: str
@@ -37,6 +37,8 @@ class OpTime:
 
 @dataclass(frozen=True)
 class Explanation:
+    """A predicted call, op by op, with the times of the whole."""
+
     model: str
     device: str
     device_ms: float
@@ -61,12 +63,14 @@ class Explanation:
         }  # fmt: skip
 
 
-def explain_ops(graph: Graph, columns: Profile, device: Device, predictor: Predictor, workload: Workload) -> Explanation:
-    """Times of every op, equal ops of equal shape added up, longest first."""
+def explain_ops(
+    graph: Graph, columns: Profile, device: Device, predictor: Predictor, workload: Workload
+) -> Explanation:
+    """Times of every op, longest first; ops of one kind and shape are added up."""
     per_call = predictor.op_times_ms(columns, device, workload)
     times = predictor.times(columns, [device], workload)
-    least_compute, least_memory, _ = op_roofline_s(columns, [device])
-    seconds = with_losses(columns, [device], least_compute, least_memory)
+    by_compute, by_memory, _ = op_roofline_s(columns, [device])
+    seconds = with_losses(columns, [device], by_compute, by_memory)
     compute_ms, memory_ms = (1e3 * s[0, :, 0] for s in seconds)
     compute_ms = compute_ms * power_slowdown([device])[columns.units, 0]
     launch_ms = HOST_US[columns.classes] * runtime(device, workload.runtime).host_share / 1e3
@@ -80,9 +84,8 @@ def explain_ops(graph: Graph, columns: Profile, device: Device, predictor: Predi
     for (name, kernel, _unit, shape_text, _phase), members in groups.items():
         first = members[0]
         work = max(compute_ms[first], memory_ms[first])
-        if (
-            launch_ms[first] > per_call[first] or per_call[first] > 2 * work
-        ):  # the host, or the floor, outlasts the work
+        # Launching takes longer than the kernel, or the kernel much longer than its arithmetic and bytes need.
+        if launch_ms[first] > per_call[first] or per_call[first] > 2 * work:
             bound = "launch"
         else:
             bound = "compute" if compute_ms[first] >= memory_ms[first] else "memory"

@@ -91,6 +91,7 @@ class Prediction:
     notes: tuple[str, ...] = ()
     check: str | None = None  # the command that checks it on real hardware
     provenance: dict[str, Any] = field(default_factory=dict)  # rows and weights behind the answer, their date
+    confidence: float = 0.9  # the share of cases that the intervals are meant to hold
 
     def to_dict(self) -> dict[str, Any]:
         out: dict[str, Any] = {}

@@ -1,8 +1,8 @@
-"""Numbers as people say them: three digits, the unit that fits."""
+"""Numbers for people: three significant digits, in a unit of the right size."""
 
 from __future__ import annotations
 
-#: (unit, threshold, factor, new unit): the first row whose threshold the value reaches is used.
+#: unit -> (threshold, factor, new unit): the first entry whose threshold the value reaches is used.
 _READABLE = {
     "ms": ((60_000, 1 / 60_000, "min"), (1000, 1e-3, "s"), (0.1, 1, "ms"), (0, 1000, "µs")),
     "MB": ((1024, 1 / 1024, "GB"), (0, 1, "MB")),
@@ -13,7 +13,7 @@ _READABLE = {
 
 
 def in_readable_units(value: float, low: float, high: float, unit: str) -> tuple[str, str, str, str]:
-    """The three numbers as text in the unit people would say them in, and that unit."""
+    """The three numbers as text in a unit of the right size, and that unit."""
     for threshold, factor, better in _READABLE.get(unit, ((0, 1, unit),)):
         if abs(value) >= threshold:
             return pretty(value * factor), pretty(low * factor), pretty(high * factor), better

@@ -1,6 +1,6 @@
-"""How answers look: rich tables for a terminal, HTML for a notebook. The core does not import rich; this does.
+"""How answers look: rich tables for a terminal, HTML for a notebook. No other module of the library imports rich.
 
-A `p` here is a Prediction; its class is not imported, since a Prediction shows itself through this module.
+A `p` here is a Prediction. Its class is not imported, because Prediction imports this module to display itself.
 """
 
 from __future__ import annotations
@@ -18,13 +18,19 @@ if TYPE_CHECKING:
     from forerun.explanation import Explanation
 
 _BASIS = {
-    "roofline": "physics and a spec sheet, with constants fitted on one H200: trust the interval, not the digits",
-    "learned": "physics, and what measurements of other models say it misses",
-    "measured": "this very case was measured",
+    "roofline": "the device's peaks, with efficiencies fitted on one H200: rely on the interval, not on the digits",
+    "learned": "the roofline, corrected by what was measured on other models",
+    "measured": "this case itself was measured",
 }
 
 
+def interval_heading(confidence: float) -> str:
+    """'90 % interval'."""
+    return f"{100 * confidence:g} % interval"
+
+
 def headline(p: Any) -> str:
+    """'resnet50 on h200: inference, batch 8, fp32'."""
     w = p.workload
     parts = [w["mode"], f"batch {w['batch']}", w["dtype"]]
     if w.get("input_shape"):
@@ -39,6 +45,7 @@ def headline(p: Any) -> str:
 
 
 def size_line(p: Any) -> str:
+    """Parameters, multiply-accumulates and bytes of one call."""
     active = f" ({count(p.active_parameters)} active)" if p.active_parameters != p.parameters else ""
     return f"{count(p.parameters)} parameters{active}, {count(p.macs)} MACs and {count(p.bytes)}B moved per call"
 
@@ -61,7 +68,7 @@ def prediction_view(p: Any) -> Iterator[Any]:
     table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False)
     table.add_column("")
     table.add_column("estimate", justify="right", style="bold", no_wrap=True)
-    table.add_column("90 % interval", justify="right", no_wrap=True)
+    table.add_column(interval_heading(p.confidence), justify="right", no_wrap=True)
     table.add_column("", style="dim")
     for label, value, interval, remark in p.rows():
         bad = value == "unknown" or remark.startswith("does not fit")
@@ -101,7 +108,7 @@ def prediction_html(p: Any) -> str:
     notes = "".join(f"<li>{html.escape(n)}</li>" for n in p.notes)
     return (
         f"<b>{html.escape(headline(p))}</b><br><small>{html.escape(size_line(p))}</small>"
-        f"<table><tr><th></th><th>estimate</th><th>90 % interval</th><th></th></tr>{rows}</table>"
+        f"<table><tr><th></th><th>estimate</th><th>{interval_heading(p.confidence)}</th><th></th></tr>{rows}</table>"
         f"<small>Basis: {p.basis}</small>" + (f"<ul>{notes}</ul>" if notes else "")
     )
 
@@ -110,14 +117,14 @@ def prediction_html(p: Any) -> str:
 _WIDE = 120
 
 
-def comparison_view(frame: pd.DataFrame, title: str, width: int = 160) -> Iterator[Any]:
-    """One row a device; devices that cannot answer are named below, each with its reason."""
+def comparison_view(frame: pd.DataFrame, title: str, width: int = 160, confidence: float = 0.9) -> Iterator[Any]:
+    """One row per device; devices without an answer are listed below, each with the reason."""
     from rich.table import Table
     from rich.text import Text
 
     wide = width >= _WIDE
     unit = next((u for u in frame["throughput_unit"] if isinstance(u, str)), "samples/s")
-    headers = ["device", "latency ms", "90 % interval", unit, "memory GB", "fits"]
+    headers = ["device", "latency ms", interval_heading(confidence), unit, "memory GB", "fits"]
     headers += (
         ["set by", "energy J", "power W", f"USD per million {unit.removesuffix('/s')}"] if wide else ["USD/million"]
     )
@@ -146,6 +153,7 @@ def _or_unknown(x: float) -> str:
 
 
 def explanation_view(e: Explanation, top: int, width: int = 160) -> Iterator[Any]:
+    """Ops with their times and shares, and the sums by kernel class."""
     from rich.table import Table
     from rich.text import Text
 
@@ -154,11 +162,12 @@ def explanation_view(e: Explanation, top: int, width: int = 160) -> Iterator[Any
     yield Text(f"device time {pretty(e.device_ms)} ms, host time {pretty(e.host_ms)} ms", style="dim")
     if e.host_ms > e.device_ms:
         yield Text(
-            "The device waits for launches: fewer, larger ops or CUDA graphs help; shares below are of its own time."
+            "The device waits for the host to launch kernels: fewer and larger ops, or CUDA graphs, help. "
+            "The shares below are of the device time."
         )
     wide = width >= _WIDE
     table = Table(box=None, padding=(0, 2, 0, 0))
-    for name in ("op", *(("kernel", "input", "where first") if wide else ("input",)), "bound by"):
+    for name in ("op", *(("kernel", "input", "first use") if wide else ("input",)), "bound by"):
         table.add_column(name, overflow="fold", no_wrap=wide, min_width=12 if name == "op" else None)
     for name in ("calls", "ms", *(("GFLOP", "MB") if wide else ()), "share"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -188,6 +197,7 @@ def explanation_view(e: Explanation, top: int, width: int = 160) -> Iterator[Any
 
 
 def measurement_view(row: dict[str, Any]) -> Iterator[Any]:
+    """One measured row: latency, memory, energy, and the software it ran with."""
     from rich.table import Table
     from rich.text import Text
 
@@ -212,36 +222,34 @@ def measurement_view(row: dict[str, Any]) -> Iterator[Any]:
 
 
 def verification_view(v: Any) -> Iterator[Any]:
-    """A prediction and what was measured, side by side."""
+    """A prediction and the measurement of the same case, side by side."""
     from rich.table import Table
     from rich.text import Text
 
     yield Text(headline(v.prediction), style="bold")
     table = Table(box=None, padding=(0, 2, 0, 0))
-    for name in ("", "predicted", "90 % interval", "measured", "error", ""):
+    for name in ("", "predicted", interval_heading(v.prediction.confidence), "measured", "error", ""):
         table.add_column(name, justify="left" if not name else "right")
     for check in v.checks:
-        said = check.predicted
-        cells = (
-            ["", ""]
-            if said is None
-            else [f"{pretty(said.value)} {said.unit}", f"{pretty(said.low)} … {pretty(said.high)}"]
-        )
-        real = "unknown" if check.measured is None else f"{pretty(check.measured)} {said.unit if said else ''}".strip()
-        error = "" if check.error is None else f"{check.error:+.0%}"
-        remark = (
-            check.reason
-            if check.inside is None
-            else ("inside the interval" if check.inside else "OUTSIDE the interval")
-        )
-        table.add_row(v.prediction.label(check.name), *cells, real, error, remark)
+        table.add_row(v.prediction.label(check.name), *_check_cells(check))
     yield table
     yield Text(
         f"basis: {v.prediction.basis}; torch {v.row['software']['torch']}, protocol {v.row['protocol']}", style="dim"
     )
 
 
+def _check_cells(check: Any) -> list[str]:
+    """Predicted, interval, measured, error and remark of one quantity."""
+    e = check.predicted
+    cells = ["", ""] if e is None else [f"{pretty(e.value)} {e.unit}", f"{pretty(e.low)} … {pretty(e.high)}"]
+    measured = "unknown" if check.measured is None else f"{pretty(check.measured)} {e.unit if e else ''}".strip()
+    error = "" if check.error is None else f"{check.error:+.0%}"
+    inside = {True: "inside the interval", False: "OUTSIDE the interval", None: check.reason}[check.inside]
+    return [*cells, measured, error, inside]
+
+
 def devices_table(devices: Iterable[Device]) -> Any:
+    """The catalogue, one row per device."""
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 2, 0, 0))
@@ -254,6 +262,7 @@ def devices_table(devices: Iterable[Device]) -> Any:
 
 
 def device_view(d: Device) -> Iterator[Any]:
+    """One device: every field with its source, then the facts of its generation."""
     from rich.table import Table
     from rich.text import Text
 
@@ -274,9 +283,16 @@ def device_view(d: Device) -> Iterator[Any]:
             table.add_row(name, value if isinstance(value, str) else f"{value:,g}", d.provenance.get(name, ""))
     for name, value in d.calibrated.items():
         table.add_row(f"{name} (measured)", f"{value:,g}", d.provenance.get(name, ""))
+    if d.generation is not None:
+        for name in ("fp32_gflops_per_watt", "half_gflops_per_watt", "cublas_workspace_mb", "cudnn_layout_copies"):
+            if (value := getattr(d.generation, name)) is not None:
+                text = f"{value:,g}" if not isinstance(value, bool) else "yes" if value else "no"
+                table.add_row(f"{name} ({d.generation.id})", text, d.generation.provenance[name])
     yield table
     if d.unsupported:
-        yield Text(f"No units for: {', '.join(d.unsupported)}", style="dim")
+        yield Text(f"No arithmetic units for: {', '.join(d.unsupported)}", style="dim")
+    if d.generation_note:
+        yield Text(f"Note: {d.generation_note}", style="yellow")
 
 
 def _or_blank(x: float | None) -> str:

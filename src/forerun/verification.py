@@ -1,4 +1,4 @@
-"""A prediction beside the measurement of the same case: what was said, what happened, how far apart they are."""
+"""A prediction beside the measurement of the same case, with the error of each quantity."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from forerun.prediction import Estimate, Prediction
 
 @dataclass(frozen=True)
 class Check:
-    """One quantity: what was predicted, what was measured (or why it was not)."""
+    """One quantity: the predicted estimate and the measured value, or the reason why it was not measured."""
 
     name: str
     predicted: Estimate | None
@@ -46,14 +46,16 @@ class Verification:
 
 
 def verify(prediction: Prediction, row: dict[str, Any]) -> Verification:
-    """Holds a prediction against the row that measured it."""
+    """Compares a prediction with the row that measured the same case."""
     memory = row.get("memory") or {}
-    no_device_time = row.get("kernel_ms_reason") or "taken by a profiler in a process of its own: forerun sweep"
+    no_device_time = (
+        row.get("kernel_ms_reason") or "measured only by forerun sweep, which profiles in a separate process"
+    )
     measured = {
         "latency_ms": (row.get("latency_ms"), ""),
         "device_ms": (row.get("kernel_ms"), no_device_time),
-        "memory_mb": (memory.get("used_mb"), "not readable on this machine"),
-        "memory_allocated_mb": (memory.get("allocated_mb"), "only a GPU's allocator says this"),
+        "memory_mb": (memory.get("used_mb"), "this machine does not report it"),
+        "memory_allocated_mb": (memory.get("allocated_mb"), "only a GPU's allocator reports it"),
         "energy_j": (row.get("energy_j"), str(row.get("energy_reason", ""))),
     }
     checks = [

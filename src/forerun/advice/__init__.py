@@ -1,1 +1,1 @@
-"""What to do with a prediction: does it fit, on which slice, at what price, with how much carbon."""
+"""Advice on a prediction: whether it fits, on which MIG slice, at what price, with how much carbon."""

@@ -9,7 +9,7 @@ from forerun.prediction import Estimate
 
 
 def choose_grid(region: str | None, instance: Instance | None) -> Grid:
-    """The grid named, or that of the instance the user named, or the world's average (said so beside the number)."""
+    """The grid of the region or, without one, of the instance; the world's average where neither is given or known."""
     if region is not None:
         return load_grid(region)
     if instance is not None:
@@ -21,10 +21,12 @@ def choose_grid(region: str | None, instance: Instance | None) -> Grid:
 
 
 def carbon(energy_j: Estimate, grid: Grid) -> Estimate:
+    """Grams of CO2 per call."""
     return energy_j.scaled(carbon_g(1.0, grid), "g")
 
 
 def grid_line(grid: Grid) -> str:
+    """The grid as a remark beside the estimate: its intensity, year and PUE."""
     building = f", PUE {grid.pue}" if grid.pue else ", accelerator only"
     year = f" in {grid.year}" if grid.year.isdigit() else ""
     return f"{grid.name}: {grid.g_per_kwh:.0f} g/kWh{year}{building}"

@@ -11,7 +11,7 @@ _MS_PER_HOUR = 3.6e6
 
 
 def choose_instance(device: Device, instance: str | None) -> Instance | None:
-    """The instance named, or the cheapest per accelerator that carries the device; None when nobody rents it."""
+    """The instance named, or the cheapest per accelerator with this device; None when no price is known."""
     if instance is None:
         found = instances_for(device) if "/" not in device.id and device.provenance else []
         return found[0] if found else None
@@ -32,5 +32,6 @@ def cost_usd(latency_ms: Estimate, instance: Instance) -> Estimate:
 
 
 def price_line(instance: Instance) -> str:
+    """The price as a remark beside the estimate: cloud, instance, rate and date."""
     hourly = f"{instance.usd_per_device_hour:.2f} USD per accelerator hour"
     return f"{instance.cloud} {instance.id}, {hourly} on {instance.date}"

@@ -12,14 +12,14 @@ from forerun.graph.memory import Workspaces, peak_allocated_mb, simulate
 from forerun.prediction import Fit
 from forerun.predictors.memory import MemoryEstimate, conv_workspaces, cublas_handles, room_mb
 
-#: Batches beyond this are of no use to anyone.
+#: The largest batch that is tried.
 MAX_BATCH = 2**20
 
 
 def fit(graph: Graph, scalable: Graph | None, device: Device, memory: MemoryEstimate) -> Fit | None:
-    """Holds a case's memory against the device's; None when the device's memory is not known.
+    """Compares the memory of a case with the device's; None when the device's memory is not known.
 
-    `scalable` is the graph that serves other batch sizes, when there is one.
+    `scalable` is the graph for other batch sizes, or None when there is none.
     """
     room = room_mb(cublas_handles(graph), device)
     if room is None or device.memory_mb is None or memory.fits is None:

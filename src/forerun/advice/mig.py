@@ -1,4 +1,4 @@
-"""Which MIG slice: memory that fits, and how much slower the slice's share of the chip is."""
+"""MIG slices: which ones have enough memory, and the latency on each."""
 
 from __future__ import annotations
 
@@ -28,4 +28,5 @@ def slice_options(device: Device, latency_ms: Sequence[float], memory: MemoryEst
 
 
 def smallest_that_fits(options: tuple[SliceOption, ...]) -> str | None:
+    """The first profile that fits, in the order given."""
     return next((o.profile for o in options if o.fits), None)

@@ -1,4 +1,4 @@
-"""The command line: `forerun predict`, `compare`, `explain`, `measure`, `verify`, `sweep`, `data`, and what helps."""
+"""The command line: `main` runs a command and turns a user's mistake into one line and exit code 2."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import sys
 
 
 def main() -> None:
-    """Runs the command line; a user's mistake ends in one line and exit code 2."""
-    gc.set_threshold(100_000, 50, 50)  # importing torch makes a million objects that stay: looking for garbage is waste
+    """Runs the command line and exits with its code."""
+    gc.set_threshold(100_000, 50, 50)  # importing torch makes a million permanent objects: collecting is wasted
     code = _run()
     sys.stdout.flush()
     sys.stderr.flush()
     if "torch" in sys.modules:
-        os._exit(code)  # nothing is left to do, and taking torch apart again takes most of a second
+        os._exit(code)  # skips the tear-down of torch, which takes most of a second
     sys.exit(code)
 
 

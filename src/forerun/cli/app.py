@@ -1,4 +1,4 @@
-"""The commands. Each turns words into a call of the library and shows what comes back."""
+"""The commands of the library itself. Each parses its options, calls the library and prints the result."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ app = typer.Typer(
 
 @app.callback(invoke_without_command=True)
 def top(
-    version: Annotated[bool, typer.Option("--version", help="Show the version and leave.", is_eager=True)] = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
 ) -> None:
     if version:
         print(f"forerun {__version__}")
@@ -58,15 +58,15 @@ def predict(
     task: TaskOption = None,
     region: Annotated[str | None, typer.Option(help="Country or cloud region, for carbon: DEU, aws/us-east-1.")] = None,
     instance: Annotated[str | None, typer.Option(help="Cloud instance, for cost: p4d.24xlarge.")] = None,
-    predictor: Annotated[str, typer.Option(help="Which predictor answers.")] = "default",
-    confidence: Annotated[float, typer.Option(help="How often the interval shall hold: 0.5 to 0.99.")] = 0.9,
+    predictor: Annotated[str, typer.Option(help="The predictor to use.")] = "default",
+    confidence: Annotated[float, typer.Option(help="How often the interval holds the truth: 0.5 to 0.99.")] = 0.9,
     host: Annotated[
-        str, typer.Option(help="default, this (see: forerun measure host), or how many times slower.")
+        str, typer.Option(help="The host: default, this (after forerun measure host), or times slower such as 1.5.")
     ] = "default",
     trust_remote_code: RemoteCodeOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Latency, memory, energy, cost of one model on one device."""
+    """Predict latency, memory, energy and cost of a model on a device."""
     from forerun.api import predict as run
 
     with waiting(f"reading {model}", quiet=as_json):
@@ -96,7 +96,7 @@ def compare(
     task: TaskOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """One model on several devices, fastest first."""
+    """Predict a model on several devices and list them, fastest first."""
     from forerun.api import compare as run
 
     names = [d.strip() for d in devices.split(",") if d.strip()]
@@ -112,19 +112,17 @@ def compare(
         return
     from forerun.show import comparison_view
 
-    said = [
+    settings = [
         mode,
         f"batch {batch}",
         dtype,
         f"{seq_len:,} tokens" if seq_len else "",
         optimizer or "",
         f"amp {amp}" if amp else "",
-    ]
-    said += [
         runtime if runtime != "eager" else "",
         f"basis: {', '.join(sorted(set(frame['basis'].dropna())))}" if "basis" in frame else "",
     ]
-    show(*comparison_view(frame, f"{model}: {', '.join(w for w in said if w)}", terminal_width()))
+    show(*comparison_view(frame, f"{model}: {', '.join(s for s in settings if s)}", terminal_width()))
 
 
 @app.command()
@@ -143,7 +141,7 @@ def explain(
     top: Annotated[int, typer.Option(help="How many rows to show.", min=1)] = 15,
     as_json: JsonOption = False,
 ) -> None:
-    """Where the time goes: per op its time, its share, and what binds it."""
+    """Show where the time goes: the time of each op, its share, and what limits it."""
     from forerun.api import explain as run
 
     with waiting(f"reading {model}", quiet=as_json):
@@ -161,10 +159,10 @@ def explain(
 
 @app.command()
 def devices(
-    name: Annotated[str | None, typer.Argument(help="A device, to see all its fields and their sources.")] = None,
+    name: Annotated[str | None, typer.Argument(help="A device whose fields and sources are shown.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """The device catalogue, or one device with the source of every field."""
+    """List the device catalogue, or show one device with the source of every field."""
     from forerun.device import all_devices, load_device
     from forerun.show import device_view, devices_table
 
@@ -184,10 +182,10 @@ def devices(
 
 @app.command()
 def models(
-    name: Annotated[str | None, typer.Argument(help="A model, or part of a name to look for.")] = None,
+    name: Annotated[str | None, typer.Argument(help="A model, or a part of its name.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """The models known by name, or one of them."""
+    """List the models that are known by name, or show one of them."""
     from forerun.cli.models import list_models
 
     with waiting("reading the catalogue", quiet=as_json):
@@ -200,7 +198,7 @@ def models(
 
 @app.command()
 def doctor(as_json: JsonOption = False) -> None:
-    """What is installed, what is missing, and the command that adds it."""
+    """Report versions, this machine, the store, the weights, and what is missing. Add --json to a bug report."""
     from forerun.cli.doctor import examine, view
 
     found = examine()
@@ -211,8 +209,8 @@ def doctor(as_json: JsonOption = False) -> None:
 
 
 @app.command()
-def install(what: Annotated[str, typer.Argument(help="keras or paddle: the packages that read such models.")]) -> None:
-    """Adds the packages that one kind of model needs, in an environment of their own."""
+def install(what: Annotated[str, typer.Argument(help="keras or paddle.")]) -> None:
+    """Install the packages that read one kind of model, in an environment of their own."""
     from rich.console import Console
 
     from forerun.graph.sources import converter_env

@@ -1,12 +1,16 @@
-"""`forerun doctor`: what is installed, what is missing, which command adds it."""
+"""`forerun doctor`: versions, this machine, the store and the weights, for users and for bug reports."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
+from forerun import __version__
+from forerun.errors import ForerunError
 from forerun.graph import cache
 from forerun.graph.sources import converter_env
 
@@ -14,34 +18,99 @@ from forerun.graph.sources import converter_env
 _PACKAGES = {
     "torch": "PyTorch models", "timm": "models by name", "torchvision": "models by name",
     "transformers": "Hugging Face models", "onnx": "ONNX files", "pandas": "predict_many and compare",
+    "duckdb": "the store", "pyarrow": "the store", "numpy": "all predictions", "scipy": "fitting",
+    "safetensors": "weights", "nvidia-ml-py": "energy and memory of NVIDIA GPUs",
 }  # fmt: skip
 
 
 def examine() -> dict[str, Any]:
-    """Everything doctor knows, as plain data."""
-    packages = []
+    """Everything that doctor reports, as plain data."""
+    return {
+        "forerun": __version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "packages": _packages(),
+        "device": _device(),
+        "store": _store(),
+        "weights": _weights(),
+        "cache": _cache(),
+    }
+
+
+def _packages() -> list[dict[str, Any]]:
+    """Every package that forerun uses: its version, or the command that installs it."""
+    found: list[dict[str, Any]] = []
     for name, purpose in _PACKAGES.items():
         try:
-            packages.append({"name": name, "for": purpose, "installed": version(name), "add": None})
+            found.append({"name": name, "for": purpose, "installed": version(name), "add": None})
         except PackageNotFoundError:
-            packages.append({"name": name, "for": purpose, "installed": None, "add": f"pip install {name}"})
+            found.append({"name": name, "for": purpose, "installed": None, "add": f"pip install {name}"})
     for name, purpose in (("keras", "Keras and TensorFlow models"), ("paddle", "PaddlePaddle models")):
         state = converter_env.status(name)
         ready = state["state"] in ("here", "installed")
-        packages.append(
+        found.append(
             {"name": name, "for": purpose, "installed": state["state"] if ready else None, "add": state["command"]}
         )
+    return found
+
+
+def _device() -> dict[str, Any]:
+    """What `forerun measure` would run on, with the versions of its driver and libraries."""
+    from forerun.device import aliases, device_ids
+    from forerun.measure.core import meters
+    from forerun.measure.machine import name_of, plain_name
+
+    has_torch = importlib.util.find_spec("torch") is not None
+    described = meters.meter_for("auto" if has_torch else "cpu").describe()
+    name = plain_name(name_of(described, meters.host()))
+    found = {**described, "catalogue": name if name in device_ids() else aliases().get(name), "host": meters.host()}
+    if has_torch:
+        versions = meters.software()
+        found |= {part: versions[part] for part in ("cuda", "cudnn", "driver")}
+    return found
+
+
+def _store() -> dict[str, Any]:
+    """Where measurements are kept, and how many rows of each data set there are."""
+    from forerun.data.store import Store
+    from forerun.data.summary import contents
+
+    store = Store()
+    found: dict[str, Any] = {"folder": str(store.folder), "writable": _writable(store.folder), "problem": None}
+    try:
+        table = contents(store)
+    except ForerunError as error:
+        return found | {"rows": {}, "problem": str(error)}
+    rows = {f"{row.dataset}/{row.table}": int(row.rows) for row in table.itertuples()}
+    return found | {"rows": rows, "set_aside": [str(path) for path in store.set_aside]}
+
+
+def _weights() -> dict[str, Any]:
+    """The predictor that answers by default, and the rows that it was fitted to."""
+    from forerun.predictors.default import DefaultPredictor
+
+    try:
+        return {"predictor": "default", **DefaultPredictor().provenance, "problem": None}
+    except ForerunError as error:
+        return {"predictor": "default", "problem": str(error)}
+
+
+def _cache() -> dict[str, Any]:
+    """Captured graphs on disk."""
     folder = cache.folder()
     files = list(folder.glob("*.json.z")) if folder.is_dir() else []
-    writable = os.access(folder if folder.exists() else next(p for p in folder.parents if p.exists()), os.W_OK)
     return {
-        "python": platform.python_version(), "packages": packages,
-        "cache": {"folder": str(folder), "graphs": len(files), "writable": writable,
-                  "mb": round(sum(f.stat().st_size for f in files) / 2**20, 2)},
+        "folder": str(folder), "graphs": len(files), "writable": _writable(folder),
+        "mb": round(sum(f.stat().st_size for f in files) / 2**20, 2),
     }  # fmt: skip
 
 
+def _writable(folder: Path) -> bool:
+    return os.access(next(p for p in (folder, *folder.parents) if p.exists()), os.W_OK)
+
+
 def view(found: dict[str, Any]) -> list[Any]:
+    """The report for a terminal."""
     from rich.table import Table
     from rich.text import Text
 
@@ -52,9 +121,19 @@ def view(found: dict[str, Any]) -> list[Any]:
         table.add_row(
             p["name"], p["for"], p["installed"] or "missing", p["add"] or "", style=None if p["installed"] else "yellow"
         )
-    c = found["cache"]
-    state = "" if c["writable"] else " (not writable: every model is captured anew)"
+    device, store, weights, graphs = (found[part] for part in ("device", "store", "weights", "cache"))
+    known = f"in the catalogue as {device['catalogue']}" if device["catalogue"] else "not in the catalogue"
+    stored = store["problem"] or f"{sum(store['rows'].values()):,} rows"
+    fitted = weights["problem"] or f"fitted on {weights.get('fitted', 'an unknown date')}"
     return [
-        Text(f"Python {found['python']}", style="bold"), table, Text(),
-        Text(f"{c['graphs']} captured graphs, {c['mb']} MB, in {c['folder']}{state}", style="dim"),
+        Text(f"forerun {found['forerun']}, Python {found['python']}, {found['platform']}", style="bold"), table, Text(),
+        Text(f"Device: {device['name']}, {known}", style="dim"),
+        Text(f"Store: {stored}, in {store['folder']}{_state(store, 'measurements are not kept')}", style="dim"),
+        Text(f"Weights: {weights['predictor']}, {fitted}", style="dim"),
+        Text(f"Cache: {graphs['graphs']} captured graphs, {graphs['mb']} MB, in {graphs['folder']}"
+             f"{_state(graphs, 'every model is captured again')}", style="dim"),
     ]  # fmt: skip
+
+
+def _state(place: dict[str, Any], consequence: str) -> str:
+    return "" if place["writable"] else f" (not writable: {consequence})"

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from forerun.workload import Workload
 
 MeterOption = Annotated[str, typer.Option(help="auto, or the name of a meter: cuda, cpu, or one that is installed.")]
-KeepOption = Annotated[bool, typer.Option("--keep/--no-keep", help="Put the row into the store.")]
+KeepOption = Annotated[bool, typer.Option("--keep/--no-keep", help="Add the row to the store.")]
 
 
 def measure(
@@ -45,7 +45,7 @@ def measure(
     keep: KeepOption = True,
     as_json: JsonOption = False,
 ) -> None:
-    """What a model really does on this machine: its GPU, or its CPU when there is none. One row, shown and stored.
+    """Measure a model on this machine, on its GPU or else its CPU; print the row and add it to the store.
 
     `forerun measure host` measures how fast this machine launches work; predictions use it with --host this.
     """
@@ -74,19 +74,21 @@ def verify(
     input_shape: InputShapeOption = None,
     optimizer: OptimizerOption = None,
     amp: AmpOption = None,
-    device: Annotated[str | None, typer.Option(help="A .yaml of this machine, when forerun does not know it.")] = None,
-    predictor: Annotated[str, typer.Option(help="Which predictor is checked.")] = "default",
+    device: Annotated[
+        str | None, typer.Option(help="A .yaml file of this machine, when the catalogue lacks it.")
+    ] = None,
+    predictor: Annotated[str, typer.Option(help="The predictor to check.")] = "default",
     keep: KeepOption = True,
     as_json: JsonOption = False,
 ) -> None:
-    """Predicts a case for this machine, measures it here, and shows both with the error."""
+    """Predict a case for this machine, measure it here, and show both with the error."""
     from forerun.api import verification
     from forerun.device import load_device
     from forerun.measure.machine import this_device
     from forerun.workload import Workload
 
     work = Workload(model, batch, dtype, mode, parse_input_shape(input_shape), seq_len, optimizer, amp)
-    with waiting("looking at this machine", quiet=as_json):
+    with waiting("identifying this machine", quiet=as_json):
         chosen = load_device(device) if device else this_device()
     with waiting(f"predicting and measuring {model}", quiet=as_json):
         found = verification(work, chosen, _measured(work, keep), predictor=predictor)
@@ -99,20 +101,20 @@ def verify(
 
 
 def sweep(
-    specs: Annotated[list[Path], typer.Argument(help="Sweep specs (.yaml or .json); several share the time.")],
+    specs: Annotated[list[Path], typer.Argument(help="Sweep specs (.yaml or .json); several share the time budget.")],
     time_budget: Annotated[str, typer.Option(help="When to stop: 90s, 20m, 1.5h.")] = "1h",
-    out: Annotated[Path | None, typer.Option(help="File of rows; a second run goes on with it.")] = None,
+    out: Annotated[Path | None, typer.Option(help="File of rows; a second run continues it.")] = None,
     device: MeterOption = "auto",
-    seed: Annotated[int, typer.Option(help="The order of the models.")] = 0,
-    resume: Annotated[list[Path] | None, typer.Option(help="Files of rows that need no measuring.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed for the order of the models.")] = 0,
+    resume: Annotated[list[Path] | None, typer.Option(help="Files of rows that are measured already.")] = None,
     data: Annotated[str | None, typer.Option(help="Images (.npz) for sweeps of kind curve.")] = None,
-    case_limit: Annotated[str, typer.Option(help="What one case may take.")] = "20s",
+    case_limit: Annotated[str, typer.Option(help="The most time for one case.")] = "20s",
     cooldown: Annotated[float, typer.Option(help="Seconds of rest before each model.", min=0)] = 0.0,
-    keep: Annotated[bool, typer.Option("--keep/--no-keep", help="Take the rows into the store at the end.")] = True,
-    graphs: Annotated[bool, typer.Option("--graphs/--no-graphs", help="File rows under their graph's hash.")] = True,
+    keep: Annotated[bool, typer.Option("--keep/--no-keep", help="Add the rows to the store at the end.")] = True,
+    graphs: Annotated[bool, typer.Option("--graphs/--no-graphs", help="Add the hash of its graph to each row.")] = True,
     as_json: JsonOption = False,
 ) -> None:
-    """Measures many cases on this machine. Can be stopped and started again: no row is lost and none made twice."""
+    """Measure many cases on this machine. A sweep can be stopped and continued: no row is lost or measured twice."""
     from forerun.data.intake import take_in
     from forerun.data.store import Store
     from forerun.measure import sweep as sweeping
@@ -120,19 +122,19 @@ def sweep(
     store = Store()
     names = [str(sweeping.load(path)["name"]) for path in specs]
     place = out or store.folder / "sweeps" / f"{'+'.join(names)}-{device}.jsonl"
-    with _bar("measuring", quiet=as_json) as tell:
-        done, asked = sweeping.run(
+    with _bar("measuring", quiet=as_json) as progress:
+        done, total = sweeping.run(
             specs, place, budget_s=sweeping.seconds(time_budget), device=device, seed=seed, resume=resume or [],
-            data=data, case_limit_s=sweeping.seconds(case_limit), cooldown_s=cooldown, progress=tell,
+            data=data, case_limit_s=sweeping.seconds(case_limit), cooldown_s=cooldown, progress=progress,
         )  # fmt: skip
     kept: dict[str, int] = {}
     if keep and place.exists():
         kept = take_in([place], store, graphs=graphs, progress=tracker("filing", quiet=as_json))
     if as_json:
-        print(json.dumps({"done": done, "wanted": asked, "rows": str(place), "stored": kept}, indent=2))
+        print(json.dumps({"done": done, "wanted": total, "rows": str(place), "stored": kept}, indent=2))
         return
-    rest = "" if done == asked else "; run it again to go on"
-    print(f"{done} of {asked} cases are measured{rest}. Rows: {place}")
+    rest = "" if done == total else "; run it again to continue"
+    print(f"{done} of {total} cases are measured{rest}. Rows: {place}")
     if keep:
         print(f"New in the store: {', '.join(f'{n} {table}' for table, n in kept.items()) or 'nothing'}")
 
@@ -148,10 +150,10 @@ def _host(device: str, as_json: bool) -> None:
     if as_json:
         print(json.dumps(asdict(found), indent=2))
         return
-    print(f"{found.cpu}: launches take {found.slowness:.2f} times as long as on the reference host")
+    print(f"{found.cpu}: launching work takes {found.slowness:.2f} times as long as on the reference host")
     if found.dispatch_only:
-        print("There is no GPU here, so only the dispatcher could be timed.")
-    print(f"Kept in {place}; predictions use it with --host this")
+        print("There is no GPU here, so only the dispatcher was timed.")
+    print(f"Saved in {place}; predictions use it with --host this")
 
 
 def _measured(work: Workload, keep: bool, device: str = "auto") -> dict[str, Any]:
@@ -169,7 +171,7 @@ def _measured(work: Workload, keep: bool, device: str = "auto") -> dict[str, Any
 
 
 def tracker(what: str, quiet: bool) -> Any:
-    """A progress bar around an iterable, on a terminal only."""
+    """A progress bar around an iterable, or None when standard error is not a terminal."""
     if quiet or not sys.stderr.isatty():
         return None
     from rich.console import Console
@@ -180,7 +182,7 @@ def tracker(what: str, quiet: bool) -> Any:
 
 @contextmanager
 def _bar(what: str, quiet: bool) -> Iterator[Any]:
-    """What shows (done, wanted) with the time left; nothing when output goes elsewhere."""
+    """A function that shows (done, total) with the time left, or None when standard error is not a terminal."""
     if quiet or not sys.stderr.isatty():
         yield None
         return
@@ -190,4 +192,4 @@ def _bar(what: str, quiet: bool) -> Iterator[Any]:
     columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True)) as progress:
         task = progress.add_task(what, total=None)
-        yield lambda done, asked: progress.update(task, completed=done, total=asked)
+        yield lambda done, total: progress.update(task, completed=done, total=total)

@@ -1,4 +1,4 @@
-"""`forerun models`: what is known by name."""
+"""`forerun models`: the models that are known by name."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from forerun.graph.sources import hf_catalog, vision_zoo
 
 @dataclass(frozen=True)
 class Listing:
+    """What a listing prints: plain data for JSON, rich objects for the terminal."""
+
     data: Any
     view: list[Any]
 
 
 def list_models(name: str | None) -> Listing:
-    """All models, those whose name contains `name`, or one model with its facts."""
+    """All models, those whose name contains `name`, or one model with its configuration."""
     if name is not None and (known := hf_catalog.architecture(name)) is not None:
         return _one(known)
     architectures = [hf_catalog.architecture(i) for i in hf_catalog.architecture_ids()]

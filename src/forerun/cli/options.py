@@ -1,4 +1,4 @@
-"""The options that several commands share, each said once."""
+"""The options that several commands share, and how their values are parsed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ModelArgument = Annotated[
 DeviceOption = Annotated[
     str,
     typer.Option(
-        "--device", "-d", help="A device's id or alias, or a .yaml of your own.", autocompletion=_complete_device
+        "--device", "-d", help="A device's id or alias, or a .yaml file of one.", autocompletion=_complete_device
     ),
 ]
 BatchOption = Annotated[int, typer.Option("--batch", "-b", help="Samples per call.")]
@@ -45,12 +45,10 @@ ModeOption = Annotated[str, typer.Option(help=", ".join(MODES), autocompletion=_
 SeqLenOption = Annotated[int | None, typer.Option("--seq-len", "-s", help="Tokens per sample (decode: in the cache).")]
 InputShapeOption = Annotated[
     list[str] | None,
-    typer.Option("--input-shape", help="Without the batch: 3,224,224; or per input: NAME=3,224,224 (may be repeated)."),
+    typer.Option("--input-shape", help="Sizes without the batch: 3,224,224; or per input, repeated: NAME=3,224,224."),
 ]
 OptimizerOption = Annotated[str | None, typer.Option(help=", ".join(OPTIMIZERS), autocompletion=_complete(OPTIMIZERS))]
-AmpOption = Annotated[
-    str | None, typer.Option(help="Mixed-precision training: fp16, bf16.", autocompletion=_complete(AMP))
-]
+AmpOption = Annotated[str | None, typer.Option(help="Mixed precision: fp16, bf16.", autocompletion=_complete(AMP))]
 RuntimeOption = Annotated[str, typer.Option(help=", ".join(RUNTIMES), autocompletion=_complete(RUNTIMES))]
 TaskOption = Annotated[str | None, typer.Option(help="Hugging Face task, such as text-classification or causal-lm.")]
 RemoteCodeOption = Annotated[bool, typer.Option("--trust-remote-code", help="Run code that ships with a hub model.")]
@@ -67,7 +65,7 @@ def parse_input_shape(words: list[str] | None) -> tuple[int, ...] | dict[str, tu
         shape = _sizes(sizes, word)
         if not equals:
             if len(words) > 1:
-                raise ForerunError("several --input-shape need names: --input-shape NAME=3,224,224")
+                raise ForerunError("several --input-shape options need names: --input-shape NAME=3,224,224")
             return shape
         named[name] = shape
     return named
@@ -77,4 +75,4 @@ def _sizes(text: str, word: str) -> tuple[int, ...]:
     try:
         return tuple(int(n) for n in text.replace("x", ",").split(",") if n.strip())
     except ValueError:
-        raise ForerunError(f"--input-shape {word!r} is not sizes separated by commas, such as 3,224,224") from None
+        raise ForerunError(f"--input-shape {word!r} is not a list of sizes such as 3,224,224") from None

@@ -1,4 +1,4 @@
-"""What every command does with a terminal: its width, a spinner, printing."""
+"""Terminal output that all commands share: width, spinner, printing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 @contextmanager
 def waiting(what: str, quiet: bool = False) -> Iterator[None]:
-    """A spinner on the terminal while something takes longer than a blink; silent when output goes elsewhere."""
+    """A spinner while something runs; silent when standard error is not a terminal."""
     if quiet or not sys.stderr.isatty():
         yield
         return
@@ -23,11 +23,12 @@ def waiting(what: str, quiet: bool = False) -> Iterator[None]:
 
 
 def terminal_width() -> int:
-    """Columns there are: the terminal's, or plenty when output goes to a file."""
+    """The terminal's columns, or 160 when output goes to a file."""
     return shutil.get_terminal_size((160, 24)).columns if sys.stdout.isatty() or "COLUMNS" in os.environ else 160
 
 
 def show(*things: Any) -> None:
+    """Prints rich objects at the terminal's width."""
     from rich.console import Console
 
     console = Console(width=terminal_width(), highlight=False)

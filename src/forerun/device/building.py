@@ -43,7 +43,7 @@ def build(
     cells = _cells(entry, problems, sources)
     values |= {name: found.value for name, found in cells.items() if name not in fields.PEAKS}
     peaks = {fields.peak_dtype(name): found.value for name, found in cells.items() if name in fields.PEAKS}
-    unsupported = values.get("unsupported", base.unsupported if base else ())
+    unsupported = values.get("unsupported", ())
     if both := [dtype for dtype in fields.DTYPES if dtype in peaks and dtype in unsupported]:
         problems.append(f"{', '.join(both)} has a peak and is also listed as unsupported")
     if "idle_w" in values and "tdp_w" in values and values["idle_w"] >= values["tdp_w"]:
@@ -57,8 +57,16 @@ def build(
         values["calibrated"] = {**base.calibrated, **values["calibrated"]}
         values |= {"id": device_id, "peak_tflops": {**base.peak_tflops, **peaks}}
         values.setdefault("name", f"{base.name} ({device_id})")
-        return dataclasses.replace(base, **values), cells
-    return Device(**{"name": device_id, **values, "id": device_id, "peak_tflops": peaks}), cells
+        device = dataclasses.replace(base, **values)
+    else:
+        device = Device(**{"name": device_id, **values, "id": device_id, "peak_tflops": peaks})
+    return (device if "unsupported" in values else _by_generation(device)), cells
+
+
+def _by_generation(device: Device) -> Device:
+    """The device with the dtypes that its generation has no units for; a peak of its own overrules the generation."""
+    lacking = device.generation.unsupported if device.generation else ()
+    return dataclasses.replace(device, unsupported=tuple(d for d in lacking if d not in device.peak_tflops))
 
 
 def _cells(entry: dict[str, Any], problems: list[str], sources: Mapping[str, Any]) -> dict[str, fields.Cell]:

@@ -33,7 +33,7 @@ def load_grid(region: str | Grid) -> Grid:
     grids, names = _grids()
     candidates = names.get(key(region), ())
     if len(candidates) > 1:
-        raise ForerunError(f"{region!r} is a region of more than one cloud: say {' or '.join(candidates)}")
+        raise ForerunError(f"{region!r} is a region of more than one cloud: write {' or '.join(candidates)}")
     if not candidates:
         raise unknown("region", region, [*names], "Give a country, or a cloud region such as aws/us-east-1.")
     return grids[candidates[0]]

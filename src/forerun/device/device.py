@@ -1,4 +1,4 @@
-"""A device: what a datasheet says about the hardware a model runs on."""
+"""A device: the datasheet of the hardware that a model runs on."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from forerun.device import fields
+from forerun.device.generations import Generation, find_generation
 from forerun.errors import ForerunError, did_you_mean
 
 
@@ -37,7 +38,7 @@ class Device:
     release_date: str | None = None
     launch_price_usd: float | None = None
     note: str | None = None
-    calibrated: Mapping[str, float] = field(default_factory=dict, hash=False)  # measured, kept apart from the datasheet
+    calibrated: Mapping[str, float] = field(default_factory=dict, hash=False)  # measured, separate from the datasheet
     provenance: Mapping[str, str] = field(default_factory=dict, hash=False)  # field -> "source title, date"
 
     @property
@@ -47,6 +48,30 @@ class Device:
         An A100-40GB shows 40960 MiB. A few MB to 2 % may be held back: an H200 of 141 GB shows 143771, not 144384.
         """
         return None if self.memory_gb is None else self.memory_gb * 1024
+
+    @property
+    def generation(self) -> Generation | None:
+        """The catalogue's entry for the chip's architecture, or None when it is not listed."""
+        return find_generation(self.architecture, self.compute_capability)
+
+    @property
+    def generation_note(self) -> str | None:
+        """A sentence when a GPU's generation is not listed, so that its answers stand on less; None otherwise.
+
+        Predictions for other kinds of device use no facts of the generation.
+        """
+        if self.kind not in ("gpu", "soc") or self.generation is not None:
+            return None
+        assumed = "how far its power limit slows arithmetic and what its libraries reserve are assumed"
+        if self.architecture is None:
+            return f"{self.id} names no generation (architecture): {assumed}"
+        return f"the generation {self.architecture} is not in the catalogue: {assumed}"
+
+    @property
+    def is_nvidia(self) -> bool:
+        """Whether CUDA libraries run on it: by the vendor or, where none is given, by the generation."""
+        vendor = self.vendor or (self.generation.vendor if self.generation else None)
+        return (vendor or "").lower() == "nvidia"
 
     def supports(self, dtype: str) -> bool | None:
         """True: it has units for this dtype (a peak is known). False: it certainly has none. None: not known."""

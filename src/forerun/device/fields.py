@@ -1,4 +1,4 @@
-"""What a device entry may say: the fields, their units, their plausible ranges, and how a wrong one is reported."""
+"""What a device entry may hold: the fields, their units, their plausible ranges, and how a wrong one is reported."""
 
 from __future__ import annotations
 

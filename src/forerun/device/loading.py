@@ -127,7 +127,7 @@ def _cell_line(found: fields.Cell, sources: Mapping[str, Any]) -> str:
 
 
 def _required(device: Device, content: Mapping[str, Any]) -> list[str]:
-    """What a user's device must say before anything can be predicted on it. A wrong value is reported as that, once."""
+    """The fields that a prediction needs and that a user's device lacks. A wrong value is reported elsewhere, once."""
     written = {**content, **(content["datasheet"] if isinstance(content.get("datasheet"), dict) else {})}
     problems = [
         f"{name} is missing"

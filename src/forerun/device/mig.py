@@ -42,7 +42,7 @@ def _profiles(device_id: str, whole_sm_count: float | None) -> tuple[MigProfile,
     total = entry["total_slices"]
     found = []
     for row in entry["rows"]:
-        # Unknown SM count of the whole GPU: the slice's share of the compute slices is the nearest thing said.
+        # Where the SM count of the whole GPU is unknown, the share of the compute slices stands in for that of the SMs.
         share = row["sm_count"] / whole_sm_count if whole_sm_count else row["compute_slices"] / total
         found.append(
             MigProfile(

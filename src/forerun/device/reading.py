@@ -13,7 +13,7 @@ CATALOG = Path(__file__).parent / "catalog"
 
 
 def read_yaml(path: Path) -> Any:
-    """The content of a YAML file, or a ForerunError that says what is wrong with the file."""
+    """The content of a YAML file, or a ForerunError that names what is wrong with it."""
     import yaml  # here, so that `import forerun.device` stays cheap
 
     # The C loader reads the catalogue about ten times faster than the pure Python one; both are "safe".
@@ -32,7 +32,7 @@ def read_yaml(path: Path) -> Any:
 
 
 def key(name: str) -> str:
-    """The form in which names are compared: lower case; space, underscore and dash alike; otherwise exact."""
+    """The form in which names are compared: in lower case, with a dash for spaces and underscores."""
     return re.sub(r"[\s_-]+", "-", name.strip().lower())
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from forerun.device import Device
 from forerun.graph.profile import UNITS, Profile
-from forerun.predictors.specs import spec_matrix, power_slowdown
+from forerun.predictors.specs import power_slowdown, spec_matrix
 
 #: What a factor stands before: the power limit over the whole call, then each kind of arithmetic and the bytes at what
 #: the limit buys at the rate it allows, then the power limit over the time that the device is busy.

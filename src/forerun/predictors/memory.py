@@ -9,15 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from forerun.device import Device
+from forerun.device.generations import unlisted_generation
 from forerun.graph.cost import Shapes
 from forerun.graph.ir import Graph, Op, Same
 from forerun.graph.memory import Memory, Workspaces, simulate
 
 #: What the runtime takes before the first tensor: CUDA context, loaded kernels.
 CONTEXT_MB = {"gpu": 900.0, "soc": 500.0, "tpu": 500.0, "asic": 500.0, "cpu": 250.0}
-#: cuBLAS asks for its workspace once, through the same allocator.
-WORKSPACE_MB = {"hopper": 33.0, "blackwell": 33.0}
-DEFAULT_WORKSPACE_MB = 16.0
 #: Tensor cores want channels last: cuDNN keeps copies of a convolution's input and output (of gradients, backward) in
 #: that layout while it runs. In fp32, for few channels and many pixels, its backward takes algorithms that need several
 #: times as much (seen on an H200 with cuDNN 9.19 for 16 to 32 channels from 64 images of 32 x 32).
@@ -35,11 +33,15 @@ CONTEXT_SPREAD = (0.4, 1.7)
 
 @dataclass(frozen=True)
 class MemoryEstimate:
+    """Device memory of one call: what tensors and libraries take, and how uncertain that is."""
+
     allocated_mb: float
     reserved_mb: float
     context_mb: float
     parts_mb: dict[str, float]
-    sort: str  # how much libraries decide beside the tensors: plain | conv | conv_backward, then / small | large
+    # Which errors calibrate the interval: plain | conv | conv_backward (what libraries take beside the tensors grows in
+    # that order), then / small | large.
+    calibration_group: str
     spread: tuple[float, float]  # interval factors of what is allocated
     fits: bool | None  # None: the device's memory is not known
 
@@ -54,9 +56,9 @@ def estimate(graph: Graph, device: Device) -> MemoryEstimate:
 
 
 def estimates(graph: Graph, devices: Sequence[Device]) -> list[MemoryEstimate]:
-    """`estimate` for many devices; the call is simulated once with workspaces and once without, not for each."""
+    """`estimate` for many devices; the call is simulated once with workspaces and once without, not per device."""
     kinds, handles = {op.kind for op in graph.ops}, cublas_handles(graph)
-    sort = next((k for k in ("conv_backward", "conv") if k in kinds), "plain")
+    group = next((k for k in ("conv_backward", "conv") if k in kinds), "plain")
     same = Same(graph)
     out = []
     for device in devices:
@@ -78,7 +80,9 @@ def estimates(graph: Graph, devices: Sequence[Device]) -> list[MemoryEstimate]:
                 reserved = max(reserved, first + workspace)
         allocated = memory.allocated_mb + workspace
         size = "small" if allocated < SMALL_MB else "large"
-        out.append(MemoryEstimate(allocated, reserved, context, parts, f"{sort}/{size}", ALLOCATED_SPREAD[sort], fits))
+        out.append(
+            MemoryEstimate(allocated, reserved, context, parts, f"{group}/{size}", ALLOCATED_SPREAD[group], fits)
+        )
     return out
 
 
@@ -88,8 +92,10 @@ def _simulated(same: Same, working: Workspaces | None) -> Memory:
 
 
 def conv_workspaces(device: Device) -> Workspaces | None:
-    """What cuDNN takes while convolutions run; None where nothing is known."""
-    return None if device.vendor != "NVIDIA" or (device.compute_capability or 0) < 7 else _layout_copies
+    """What cuDNN takes while convolutions run; None where it takes nothing or nothing is known."""
+    if not device.is_nvidia:
+        return None
+    return _layout_copies if (device.generation or unlisted_generation()).cudnn_layout_copies else None
 
 
 def _first_call_copies(graph: Graph, batches: np.ndarray) -> dict[int, np.ndarray]:
@@ -145,6 +151,7 @@ def cublas_handles(graph: Graph) -> int:
 
 
 def workspace_mb(handles: int, device: Device) -> float:
-    if device.vendor != "NVIDIA":
+    """cuBLAS workspaces: each handle asks for its own once, through the same allocator as the tensors."""
+    if not device.is_nvidia:
         return 0.0
-    return handles * WORKSPACE_MB.get(device.architecture or "", DEFAULT_WORKSPACE_MB)
+    return handles * ((device.generation or unlisted_generation()).cublas_workspace_mb or 0.0)

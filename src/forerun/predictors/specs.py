@@ -1,4 +1,4 @@
-"""A device's spec sheet as the laws use it: peaks by unit, bandwidth, and the least time that both leave an op."""
+"""A device's spec sheet as predictors use it: peaks by unit, bandwidth, rooflines, and what the power limit costs."""
 
 from __future__ import annotations
 
@@ -7,38 +7,34 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from forerun.device import Device
+from forerun.device import Device, Generation
 from forerun.errors import ForerunError
 from forerun.graph.profile import UNITS, Profile
 
 
 def op_roofline_s(profile: Profile, devices: Sequence[Device]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of every op on every device: seconds of one launch [devices, ops, batch sizes] at the speed of light, by
-    arithmetic and by memory, and its kernels [devices, ops]."""
+    """The roofline of every op on every device: seconds of one launch [devices, ops, batch sizes] by arithmetic and by
+    memory, and its kernels [devices, ops]."""
     peaks, bandwidth = spec_matrix(devices)
     rate = peaks.T[:, profile.units, None] * 1e12
     # A CPU adds a convolution's bias within the convolution.
-    apart = ~np.outer([d.kind == "cpu" for d in devices], profile.biases)
+    launched = ~np.outer([d.kind == "cpu" for d in devices], profile.biases)
     compute, memory = profile.flops / rate, profile.bytes / (bandwidth[:, None, None] * 1e9)
-    return compute * apart[..., None], memory * apart[..., None], profile.kernels * apart
+    return compute * launched[..., None], memory * launched[..., None], profile.kernels * launched
 
 
-#: GFLOP/s that a generation's multipliers yield for each watt of the power limit: plain fp32, half-precision tensor
-#: work (None: not known to be limited). Read off the large matrix products of P4, V100, T4, A100 (NeuSight, Vidur),
-#: L40S (aiconfigurator) and our H200. Where there are no such rows (fp32 on GeForce Ampere and Blackwell, halves on
-#: Volta and Turing) or only those of a GPU that is left out for judging (fp32 on Ada: the L4), four fifths of what the
-#: largest card lists, as on A100 and H200.
-_PER_WATT: dict[str, tuple[float, float | None]] = {
-    "pascal": (50, None), "volta": (55, 330), "turing": (57, 330), "ampere": (81, None), "ampere 8.0": (65, 800),
-    "ada": (147, 720), "hopper": (75, 1170), "blackwell": (147, None),
-}  # fmt: skip
-_OF_HALF = {"tf32": 0.5, "fp16": 1.0, "bf16": 1.0, "fp8": 2.0}
+#: Products per watt in a dtype, relative to half precision on the same tensor cores.
+_RELATIVE_TO_HALF = {"tf32": 0.5, "fp16": 1.0, "bf16": 1.0, "fp8": 2.0}
 
 
 def power_slowdown(devices: Sequence[Device]) -> np.ndarray:
-    """[UNITS, devices]: how many times longer arithmetic takes than its peak says because the power limit slows the
-    clock; 1 where the limit is not known. A T4 lists 116 GFLOP/s per watt and holds half of it; a V100 holds what it
-    lists. A MIG slice is taken for a slice of a busy card."""
+    """[UNITS, devices]: how many times longer arithmetic takes than its peak allows because the power limit slows the
+    clock; 1 where that is not known.
+
+    A T4 lists 116 GFLOP/s per watt in fp32 and sustains half of it; a V100 sustains what it lists. What a generation
+    sustains per watt is in the catalogue (device/catalog/generations.yaml). A MIG slice has its share of the power
+    limit, as on a card whose other slices are busy.
+    """
     return _power_slowdown(tuple(devices))
 
 
@@ -46,19 +42,24 @@ def power_slowdown(devices: Sequence[Device]) -> np.ndarray:
 def _power_slowdown(devices: tuple[Device, ...]) -> np.ndarray:
     out = np.ones((len(UNITS), len(devices)))
     for d, device in enumerate(devices):
-        name = (device.architecture or "").lower()
-        chip = f"{name} {device.compute_capability or 0:.1f}"
-        if device.tdp_w is None or name not in _PER_WATT:
+        if device.tdp_w is None or device.generation is None:
             continue
-        plain, half = _PER_WATT.get(chip, _PER_WATT[name])
         for u, unit in enumerate(UNITS):
-            does = _first_known(device, unit) if unit != "vector" else ""
-            # Halves that are listed below fp32 run on its lanes.
-            lanes = does == "fp32" or device.peak_tflops.get(does, np.inf) < device.peak_tflops.get("fp32", 0.0)
-            yields = plain if lanes and does != "fp64" else half and _OF_HALF.get(does, 0.0) * half
-            if yields:
-                out[u, d] = max(1.0, unit_peak(device, unit) * 1e3 / device.tdp_w / yields)
+            sustained = _gflops_per_watt(device, device.generation, unit)
+            if sustained:
+                out[u, d] = max(1.0, unit_peak(device, unit) * 1e3 / device.tdp_w / sustained)
     return out
+
+
+def _gflops_per_watt(device: Device, generation: Generation, unit: str) -> float | None:
+    """What the generation sustains per watt on the units that do the work of `unit`; None when it is not known."""
+    dtype = _first_known(device, unit) if unit != "vector" else ""
+    # Half precision that is listed below fp32 runs on the fp32 units.
+    on_fp32_units = device.peak_tflops.get(dtype, np.inf) < device.peak_tflops.get("fp32", 0.0)
+    if dtype == "fp32" or (on_fp32_units and dtype != "fp64"):
+        return generation.fp32_gflops_per_watt
+    half = generation.half_gflops_per_watt
+    return half and half * _RELATIVE_TO_HALF.get(dtype, 0.0)
 
 
 def spec_matrix(devices: Sequence[Device]) -> tuple[np.ndarray, np.ndarray]:

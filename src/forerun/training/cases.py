@@ -92,7 +92,7 @@ def _look(graph: Graph, dtype: str, device: Device) -> _Seen:
     flops, moved = columns.work
     facts = {
         "simulated_memory_mb": memory.needed_mb, "simulated_memory_allocated_mb": memory.allocated_mb,
-        "memory_group": memory.sort, "fused_attentions": sum(op.kind == "attention" for op in graph.ops),
+        "memory_group": memory.calibration_group, "fused_attentions": sum(op.kind == "attention" for op in graph.ops),
         "flops": float(flops.sum()), "bytes": float(moved[0]), "kernel_launches": float((columns.kernels * columns.repeat).sum()),
         "device_kind": device.kind,
     }  # fmt: skip
