@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from forerun.graph.op_names import NORM_TYPES, POOLS, RESIZES
+
 _BY_KIND: dict[str, str] = {
     "softmax": "_softmax _log_softmax _safe_softmax",
     "softmax_backward": "_softmax_backward_data _log_softmax_backward_data",
@@ -80,11 +82,6 @@ _KIND: dict[str, str] = {name: kind for kind, names in _BY_KIND.items() for name
 _MATMUL = frozenset("mm addmm bmm baddbmm addbmm mv addmv dot vdot _scaled_mm linear matmul addmm_ _int_mm".split())
 
 
-def base_name(name: str) -> str:
-    """'aten::add_.Tensor' -> 'add': the in-place form of a known call is the same work."""
-    return name.split("::")[-1].split(".")[0]
-
-
 #: Ops of graph.torch_modes that are a kind of their own.
 _OWN = frozenset("attention attention_backward moe_matmul moe_matmul_backward rnn rnn_backward".split())
 
@@ -111,7 +108,7 @@ def classify(name: str) -> str:
 
 
 def attributes(kind: str, name: str, args: tuple[Any, ...], outputs: list[Any]) -> dict[str, Any]:
-    """The attributes that the cost law reads for this call (see ir.KINDS)."""
+    """The attributes that the cost law reads for this call (see graph/kinds.py)."""
     if kind == "conv":
         # convolution(x, w, bias, stride, padding, dilation, transposed, output_padding, groups)
         return {"groups": args[8], "transposed": bool(args[6]), "stride": list(args[3]), "dilation": list(args[5])}
@@ -128,8 +125,8 @@ def attributes(kind: str, name: str, args: tuple[Any, ...], outputs: list[Any]) 
     if kind == "moe_matmul":
         return {"experts": int(args[1].shape[0])}
     if kind == "norm":
-        type_ = next((t for t in ("batch", "layer", "group", "rms") if t in name), "layer")
-        training = bool("batch" in name and len(args) > 5 and args[5] is True)
+        type_ = NORM_TYPES.get(name, "layer")
+        training = bool(type_ == "batch" and len(args) > 5 and args[5] is True)
         return {"type": type_, "training": training} | ({"groups": args[6]} if type_ == "group" else {})
     if name == "native_group_norm_backward":
         return {"groups": args[8]}
@@ -137,12 +134,12 @@ def attributes(kind: str, name: str, args: tuple[Any, ...], outputs: list[Any]) 
         return {"shared_b": name in ("mm", "addmm", "mv", "addmv", "linear", "dot", "_scaled_mm", "_int_mm")}
     if kind == "pool":
         x, y = args[0], outputs[0]
-        if "adaptive" in name:
+        if POOLS.get(name) == "adaptive":
             return {"window": max(1, round(_spatial(x) / max(1, _spatial(y))))}
         kernel = args[1] if len(args) > 1 else 1
         return {"window": _prod(kernel) if isinstance(kernel, (list, tuple)) else int(kernel)}
     if kind == "resize":
-        return {"taps": 16 if "bicubic" in name else 4 if ("linear" in name or "grid" in name) else 1}
+        return {"taps": {"nearest": 1, "bicubic": 16}.get(RESIZES.get(name, ""), 4)}
     return {}
 
 

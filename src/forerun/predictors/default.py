@@ -159,7 +159,7 @@ class DefaultPredictor:
         """The times on devices of one kind that has a network, all in one matrix."""
         network, on_cpu = self._network(devices[0]), devices[0].kind == "cpu"
         batches = len(profile.batches)
-        sorts, times = profile.alike
+        sorts, times = profile.distinct_ops
         table = op_table(profile.only(sorts), devices)
         shape = (len(devices), len(times), batches)
         light = _summed(np.maximum(table.compute_s, table.memory_s).reshape(shape), times)

@@ -128,7 +128,7 @@ def _look(graph: Graph, dtype: str, device: Device) -> _Seen:
     facts = {"told_memory": memory.needed_mb, "told_allocated": memory.allocated_mb, "fused_attentions": fused,
              "memory_sort": memory.sort}  # fmt: skip
     joules = energy_terms(columns, [device])[0, 0]
-    sorts, times = columns.alike  # layers come many times
+    sorts, times = columns.distinct_ops  # layers come many times
     return _Seen(op_table(columns.only(sorts), [device]), times, launch_counts(columns), joules, facts)
 
 
