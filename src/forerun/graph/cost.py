@@ -125,7 +125,7 @@ def _matmul(op: Op, s: Shapes) -> Cost:
 
 
 def experts_hit(experts: int, rows: Number) -> Number:
-    """How many of `experts` get at least one of `rows` (tokens * top_k) when rows go to any expert with equal probability."""
+    """How many of `experts` get at least one of `rows` (tokens * top_k) under uniform routing."""
     # An expert is missed by one row with probability 1 - 1/E, by all of them with (1 - 1/E)^rows.
     return experts * (1 - (1 - 1 / experts) ** np.asarray(rows, dtype=float))
 

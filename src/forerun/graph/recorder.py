@@ -150,10 +150,10 @@ class Recorder(TorchDispatchMode):
 
     def _record(self, func: Any, name: str, args: Any, inputs: Any, input_ids: Any, outputs: Any) -> None:
         index = len(self.ops)
-        kind = classify(name)
+        kind, plain = classify(name), name.removesuffix("_")
         scope = self.scope()
-        attrs = attributes(kind, name, args, outputs)
-        if kind == "matmul" and name in ("addmm", "baddbmm", "addbmm", "addmv"):
+        attrs = attributes(kind, plain, args, outputs)
+        if kind == "matmul" and plain in ("addmm", "baddbmm", "addbmm", "addmv"):
             input_ids = [input_ids[1], input_ids[2], input_ids[0]]  # (bias, a, b) -> (a, b, bias)
         if kind == "optimizer":
             attrs = self._optimizer_attrs(func, inputs, tensors_in(args[0]))

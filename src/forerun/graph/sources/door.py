@@ -26,9 +26,10 @@ class Door(ABC):
     """One kind of model: which models it takes, and the graphs they become."""
 
     #: What the door takes, in words: "a torch.nn.Module". Messages that list what forerun takes are made of these.
-    takes: ClassVar[str]
-    #: Doors are asked from the highest priority to the lowest, those of equal priority by name. Doors for files and live
-    #: objects have 100. Those for Hugging Face ids (20) and bare names (10), which almost any word could be, come last.
+    takes: ClassVar[str] = ""
+    #: Doors are asked from the highest priority to the lowest, those of equal priority by name. Doors for files and
+    #: live objects have 100. Those for Hugging Face ids (20) and bare names (10), which almost any word could be, come
+    #: last.
     priority: ClassVar[int] = 50
     #: Suffixes of the files that the door takes, in lower case: (".onnx",). A path with such a suffix is offered only
     #: to doors that claim it, so a door that takes names need not know the suffixes of files.
