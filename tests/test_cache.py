@@ -60,10 +60,11 @@ def test_a_cache_that_cannot_be_written_costs_only_time(tmp_path: Path, monkeypa
 
 
 def test_two_processes_at_once(empty_cache: Path) -> None:
+    load_graph(Workload(CASE))
+    (entry,) = files(empty_cache)
     code = (
-        "from forerun.graph import cache; from forerun.graph.sources import load_graph\n"
-        "from forerun.workload import Workload\n"
-        f"g = load_graph(Workload({CASE!r}))\n"
+        "from forerun.graph import cache\n"
+        f"(g,) = cache.read({entry.name.removesuffix('.json.z')!r})\n"
         "for _ in range(200):\n"
         "    cache.write('shared', [g]); assert cache.read('shared')[0].content_hash() == g.content_hash()\n"
     )

@@ -13,8 +13,12 @@ from typing import Any
 import pytest
 
 from forerun.errors import ForerunError, MissingPackage
-from forerun.graph.sources import converter_env, keras_model, paddle_model
+from forerun.graph.ir import Graph
+from forerun.graph.sources import converter_env
 from forerun.graph.sources.converters import keras_to_onnx
+from forerun.graph.sources.door import Door
+from forerun.graph.sources.keras_model import KerasDoor
+from forerun.graph.sources.paddle_model import PaddleDoor
 from forerun.workload import Workload
 
 
@@ -34,6 +38,14 @@ def environment_or_skip(name: str) -> str:
     return converter_env.python_for(name)
 
 
+KERAS, PADDLE = KerasDoor(), PaddleDoor()
+
+
+def one(door: Door, model: Any, **settings: Any) -> Graph:
+    (graph,) = door.load(model, Workload(model, **settings))
+    return graph
+
+
 def make(python: str, code: str, folder: Path) -> None:
     """Write a model with the framework itself, in the converter's own Python."""
     quiet = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
@@ -44,26 +56,26 @@ def make(python: str, code: str, folder: Path) -> None:
 
 
 def test_matches_by_name_and_content(tmp_path: Path) -> None:
-    assert all(keras_model.matches(f"missing{suffix}") for suffix in (".keras", ".h5", ".hdf5"))
-    assert not keras_model.matches("resnet50")
-    assert not keras_model.matches(tmp_path)
+    assert all(KERAS.matches(f"missing{suffix}") for suffix in (".keras", ".h5", ".hdf5"))
+    assert not KERAS.matches("resnet50")
+    assert not KERAS.matches(tmp_path)
     (tmp_path / "saved_model.pb").write_bytes(b"")
-    assert keras_model.matches(tmp_path)
-    assert paddle_model.matches("missing.pdmodel")
+    assert KERAS.matches(tmp_path)
+    assert PADDLE.matches("missing.pdmodel")
     config, program = tmp_path / "config.json", tmp_path / "net.json"
     config.write_text('{"model_type": "bert"}')
     program.write_text('{"base_code":{"magic":"pir","trainable":true,"version":4},"program":{}}')
-    assert not paddle_model.matches(config)
-    assert paddle_model.matches(program)
-    assert not paddle_model.matches({"model_type": "bert"})
+    assert not PADDLE.matches(config)
+    assert PADDLE.matches(program)
+    assert not PADDLE.matches({"model_type": "bert"})
 
 
 def test_live_model_is_known_by_its_class() -> None:
     base = type("Model", (), {"__module__": "keras.src.models.model"})
     live = type("Mine", (base,), {"__module__": "__main__"})()
-    assert keras_model.matches(live)
-    assert keras_model.key(live, None) is None
-    assert not keras_model.matches(type("Model", (), {})())
+    assert KERAS.matches(live)
+    assert KERAS.key(live, Workload(live)) is None
+    assert not KERAS.matches(type("Model", (), {})())
 
 
 # -- when nothing is installed -----------------------------------------------------------------------------------
@@ -73,12 +85,12 @@ def test_missing_environment_names_one_command(no_environments: Path) -> None:
     model = no_environments / "net.keras"
     model.write_bytes(b"PK")
     with pytest.raises(MissingPackage, match=r"add it with: forerun install keras$"):
-        keras_model.load(model, Workload(model))
+        one(KERAS, model)
     program = no_environments / "net.pdmodel"
     program.write_bytes(b"x")
     program.with_suffix(".pdiparams").write_bytes(b"x")
     with pytest.raises(MissingPackage, match=r"add it with: forerun install paddle$"):
-        paddle_model.load(program, Workload(program))
+        one(PADDLE, program)
     status = converter_env.status("paddle")
     assert (status["state"], status["command"]) == ("missing", "forerun install paddle")
 
@@ -112,26 +124,26 @@ def test_failed_installation_is_one_sentence(no_environments: Path, monkeypatch:
 
 
 def test_missing_files() -> None:
-    for door, name in ((keras_model, "no.keras"), (keras_model, "no.h5"), (paddle_model, "no.pdmodel")):
+    for door, name in ((KERAS, "no.keras"), (KERAS, "no.h5"), (PADDLE, "no.pdmodel")):
         with pytest.raises(ForerunError, match="There is no file"):
-            door.load(name, Workload(name))
-        assert door.key(name, None) is None
+            one(door, name)
+        assert door.key(name, Workload(name)) is None
 
 
 def test_paddle_needs_both_files(tmp_path: Path) -> None:
     program = tmp_path / "net.pdmodel"
     program.write_bytes(b"x")
     with pytest.raises(ForerunError, match=r"there is no net\.pdiparams"):
-        paddle_model.load(program, Workload(program))
+        one(PADDLE, program)
     program.rename(tmp_path / "net.pdiparams")
     with pytest.raises(ForerunError, match="holds weights only"):
-        paddle_model.load(tmp_path, Workload(tmp_path))
+        one(PADDLE, tmp_path)
 
 
 def test_inference_only(tmp_path: Path) -> None:
-    for door, name in ((keras_model, "net.keras"), (paddle_model, "net.pdmodel")):
+    for door, name in ((KERAS, "net.keras"), (PADDLE, "net.pdmodel")):
         with pytest.raises(ForerunError, match="inference only"):
-            door.load(tmp_path / name, Workload(name, mode="training"))
+            one(door, tmp_path / name, mode="training")
 
 
 @pytest.mark.parametrize(
@@ -197,27 +209,27 @@ paddle.jit.save(net, "net", input_spec=[paddle.static.InputSpec([-1, 3, 32, 32],
 def test_keras_conversion(tmp_path: Path) -> None:
     make(environment_or_skip("keras"), KERAS_NET, tmp_path)
     for name in ("net.keras", "net.h5", "saved"):
-        graph = keras_model.load(tmp_path / name, Workload(name, batch=2))
+        graph = one(KERAS, tmp_path / name, batch=2)
         # 8 * 27 + 8, batch normalization 2 * 8 (moving statistics are not parameters), 8 * 10 + 10
         assert graph.parameters == 224 + 16 + 90
         assert [op.kind for op in graph.ops if op.kind in ("conv", "matmul")] == ["conv", "matmul"]
         assert graph.tensors[graph.outputs[0]].shape == (2, 10)
         assert graph.at(5).tensors[graph.outputs[0]].shape == (5, 10)
     with pytest.raises(ForerunError, match=r"lambda\.h5 cannot be converted to ONNX: it holds a Lambda layer"):
-        keras_model.load(tmp_path / "lambda.h5", Workload("lambda.h5"))
+        one(KERAS, tmp_path / "lambda.h5")
     (tmp_path / "cut.keras").write_bytes((tmp_path / "net.keras").read_bytes()[:500])
     with pytest.raises(ForerunError, match="truncated"):
-        keras_model.load(tmp_path / "cut.keras", Workload("cut.keras"))
+        one(KERAS, tmp_path / "cut.keras")
 
 
 def test_paddle_conversion(tmp_path: Path) -> None:
     make(environment_or_skip("paddle"), PADDLE_NET, tmp_path)
     for name in ("net.json", "net.pdiparams", ""):
-        graph = paddle_model.load(tmp_path / name, Workload(name, batch=2))
+        graph = one(PADDLE, tmp_path / name, batch=2)
         assert graph.parameters == 224 + 16 + 90
         assert [op.kind for op in graph.ops if op.kind in ("conv", "norm", "matmul")] == ["conv", "norm", "matmul"]
         assert graph.tensors[graph.outputs[0]].shape == (2, 10)
     (tmp_path / "net.json").write_text('{"base_code":{"magic":"pir"},"program":{}}')
     with pytest.raises(ForerunError, match=r"net\.json cannot be converted to ONNX") as caught:
-        paddle_model.load(tmp_path / "net.json", Workload("net.json"))
+        one(PADDLE, tmp_path / "net.json")
     assert "\n" not in str(caught.value)

@@ -64,7 +64,6 @@ class Prediction:
     device: str
     workload: dict[str, Any]
     basis: str  # measured | learned | roofline
-    confidence: float = 0.9  # how often the intervals hold
     latency_ms: Estimate | None = None
     device_ms: Estimate | None = None
     host_ms: Estimate | None = None

@@ -7,7 +7,7 @@ import functools
 import numpy as np
 
 from forerun.device import Device
-from forerun.graph.ir import Graph, Same
+from forerun.graph.ir import Graph, GraphKey
 from forerun.graph.memory import Workspaces, peak_allocated_mb, simulate
 from forerun.prediction import Fit
 from forerun.predictors.memory import MemoryEstimate, conv_workspaces, cublas_handles, room_mb
@@ -28,14 +28,14 @@ def fit(graph: Graph, scalable: Graph | None, device: Device, memory: MemoryEsti
     sure = device.memory_mb >= memory.reserved_mb * memory.spread[1] + memory.context_mb
     if scalable is None:
         return Fit(memory.fits, free, None, sure, "the model was captured at one batch size only")
-    found = largest_batch(Same(scalable), room, conv_workspaces(device))
+    found = largest_batch(GraphKey(scalable), room, conv_workspaces(device))
     return Fit(memory.fits, free, max(found, graph.batch if memory.fits else 0), sure)
 
 
 @functools.lru_cache(maxsize=64)
-def largest_batch(same: Same, room: float, working: Workspaces | None = None) -> int:
+def largest_batch(key: GraphKey, room: float, working: Workspaces | None = None) -> int:
     """The largest batch whose tensors and workspaces fit into `room` MB, 0 when even the smallest does not."""
-    graph = same.graph
+    graph = key.graph
 
     def fits(batch: int) -> bool:
         return simulate(graph.at(batch), room, working).fits

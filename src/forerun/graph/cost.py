@@ -1,4 +1,4 @@
-"""FLOPs and bytes of every kind of op: one law, one place.
+"""FLOPs and bytes of every kind of op: one law each, and no formula for them anywhere else.
 
 A multiply-accumulate is one MAC and two FLOPs. Bytes are what must cross the memory bus once: inputs that are read and
 outputs that are written; what a fused kernel keeps on chip does not count. Every formula works on plain numbers and on
@@ -56,8 +56,7 @@ class Shapes:
 
 def cost(op: Op, shapes: Shapes) -> Cost:
     """The cost of one launch of `op` (multiply by `op.repeat` for all the blocks it stands for)."""
-    law = _LAWS.get(op.kind, _all_bytes)
-    return law(op, shapes)
+    return LAWS[op.kind](op, shapes)
 
 
 def _all_bytes(op: Op, s: Shapes) -> Cost:
@@ -125,13 +124,18 @@ def _matmul(op: Op, s: Shapes) -> Cost:
     return _contraction(op, s, macs, rest + passes * s.bytes(op.inputs[1]))
 
 
+def experts_hit(experts: int, rows: Number) -> Number:
+    """How many of `experts` get at least one of `rows` (tokens * top_k) under uniform routing."""
+    # An expert is missed by one row with probability 1 - 1/E, by all of them with (1 - 1/E)^rows.
+    return experts * (1 - (1 - 1 / experts) ** np.asarray(rows, dtype=float))
+
+
 def _moe_matmul(op: Op, s: Shapes) -> Cost:
-    # Rows (tokens * top_k) meet one expert each. With uniform routing E * (1 - (1 - 1/E)^rows) experts are hit, and
-    # only their weights are read.
+    # Rows meet one expert each; only the weights of experts that are hit are read.
     x, w = op.inputs[:2]
     rows, k = s.dims(x)[0], s.dims(x)[-1]
-    experts = op.attrs.get("experts") or s.dims(w)[0]
-    hit = experts * (1 - (1 - 1 / experts) ** np.asarray(rows, dtype=float))
+    experts = op.attrs["experts"]
+    hit = experts_hit(experts, rows)
     macs = s.numel(op.outputs[0]) * k
     rest = sum(s.bytes(t) for t in op.inputs if t != w)
     return _contraction(op, s, macs, rest + s.bytes(w) * hit / experts)
@@ -249,7 +253,8 @@ def _optimizer(op: Op, s: Shapes) -> Cost:
     return Cost(flops=op.attrs.get("flops", 1) * written // 4, read=read, written=written)
 
 
-_LAWS: dict[str, Callable[[Op, Shapes], Cost]] = {
+#: The law of every kind.
+LAWS: dict[str, Callable[[Op, Shapes], Cost]] = {
     "conv": _conv, "conv_backward": _conv_backward, "matmul": _matmul, "moe_matmul": _moe_matmul,
     "moe_matmul_backward": _moe_matmul_backward,
     "attention": _attention, "attention_backward": _attention_backward, "rnn": _rnn,

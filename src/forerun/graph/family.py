@@ -15,7 +15,7 @@ import numpy as np
 
 from forerun.graph.cost import Number, Shapes
 from forerun.graph.features import variant_index
-from forerun.graph.ir import DTYPE_BYTES, Graph, Op, lasting
+from forerun.graph.ir import DTYPE_BYTES, Graph, Op, stable_attrs
 from forerun.graph.profile import kernel_class, kernels
 
 Capture = Callable[[Mapping[str, int]], Graph]
@@ -64,11 +64,11 @@ class Family:
         return MemberShapes(self.graph, varying, self.owners)
 
     def agrees(self, graph: Graph, settings: Sequence[int]) -> bool:
-        """Whether a captured member is what the law says."""
+        """Whether a captured member has the sizes that the law predicts."""
         if not same_structure(self.graph, graph):
             return False
-        said = self.sizes(np.array([settings], dtype=float))[:, 0]
-        at = dict(zip(self.places, said, strict=True))
+        predicted = self.sizes(np.array([settings], dtype=float))[:, 0]
+        at = dict(zip(self.places, predicted, strict=True))
         return all(
             abs(at.get((i, axis), n) - size) < 0.01
             for i, (mine, other) in enumerate(zip(self.graph.tensors, graph.tensors, strict=True))
@@ -102,7 +102,7 @@ def same_structure(a: Graph, b: Graph) -> bool:
             return False
         if (x.kind, x.inputs, x.outputs, x.phase, x.repeat) != (y.kind, y.inputs, y.outputs, y.phase, y.repeat):
             return False
-        if x.attrs != y.attrs and lasting(x.attrs) != lasting(y.attrs):
+        if x.attrs != y.attrs and stable_attrs(x.attrs) != stable_attrs(y.attrs):
             return False
     return all(
         len(t.shape) == len(u.shape) and (t.dtype, t.storage) == (u.dtype, u.storage)

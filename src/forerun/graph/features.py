@@ -3,16 +3,18 @@
 Eight columns per op, in one language for all kinds: `rows` x `cols` outputs that each sum over `inner`, `count`
 independent problems of that size, the `window` of a convolution or pool (1 elsewhere), its `stride`, a `flag` (masked
 attention, gradients wanted, inputs in another layout), and the pixels of one `image` that a convolution makes (1
-elsewhere). And a `variant`: the finest name under which ops are told apart.
+elsewhere). And a `variant`: the finest distinction between ops that run the same class of kernel.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from forerun.graph.cost import Shapes
+from forerun.graph import op_names
+from forerun.graph.cost import Shapes, experts_hit
 from forerun.graph.ir import DTYPE_BYTES, Graph, Op
 
 DIMS = ("rows", "cols", "inner", "count", "window", "stride", "flag", "image")
@@ -31,11 +33,10 @@ _VARIANT_INDEX = {name: i for i, name in enumerate(VARIANTS)}
 _TILE = 64
 _CHANNELS_LAST = 16  # with fewer, resizing does not look at the layout
 _SHARED_BYTES = 48 * 1024  # what a block may hold on every CUDA chip without asking for more
-_HEAVY = ("gelu", "silu", "sigmoid", "tanh", "exp", "log", "pow", "erf", "sin", "cos", "hardswish", "mish", "softplus")
 
 
 def variant(op: Op, graph: Graph) -> str:
-    """The finest name of an op."""
+    """The finest name of an op: one of VARIANTS."""
     name = _variant(op, graph)
     return name if name in _VARIANT_INDEX else ""
 
@@ -45,26 +46,17 @@ def variant_index(op: Op, graph: Graph) -> int:
 
 
 def _variant(op: Op, graph: Graph) -> str:
-    kind, name = op.kind, op.name.lower()
+    kind, name = op.kind, op_names.plain_name(op.name)
     if kind == "norm":
         training = ":train" if op.attrs.get("training") and op.attrs.get("type") == "batch" else ""
         return f"norm:{op.attrs.get('type', '')}{training}"
     if kind == "norm_backward":
-        return f"norm_backward:{next((t for t in ('batch', 'layer', 'group', 'rms') if t in name), '')}"
+        return f"norm_backward:{op_names.NORM_TYPES.get(name, '')}"
     if kind == "copy":
-        if op.inputs and graph.tensors[op.inputs[0]].dtype == "int8":
-            return "copy:int8"
-        words: tuple[tuple[str, str], ...] = (
-            ("cat", "cat"),
-            ("_to_copy", "cast"),
-            ("cast", "cast"),
-            ("pad", "pad"),
-            ("clone", "clone"),
-        )
-        return "copy:" + next((said for word, said in words if word in name), "clone")
+        from_int8 = bool(op.inputs) and graph.tensors[op.inputs[0]].dtype == "int8"
+        return "copy:" + ("int8" if from_int8 else op_names.COPIES.get(name, "clone"))
     if kind == "pool":
-        words = (("adaptive", "adaptive"), ("avg", "avg"), ("mean", "adaptive"))
-        return "pool:" + next((said for word, said in words if word in name), "max")
+        return f"pool:{op_names.POOLS.get(name, 'max')}"
     if kind in ("conv", "conv_backward") and graph.depthwise(op):
         return _depthwise(op, graph)
     if kind == "conv":
@@ -72,15 +64,9 @@ def _variant(op: Op, graph: Graph) -> str:
             return "conv:transposed"
         return "conv:stem" if graph.tensors[op.inputs[0]].shape[1] <= 4 else ""
     if kind == "elementwise":
-        if "bias" in op.attrs:
-            return "elementwise:bias"
-        if any(word in name for word in _HEAVY):
-            return "elementwise:heavy"
-        if name.rstrip("0123456789").split(".")[-2 if "." in name else -1].endswith("_"):
-            return "elementwise:inplace"
-        return "elementwise:binary" if len(op.inputs) > 1 else ""
+        return _elementwise(op, name)
     if kind == "resize":
-        return "resize:" + next((word for word in ("nearest", "bicubic") if word in name), "")
+        return f"resize:{op_names.RESIZES.get(name, '')}"
     if kind == "attention":
         return "attention:masked" if len(op.inputs) > 3 else ""
     if kind == "reduce":
@@ -92,7 +78,17 @@ def _variant(op: Op, graph: Graph) -> str:
         return "matmul:vector" if len(shape) < 2 or 1 in shape[-2:] else ""
     if kind == "moe_matmul_backward":
         return "moe_backward"
-    return kind if kind in _VARIANT_INDEX else ""
+    return kind
+
+
+def _elementwise(op: Op, name: str) -> str:
+    if "bias" in op.attrs:
+        return "elementwise:bias"
+    if name in op_names.HEAVY:
+        return "elementwise:heavy"
+    if op_names.in_place(op.name):
+        return "elementwise:inplace"
+    return "elementwise:binary" if len(op.inputs) > 1 else ""
 
 
 def _depthwise(op: Op, graph: Graph) -> str:
@@ -116,8 +112,7 @@ def dims(graph: Graph, shapes: Shapes, many: int) -> np.ndarray:
     """[ops, batch sizes, DIMS] of a graph, at as many batch sizes as `shapes` holds."""
     out = np.ones((len(graph.ops), many, len(DIMS)))
     for i, op in enumerate(graph.ops):
-        law = _LAWS.get(op.kind, _plain)
-        for column, value in enumerate(law(op, shapes)):
+        for column, value in enumerate(SIZES[op.kind](op, shapes)):
             out[i, :, column] = value
     return np.maximum(out, 0.0)
 
@@ -151,8 +146,7 @@ def _matmul(op: Op, s: Shapes) -> tuple[Any, ...]:
 
 def _moe(op: Op, s: Shapes) -> tuple[Any, ...]:
     x = s.dims(op.inputs[0])
-    experts = op.attrs.get("experts") or 1
-    hit = experts * (1 - (1 - 1 / experts) ** np.asarray(x[0], dtype=float))
+    hit = experts_hit(op.attrs.get("experts", 1), x[0])
     return x[0] / hit, s.dims(op.outputs[0])[-1], x[-1], hit, 1, 1, 0
 
 
@@ -196,7 +190,7 @@ def _softmax(op: Op, s: Shapes) -> tuple[Any, ...]:
 
 
 def _norm(op: Op, s: Shapes) -> tuple[Any, ...]:
-    kind = op.attrs.get("type") or ("batch" if "batch" in op.name else "group" if "group" in op.name else "layer")
+    kind = op.attrs.get("type") or op_names.NORM_TYPES.get(op_names.plain_name(op.name), "layer")
     x = s.dims(op.inputs[0])
     if kind == "group" and "groups" in op.attrs:
         rows = x[0] * op.attrs["groups"]
@@ -212,16 +206,16 @@ def _reduce(op: Op, s: Shapes) -> tuple[Any, ...]:
 
 
 def _pool(op: Op, s: Shapes) -> tuple[Any, ...]:
-    images = s.dims(op.inputs[0])[0] if op.name.endswith("im2col") else 1  # unfolded one by one
+    images = s.dims(op.inputs[0])[0] if op_names.base_name(op.name) == "im2col" else 1  # unfolded one by one
     return s.numel(op.outputs[0]), 1, 1, images, op.attrs.get("window", 1), 1, 0
 
 
 def _resize(op: Op, s: Shapes) -> tuple[Any, ...]:
     """PyTorch's kernels have a thread for every pixel, which goes through the channels of all images in turn; bilinear
     ones have one for every number where many channels come last."""
-    y, bilinear = s.dims(op.outputs[0]), op.name.endswith("upsample_bilinear2d")
-    in_turn = not (_gaps(op) and y[1] >= _CHANNELS_LAST) if bilinear else op.name.endswith("upsample_bicubic2d")
-    if not in_turn:
+    y, name = s.dims(op.outputs[0]), op_names.base_name(op.name)
+    many_last = bool(_gaps(op)) and y[1] >= _CHANNELS_LAST if name == "upsample_bilinear2d" else False
+    if name not in ("upsample_bilinear2d", "upsample_bicubic2d") or many_last:
         return _plain(op, s)
     return y[2] * y[3], 1, 1, y[0] * y[1], op.attrs.get("taps", 1), 1, 0
 
@@ -232,9 +226,14 @@ def _rnn(op: Op, s: Shapes) -> tuple[Any, ...]:
     return x[0] * x[1] / steps, hidden, x[-1], op.attrs["layers"] * op.attrs["directions"], steps, 1, 0
 
 
-_LAWS = {
+#: How the sizes of every kind are read: {kind: law}, each giving values for the first columns of DIMS.
+SIZES: dict[str, Callable[[Op, Shapes], tuple[Any, ...]]] = {
     "matmul": _matmul, "moe_matmul": _moe, "moe_matmul_backward": _moe, "conv": _conv, "conv_backward": _conv_backward,
     "attention": _attention, "attention_backward": _attention, "softmax": _softmax, "softmax_backward": _last_dim,
     "norm": _norm, "norm_backward": _norm, "reduce": _reduce, "pool": _pool, "pool_backward": _pool, "rnn": _rnn,
     "rnn_backward": _rnn, "resize": _resize,
+    **dict.fromkeys((
+        "elementwise", "copy", "fill", "random", "gather", "scatter", "embedding", "embedding_backward", "sort", "fft",
+        "optimizer", "unknown",
+    ), _plain),
 }  # fmt: skip

@@ -18,7 +18,7 @@ from torch import nn
 #: Fewer equal blocks than this are not worth folding: three are kept anyway.
 MIN_EQUAL = 6
 
-#: What tells blocks apart by place. Where it changes the work after all, the census of the whole model shows it.
+#: Attributes that only name a block's place. Where they change the work after all, the census of the model shows it.
 _PLACE = frozenset("layer_idx layer_id layer_index layer_number block_idx drop_prob".split())
 _INTERNAL = frozenset(vars(nn.Module()))
 _PLAIN = (bool, int, float, str, tuple, list, dict, type(None))

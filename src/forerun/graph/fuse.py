@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from forerun.graph.ir import Graph, Op
+from forerun.graph.op_names import UNFUSED_COPIES, plain_name
 
 #: Ops that a fused kernel can hold. Concatenations, gathers and pools stay on their own, as do batch statistics.
 _POINTWISE = frozenset({"elementwise", "fill", "random"})
@@ -25,7 +26,7 @@ class _Kernel:
 
 def fusible(op: Op) -> bool:
     if op.kind == "copy":
-        return not any(word in op.name for word in ("cat", "stack", "pad", "roll", "flip", "repeat"))
+        return plain_name(op.name) not in UNFUSED_COPIES
     return op.kind in _POINTWISE or op.kind in _REDUCING
 
 

@@ -16,49 +16,21 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from forerun.graph.kinds import CONTRACTIONS
+
 #: Bytes per element. 4-bit weights carry a scale and zero point per group of 128: 0.5 + 4/128 bytes.
 DTYPE_BYTES: dict[str, float] = {
     "fp64": 8, "fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "complex64": 8, "complex128": 16,
     "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1, "bool": 1, "int4": 0.5 + 4 / 128,
 }  # fmt: skip
 
-#: Every kind of op the cost law knows, with what it expects. `x, w -> y` names inputs and outputs by position;
-#: only those that are listed matter to the law, further inputs and outputs count by their bytes.
-KINDS: dict[str, str] = {
-    "conv": "x[N,C,*], w, bias? -> y; attrs groups:int, transposed:bool, stride:list, dilation:list. "
-            "w is [Cout, Cin/groups, *k] ([Cin, Cout/groups, *k] when transposed)",
-    "conv_backward": "gy, x, w -> gx?, gw?, gb?; attrs as conv, wants:[bool, bool, bool]",
-    "matmul": "a[..., M, K], b[..., K, N], bias? -> y[..., M, N]; one GEMM, or one per leading index (batched). "
-              "attrs shared_b:bool when one b serves every leading index (a linear layer)",
-    "moe_matmul": "x[T*top_k, K], w[E, K, N] -> y[T*top_k, N]; attrs experts:int. One GEMM per expert that is hit",
-    "moe_matmul_backward": "x[T*top_k, K], gy[T*top_k, N], w -> gw[E, K, N]",
-    "attention": "q[B,H,S,D], k[B,Hk,T,D], v[B,Hk,T,Dv], mask? -> o[B,H,S,Dv]; attrs causal:bool, window:int? "
-                 "(keys each query may see). Fused: no S x T matrix is stored",
-    "attention_backward": "go, q, k, v -> gq, gk, gv; attrs as attention",
-    "rnn": "x[T,N,I] -> y; attrs cell:'lstm'|'gru'|'rnn', hidden:int, layers:int, directions:int, steps:int",
-    "rnn_backward": "gy, y, x, weights... -> gx, gw...; attrs as rnn",
-    "embedding": "table[V,D], index -> y: reads only the rows it looks up",
-    "embedding_backward": "gy, index -> gtable: writes the whole table",
-    "gather": "x, index -> y: reads as much as it writes",
-    "scatter": "x, index, src -> y: reads and writes as much as src holds (index_put, scatter_add, cache updates)",
-    "softmax": "x -> y", "softmax_backward": "gy, y -> gx",
-    "norm": "x, weight?, bias? -> y; attrs type:'batch'|'layer'|'group'|'instance'|'rms'|'lrn', training:bool, "
-            "groups:int where it is known",
-    "norm_backward": "gy, x, ... -> gx, gw?, gb?",
-    "elementwise": "... -> y: one pass, one operation an element; attrs flops:int per element when not 1",
-    "reduce": "x -> y: sum, mean, max, norm, cumsum", "sort": "x -> ...: sort, topk, unique",
-    "pool": "x -> y; attrs window:int (elements read per output; adaptive: in/out)", "pool_backward": "gy, x -> gx",
-    "resize": "x -> y; attrs taps:int (4 for bilinear, 16 for bicubic)",
-    "copy": "... -> y: memory moved and nothing computed: cat, contiguous, cast, pad, clone, repeat",
-    "fill": "-> y: zeros, ones, arange: writes only", "random": "-> y: dropout masks, samples",
-    "fft": "x -> y",
-    "optimizer": "params, grads, states...; attrs flops:int per parameter, elements:int (one fused foreach launch)",
-    "unknown": "counts its bytes and zero FLOPs, and is named in the notes",
-}  # fmt: skip
+#: What memory is for, and which part of a call an op belongs to.
+ROLES = ("parameter", "buffer", "input", "activation", "gradient", "state", "cache")
+PHASES = ("forward", "backward", "optimizer")
 
 
-def lasting(attrs: dict[str, Any]) -> dict[str, Any]:
-    """Attributes without `strided` (whether an op reads its inputs with gaps), which a batch of one can hide."""
+def stable_attrs(attrs: dict[str, Any]) -> dict[str, Any]:
+    """Attributes that hold at every batch: all but `strided` (inputs are read with gaps), which batch 1 can hide."""
     return {k: v for k, v in attrs.items() if k != "strided"} if "strided" in attrs else attrs
 
 
@@ -67,7 +39,7 @@ class Storage:
     """A piece of device memory: `born` and `dies` are op indices; -1 before the first op, `None` never freed."""
 
     bytes: int
-    role: str  # parameter | buffer | input | activation | gradient | state | cache
+    role: str  # one of ROLES
     born: int = -1
     dies: int | None = None
     repeat: int = 1
@@ -94,18 +66,18 @@ class Tensor:
 class Op:
     """One launch as the framework sees it: an aten call, an ONNX node."""
 
-    kind: str
+    kind: str  # one of kinds.KINDS, which says what inputs, outputs and attributes it must have
     name: str
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     attrs: dict[str, Any] = field(default_factory=dict)
     scope: str = ""  # where in the model: "layers.0.attn"
-    phase: str = "forward"  # forward | backward | optimizer
+    phase: str = "forward"  # one of PHASES
     repeat: int = 1
 
 
-class Same:
-    """A graph as the key of a cache: the very object, which the cache then keeps alive."""
+class GraphKey:
+    """A graph as the key of a cache, compared by identity; the cache keeps the graph alive."""
 
     __slots__ = ("graph",)
 
@@ -113,7 +85,7 @@ class Same:
         self.graph = graph
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Same) and self.graph is other.graph
+        return isinstance(other, GraphKey) and self.graph is other.graph
 
     def __hash__(self) -> int:
         return id(self.graph)
@@ -190,7 +162,7 @@ class Graph:
 
     def content_hash(self) -> str:
         """A hash of what runs: equal for equal networks at equal shapes, in any process. Names do not count."""
-        ops = [[o.kind, o.inputs, o.outputs, lasting(o.attrs), o.phase, o.repeat] for o in self.ops]
+        ops = [[o.kind, o.inputs, o.outputs, stable_attrs(o.attrs), o.phase, o.repeat] for o in self.ops]
         tensors = [[t.shape, t.dtype, t.storage] for t in self.tensors]
         storages = [[s.bytes, s.role, s.repeat] for s in self.storages]
         canon = json.dumps([ops, tensors, storages, self.parameters], sort_keys=True, separators=(",", ":"))
@@ -215,7 +187,7 @@ class Graph:
             if "bias" in o.attrs:  # put in by us, and implied by its convolution
                 continue
             counts[o.kind] = counts.get(o.kind, 0) + o.repeat
-            if o.kind.startswith(("matmul", "moe_matmul", "conv", "attention", "rnn")):
+            if o.kind in CONTRACTIONS:
                 seen = [[self.tensors[t].shape, self.tensors[t].dtype] for t in (*o.inputs[:3], *o.outputs[:1])]
                 heavy.append([o.kind, seen, o.repeat])
         canon = json.dumps([heavy, counts, self.parameters], sort_keys=True, separators=(",", ":"))

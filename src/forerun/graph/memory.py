@@ -177,7 +177,7 @@ class CachingAllocator:
         self.limit = limit
         self.reserved = self.peak_reserved = 0
         self.fits = True
-        # Per pool (small, large): free blocks sorted by size. A block is [size, id, segment position ...].
+        # (size, id) of the free blocks of each pool (small, large), sorted.
         self._free: tuple[list[tuple[int, int]], list[tuple[int, int]]] = ([], [])
         self._blocks: dict[int, list[Any]] = {}  # id -> [size, pool, previous id, next id, is_free]
         self._next = 0

@@ -10,35 +10,24 @@ import numpy as np
 from forerun.graph.cost import Shapes, cost
 from forerun.graph.features import VARIANTS, dims, variant_index
 from forerun.graph.ir import Graph, Op, Tensor
+from forerun.graph.kinds import CONTRACTIONS, KINDS
 
-#: Kernel classes: ops that reach a like share of what the hardware allows.
+#: Kernel classes: ops that reach a similar share of what the hardware allows.
 CLASSES = (
     "matmul", "batched_matmul", "expert_matmul", "conv", "conv_pointwise", "conv_depthwise", "conv_grouped",
     "conv_backward", "conv_depthwise_backward", "attention", "attention_backward", "rnn", "norm", "norm_backward",
     "softmax", "elementwise", "copy", "fill", "reduce", "pool", "resize", "gather", "scatter", "embedding", "sort",
     "optimizer", "fft", "unknown",
 )  # fmt: skip
-_CLASS_OF_KIND = {
+#: The class of every kind; convolutions and matrix products are split further by their shapes: see `kernel_class`.
+CLASS_OF_KIND = {
+    **{c: c for c in CLASSES if c in KINDS},
     "softmax_backward": "softmax", "pool_backward": "pool", "embedding_backward": "scatter", "random": "fill",
-    "moe_matmul": "expert_matmul", "moe_matmul_backward": "expert_matmul",
-    "rnn_backward": "rnn",
+    "moe_matmul": "expert_matmul", "moe_matmul_backward": "expert_matmul", "rnn_backward": "rnn",
 }  # fmt: skip
 
 #: Units that do the arithmetic. "vector" stands for the plain fp32 lanes that elementwise work runs on.
 UNITS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "vector")
-_TENSOR_KINDS = frozenset(
-    {
-        "conv",
-        "conv_backward",
-        "matmul",
-        "moe_matmul",
-        "moe_matmul_backward",
-        "attention",
-        "attention_backward",
-        "rnn",
-        "rnn_backward",
-    }
-)
 
 
 def kernel_class(op: Op, graph: Graph) -> str:
@@ -54,13 +43,12 @@ def kernel_class(op: Op, graph: Graph) -> str:
         return "conv_pointwise" if all(k == 1 for k in graph.conv_weight(op).shape[2:]) else "conv"
     if op.kind == "matmul" and not op.attrs.get("shared_b"):
         return "batched_matmul"
-    kind = _CLASS_OF_KIND.get(op.kind, op.kind)
-    return kind if kind in CLASSES else "unknown"
+    return CLASS_OF_KIND[op.kind]
 
 
 def unit(op: Op, graph: Graph, dtype: str) -> str:
     """Which units do the arithmetic of an op under a workload's dtype setting (see workload.DTYPES)."""
-    if op.kind not in _TENSOR_KINDS or not op.inputs or graph.depthwise(op):  # no matrix unit does depthwise work
+    if op.kind not in CONTRACTIONS or not op.inputs or graph.depthwise(op):  # no matrix unit does depthwise work
         return "vector"
     own = graph.tensors[op.inputs[0]].dtype
     if own in ("fp16", "bf16", "fp64", "fp8"):
@@ -88,13 +76,13 @@ class Profile:
     sizes: np.ndarray  # [ops, B, features.DIMS]
 
     @functools.cached_property
-    def alike(self) -> tuple[np.ndarray, np.ndarray]:
-        """One op of every sort (equal in all columns), and how often each sort runs in a call."""
-        same = np.column_stack([
+    def distinct_ops(self) -> tuple[np.ndarray, np.ndarray]:
+        """Representatives of ops that are equal in all columns (their indices), and how often each runs in a call."""
+        columns = np.column_stack([
             self.classes, self.units, self.variants, self.kernels, self.flops, self.bytes,
             self.sizes.reshape(len(self.classes), int(np.prod(self.sizes.shape[1:]))),
         ])  # fmt: skip
-        _, first, inverse = np.unique(same, axis=0, return_index=True, return_inverse=True)
+        _, first, inverse = np.unique(columns, axis=0, return_index=True, return_inverse=True)
         return first, np.bincount(inverse.ravel(), self.repeat, minlength=len(first))
 
     @functools.cached_property
@@ -128,7 +116,7 @@ def profile(
     graph: Graph, dtype: str, batches: np.ndarray | None = None, shapes: Shapes | None = None
 ) -> Profile:  # fmt: skip
     """The columns of a graph at its own batch size, or at each of `batches` (the graph must scale), or for as many
-    members of a family as `batches` numbers, with the sizes that `shapes` tells."""
+    members of a family as `batches` counts, with the sizes that `shapes` gives."""
     columns = np.array([graph.batch]) if batches is None else np.asarray(batches)
     shapes = shapes or Shapes(graph, None if batches is None else columns)
     n = len(graph.ops)

@@ -53,4 +53,5 @@ def quantise(graph: Graph, dtype: str, *, fused: bool = False) -> Graph:
     )
     if casts:
         note += "; without a compiler they are cast at every call, which saves memory and costs time"
-    return splice(replace(graph, ops=ops, notes=[*graph.notes, note]), tensors, storages, casts, {})
+    facts = {**graph.facts, "quantised": dtype}
+    return splice(replace(graph, ops=ops, notes=[*graph.notes, note], facts=facts), tensors, storages, casts, {})

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from forerun.graph.ir import DTYPE_BYTES, Graph, Tensor, lasting
+from forerun.graph.ir import DTYPE_BYTES, Graph, Tensor, stable_attrs
 
 
 def merge(small: Graph, large: Graph) -> Graph | None:
@@ -21,7 +21,7 @@ def merge(small: Graph, large: Graph) -> Graph | None:
     for a, b in zip(small.ops, large.ops, strict=True):
         if (a.kind, a.inputs, a.outputs, a.phase) != (b.kind, b.inputs, b.outputs, b.phase):
             return None
-        if a.attrs != b.attrs and lasting(a.attrs) != lasting(b.attrs):
+        if a.attrs != b.attrs and stable_attrs(a.attrs) != stable_attrs(b.attrs):
             return None
     tensors = []
     for t, u in zip(small.tensors, large.tensors, strict=True):

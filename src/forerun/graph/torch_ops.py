@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from forerun.graph.op_names import NORM_TYPES, POOLS, RESIZES
+
+#: Kind -> the aten calls that are of it.
 _BY_KIND: dict[str, str] = {
     "softmax": "_softmax _log_softmax _safe_softmax",
     "softmax_backward": "_softmax_backward_data _log_softmax_backward_data",
@@ -47,7 +50,32 @@ _BY_KIND: dict[str, str] = {
     "random": "rand randn randint rand_like randn_like bernoulli bernoulli_ native_dropout normal normal_ uniform_ "
               "uniform randperm randint_like exponential_ random_ poisson",
     "fft": "_fft_r2c _fft_c2r _fft_c2c",
+    "matmul": "mm addmm bmm baddbmm addbmm mv addmv dot vdot _scaled_mm linear matmul addmm_ _int_mm",
+    "conv": "convolution _convolution convolution_overrideable",
+    "conv_backward": "convolution_backward",
+    # Ops of graph.torch_modes, each a kind of its own.
+    **{kind: kind for kind in "attention attention_backward moe_matmul moe_matmul_backward rnn rnn_backward".split()},
+    # One pass and about one operation an element.
+    "elementwise":
+        "add sub mul div neg abs relu relu_ threshold threshold_backward gelu gelu_backward silu silu_ "
+        "silu_backward sigmoid sigmoid_backward tanh tanh_backward exp log sqrt rsqrt pow sin cos erf erfinv "
+        "clamp clamp_min clamp_max hardtanh hardtanh_backward hardswish hardswish_backward hardsigmoid "
+        "hardsigmoid_backward leaky_relu leaky_relu_backward elu elu_backward mish mish_backward softplus "
+        "softplus_backward where eq ne lt le gt ge logical_and logical_or logical_not logical_xor bitwise_and "
+        "bitwise_or bitwise_not bitwise_xor maximum minimum addcmul addcdiv lerp masked_fill reciprocal sign "
+        "floor ceil round trunc remainder fmod floor_divide atan2 atan square log1p expm1 log2 log10 exp2 "
+        "isnan isinf isfinite rsub _prelu_kernel _prelu_kernel_backward prelu glu glu_backward "
+        "native_dropout_backward xlogy special_expm1 nan_to_num log_sigmoid_forward log_sigmoid_backward "
+        "softshrink mse_loss_backward smooth_l1_loss_backward huber_loss binary_cross_entropy_with_logits "
+        "fmax fmin bitwise_left_shift bitwise_right_shift bitwise_right_shift_ special_erf asinh acosh cosh "
+        "sinh tan asin acos hypot _amp_update_scale_ dropout_backward complex polar view_as_real real imag "
+        "angle conj_physical _conj_physical masked_scatter_backward infinitely_differentiable_gelu_backward "
+        "rrelu_with_noise celu selu heaviside logit sinc sgn frac copysign special_log1p isin digamma lgamma "
+        "addcmul_ addcdiv_ logaddexp deg2rad __and__ __or__ __xor__ __lshift__ __rshift__ gelu_ "
+        "binary_cross_entropy_backward logical_not_",
 }  # fmt: skip
+#: aten call -> kind.
+KIND_OF: dict[str, str] = {name: kind for kind, names in _BY_KIND.items() for name in names.split()}
 
 #: aten calls that touch no memory on the device: allocation and bookkeeping.
 FREE = frozenset(
@@ -57,61 +85,18 @@ FREE = frozenset(
     "unsafe_split unsafe_chunk unsafe_split_with_sizes as_strided_".split()
 )
 
-#: Calls that touch every element once and do about one operation on it. Heavier ones carry a count.
-_ELEMENTWISE = frozenset(
-    "add sub mul div neg abs relu relu_ threshold threshold_backward gelu gelu_backward silu silu_ silu_backward "
-    "sigmoid sigmoid_backward tanh tanh_backward exp log sqrt rsqrt pow sin cos erf erfinv clamp clamp_min clamp_max "
-    "hardtanh hardtanh_backward hardswish hardswish_backward hardsigmoid hardsigmoid_backward leaky_relu "
-    "leaky_relu_backward elu elu_backward mish mish_backward softplus softplus_backward where eq ne lt le gt ge "
-    "logical_and logical_or logical_not logical_xor bitwise_and bitwise_or bitwise_not bitwise_xor maximum minimum "
-    "addcmul addcdiv lerp masked_fill reciprocal sign floor ceil round trunc remainder fmod floor_divide atan2 atan "
-    "square log1p expm1 log2 log10 exp2 isnan isinf isfinite rsub _prelu_kernel _prelu_kernel_backward prelu glu "
-    "glu_backward native_dropout_backward xlogy special_expm1 nan_to_num log_sigmoid_forward log_sigmoid_backward "
-    "softshrink mse_loss_backward smooth_l1_loss_backward huber_loss binary_cross_entropy_with_logits fmax fmin "
-    "bitwise_left_shift bitwise_right_shift bitwise_right_shift_ special_erf asinh acosh cosh sinh tan asin acos hypot "
-    "_amp_update_scale_ dropout_backward complex polar view_as_real real imag angle conj_physical _conj_physical "
-    "masked_scatter_backward infinitely_differentiable_gelu_backward rrelu_with_noise celu selu heaviside "
-    "logit sinc sgn frac copysign special_log1p isin digamma lgamma addcmul_ addcdiv_ logaddexp deg2rad "
-    "__and__ __or__ __xor__ __lshift__ __rshift__ gelu_ binary_cross_entropy_backward logical_not_".split()
-)
-
-_KIND: dict[str, str] = {name: kind for kind, names in _BY_KIND.items() for name in names.split()}
-
-_MATMUL = frozenset("mm addmm bmm baddbmm addbmm mv addmv dot vdot _scaled_mm linear matmul addmm_ _int_mm".split())
-
-
-def base_name(name: str) -> str:
-    """'aten::add_.Tensor' -> 'add': the in-place form of a known call is the same work."""
-    return name.split("::")[-1].split(".")[0]
-
-
-#: Ops of graph.torch_modes that are a kind of their own.
-_OWN = frozenset("attention attention_backward moe_matmul moe_matmul_backward rnn rnn_backward".split())
-
 
 def classify(name: str) -> str:
     """The IR kind of an aten call by its bare name; 'unknown' when nobody listed it."""
-    if name in _KIND:
-        return _KIND[name]
-    if name in _MATMUL:
-        return "matmul"
-    if name in _OWN:
-        return name
+    if name in KIND_OF:
+        return KIND_OF[name]
     if name.startswith(("_foreach_", "_fused_adam", "_fused_sgd", "_amp_foreach")):
         return "optimizer"
-    if name in ("convolution", "_convolution", "convolution_overrideable"):
-        return "conv"
-    if name == "convolution_backward":
-        return "conv_backward"
-    if name in _ELEMENTWISE or name.rstrip("_") in _ELEMENTWISE:
-        return "elementwise"
-    if name.rstrip("_") in _KIND:
-        return _KIND[name.rstrip("_")]
-    return "unknown"
+    return KIND_OF.get(name.rstrip("_"), "unknown")
 
 
 def attributes(kind: str, name: str, args: tuple[Any, ...], outputs: list[Any]) -> dict[str, Any]:
-    """The attributes that the cost law reads for this call (see ir.KINDS)."""
+    """The attributes that the cost law reads for this call (see graph/kinds.py)."""
     if kind == "conv":
         # convolution(x, w, bias, stride, padding, dilation, transposed, output_padding, groups)
         return {"groups": args[8], "transposed": bool(args[6]), "stride": list(args[3]), "dilation": list(args[5])}
@@ -128,8 +113,8 @@ def attributes(kind: str, name: str, args: tuple[Any, ...], outputs: list[Any]) 
     if kind == "moe_matmul":
         return {"experts": int(args[1].shape[0])}
     if kind == "norm":
-        type_ = next((t for t in ("batch", "layer", "group", "rms") if t in name), "layer")
-        training = bool("batch" in name and len(args) > 5 and args[5] is True)
+        type_ = NORM_TYPES.get(name, "layer")
+        training = bool(type_ == "batch" and len(args) > 5 and args[5] is True)
         return {"type": type_, "training": training} | ({"groups": args[6]} if type_ == "group" else {})
     if name == "native_group_norm_backward":
         return {"groups": args[8]}
@@ -137,12 +122,12 @@ def attributes(kind: str, name: str, args: tuple[Any, ...], outputs: list[Any]) 
         return {"shared_b": name in ("mm", "addmm", "mv", "addmv", "linear", "dot", "_scaled_mm", "_int_mm")}
     if kind == "pool":
         x, y = args[0], outputs[0]
-        if "adaptive" in name:
+        if POOLS.get(name) == "adaptive":
             return {"window": max(1, round(_spatial(x) / max(1, _spatial(y))))}
         kernel = args[1] if len(args) > 1 else 1
         return {"window": _prod(kernel) if isinstance(kernel, (list, tuple)) else int(kernel)}
     if kind == "resize":
-        return {"taps": 16 if "bicubic" in name else 4 if ("linear" in name or "grid" in name) else 1}
+        return {"taps": {"nearest": 1, "bicubic": 16}.get(RESIZES.get(name, ""), 4)}
     return {}
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from forerun.device import Device
 from forerun.device.generations import unlisted_generation
 from forerun.graph.cost import Shapes
-from forerun.graph.ir import Graph, Op, Same
+from forerun.graph.ir import Graph, GraphKey, Op
 from forerun.graph.memory import Memory, Workspaces, simulate
 
 #: What the runtime takes before the first tensor: CUDA context, loaded kernels.
@@ -59,11 +59,11 @@ def estimates(graph: Graph, devices: Sequence[Device]) -> list[MemoryEstimate]:
     """`estimate` for many devices; the call is simulated once with workspaces and once without, not per device."""
     kinds, handles = {op.kind for op in graph.ops}, cublas_handles(graph)
     group = next((k for k in ("conv_backward", "conv") if k in kinds), "plain")
-    same = Same(graph)
+    key = GraphKey(graph)
     out = []
     for device in devices:
         working = conv_workspaces(device) if "conv" in kinds or "conv_backward" in kinds else None
-        memory = _simulated(same, working)
+        memory = _simulated(key, working)
         workspace, context, room = workspace_mb(handles, device), context_mb(device), room_mb(handles, device)
         fits = None if room is None else memory.reserved_mb <= room
         if room is not None and memory.allocated_mb <= room < memory.reserved_mb:
@@ -75,7 +75,7 @@ def estimates(graph: Graph, devices: Sequence[Device]) -> list[MemoryEstimate]:
         parts["context"] = context
         reserved = memory.reserved_mb + workspace
         if working and "conv_backward" in kinds:
-            first = _simulated(same, _first_call_copies).reserved_mb
+            first = _simulated(key, _first_call_copies).reserved_mb
             if room is None or first <= room:
                 reserved = max(reserved, first + workspace)
         allocated = memory.allocated_mb + workspace
@@ -87,8 +87,8 @@ def estimates(graph: Graph, devices: Sequence[Device]) -> list[MemoryEstimate]:
 
 
 @functools.lru_cache(maxsize=32)
-def _simulated(same: Same, working: Workspaces | None) -> Memory:
-    return simulate(same.graph, workspaces=working)
+def _simulated(key: GraphKey, working: Workspaces | None) -> Memory:
+    return simulate(key.graph, workspaces=working)
 
 
 def conv_workspaces(device: Device) -> Workspaces | None:

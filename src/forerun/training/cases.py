@@ -97,7 +97,7 @@ def _look(graph: Graph, dtype: str, device: Device) -> _Seen:
         "device_kind": device.kind,
     }  # fmt: skip
     joules = energy_terms(columns, [device])[0, 0]
-    representatives, counts = columns.alike  # layers come many times
+    representatives, counts = columns.distinct_ops  # layers come many times
     table = op_table(columns.only(representatives), [device])
     return _Seen(table, counts, launch_counts(columns), joules, facts)
 

@@ -1,13 +1,4 @@
-"""The front doors: every kind of model comes in here and leaves as one Graph.
-
-A door is a module with three functions, registered under the entry point group `forerun.sources`:
-
-    matches(model) -> bool            cheap, imports nothing heavy
-    key(model, workload) -> dict      what decides the graph, for the cache; None: do not cache
-    load(model, workload) -> Graph    or a list of graphs that between them serve every batch size
-
-Optional: `names() -> list[str]` for suggestions, `title(model) -> str` for what the model is called in answers.
-"""
+"""The front doors: every kind of model comes in here and leaves as graphs. `door.Door` is the contract of one."""
 
 from __future__ import annotations
 
@@ -16,28 +7,37 @@ import re
 from dataclasses import replace
 from importlib.metadata import entry_points, version
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from forerun.errors import ForerunError, did_you_mean
 from forerun.graph import cache
 from forerun.graph.ir import Graph
 from forerun.graph.quantise import quantise
+from forerun.graph.sources.door import Door
 from forerun.graph.splice import with_bias_adds
+from forerun.graph.validate import validate
 from forerun.workload import Workload
+
+#: Files that hold weights or code and no architecture; no door takes them.
+_WEIGHTS = (".pt", ".pth", ".bin", ".safetensors", ".ckpt", ".pkl")
 
 
 @functools.cache
-def doors() -> dict[str, ModuleType]:
-    """Every registered front door by name. Two doors of one name are a mistake of whoever installed them."""
-    found: dict[str, ModuleType] = {}
+def doors() -> dict[str, Door]:
+    """Every registered front door by name, in the order they are asked."""
+    found: dict[str, tuple[str, Door]] = {}
     for point in entry_points(group="forerun.sources"):
-        if point.name in found and found[point.name].__name__ != point.value:
-            raise ForerunError(
-                f"two front doors call themselves {point.name}: {found[point.name].__name__}, {point.value}"
-            )
-        found[point.name] = point.load()
-    return found
+        if point.name in found and found[point.name][0] != point.value:
+            raise ForerunError(f"two front doors are called {point.name}: {found[point.name][0]} and {point.value}")
+        try:
+            made = point.load()()
+        except Exception as e:
+            raise ForerunError(f"the front door {point.name} ({point.value}) cannot be loaded: {e}") from e
+        if not isinstance(made, Door):
+            raise ForerunError(f"the front door {point.name} ({point.value}) is no subclass of {Door.__module__}.Door")
+        found[point.name] = (point.value, made)
+    ordered = sorted(found.items(), key=lambda item: (-item[1][1].priority, item[0]))
+    return {name: door for name, (_, door) in ordered}
 
 
 @functools.cache
@@ -45,14 +45,26 @@ def _own_version() -> str:
     return version("forerun")
 
 
-def find_door(model: Any) -> tuple[str, ModuleType]:
+def find_door(model: Any) -> tuple[str, Door]:
     """The door that takes this model; a ForerunError with suggestions when there is none."""
-    if isinstance(model, (str, Path)) and not 0 < len(str(model)) < 1000:
-        raise ForerunError("a model needs a name, an id or a path of reasonable length")
-    for name, door in doors().items():
+    if isinstance(model, (str, Path)):
+        if not 0 < len(str(model)) < 1000 or any(len(part) > 255 for part in Path(model).parts):
+            raise ForerunError("a model needs a name, an id or a path of reasonable length")
+        if Path(model).suffix.lower() in _WEIGHTS:
+            raise ForerunError(
+                f"{model} is a file of weights or a pickle, which forerun does not execute; pass the torch.nn.Module "
+                "from Python, an ONNX export, or the model's name"
+            )
+    claimed = {name: door for name, door in doors().items() if door.claims(model)}
+    for name, door in (claimed or doors()).items():
         if door.matches(model):
             return name, door
-    raise ForerunError(_unknown(model))
+    raise ForerunError(_unknown(model, is_file=bool(claimed)))
+
+
+def is_file(model: str | Path) -> bool:
+    """Whether a name is that of a file, by its suffix: one that a door claims, or one of weights."""
+    return Path(model).suffix.lower() in _WEIGHTS or any(door.claims(model) for door in doors().values())
 
 
 def load_graph(workload: Workload) -> Graph:
@@ -79,51 +91,61 @@ def _captured(workload: Workload) -> list[Graph]:
     """Graphs of which at least one serves the batch size."""
     model = workload.model
     if isinstance(model, Graph):
-        if not model.serves(workload.batch):
-            raise ForerunError(f"the graph of {model.name} was captured at batch {model.batch} and serves no other")
-        captured = model.facts.get("settings", workload.graph_settings)
-        for name, value in workload.graph_settings.items():
-            if name not in ("quantised", "input_shape", "seq_len", "task") and captured.get(name) != value:
-                raise ForerunError(
-                    f"the graph of {model.name} was captured with {name} {captured.get(name)}, not {value}"
-                )
-        return [model]
+        return [_given(model, workload)]
     name, door = find_door(model)
     key = door.key(model, workload)
-    asked = {"door": name, "key": key, "settings": workload.graph_settings, "forerun": _own_version()}
-    hashed = None if key is None else cache.digest(asked)
+    request = {"door": name, "key": key, "settings": workload.graph_settings, "forerun": _own_version()}
+    hashed = None if key is None else cache.digest(request)
     graphs = cache.read(hashed) if hashed else []
     if not any(g.serves(workload.batch) for g in graphs):
-        loaded = door.load(model, workload)
-        fresh = [with_bias_adds(g) for g in (loaded if isinstance(loaded, list) else [loaded])]
+        fresh = [with_bias_adds(_entered(g)) for g in door.load(model, workload)]
         graphs = fresh + [g for g in graphs if not any(f.serves(g.batch) for f in fresh)]
+        if not any(g.serves(workload.batch) for g in fresh):
+            raise ForerunError(f"the front door {name} gave no graph of {model} that serves batch {workload.batch}")
         for graph in fresh:
             graph.facts["settings"] = workload.graph_settings
         if hashed:
             cache.write(hashed, graphs)
-    if hasattr(door, "title"):
-        # Equal configs share one entry; each is called as it was asked for.
-        graphs = [replace(graph, name=door.title(model)) for graph in graphs]
-    return graphs
+    title = door.title(model)
+    # Equal configs share one entry; each is called as it was asked for.
+    return graphs if title is None else [replace(graph, name=title) for graph in graphs]
+
+
+def _given(graph: Graph, workload: Workload) -> Graph:
+    """A graph that the user captured before, if it fits the workload."""
+    if not graph.serves(workload.batch):
+        raise ForerunError(f"the graph of {graph.name} was captured at batch {graph.batch} and serves no other")
+    captured = graph.facts.get("settings", workload.graph_settings)
+    for name, value in workload.graph_settings.items():
+        if name not in ("quantised", "input_shape", "seq_len", "task") and captured.get(name) != value:
+            raise ForerunError(f"the graph of {graph.name} was captured with {name} {captured.get(name)}, not {value}")
+    if (quantised := graph.facts.get("quantised")) not in (None, workload.dtype):
+        raise ForerunError(f"the weights of the graph of {graph.name} are {quantised} already, not {workload.dtype}")
+    return _entered(graph)
+
+
+def _entered(graph: Graph) -> Graph:
+    """The graph itself once it is valid, with a note for every op that nobody knows."""
+    validate(graph)
+    unknown = sorted({op.name for op in graph.ops if op.kind == "unknown"})
+    notes = [f"no cost law for {name}: its bytes are counted, its FLOPs are not" for name in unknown]
+    missing = [note for note in notes if note not in graph.notes]
+    return replace(graph, notes=missing + graph.notes) if missing else graph
 
 
 def model_names() -> list[str]:
     """Every name a door offers."""
-    return [n for door in doors().values() if hasattr(door, "names") for n in door.names()]
+    return [name for door in doors().values() for name in door.names()]
 
 
-def _unknown(model: Any) -> str:
+def _unknown(model: Any, is_file: bool) -> str:
+    """Why no door takes a model, and what would be taken."""
+    taken = [f"{d.takes} ({', '.join(d.suffixes)})" if d.suffixes else d.takes for d in doors().values()]
     if not isinstance(model, (str, Path)):
-        return (
-            f"a {type(model).__name__} is not a model forerun knows; it takes a torch.nn.Module, a keras.Model, "
-            "a name, a Hugging Face id or config, or a path to a model file"
-        )
+        return f"a {type(model).__name__} is not a model forerun knows; it takes {', '.join(taken)}"
     text = str(model)
-    if Path(text).suffix in (".pt", ".pth", ".bin", ".safetensors", ".ckpt", ".pkl"):
-        return (
-            f"{text} is a file of weights or a pickle, which forerun does not execute; pass the torch.nn.Module from "
-            "Python, an ONNX export, or the model's name"
-        )
-    if re.search(r"[/\\]", text) and Path(text).exists():
-        return f"{text} is not a model file forerun knows (.onnx, .keras, .h5, SavedModel, Paddle, config.json)"
+    if is_file and not Path(text).exists():
+        return f"there is no file {text}"
+    if is_file or (re.search(r"[/\\]", text) and Path(text).exists()):
+        return f"{text} is not a model forerun knows; it takes {', '.join(taken)}"
     return f"no model is called {text!r}.{did_you_mean(text, model_names()) or ' See: forerun models'}"

@@ -1,4 +1,4 @@
-"""Converted models, kept small and kept: the ONNX a converter wrote, without its weights' values."""
+"""Converted models on disk: the ONNX that a converter wrote, without the values of its weights."""
 
 from __future__ import annotations
 
@@ -10,37 +10,39 @@ from pathlib import Path
 from typing import Any
 
 from forerun.graph.ir import Graph
-from forerun.graph.sources import converter_env, onnx_file
+from forerun.graph.sources import converter_env
+from forerun.workload import Workload
 
 
 def convert_once(key: dict[str, Any] | None, run: Callable[[Path, Path], None]) -> tuple[Any, dict[str, Any]]:
     """The ONNX model and the facts that `run(onnx_path, facts_path)` writes; from the store when it ran before."""
-    import onnx
+    from forerun.graph.sources import onnx_read
 
     name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:32] if key else ""
     store = converter_env.home() / "converted"
     kept, kept_facts = store / f"{name}.onnx", store / f"{name}.json"
     if key and kept.is_file() and kept_facts.is_file():
-        return onnx_file.read(kept), json.loads(kept_facts.read_text())
+        return onnx_read.read(kept), json.loads(kept_facts.read_text())
     with tempfile.TemporaryDirectory(prefix="forerun-") as scratch:
         made, facts_path = Path(scratch) / "model.onnx", Path(scratch) / "facts.json"
         run(made, facts_path)
-        proto = onnx_file.read(made)
+        proto = onnx_read.read(made)
         facts = json.loads(facts_path.read_text()) if facts_path.is_file() else {}
-    onnx_file.drop_values(proto)
+    onnx_read.drop_values(proto)
     if key:
         store.mkdir(parents=True, exist_ok=True)
         for path, data in ((kept, proto.SerializeToString()), (kept_facts, json.dumps(facts).encode())):
             partial = path.with_suffix(path.suffix + f".{id(proto)}")
             partial.write_bytes(data)
             partial.replace(path)
-    assert isinstance(proto, onnx.ModelProto)
     return proto, facts
 
 
-def graph_from(proto: Any, facts: dict[str, Any], workload: Any, name: str, source: str) -> Graph:
+def graph_from(proto: Any, facts: dict[str, Any], workload: Workload, name: str, source: str) -> Graph:
     """The graph of a converted model, with the parameter count its own framework reports."""
-    graph = onnx_file.build(proto, workload, name)
+    from forerun.graph.sources.onnx_build import build
+
+    graph = build(proto, workload, name)
     graph.facts["source"] = source
     if (parameters := facts.get("parameters")) and parameters != graph.parameters:
         graph.parameters = graph.active_parameters = int(parameters)

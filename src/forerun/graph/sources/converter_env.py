@@ -34,7 +34,7 @@ class Environment:
     what: str  # as in "A Keras model needs ..."
     modules: tuple[str, ...]
     packages: tuple[str, ...]
-    size_mb: int  # on disk once installed, to tell the user beforehand
+    size_mb: int  # on disk once installed; the user is informed beforehand
 
 
 # TensorFlow names its CPU build by platform.

@@ -1,6 +1,7 @@
 """Front door for Keras and TensorFlow: .keras, .h5, a SavedModel folder, a live keras.Model; through tf2onnx.
 
-Batch normalization is folded into the convolution before it, as TensorFlow's own graph optimizer does.
+Python code inside a model is never run: `converters/keras_to_onnx.py` says what is loaded and what is refused. Batch
+normalization is folded into the convolution before it, as TensorFlow's own graph optimizer does.
 """
 
 from __future__ import annotations
@@ -16,18 +17,56 @@ from typing import Any
 from forerun.errors import ForerunError
 from forerun.graph.ir import Graph
 from forerun.graph.sources import converted, converter_env, onnx_file
+from forerun.graph.sources.door import Door, file_hash, first_line, inference_only
+from forerun.workload import Workload
 
 #: Bumped when the conversion would write another ONNX file for the same model.
 DOOR_VERSION = 1
-SUFFIXES = (".keras", ".h5", ".hdf5")
 
 
-def matches(model: Any) -> bool:
-    """A Keras file (whether or not it exists), a SavedModel folder, or a live Keras model."""
-    if isinstance(model, (str, Path)):
+class KerasDoor(Door):
+    """A Keras file, a SavedModel folder, or a live Keras model (which is not cached)."""
+
+    takes = "a Keras file, SavedModel folder or keras.Model"
+    priority = 100
+    suffixes = (".keras", ".h5", ".hdf5")
+
+    def matches(self, model: Any) -> bool:
+        if isinstance(model, (str, Path)):
+            return self.claims(model) or (Path(model) / "saved_model.pb").is_file()
+        return _is_live(model)
+
+    def key(self, model: Any, workload: Workload) -> dict[str, Any] | None:
+        """The content of the file or folder, and the versions of what converts it."""
+        if not isinstance(model, (str, Path)):
+            return None
         path = Path(model)
-        return path.suffix.lower() in SUFFIXES or (path / "saved_model.pb").is_file()
-    return _is_live(model)
+        if path.is_file():
+            digest = file_hash(path)
+        elif path.is_dir():
+            # The graph and its variables' index; the values do not matter.
+            parts = [p for p in (path / "saved_model.pb", path / "variables" / "variables.index") if p.is_file()]
+            digest = hashlib.sha256("".join(map(file_hash, parts)).encode()).hexdigest()
+        else:
+            return None
+        versions = [DOOR_VERSION, onnx_file.DOOR_VERSION]
+        packages = list(converter_env.environment("keras").packages)
+        return {"door": "keras", "version": versions, "packages": packages, "sha256": digest}
+
+    def load(self, model: Any, workload: Workload) -> list[Graph]:
+        inference_only(workload, "A Keras or TensorFlow model")
+        if _is_live(model):
+            with tempfile.TemporaryDirectory(prefix="forerun-") as scratch:
+                with contextlib.redirect_stdout(io.StringIO()):
+                    saved = _save(model, Path(scratch))
+                graph = _from_path(saved, workload, str(model.name), None)
+        else:
+            path = Path(model)
+            if not path.exists():
+                raise ForerunError(f"There is no file {path}.")
+            graph = _from_path(path, workload, path.stem, self.key(model, workload))
+        graph.notes.append("Converted by tf2onnx, which folds batch normalization into the convolution before it.")
+        return [graph]
 
 
 def _is_live(model: Any) -> bool:
@@ -37,44 +76,9 @@ def _is_live(model: Any) -> bool:
     )
 
 
-def key(model: Any, workload: Any) -> dict[str, Any] | None:
-    """The content of the file or folder and the versions of what converts it; a live model has no key."""
-    if not isinstance(model, (str, Path)):
-        return None
-    path = Path(model)
-    if path.is_file():
-        digest = onnx_file.file_hash(path)
-    elif path.is_dir():
-        # The graph and its variables' index; the values do not matter.
-        parts = [p for p in (path / "saved_model.pb", path / "variables" / "variables.index") if p.is_file()]
-        digest = hashlib.sha256("".join(onnx_file.file_hash(p) for p in parts).encode()).hexdigest()
-    else:
-        return None
-    packages = list(converter_env.environment("keras").packages)
-    return {"door": "keras", "version": [DOOR_VERSION, onnx_file.DOOR_VERSION], "packages": packages, "sha256": digest}
-
-
-def load(model: Any, workload: Any) -> Graph:
-    """The graph of a Keras or TensorFlow model at the workload's batch and shapes."""
-    onnx_file.refuse_mode(workload, "A Keras or TensorFlow model")
-    if _is_live(model):
-        with tempfile.TemporaryDirectory(prefix="forerun-") as scratch:
-            name = str(getattr(model, "name", "keras"))
-            with contextlib.redirect_stdout(io.StringIO()):
-                saved = _save(model, Path(scratch))
-            graph = _from_path(saved, workload, name, None)
-    else:
-        path = Path(model)
-        if not path.exists():
-            raise ForerunError(f"There is no file {path}.")
-        graph = _from_path(path, workload, path.stem, key(model, workload))
-    graph.notes.append("Converted by tf2onnx, which folds batch normalization into the convolution before it.")
-    return graph
-
-
 def _save(model: Any, scratch: Path) -> Path:
     """Write a live model down so that another Python can read it."""
-    if not getattr(model, "built", True):
+    if not model.built:
         raise ForerunError("This Keras model is not built yet; call it once or give it an Input.")
     trouble: Exception | None = None
     # A SavedModel holds the computation itself, so layers of the user's own survive; only TensorFlow writes it.
@@ -86,11 +90,11 @@ def _save(model: Any, scratch: Path) -> Path:
             trouble = error
         else:
             return scratch / name
-    reason = onnx_file.first_line(trouble) if trouble else "unknown"
+    reason = first_line(trouble) if trouble else "unknown"
     raise ForerunError(f"This Keras model cannot be saved: {reason}.") from trouble
 
 
-def _from_path(path: Path, workload: Any, name: str, content: dict[str, Any] | None) -> Graph:
+def _from_path(path: Path, workload: Workload, name: str, content: dict[str, Any] | None) -> Graph:
     def run(made: Path, facts: Path) -> None:
         arguments = [str(path.resolve()), str(made), str(facts)]
         converter_env.convert("keras", "keras_to_onnx.py", arguments, path.name if content else name)

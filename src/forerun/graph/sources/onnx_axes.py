@@ -5,9 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+
+import onnx
+from onnx import TensorProto
 
 from forerun.errors import ForerunError, did_you_mean
+from forerun.graph.sources.onnx_values import dims_of
+from forerun.workload import Workload
 
 _BATCH = re.compile(r"^(n|b|bs|bsz|nb|(num_?)?samples)$|batch", re.IGNORECASE)
 _SEQUENCE = re.compile(r"^(s|t|l)$|seq|token|length|max_len|\btime\b|frames", re.IGNORECASE)
@@ -18,17 +22,16 @@ Dims = list[int | str]
 
 @dataclass(slots=True)
 class Binding:
-    """Input shapes at one batch, and what a fixed batch in the file was."""
+    """Input shapes at one batch."""
 
     shapes: dict[str, tuple[int, ...]]
-    fixed_batch: int | None  # the file spells the batch out as this number
     chosen: bool  # the user gave shapes, so a clash is theirs to put right
 
 
 class Axes:
     """The inputs of a model and how their open axes are filled for a workload."""
 
-    def __init__(self, inputs: dict[str, tuple[Dims, bool]], workload: Any) -> None:
+    def __init__(self, inputs: dict[str, tuple[Dims, bool]], workload: Workload) -> None:
         self.inputs = {name: dims for name, (dims, _) in inputs.items()}
         self.is_index = {name: index for name, (_, index) in inputs.items()}  # integers: token ids, masks
         self.workload = workload
@@ -99,7 +102,7 @@ class Axes:
                         "give the same number in every --input-shape."
                     )
         shapes = {name: self.one(name, dims, batch, symbols) for name, dims in self.inputs.items()}
-        return Binding(shapes, self.fixed_batch, bool(self.given) or self.workload.seq_len is not None)
+        return Binding(shapes, bool(self.given) or self.workload.seq_len is not None)
 
     def one(self, name: str, dims: Dims, batch: int, symbols: dict[str, int]) -> tuple[int, ...]:
         shape = []
@@ -149,3 +152,26 @@ class Axes:
         if axis == 1 and self.is_index[name] and len(self.inputs[name]) == 2:
             return self.workload.seq_len
         return None
+
+
+def axes_of(proto: onnx.ModelProto, workload: Workload) -> Axes:
+    """The open and fixed axes of a model's inputs."""
+    weights = {t.name for t in proto.graph.initializer} | {s.values.name for s in proto.graph.sparse_initializer}
+    inputs = {}
+    for info in proto.graph.input:
+        if info.name in weights or info.type.HasField("sequence_type"):
+            continue
+        dims = dims_of(info.type)
+        if dims is None:
+            given = workload.input_shape
+            if not isinstance(given, dict) or info.name not in given:
+                raise ForerunError(
+                    f"Input '{info.name}' has no shape in this file; give --input-shape {info.name}=1,3,224,224 "
+                    "(with the sizes of your data)."
+                )
+            dims = ["" for _ in given[info.name]]
+        # -1 and 0 are how some exporters write an open axis.
+        open_dims: list[int | str] = ["" if isinstance(d, int) and d <= 0 else d for d in dims]
+        kind = info.type.tensor_type.elem_type
+        inputs[info.name] = (open_dims, kind in (TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL))
+    return Axes(inputs, workload)

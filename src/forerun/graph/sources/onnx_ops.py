@@ -8,7 +8,7 @@ from typing import Any
 
 from forerun.graph.sources import onnx_fused
 from forerun.graph.sources.onnx_trace import Trace
-from forerun.graph.sources.onnx_values import Node, Value, groups_of
+from forerun.graph.sources.onnx_values import Node, Value, groups_of, printable
 
 
 def _kinds(**groups: str) -> dict[str, str]:
@@ -60,7 +60,7 @@ SAME_SHAPE = frozenset((*NORMS, "Gelu", "Swish", "QuickGelu", "RotaryEmbedding",
 
 
 def data_dependent(node: Node, dims: list[int | str]) -> list[int] | None:
-    """The most that a dimension which only the data can tell may be; None when nothing bounds it."""
+    """Upper bounds of dimensions that depend on the data; None when nothing bounds them."""
     if node.op == "NonMaxSuppression":
         boxes, scores, most = node.need(0).shape, node.need(1).shape, node.input(2)
         per_class = boxes[1] if most is None or most.data is None else min(int(most.data.ravel()[0]), boxes[1])
@@ -121,9 +121,7 @@ def _einsum(t: Trace, n: Node) -> None:
     y = n.out[0]
     if len(labels) != 2 or "." in terms or any(len(set(s)) != len(s) for s in labels):
         kind = "unknown" if len(labels) > 1 else "copy" if y.size == n.need(0).size else "reduce"
-        if kind == "unknown":
-            t.unknown[f"Einsum '{n.attrs['equation']}'"] += 1
-        t.emit(kind, n, n.inputs)
+        t.emit(kind, n, n.inputs, name=printable(f"Einsum {n.attrs['equation']}") if kind == "unknown" else "")
         return
     left, right = labels
     size = dict(zip(left, n.need(0).shape, strict=True)) | dict(zip(right, n.need(1).shape, strict=True))
@@ -274,8 +272,7 @@ def emit(t: Trace, n: Node) -> None:
         return
     kind = KINDS_OF.get(n.op)
     if kind is None:
-        t.unknown[f"{n.domain}.{n.op}".lstrip(".")] += 1
-        t.emit("unknown", n, n.inputs)
+        t.emit("unknown", n, n.inputs, name=printable(f"{n.domain}.{n.op}".lstrip(".")))
         return
     attrs: dict[str, Any] = {"flops": FLOPS_PER_ELEMENT[n.op]} if n.op in FLOPS_PER_ELEMENT else {}
     t.emit(kind, n, n.inputs[: DATA_INPUTS.get(n.op, len(n.inputs))], **attrs)

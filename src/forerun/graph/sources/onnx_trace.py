@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -56,7 +55,6 @@ class Trace:
         self.elements: dict[str, int] = {}  # initializer -> elements, for those that may be weights
         self.readers: dict[str, set[int]] = {}  # weight -> ops that read it
         self.protos: dict[str, onnx.TensorProto] = {}
-        self.unknown: Counter[str] = Counter()
         self.notes: dict[str, None] = {}  # ordered set
         self.outputs: list[int] = []
 

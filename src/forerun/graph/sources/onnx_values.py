@@ -85,7 +85,12 @@ def dims_of(kind: onnx.TypeProto) -> list[int | str] | None:
     return [d.dim_value if d.HasField("dim_value") else d.dim_param for d in tensor.shape.dim]
 
 
+def printable(text: str) -> str:
+    """A name from the file, without what would break a line or steer a terminal."""
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
 def groups_of(n: Node) -> dict[str, Any]:
-    """How many groups a group norm has; other norms say nothing of it."""
-    said = n.attrs.get("num_groups", n.attrs.get("groups"))
-    return {} if said is None else {"groups": int(said)}
+    """How many groups a group norm has; other norms have none."""
+    groups = n.attrs.get("num_groups", n.attrs.get("groups"))
+    return {} if groups is None else {"groups": int(groups)}

@@ -1,8 +1,8 @@
 """One walk through an ONNX graph with every input shape known: shapes, host arithmetic, ops, tensors and storages.
 
-Each node asks ONNX's own rule for its output shapes (`onnx_shapes`), so a Reshape fed by a chain of shape arithmetic is
-no barrier. Nodes whose values are known vanish; nodes that only rename memory become views; the rest become ops through
-the table in `onnx_ops`.
+Each node asks ONNX's own rule for its output shapes (`onnx_shapes`), so a Reshape whose target is computed by a chain
+of shape arithmetic is no barrier. Nodes whose values are known vanish; nodes that only rename memory become views; the
+rest become ops through the table in `onnx_ops`.
 """
 
 from __future__ import annotations
@@ -36,8 +36,6 @@ def run(t: Trace) -> Trace:
         for item in [value] if value is not None and value.items is None else (value.items or [] if value else []):
             t.outputs.append(t.tensor(item))
     t.close_lifetimes()
-    for op, count in t.unknown.items():
-        t.notes[f"No cost law for ONNX op {op} ({count} node{'s' * (count > 1)}): only its bytes count."] = None
     return t
 
 
@@ -99,7 +97,7 @@ def _visit(t: Trace, proto: onnx.NodeProto) -> None:
 def _is_merged_weight(t: Trace, value: Value) -> bool:
     """torch.onnx merges weights of equal value (every fresh LayerNorm is all ones) behind Identity nodes.
 
-    When all their elements are one number they only look alike; otherwise they are tied.
+    When all their elements are one number they are separate weights; otherwise they are tied.
     """
     if not t.from_torch or not value.constant or len(value.origin) != 1:
         return False
@@ -176,12 +174,9 @@ def _fit_batch(t: Trace, node: Node, proto: onnx.NodeProto) -> None:
         )  # fmt: skip
         if moved or not spelled or spelled[0] in (0, -1) or x.shape[0] == before.shape[0]:
             return  # the target follows the batch by itself; a wrong size is found after inference
-        if out.shape[0] * new % old:
+        if target is None or out.shape[0] * new % old:
             raise UnsafeBatchError(f"node '{node.name}' (Reshape)")
         fitted = np.array([out.shape[0] * new // old, *out.shape[1:]], dtype=np.int64)
-        if target is None:
-            node.attrs["shape"] = fitted.tolist()
-            raise UnsafeBatchError(f"node '{node.name}' (Reshape)")
         node.inputs[1] = Value(fitted.shape, TensorProto.INT64, fitted, constant=True)
     elif node.op == "Concat" and not node.domain and node.attrs.get("axis", 0) != 0:
         lead = max(v.shape[0] for v in node.inputs if v is not None and v.shape)

@@ -8,22 +8,50 @@ from typing import Any
 from forerun.errors import ForerunError
 from forerun.graph.ir import Graph
 from forerun.graph.sources import converted, converter_env, onnx_file
+from forerun.graph.sources.door import Door, file_hash, inference_only
+from forerun.workload import Workload
 
 #: Bumped when the conversion would write another ONNX file for the same model.
 DOOR_VERSION = 1
 
 
-def matches(model: Any) -> bool:
-    """A Paddle file (whether or not it exists), a .json that is a Paddle program, or a folder with such a pair."""
-    if not isinstance(model, (str, Path)):
-        return False
-    path = Path(model)
-    suffix = path.suffix.lower()
-    if suffix in (".pdmodel", ".pdiparams"):
-        return True
-    if suffix == ".json":
-        return _is_program(path)
-    return path.is_dir() and any(path.glob("*.pdiparams"))
+class PaddleDoor(Door):
+    """A Paddle program with its weights beside it, or the folder that holds both."""
+
+    takes = "a Paddle inference model or its folder"
+    priority = 100
+    suffixes = (".pdmodel", ".pdiparams", ".json")
+
+    def matches(self, model: Any) -> bool:
+        if not isinstance(model, (str, Path)):
+            return False
+        path = Path(model)
+        if path.suffix.lower() == ".json":  # which Hugging Face configs are too
+            return _is_program(path)
+        return self.claims(path) or (path.is_dir() and any(path.glob("*.pdiparams")))
+
+    def key(self, model: Any, workload: Workload) -> dict[str, Any] | None:
+        """The content of the program and the versions of what converts it."""
+        try:
+            program, params = _pair(model)
+        except ForerunError:
+            return None
+        return {
+            "door": "paddle", "version": [DOOR_VERSION, onnx_file.DOOR_VERSION],
+            "packages": list(converter_env.environment("paddle").packages),
+            "sha256": [file_hash(program), file_hash(params)],
+        }  # fmt: skip
+
+    def load(self, model: Any, workload: Workload) -> list[Graph]:
+        inference_only(workload, "A Paddle inference model")
+        program, params = _pair(model)
+
+        def run(made: Path, facts: Path) -> None:
+            arguments = [str(program.resolve()), str(params.resolve()), str(made)]
+            converter_env.convert("paddle", "paddle_to_onnx.py", arguments, program.name)
+
+        proto, facts = converted.convert_once(self.key(model, workload), run)
+        return [converted.graph_from(proto, facts, workload, program.stem, "paddle")]
 
 
 def _is_program(path: Path) -> bool:
@@ -55,29 +83,3 @@ def _pair(model: Any) -> tuple[Path, Path]:
     if not params_path.is_file():
         raise ForerunError(f"{path.name} needs its weights beside it: there is no {params_path.name}.")
     return path, params_path
-
-
-def key(model: Any, workload: Any) -> dict[str, Any] | None:
-    """The content of the program and the versions of what converts it."""
-    try:
-        program, params = _pair(model)
-    except ForerunError:
-        return None
-    return {
-        "door": "paddle", "version": [DOOR_VERSION, onnx_file.DOOR_VERSION],
-        "packages": list(converter_env.environment("paddle").packages),
-        "sha256": [onnx_file.file_hash(program), onnx_file.file_hash(params)],
-    }  # fmt: skip
-
-
-def load(model: Any, workload: Any) -> Graph:
-    """The graph of a Paddle inference model at the workload's batch and shapes."""
-    onnx_file.refuse_mode(workload, "A Paddle inference model")
-    program, params = _pair(model)
-
-    def run(made: Path, facts: Path) -> None:
-        arguments = [str(program.resolve()), str(params.resolve()), str(made)]
-        converter_env.convert("paddle", "paddle_to_onnx.py", arguments, program.name)
-
-    proto, facts = converted.convert_once(key(model, workload), run)
-    return converted.graph_from(proto, facts, workload, program.stem, "paddle")

@@ -6,27 +6,28 @@ from typing import Any
 
 from forerun.errors import ForerunError
 from forerun.graph.ir import Graph
+from forerun.graph.sources.door import Door
 from forerun.workload import Workload
 
 
-def matches(model: Any) -> bool:
-    return any(c.__module__.startswith("torch.nn.") for c in type(model).__mro__) and not _is_keras(model)
+class TorchDoor(Door):
+    """A live torch.nn.Module. It has no cache key: what a module does is code, and code has no content key."""
 
+    takes = "a torch.nn.Module"
+    priority = 100
 
-def _is_keras(model: Any) -> bool:
-    return any(c.__module__.split(".")[0] == "keras" for c in type(model).__mro__)
+    def matches(self, model: Any) -> bool:
+        modules = [c.__module__ for c in type(model).__mro__]
+        is_keras = any(m.split(".")[0] == "keras" for m in modules)  # which can run on PyTorch
+        return any(m.startswith("torch.nn.") for m in modules) and not is_keras
 
+    def load(self, model: Any, workload: Workload) -> list[Graph]:
+        from forerun.graph.capture import TORCH_DTYPES
+        from forerun.graph.fold import meta_copy
 
-def key(model: Any, workload: Workload) -> None:
-    return None  # what a module does is code, and code has no content key
-
-
-def load(model: Any, workload: Workload) -> list[Graph]:
-    from forerun.graph.capture import TORCH_DTYPES
-    from forerun.graph.fold import meta_copy
-
-    dtype = TORCH_DTYPES[workload.weight_dtype]
-    return capture(lambda: meta_copy(model).to(dtype), input_spec(model, workload), workload, name=type(model).__name__)
+        dtype = TORCH_DTYPES[workload.weight_dtype]
+        inputs = input_spec(model, workload)
+        return capture(lambda: meta_copy(model).to(dtype), inputs, workload, name=type(model).__name__)
 
 
 def input_spec(model: Any, workload: Workload) -> dict[str, tuple[tuple[int, ...], str]]:

@@ -17,6 +17,7 @@ from typing import Any
 from forerun.errors import ForerunError, MissingPackage, did_you_mean
 from forerun.graph.ir import Graph
 from forerun.graph.sources import hf_catalog
+from forerun.graph.sources.door import Door, first_line
 from forerun.graph.sources.torch_module import capture
 from forerun.workload import Workload
 
@@ -30,22 +31,61 @@ _TORCHVISION_SHAPES = {
 
 #: Hyper-parameters that would read files or the network.
 _NOT_CHANGEABLE = r"pretrained|checkpoint|weights|cache|url|file|path|hf_|init_weights"
-_FILE_SUFFIX = r"\.(onnx|keras|h5|hdf5|pb|pdmodel|pdiparams|json|pt|pth|bin|safetensors|ckpt|pkl|ya?ml)$"
+
+
+class VisionDoor(Door):
+    """A timm or torchvision model by name. It takes any bare word, so it is asked last."""
+
+    takes = "the name of a timm or torchvision model"
+    priority = 10
+
+    def matches(self, model: Any) -> bool:
+        return matches(model)
+
+    def key(self, model: Any, workload: Workload) -> dict[str, Any]:
+        return {"name": model, **{p: _version(p) for p in ("timm", "torchvision", "torch")}}
+
+    def names(self) -> list[str]:
+        return names()
+
+    def load(self, model: Any, workload: Workload) -> list[Graph]:
+        from forerun.graph import torch_compat
+
+        torch_compat.prepare()
+        if workload.mode in ("prefill", "decode"):
+            raise ForerunError(f"{model} is a vision model: it has no {workload.mode} mode")
+        if workload.seq_len is not None:
+            raise ForerunError(f"{model} is a vision model: it takes an input_shape, not a seq_len")
+        library, name, changed = parse(model)
+        try:
+            if library != "torchvision" and _in_timm(name):
+                return _load_timm(name, workload, changed)
+            if library != "timm" and name in torchvision_names():
+                return _load_torchvision(name, workload, changed)
+            if library != "timm" and name in _detectors():
+                raise ForerunError(
+                    f"{name} is a detector: how many boxes it works on depends on the image, which nobody knows "
+                    "beforehand"
+                )
+        except (TypeError, ValueError, AssertionError, AttributeError, KeyError) as e:
+            if not changed:
+                raise
+            raise ForerunError(f"{name} cannot be built with {', '.join(changed)}: {first_line(e)}") from e
+        raise ForerunError(f"no model is called {model!r}.{did_you_mean(name, names()) or ' See: forerun models'}")
 
 
 def matches(model: Any) -> bool:
-    """A bare word of letters, digits, dots and underscores, or one behind timm/ or torchvision/."""
+    """Whether it may be a vision model's name: timm/ or torchvision/ and a name, or a bare word (letters, digits, dots,
+    underscores) that is neither a catalogued Hugging Face model nor a file."""
+    from forerun.graph.sources import is_file
+
     if not isinstance(model, str):
         return False
     if model.startswith(("timm/", "torchvision/")):
         return True
-    model = model.partition("?")[0]
-    word = re.fullmatch(r"[A-Za-z][\w.]*", model) and not re.search(_FILE_SUFFIX, model)
-    return bool(word) and hf_catalog.architecture(model) is None
-
-
-def key(model: str, workload: Workload) -> dict[str, Any]:
-    return {"name": model, **{p: _version(p) for p in ("timm", "torchvision", "torch")}}
+    word = model.partition("?")[0]
+    bare = re.fullmatch(r"[A-Za-z][\w.]*", word) is not None
+    return bare and not is_file(word) and hf_catalog.architecture(word) is None
 
 
 @functools.cache
@@ -56,37 +96,12 @@ def _version(package: str) -> str | None:
         return None
 
 
-def load(model: str, workload: Workload) -> list[Graph]:
-    from forerun.graph import torch_compat
-
-    torch_compat.prepare()
-    if workload.mode in ("prefill", "decode"):
-        raise ForerunError(f"{model} is a vision model: it has no {workload.mode} mode")
-    if workload.seq_len is not None:
-        raise ForerunError(f"{model} is a vision model: it takes an input_shape, not a seq_len")
-    library, name, changed = parse(model)
-    try:
-        if library != "torchvision" and _in_timm(name):
-            return _load_timm(name, workload, changed)
-        if library != "timm" and name in torchvision_names():
-            return _load_torchvision(name, workload, changed)
-        if library != "timm" and name in _detectors():
-            raise ForerunError(
-                f"{name} is a detector: how many boxes it works on hangs on the image, which nobody knows beforehand"
-            )
-    except (TypeError, ValueError, AssertionError, AttributeError, KeyError) as e:
-        if not changed:
-            raise
-        raise ForerunError(f"{name} cannot be built with {', '.join(changed)} so: {str(e).splitlines()[0]}") from e
-    raise ForerunError(f"no model is called {model!r}.{did_you_mean(name, names()) or ' See: forerun models'}")
-
-
 def parse(model: str) -> tuple[str, str, dict[str, Any]]:
     """Library (may be empty), name and changed hyper-parameters of `library/name?key=value&key=[1,2]`."""
-    reference, _, said = model.partition("?")
+    reference, _, given = model.partition("?")
     library, _, name = reference.rpartition("/")
     changed: dict[str, Any] = {}
-    for part in filter(None, said.split("&")):
+    for part in filter(None, given.split("&")):
         key, equals, text = part.partition("=")
         if not equals or not re.fullmatch(r"[a-z_][a-z0-9_]*", key):
             raise ForerunError(f"{part!r} in {model!r} is not of the form key=value")
@@ -101,11 +116,12 @@ def parse(model: str) -> tuple[str, str, dict[str, Any]]:
 
 def full_name(library: str, name: str, changed: dict[str, Any]) -> str:
     """The name that `parse` reads back."""
-    said = "&".join(f"{k}={json.dumps(v, separators=(',', ':'))}" for k, v in sorted(changed.items()))
-    return f"{library}/{name}" + (f"?{said}" if said else "")
+    given = "&".join(f"{k}={json.dumps(v, separators=(',', ':'))}" for k, v in sorted(changed.items()))
+    return f"{library}/{name}" + (f"?{given}" if given else "")
 
 
 def names() -> list[str]:
+    """Every name of timm and torchvision that can be captured."""
     from forerun.graph import torch_compat
 
     torch_compat.prepare()
@@ -133,7 +149,7 @@ def torchvision_names() -> list[str]:
 
 
 def _detectors() -> list[str]:
-    """Models whose work hangs on what they see: how many boxes are kept is not known before they run."""
+    """Models whose work depends on the image: how many boxes are kept is not known before they run."""
     import torchvision
 
     return list(torchvision.models.list_models(module=torchvision.models.detection))
@@ -158,7 +174,7 @@ def _load_timm(name: str, workload: Workload, changed: dict[str, Any]) -> list[G
     shape = _shape(name, workload, default)
     options: dict[str, Any] = {}
     if shape[1:] != default[1:]:
-        try:  # transformers of fixed grid want to be told; convolutional nets neither need nor accept it
+        try:  # transformers of fixed grid need the size; convolutional nets do not accept it
             build(img_size=shape[1:])
             options = {"img_size": shape[1:]}
         except TypeError:

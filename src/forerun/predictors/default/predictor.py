@@ -223,7 +223,7 @@ class DefaultPredictor(Predictor):
         network, on_cpu = self._network(devices[0]), devices[0].kind == "cpu"
         assert network is not None
         batches = len(profile.batches)
-        representatives, counts_of = profile.alike
+        representatives, counts_of = profile.distinct_ops
         table = op_table(profile.only(representatives), devices)
         shape = (len(devices), len(counts_of), batches)
         least = _summed(np.maximum(table.compute_s, table.memory_s).reshape(shape), counts_of)

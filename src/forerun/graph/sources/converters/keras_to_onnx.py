@@ -1,21 +1,41 @@
 """A Keras file or a SavedModel folder to ONNX: `python keras_to_onnx.py IN OUT.onnx FACTS.json`.
 
-Code inside a model is never run: a file that holds a Lambda layer or names a class outside Keras is refused before it
-is loaded, for the legacy .h5 format as well, where Keras itself does not look.
+What is loaded, and what is refused before anything is loaded:
+
+- A Keras file (.keras is a zip archive, .h5 is HDF5; the content decides, whatever the name) is built by Keras from its
+  config, with its weights. A Lambda layer, which is Python code in the file, and a class outside Keras are refused,
+  for HDF5 as well, where Keras itself does not look.
+- A SavedModel is a TensorFlow graph: TensorFlow reads it and restores its variables, and tf2onnx translates it. No part
+  of it is run but the ops that restore variables. One that would run more while it is loaded (lookup tables, assets, an
+  initializer), and one with ops that call Python or reach files, is refused.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
+import shutil
 import sys
+import tempfile
 import zipfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 OPSET = 18
 #: Modules whose functions do more than compute: downloads, file access, deserialization.
 UNSAFE = ("keras.utils", "keras.src.utils", "keras.saving", "keras.src.saving", "keras.src.legacy.saving")
+#: TensorFlow ops that call Python, read or write files, print, or open connections.
+REACHES_OUT = re.compile(
+    r"(Eager)?PyFunc(Stateless)?|ReadFile|WriteFile|MatchingFiles|ImmutableConst|Print(V2)?|(De|En)codeProto(V2)?"
+    r"|\w*Reader(V2)?|\w*Dataset(V\d)?|\w*Summary\w*|Debug\w*|\w*Rpc|\w*TextFile(V2)?|Save(Slices)?|Restore(Slice)?"
+)
+#: Ops that loading a SavedModel may run: those that put values into variables.
+RESTORES = frozenset(
+    "NoOp Identity Const Placeholder PlaceholderWithDefault VarHandleOp Variable VariableV2 Assign AssignVariableOp "
+    "RestoreV2 Cast Reshape".split()
+)
 
 
 def main(source: Path, target: Path, facts: Path) -> None:
@@ -23,9 +43,14 @@ def main(source: Path, target: Path, facts: Path) -> None:
     facts.write_text(json.dumps({"parameters": parameters}))
 
 
+def true_suffix(source: Path) -> str:
+    """The suffix that fits a Keras file's content. Keras goes by the suffix, and a file can be zip and HDF5 in one."""
+    return ".keras" if zipfile.is_zipfile(source) else ".h5"
+
+
 def model_config(source: Path) -> Any:
     """The architecture written in the file, read as JSON."""
-    if zipfile.is_zipfile(source):
+    if true_suffix(source) == ".keras":
         with zipfile.ZipFile(source) as archive:
             if "config.json" not in archive.namelist():
                 raise ValueError("it holds no config.json")
@@ -69,7 +94,14 @@ def convert_keras(source: Path, target: Path) -> int:
     import tensorflow as tf
     import tf2onnx
 
-    model = keras.saving.load_model(source, compile=False, safe_mode=True)
+    with tempfile.TemporaryDirectory(prefix="forerun-") as scratch:
+        # Under a name that fits, Keras reads the config that was looked at, and no other.
+        named = Path(scratch) / f"model{true_suffix(source)}"
+        try:
+            named.symlink_to(source)
+        except OSError:  # Windows allows links to few
+            shutil.copyfile(source, named)
+        model = keras.saving.load_model(named, compile=False, safe_mode=True)
     if not model.inputs:
         raise ValueError("it was saved before it was built: its inputs have no shape")
     signature = [tf.TensorSpec(tensor.shape, tensor.dtype, name=tensor.name) for tensor in model.inputs]
@@ -82,7 +114,45 @@ def is_parameter(path: str) -> bool:
     return not path.split("/")[-1].startswith(("moving_mean", "moving_variance", "seed_generator", "iterations"))
 
 
+def refuse_unsafe_graph(meta_graph: Any) -> None:
+    """Raise when a MetaGraphDef of a SavedModel could do more than compute, or would run more than its restoring."""
+    graph, objects = meta_graph.graph_def, meta_graph.object_graph_def.nodes
+    for node in (*graph.node, *(n for function in graph.library.function for n in function.node_def)):
+        if REACHES_OUT.fullmatch(node.op):
+            raise ValueError(f"its graph holds the op {node.op}, which reaches beyond the model and is not run")
+    if any(node.WhichOneof("kind") in ("resource", "asset") for node in objects):
+        raise ValueError("it holds lookup tables or assets, which would have to be run to be loaded")
+    starts = [
+        *(info.name for signature in meta_graph.signature_def.values() for name, info in signature.outputs.items()
+          if name == "__saved_model_init_op"),
+        *(name for key in ("saved_model_main_op", "legacy_init_op") if key in meta_graph.collection_def
+          for name in meta_graph.collection_def[key].node_list.value),
+        *([] if objects else [meta_graph.saver_def.restore_op_name]),  # without objects, the graph restores itself
+    ]  # fmt: skip
+    runs = {node.op for node in leading_to(starts, graph.node)} - RESTORES
+    if runs:
+        raise ValueError(f"it would run {', '.join(sorted(runs))} while it is loaded")
+
+
+def leading_to(starts: Iterable[str], nodes: Iterable[Any]) -> list[Any]:
+    """The nodes of a graph that run when those named in `starts` do."""
+    by_name = {node.name: node for node in nodes}
+    found: dict[str, Any] = {}
+    waiting = [name.lstrip("^").partition(":")[0] for name in starts]
+    while waiting:
+        name = waiting.pop()
+        if name in by_name and name not in found:
+            found[name] = by_name[name]
+            waiting += [entry.lstrip("^").partition(":")[0] for entry in by_name[name].input]
+    return list(found.values())
+
+
 def convert_saved_model(source: Path, target: Path) -> int | None:
+    from tensorflow.core.protobuf import saved_model_pb2
+
+    saved = saved_model_pb2.SavedModel.FromString((source / "saved_model.pb").read_bytes())
+    for meta_graph in saved.meta_graphs:
+        refuse_unsafe_graph(meta_graph)
     import tensorflow as tf
     import tf2onnx.convert
 

@@ -1,0 +1,206 @@
+"""The suite that every front door passes, public so that anyone's door can be held against it: `check_door`."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from forerun.errors import ForerunError
+from forerun.graph.cost import totals
+from forerun.graph.ir import Graph
+from forerun.graph.sources import doors, load_graph
+from forerun.graph.sources.door import Door, first_line
+from forerun.graph.validate import validate
+from forerun.workload import Workload
+
+#: Models of forerun's own doors: no other door may take one.
+BUILT_IN = {
+    "families": "cnn:depth=3,filters=4", "huggingface": "bert-base-uncased", "keras": "net.keras", "onnx": "net.onnx",
+    "paddle": "net.pdmodel", "vision": "resnet50",
+}  # fmt: skip
+#: Nobody's models: no door may take one.
+STRANGERS: tuple[Any, ...] = (None, 7, 1.5, b"resnet50", [], {}, object(), "a name with spaces", Path("no/such/folder"))
+#: What a door may not import to say whether it takes a model.
+HEAVY = ("torch", "onnx", "tensorflow", "keras", "paddle", "transformers", "timm", "torchvision", "jax")
+#: Seconds that `matches` may take, at its best of three.
+MATCHES_S = 0.05
+BATCHES = (1, 2, 8)
+#: FLOPs of the same network may differ by this share between doors, and by batch from a straight line.
+TOLERANCE = 0.01
+
+
+class DoorFault(AssertionError):
+    """What a door got wrong, in one sentence."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """A model that a door takes, and what is known of it: the same network elsewhere, or its figures."""
+
+    model: Any
+    settings: Mapping[str, Any] = field(default_factory=dict)  # of the Workload: input_shape, seq_len ...
+    same_as: Any = None  # the same network for another door, such as a torch.nn.Module
+    same_settings: Mapping[str, Any] | None = None  # its settings, where they are not those of the model
+    parameters: int | None = None
+    flops: float | None = None  # at batch 1
+
+    def work(self, batch: int = 1) -> Workload:
+        return Workload(self.model, batch=batch, **self.settings)
+
+
+def check_door(door: Door, examples: Sequence[Example], foreign: Iterable[Any] = ()) -> list[str]:
+    """Runs every check on a door; returns their names, or raises DoorFault. `foreign`: models it must leave alone."""
+    if not isinstance(door, Door):
+        raise DoorFault(f"{type(door).__name__} is not a subclass of forerun.graph.sources.door.Door")
+    if not examples:
+        raise DoorFault("a door is checked with at least one example of a model")
+    checks: tuple[Callable[[Door, Sequence[Example]], None], ...] = (
+        _attributes, _takes_its_own, _key, _valid_graphs, _same_network, _batches, _refuses_junk,
+    )  # fmt: skip
+    taken = [model for name, model in BUILT_IN.items() if type(doors()[name]) is not type(door)]
+    _leaves_alone(door, (*STRANGERS, *taken, *foreign))
+    for check in checks:
+        check(door, examples)
+    return ["leaves_alone", *(check.__name__.strip("_") for check in checks)]
+
+
+def _attributes(door: Door, examples: Sequence[Example]) -> None:
+    name = type(door).__name__
+    if not door.takes:
+        raise DoorFault(f"{name}.takes does not say what the door takes")
+    if not isinstance(door.priority, int):
+        raise DoorFault(f"{name}.priority is no whole number")
+    for suffix in door.suffixes:
+        if not suffix.startswith(".") or suffix != suffix.lower():
+            raise DoorFault(f"the suffix {suffix!r} of {name} does not begin with a dot or is not in lower case")
+    for word in door.names()[:100]:
+        if not door.matches(word):
+            raise DoorFault(f"{name} offers the name {word!r} and does not take it")
+
+
+def _leaves_alone(door: Door, models: Iterable[Any]) -> None:
+    for model in models:
+        if _matches(door, model):
+            raise DoorFault(f"{type(door).__name__} takes {model!r}, which is not its own")
+
+
+def _takes_its_own(door: Door, examples: Sequence[Example]) -> None:
+    for example in examples:
+        if not _matches(door, example.model):
+            raise DoorFault(f"{type(door).__name__} does not take {example.model!r}")
+
+
+def _matches(door: Door, model: Any) -> bool:
+    """What `matches` answers; a DoorFault when it fails, is slow, or imports a framework."""
+    before = {name for name in HEAVY if name in sys.modules}
+    seconds = []
+    for _ in range(3):
+        start = time.perf_counter()
+        try:
+            answer = door.matches(model)
+        except Exception as e:
+            raise DoorFault(f"asked whether it takes {model!r}, the door raised {type(e).__name__}: {e}") from e
+        seconds.append(time.perf_counter() - start)
+    if imported := {name for name in HEAVY if name in sys.modules} - before:
+        raise DoorFault(f"to see whether it takes {model!r}, the door imported {', '.join(sorted(imported))}")
+    if min(seconds) > MATCHES_S:
+        raise DoorFault(f"to see whether it takes {model!r}, the door needs {1000 * min(seconds):.0f} ms")
+    if not isinstance(answer, bool):
+        raise DoorFault(f"matches({model!r}) is {answer!r} and neither True nor False")
+    return answer
+
+
+def _key(door: Door, examples: Sequence[Example]) -> None:
+    for example in examples:
+        key = door.key(example.model, example.work())
+        if key is None:
+            continue
+        try:
+            plain = json.loads(json.dumps(key))
+        except (TypeError, ValueError) as e:
+            raise DoorFault(f"the key of {example.model!r} is not JSON: {e}") from e
+        if plain != key:
+            raise DoorFault(f"the key of {example.model!r} does not survive JSON: {key!r}")
+        if any(door.key(example.model, example.work(batch)) != key for batch in BATCHES):
+            raise DoorFault(f"the key of {example.model!r} is not the same when it is asked for again")
+
+
+def _load(door: Door, example: Example, batch: int) -> Graph:
+    """The graph at a batch size; whatever breaks is the door's fault."""
+    try:
+        graphs = door.load(example.model, example.work(batch))
+    except Exception as e:
+        raise DoorFault(f"{example.model!r} at batch {batch} raised {type(e).__name__}: {first_line(e)}") from e
+    if not isinstance(graphs, list) or not all(isinstance(g, Graph) for g in graphs):
+        raise DoorFault(f"load({example.model!r}) gave {type(graphs).__name__} instead of a list of graphs")
+    for graph in graphs:
+        try:
+            validate(graph)
+        except ForerunError as e:
+            raise DoorFault(str(e)) from e
+        if Graph.from_dict(json.loads(json.dumps(graph.to_dict()))).content_hash() != graph.content_hash():
+            raise DoorFault(f"the graph of {example.model!r} is another one after it was written down and read")
+    for graph in graphs:
+        if graph.serves(batch):
+            return graph.at(batch)
+    raise DoorFault(f"load({example.model!r}) gave no graph that serves batch {batch}")
+
+
+def _valid_graphs(door: Door, examples: Sequence[Example]) -> None:
+    for example in examples:
+        if not _load(door, example, 1).ops:
+            raise DoorFault(f"the graph of {example.model!r} has no ops")
+
+
+def _same_network(door: Door, examples: Sequence[Example]) -> None:
+    for example in examples:
+        graph = _load(door, example, 1)
+        parameters, flops = example.parameters, example.flops
+        if example.same_as is not None:
+            settings = example.settings if example.same_settings is None else example.same_settings
+            other = load_graph(Workload(example.same_as, **settings))
+            parameters, flops = other.parameters, totals(other).flops
+        if parameters is not None and graph.parameters != parameters:
+            raise DoorFault(f"{example.model!r} has {graph.parameters:,} parameters instead of {parameters:,}")
+        if flops is not None and abs(totals(graph).flops - flops) > TOLERANCE * flops:
+            raise DoorFault(f"{example.model!r} has {totals(graph).flops:,.0f} FLOPs instead of {flops:,.0f}")
+
+
+def _batches(door: Door, examples: Sequence[Example]) -> None:
+    for example in examples:
+        one, two, eight = (totals(_load(door, example, batch)).flops for batch in BATCHES)
+        # Every dimension is affine in the batch, so six samples more cost six times what one more does.
+        if two <= one or abs((eight - two) - 6 * (two - one)) > TOLERANCE * eight:
+            raise DoorFault(
+                f"{example.model!r} has {one:,.0f}, {two:,.0f} and {eight:,.0f} FLOPs at batch 1, 2 and 8, which is "
+                "no straight line"
+            )
+
+
+def _refuses_junk(door: Door, examples: Sequence[Example]) -> None:
+    """A file with the door's suffix and nothing in it that the door could know, and one that is not there."""
+    with tempfile.TemporaryDirectory(prefix="forerun-") as folder:
+        for suffix in door.suffixes:
+            junk, missing = Path(folder) / f"junk{suffix}", Path(folder) / f"missing{suffix}"
+            junk.write_bytes(b"no model at all\n" * 50)
+            for path in (junk, missing):
+                if door.matches(path):
+                    _refuses(door, path)
+
+
+def _refuses(door: Door, path: Path) -> None:
+    try:
+        door.load(path, Workload(path))
+    except ForerunError as e:
+        if "\n" in str(e) or not str(e):
+            raise DoorFault(f"{path.name} is refused with more or less than one sentence: {str(e)!r}") from e
+    except Exception as e:
+        raise DoorFault(f"{path.name} raised {type(e).__name__} instead of a ForerunError: {first_line(e)}") from e
+    else:
+        raise DoorFault(f"{path.name}, which holds no model, was not refused")

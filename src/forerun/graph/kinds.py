@@ -1,0 +1,76 @@
+"""Every kind of op the cost law knows, and what an op of that kind must carry.
+
+`x, w -> y` names inputs and outputs by position. Only those that are listed matter to the law; further inputs and
+outputs count by their bytes. How to add a kind: CONTRIBUTING.md, "Add an op".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What an op kind expects: its signature in words, how many tensors it takes at least, and its attributes."""
+
+    signature: str
+    inputs: int = 0  # the fewest that the laws read; a constant scalar is no input
+    outputs: int = 1
+    #: Attribute -> the type of its value, or the values it may have. Every one of them must be there.
+    attrs: Mapping[str, type | tuple[str, ...]] = field(default_factory=dict)
+
+
+_CONV: dict[str, Any] = {"groups": int, "transposed": bool, "stride": list, "dilation": list}
+_RNN: dict[str, Any] = {"cell": ("lstm", "gru", "rnn"), "hidden": int, "layers": int, "directions": int, "steps": int}
+_NORMS = ("batch", "layer", "group", "instance", "rms", "lrn")
+
+KINDS: dict[str, Kind] = {
+    "conv": Kind(
+        "x[N,C,*], w, bias? -> y; w is [Cout, Cin/groups, *k] ([Cin, Cout/groups, *k] when transposed)", 2, 1, _CONV
+    ),
+    "conv_backward": Kind("gy, x, w -> gx?, gw?, gb?; wants: [bool, bool, bool]", 3, 1, {**_CONV, "wants": list}),
+    "matmul": Kind(
+        "a[..., M, K], b[..., K, N], bias? -> y[..., M, N]; one GEMM, or one per leading index (batched). "
+        "shared_b: one b serves every leading index (a linear layer)", 2, 1, {"shared_b": bool},
+    ),
+    "moe_matmul": Kind("x[T*top_k, K], w[E, K, N] -> y[T*top_k, N]; one GEMM per expert hit", 2, 1, {"experts": int}),
+    "moe_matmul_backward": Kind("x[T*top_k, K], gy[T*top_k, N], w -> gw[E, K, N]", 2),
+    "attention": Kind(
+        "q[B,H,S,D], k[B,Hk,T,D], v[B,Hk,T,Dv], mask? -> o[B,H,S,Dv]; window:int? (keys each query may see). "
+        "Fused: no S x T matrix is stored", 3, 1, {"causal": bool},
+    ),
+    "attention_backward": Kind("go, q, k, v -> gq, gk, gv; window as in attention", 4, 1, {"causal": bool}),
+    "rnn": Kind("x[T,N,I] -> y", 1, 1, _RNN),
+    "rnn_backward": Kind("gy, y, x, weights... -> gx, gw...", 3, 1, _RNN),
+    "embedding": Kind("table[V,D], index -> y: reads only the rows it looks up", 1),
+    "embedding_backward": Kind("gy, index -> gtable: writes the whole table", 1),
+    "gather": Kind("x, index -> y: reads as much as it writes"),
+    "scatter": Kind("x, index, src -> y: reads and writes as much as src holds (index_put, scatter_add, caches)"),
+    "softmax": Kind("x -> y", 1),
+    "softmax_backward": Kind("gy, y -> gx", 1),
+    "norm": Kind("x, weight?, bias? -> y; groups:int where it is known", 1, 1, {"type": _NORMS, "training": bool}),
+    "norm_backward": Kind("gy, x, ... -> gx, gw?, gb?", 1),
+    "elementwise": Kind("... -> y: one pass, one operation an element; flops:int? per element when not 1"),
+    "reduce": Kind("x -> y: sum, mean, max, norm, cumsum"),
+    "sort": Kind("x -> ...: sort, topk, unique"),
+    "pool": Kind("x -> y; window: elements read per output (adaptive: in/out)", 1, 1, {"window": int}),
+    "pool_backward": Kind("gy, x -> gx", 1),
+    "resize": Kind("x -> y; taps: elements read per output (4 for bilinear, 16 for bicubic)", 1, 1, {"taps": int}),
+    "copy": Kind("... -> y: memory moved and nothing computed: cat, contiguous, cast, pad, clone, repeat"),
+    "fill": Kind("-> y: zeros, ones, arange: writes only"),
+    "random": Kind("-> y: dropout masks, samples"),
+    "fft": Kind("x -> y", 1),
+    "optimizer": Kind(
+        "params, grads, states... -> params...: one launch over lists of tensors; tensors:int? and lists:int? say how "
+        "many, flops:int? per parameter", 0, 0, {"bytes_read": int, "bytes_written": int},
+    ),
+    "unknown": Kind("an op nobody knows: its bytes count, its FLOPs do not; a note names it", 0, 0),
+}  # fmt: skip
+
+#: Kinds whose work is multiply-accumulates: matrix units do it, and `Graph.work_hash` holds their shapes.
+CONTRACTIONS = frozenset({
+    "conv", "conv_backward", "matmul", "moe_matmul", "moe_matmul_backward", "attention", "attention_backward", "rnn",
+    "rnn_backward",
+})  # fmt: skip

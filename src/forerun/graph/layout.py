@@ -1,0 +1,57 @@
+"""How tensors lie in memory: which results CUDA leaves channels-last, and which ops read their inputs with gaps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._prims_common import suggest_memory_format
+
+
+def cuda_layout(name: str, args: Any, out: Any) -> Any:
+    """The result of a call in the layout CUDA would give it: a convolution of channels-last images stays so, which meta
+    tensors do not."""
+    if name == "convolution" and any(map(_channels_last, args[:2])):
+        return torch.empty_like(out, memory_format=torch.channels_last)
+    if name == "convolution_backward" and out[0] is not None and any(map(_channels_last, args[1:3])):
+        return torch.empty_like(out[0], memory_format=torch.channels_last), *out[1:]
+    return out
+
+
+def _channels_last(t: torch.Tensor) -> bool:
+    """By strides alone, as CUDA asks: tokens without the first one leave gaps between images."""
+    return t.dim() == 4 and suggest_memory_format(t) == torch.channels_last
+
+
+#: Ops whose kernels run several times slower when they cannot read their inputs in one sweep.
+_MEMORY_BOUND = frozenset({"copy", "elementwise", "reduce", "norm", "softmax", "gather"})
+#: Ops on images that have other kernels for channels last, and how many of their inputs are images.
+_IMAGES = {"conv": 1, "conv_backward": 2, "resize": 1}
+
+
+def strided(kind: str, inputs: Any) -> bool:
+    """Whether the inputs cannot be read in one sweep: gaps, other orders than each other, or rows used again. Of ops on
+    images, whether these have their channels last."""
+    if kind in _IMAGES:
+        return any(map(_channels_last, inputs[: _IMAGES[kind]]))
+    if kind not in _MEMORY_BOUND:
+        return False
+    seen = [t for t in inputs if t.numel() > 1 and t.is_floating_point()]
+    if not seen:
+        return False
+    if kind != "elementwise":
+        return any(not t.is_contiguous() for t in seen)
+    first = seen[0]
+    return any(t.shape != first.shape or t.stride() != first.stride() for t in seen) or not _dense(first)
+
+
+def _dense(t: torch.Tensor) -> bool:
+    """Whether a tensor fills its memory without gaps, in whatever order of dimensions."""
+    if t.is_contiguous():
+        return True
+    expected = 1
+    for stride, size in sorted((s, n) for s, n in zip(t.stride(), t.shape, strict=True) if n > 1):
+        if stride != expected:
+            return False
+        expected *= size
+    return True

@@ -1,0 +1,215 @@
+"""Writes down every aten call that PyTorch dispatches on meta tensors, as ops, tensors and storages.
+
+Views cost nothing and leave no op. Edges come from the storages (who wrote this memory last). Lifetimes come from the
+storages' own deaths, so peak memory is what the framework's reference counting makes it.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections import Counter
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from forerun.graph.ir import Op, Storage, Tensor
+from forerun.graph.layout import cuda_layout, strided
+from forerun.graph.op_names import base_name
+from forerun.graph.torch_ops import FREE, attributes, classify
+
+#: PyTorch's dtypes by the names of the IR.
+DTYPES: dict[torch.dtype, str] = {
+    torch.float64: "fp64", torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16",
+    torch.int64: "int64", torch.int32: "int32", torch.int16: "int16", torch.int8: "int8", torch.uint8: "uint8",
+    torch.bool: "bool", torch.complex64: "complex64", torch.complex128: "complex128",
+    torch.float8_e4m3fn: "fp8", torch.float8_e5m2: "fp8",
+}  # fmt: skip
+
+
+class Recorder(TorchDispatchMode):
+    """Writes every aten call into ops, tensors and storages while `recording` is on."""
+
+    def __init__(self, repeats: dict[str, int], mask_density: float = 1.0) -> None:
+        super().__init__()
+        self.mask_density = mask_density
+        self.assumed_size = False  # a size depends on values, which meta tensors do not have
+        self.assumed_branch = False  # a branch does
+        self.repeats = repeats  # scope of a folded block -> how many blocks it stands for
+        self.parameter_scopes: dict[int, str] = {}
+        self.recording = False
+        self.phase = "forward"
+        self.scopes: list[str] = []
+        self.ops: list[Op] = []
+        self.tensors: list[Tensor] = []
+        self.storages: list[Storage] = []
+        # What costs the host time and the device none: views and allocations, modules entered, a library's wrapping.
+        self.host_calls = {"views": 0, "modules": 0, "transformers": 0}
+        self._tensor_ids: dict[tuple[Any, ...], int] = {}
+        self._storage_ids: dict[int, int] = {}
+        self._writer: list[int] = []
+        self._repeats_by_scope: dict[str, int] = {}
+        self._made_in: dict[int, str] = {}  # storage made before the recorded call -> the scope that made it
+        self._scope_of_node: dict[int, str] = {}  # autograd sequence number -> scope, to place backward ops
+
+    # -- memory ------------------------------------------------------------------------------------------------------
+
+    def storage_id(self, t: torch.Tensor, role: str = "activation", born: int | None = None, scope: str = "") -> int:
+        storage = t.untyped_storage()
+        key = storage._cdata
+        if key not in self._storage_ids:
+            index = len(self.storages)
+            if not self.recording:
+                scope = scope or self._made_in.get(key, "")
+            born = len(self.ops) if born is None else born
+            self.storages.append(Storage(storage.nbytes(), role, born, None, self.repeat_of(scope or self.scope())))
+            self._writer.append(-1)
+            self._storage_ids[key] = index
+            weakref.finalize(storage, self._freed, key, index)
+        return self._storage_ids[key]
+
+    def _freed(self, key: int, index: int) -> None:
+        self._storage_ids.pop(key, None)
+        if self.recording:  # what outlives the call is freed by the caller, not by the graph
+            self.storages[index].dies = max(len(self.ops) - 1, self.storages[index].born)
+
+    def tensor_id(self, t: torch.Tensor) -> int:
+        storage = self.storage_id(t)
+        key = (storage, self._writer[storage], t.shape, t.dtype)
+        if key not in self._tensor_ids:
+            self._tensor_ids[key] = len(self.tensors)
+            self.tensors.append(Tensor(tuple(t.shape), DTYPES.get(t.dtype, "fp32"), storage, self._writer[storage]))
+        return self._tensor_ids[key]
+
+    # -- where we are ------------------------------------------------------------------------------------------------
+
+    def scope(self) -> str:
+        if self.phase == "backward":
+            node = torch._C._current_autograd_node()
+            if node is None:
+                return ""
+            if hasattr(node, "variable"):  # gradients are added up per parameter
+                return self.parameter_scopes.get(id(node.variable), "")
+            return self._scope_of_node.get(node._sequence_nr(), "")
+        return self.scopes[-1] if self.scopes and self.phase == "forward" else ""
+
+    def repeat_of(self, scope: str) -> int:
+        """How many equal ones an op in this scope stands for."""
+        if scope not in self._repeats_by_scope:
+            inside = (n for block, n in self.repeats.items() if scope == block or scope.startswith(block + "."))
+            self._repeats_by_scope[scope] = math.prod(inside)
+        return self._repeats_by_scope[scope]
+
+    def _stand_in(self, name: str, args: Any) -> Any:
+        """An answer where the real one depends on values that meta tensors do not have; else None."""
+        if name not in ("_local_scalar_dense", "nonzero") or args[0].device.type != "meta":
+            return None
+        if name == "nonzero":
+            return self._found(args[0])
+        self.assumed_branch = self.assumed_branch or (self.recording and args[0].dtype == torch.bool)
+        return _scalar(args[0])
+
+    def _found(self, mask: torch.Tensor) -> torch.Tensor:
+        """What `nonzero` finds on a tensor without values: all of a vector, a share of a mask (uniform routing)."""
+        hits = mask.numel() if mask.dim() < 2 else max(1, round(mask.numel() * self.mask_density))
+        if self.recording:
+            self.assumed_size = True
+        return mask.new_empty((hits, mask.dim()), dtype=torch.int64)
+
+    # -- recording ---------------------------------------------------------------------------------------------------
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        name = base_name(func.name())
+        stand_in = self._stand_in(name, args)
+        if stand_in is not None:
+            return stand_in
+        if not self.recording:
+            out = cuda_layout(name, args, func(*args, **kwargs))
+            for t in tensors_in(out):
+                self._made_in[t.untyped_storage()._cdata] = self.scope()
+            return out
+        if self.phase == "forward" and torch.is_grad_enabled():
+            self._scope_of_node.setdefault(torch._C._autograd._get_sequence_nr() - 1, self.scope())
+        inputs = tensors_in((args, kwargs))
+        input_ids = [self.tensor_id(t) for t in inputs]
+        out = cuda_layout(name, args, func(*args, **kwargs))
+        outputs = tensors_in(out)
+        mutates = func._schema.is_mutable
+        known = {t.untyped_storage()._cdata for t in inputs}
+        is_view = bool(outputs) and not mutates and all(t.untyped_storage()._cdata in known for t in outputs)
+        on_host = all(t.device.type != "meta" for t in (*inputs, *outputs))  # Adam's step counters, layer drop
+        if name in FREE or is_view or on_host or not (outputs or mutates):
+            for t in outputs:
+                self.storage_id(t)
+            self.host_calls["views"] += self.repeat_of(self.scope())
+            return out
+        self._record(func, name, args, inputs, input_ids, outputs)
+        return out
+
+    def _record(self, func: Any, name: str, args: Any, inputs: Any, input_ids: Any, outputs: Any) -> None:
+        index = len(self.ops)
+        kind, plain = classify(name), name.removesuffix("_")
+        scope = self.scope()
+        attrs = attributes(kind, plain, args, outputs)
+        if kind == "matmul" and plain in ("addmm", "baddbmm", "addbmm", "addmv"):
+            input_ids = [input_ids[1], input_ids[2], input_ids[0]]  # (bias, a, b) -> (a, b, bias)
+        if kind == "optimizer":
+            attrs = self._optimizer_attrs(func, inputs, tensors_in(args[0]))
+        if strided(kind, inputs):
+            attrs = {**attrs, "strided": True}
+        written = outputs or (tensors_in(args[0]) if kind == "optimizer" else inputs[:1])
+        op = Op(kind, func.name(), tuple(input_ids), (), attrs, scope, self.phase, self.repeat_of(scope))
+        self.ops.append(op)
+        for i, t in enumerate(written):
+            storage = self.storage_id(t, born=index, scope=scope)
+            if kind == "optimizer" and i < len(input_ids):  # one result per parameter, repeated as its parameter is
+                self.storages[storage].repeat = self.storages[self.tensors[input_ids[i]].storage].repeat
+            self._writer[storage] = index
+        op.outputs = tuple(self.tensor_id(t) for t in written)
+
+    def _optimizer_attrs(self, func: Any, inputs: Any, first_list: Any) -> dict[str, Any]:
+        """Bytes of a foreach call over all parameters, each counted as often as its folded block is repeated."""
+
+        def weigh(ts: Any) -> tuple[int, int]:
+            times = [self.storages[self.storage_id(t)].repeat for t in ts]
+            return sum(r * t.numel() * t.element_size() for r, t in zip(times, ts, strict=True)), sum(times)
+
+        written, count = weigh(first_list)
+        lists = sum("List[Tensor]" in str(a.type) for a in func._schema.arguments)
+        return {"bytes_read": weigh(inputs)[0], "bytes_written": written, "tensors": count, "lists": max(1, lists)}
+
+
+class Census(Recorder):
+    """Counts what a forward pass launches, by call and result shapes; folded blocks as often as they stand for."""
+
+    def __init__(self, repeats: dict[str, int], mask_density: float) -> None:
+        super().__init__(repeats, mask_density)
+        self.count: Counter[tuple[Any, ...]] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        stand_in = self._stand_in(base_name(func.name()), args)
+        if stand_in is not None:
+            return stand_in
+        out = func(*args, **(kwargs or {}))
+        shapes = tuple(t.shape for t in tensors_in(out) if t.device.type == "meta")
+        if shapes:
+            self.count[func.name(), shapes] += self.repeat_of(self.scope())
+        return out
+
+
+def _scalar(t: torch.Tensor) -> Any:
+    """What `.item()` answers on a tensor without values: "nothing special here", one. Models branch on it."""
+    return False if t.dtype == torch.bool else 1.0 if t.dtype.is_floating_point else 1
+
+
+def tensors_in(tree: Any) -> list[torch.Tensor]:
+    """Every tensor in nested lists, tuples and dicts, in order."""
+    if isinstance(tree, torch.Tensor):
+        return [tree]
+    if isinstance(tree, (list, tuple)):
+        return [t for item in tree for t in tensors_in(item)]
+    if hasattr(tree, "values") and hasattr(tree, "keys"):  # dicts, and Hugging Face outputs, which are dict-like
+        return [t for item in tree.values() for t in tensors_in(item)]
+    return []

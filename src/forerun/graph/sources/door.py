@@ -1,0 +1,90 @@
+"""The contract of a front door: what turns one kind of model into graphs.
+
+A door is a subclass of `Door`. It is registered by its class under the entry point group `forerun.sources`; forerun's
+own doors are registered in the same way as anyone else's:
+
+    [project.entry-points."forerun.sources"]
+    acme = "acme_forerun:AcmeDoor"
+
+forerun makes one instance of it, without arguments, and keeps it. `forerun.graph.check.check_door` says whether a door
+keeps this contract.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any, ClassVar
+
+from forerun.errors import ForerunError
+from forerun.graph.ir import Graph
+from forerun.workload import Workload
+
+
+class Door(ABC):
+    """One kind of model: which models it takes, and the graphs they become."""
+
+    #: What the door takes, in words: "a torch.nn.Module". Messages that list what forerun takes are made of these.
+    takes: ClassVar[str] = ""
+    #: Doors are asked from the highest priority to the lowest, those of equal priority by name. Doors for files and
+    #: live objects have 100. Those for Hugging Face ids (20) and bare names (10), which almost any word could be, come
+    #: last.
+    priority: ClassVar[int] = 50
+    #: Suffixes of the files that the door takes, in lower case: (".onnx",). A path with such a suffix is offered only
+    #: to doors that claim it, so a door that takes names need not know the suffixes of files.
+    suffixes: ClassVar[tuple[str, ...]] = ()
+
+    @abstractmethod
+    def matches(self, model: Any) -> bool:
+        """Whether this door takes the model: a live object, a name or a path (which need not exist).
+
+        Cheap: it imports no framework and reads no more than a file's first bytes.
+        """
+
+    @abstractmethod
+    def load(self, model: Any, workload: Workload) -> list[Graph]:
+        """Graphs that between them serve the workload's batch and, where one can, every other.
+
+        What the user can put right is a ForerunError of one sentence. Ops keep to `graph.kinds.KINDS`.
+        """
+
+    def key(self, model: Any, workload: Workload) -> dict[str, Any] | None:
+        """All that decides the graphs beside the workload's settings, as JSON; None when they must not be cached.
+
+        Part of it are the content of files and the versions of libraries that decide what runs.
+        """
+        return None
+
+    def names(self) -> list[str]:
+        """Every name this door takes, where they can be listed: for suggestions after a miss."""
+        return []
+
+    def title(self, model: Any) -> str | None:
+        """What the model is called in answers; None: what `load` called it."""
+        return None
+
+    def claims(self, model: Any) -> bool:
+        """Whether the model is a path with one of this door's suffixes."""
+        return isinstance(model, (str, Path)) and Path(model).suffix.lower() in self.suffixes
+
+
+def file_hash(path: Path) -> str:
+    """The SHA-256 of a file's content."""
+    with path.open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+def inference_only(workload: Workload, what: str) -> None:
+    """Refuses any other mode: a file made for inference has no backward pass and no cache."""
+    if workload.mode != "inference":
+        raise ForerunError(
+            f"{what} can be predicted for inference only; for {workload.mode} pass the PyTorch model or a "
+            "Hugging Face id instead."
+        )
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, or its type where it has none."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[0] if lines else type(error).__name__).rstrip(".")[:200]

@@ -1,0 +1,122 @@
+"""Reads an ONNX file and refuses what no honest exporter writes. Nothing in the file is executed."""
+
+from __future__ import annotations
+
+import math
+import posixpath
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from forerun.errors import ForerunError
+from forerun.graph.sources.door import first_line
+
+if TYPE_CHECKING:
+    import onnx
+
+#: A file whose functions expand to more nodes than this is refused.
+MAX_NODES = 1_000_000
+#: Tensors of more elements than this are never shape arithmetic: their values can go.
+MAX_VALUES = 4096
+
+
+def read(path: Path) -> onnx.ModelProto:
+    """Parse the file without opening any external data."""
+    import onnx
+    from google.protobuf.message import DecodeError
+
+    if not path.is_file():
+        raise ForerunError(f"There is no file {path}.")
+    try:
+        proto = onnx.load(str(path), load_external_data=False)
+    except (DecodeError, RuntimeError, ValueError, UnicodeDecodeError) as error:
+        raise ForerunError(f"{path} is not a whole ONNX file (it may be truncated): {first_line(error)}.") from error
+    except MemoryError as error:
+        raise ForerunError(f"{path} is too large for this machine's memory.") from error
+    if not proto.opset_import or not proto.HasField("graph"):
+        raise ForerunError(f"{path} is not an ONNX model: it names no operator set.")
+    return proto
+
+
+def graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    """This graph and every graph nested in it."""
+    yield graph
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from graphs(attribute.g)
+            for inner in attribute.graphs:
+                yield from graphs(inner)
+
+
+def tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    """Every tensor with values of its own in a graph and those nested in it."""
+    for inner in graphs(graph):
+        yield from inner.initializer
+        for sparse in inner.sparse_initializer:
+            yield sparse.values
+            yield sparse.indices
+        for node in inner.node:
+            for attribute in node.attribute:
+                if attribute.HasField("t"):
+                    yield attribute.t
+                yield from attribute.tensors
+
+
+def check(proto: onnx.ModelProto) -> None:
+    """Refuse what no honest exporter writes: no nodes, or weights kept outside the model's own folder."""
+    if not proto.graph.node:
+        raise ForerunError("This ONNX file holds no nodes: there is nothing to run.")
+    for tensor in tensors(proto.graph):
+        for entry in tensor.external_data:
+            location = entry.value.replace("\\", "/")
+            if entry.key == "location" and (
+                location.startswith(("/", "~")) or ":" in location or posixpath.normpath(location).startswith("..")
+            ):
+                raise ForerunError(
+                    f"Tensor '{tensor.name}' of this ONNX file points to '{entry.value}', outside the model's folder."
+                )
+
+
+def drop_values(proto: onnx.ModelProto) -> None:
+    """Empty every large tensor; shapes and types stay, which is all that the graph needs."""
+    for tensor in tensors(proto.graph):
+        if math.prod(tensor.dims) > MAX_VALUES:
+            for values in ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data"):
+                tensor.ClearField(values)
+
+
+def inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Functions of the model replaced by their bodies; large values are dropped first, they are not needed."""
+    if not proto.functions:
+        return proto
+    import onnx
+    from onnx import inliner
+
+    refuse_explosion(proto)
+    small = onnx.ModelProto()
+    small.CopyFrom(proto)
+    drop_values(small)
+    try:
+        return inliner.inline_local_functions(small)
+    except Exception as error:
+        raise ForerunError(f"The functions in this ONNX file cannot be expanded: {first_line(error)}.") from error
+
+
+def refuse_explosion(proto: onnx.ModelProto) -> None:
+    """A function that calls itself, or functions that call each other a billion times, are not expanded."""
+    bodies = {(f.domain, f.name): [(n.domain, n.op_type) for n in f.node] for f in proto.functions}
+    sizes: dict[tuple[str, str], int] = {}
+
+    def size(name: tuple[str, str], above: frozenset[tuple[str, str]]) -> int:
+        if name not in bodies:
+            return 1
+        if name in above:
+            raise ForerunError(f"Function {name[1]} in this ONNX file calls itself.")
+        if name not in sizes:
+            sizes[name] = sum(size(inner, above | {name}) for inner in bodies[name])
+        return sizes[name]
+
+    total = sum(size((n.domain, n.op_type), frozenset()) for g in graphs(proto.graph) for n in g.node)
+    if total > MAX_NODES:
+        raise ForerunError(f"The functions in this ONNX file expand to {total:,} nodes; {MAX_NODES:,} is the limit.")
