@@ -1,9 +1,10 @@
 """Adds files of the measuring core's rows to the data set that comes with the package.
 
     python benchmarks/build_dataset.py forerun-h200 rows.jsonl …
+    python benchmarks/build_dataset.py forerun-h200 --refile      (hours: every graph is captured again)
 
-Rows that are already there are not added twice; every model row is filed under the hash of its graph as it is recorded
-today, those that were there too (without files: only these).
+Rows that are already there are not added twice; every new model row is filed under the hash of its graph. `--refile`
+does that for the rows that were there, too: needed when the recorder changes what `Graph.work_hash` covers.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from forerun.data.store import Store, write_file
 
 
 def main() -> None:
-    dataset, files = sys.argv[1], sys.argv[2:]
+    dataset, *files = (word for word in sys.argv[1:] if word != "--refile")
+    refile = "--refile" in sys.argv
     with tempfile.TemporaryDirectory() as folder:
         store = Store(folder, shipped=False)
         for table in schema.TABLES:
@@ -39,7 +41,7 @@ def main() -> None:
                 place = shipped_folder() / table
                 place.mkdir(parents=True, exist_ok=True)
                 whole = pa.concat_tables(parts).sort_by("measured_at")
-                if table == "models":
+                if table == "models" and refile:
                     whole = refiled(whole)
                 path = write_file(place / f"{dataset}.parquet", table, whole, {"dataset": dataset})
                 size = path.stat().st_size / 2**20
