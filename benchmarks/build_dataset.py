@@ -4,7 +4,8 @@
     python benchmarks/build_dataset.py forerun-h200 --refile      (hours: every graph is captured again)
 
 Rows that are already there are not added twice; every new model row is filed under the hash of its graph. `--refile`
-does that for the rows that were there, too: needed when the recorder changes what `Graph.work_hash` covers.
+does that for the rows that were there, too: needed when the recorder changes what `Graph.work_hash` covers. Rows added
+with `--no-graphs` wait for it: they can be learned from, but `predict` does not find them.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from forerun.data.store import Store, write_file
 
 
 def main() -> None:
-    dataset, *files = (word for word in sys.argv[1:] if word != "--refile")
+    dataset, *files = (word for word in sys.argv[1:] if not word.startswith("--"))
     refile = "--refile" in sys.argv
     with tempfile.TemporaryDirectory() as folder:
         store = Store(folder, shipped=False)
@@ -34,7 +35,7 @@ def main() -> None:
             if kept.exists():
                 (store.folder / table).mkdir(parents=True, exist_ok=True)
                 shutil.copy(kept, store.folder / table / kept.name)
-        counts = take_in(files, store, dataset, progress=lambda rows, n: track(rows, "graphs", total=n))
+        counts = take_in(files, store, dataset, graphs="--no-graphs" not in sys.argv, progress=lambda rows, n: track(rows, "graphs", total=n))
         for table, columns in schema.TABLES.items():
             parts = [pq.read_table(f, schema=columns) for f in store.files(table)]
             if parts:

@@ -1,8 +1,9 @@
-"""The whole scoreboard from left-out predictions: baselines beside the default, and devices that were left out."""
+"""The whole scoreboard: left-out families, the exam, CPUs, memory that did not fit, and GPUs that were left out."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
@@ -12,41 +13,50 @@ from forerun.device import load_device
 from forerun.errors import ForerunError
 from forerun.evaluate import ablation as parts
 from forerun.evaluate import devices
+from forerun.evaluate.collect import from_rows
+from forerun.evaluate.exam import GPU, exam_rows
+from forerun.evaluate.left_out import left_out
 from forerun.evaluate.metrics import figures
-from forerun.evaluate.scoreboard import Scoreboard, board, dummy, one_ratio
+from forerun.evaluate.scoreboard import COLUMNS, Scoreboard, board
 from forerun.graph.sources import load_graph
 from forerun.measure.cases import workload_of
+from forerun.predictors.cases import TrainingCases
+from forerun.predictors.default import DefaultPredictor
+from forerun.predictors.default.fit import calibration_of
 from forerun.predictors.memory import estimate
-from forerun.training.cases import operator_cases
-from forerun.training.default import SEEDS, Gathered, scores
+from forerun.predictors.one_ratio import OneRatioPredictor
+from forerun.training.cases import operator_cases, with_timing_group
 
-NOTES = """Printed by `forerun evaluate --out docs`. Every prediction of time and energy is by weights that saw no
-row of the model's family (families that share a graph count as one; several are left out together);
-single operators, some of them at shapes of well-known models, stay in training. `dummy` is the median of
-the other families, `one ratio` the plain roofline times one fitted number, `roofline` the plain roofline.
-`default` takes the host to be a little faster than the median, which errs least. `default, host probed`
-is told how slow the host was at that moment: by a tiny launch timed just before the case or, on rows
-older than that, by how far the latencies of other families measured within 20 s lie from what was
-predicted for them. Published times of models on other GPUs teach too, without the families that are asked
-for: by family, and by the letters that a model's name begins with, so near relatives under another name
-(resnetaa beside resnet) stay. Intervals of a family are calibrated on the other families only.
-Memory has no learned weights; the constants of its workspaces were read off these rows, as was how much longer
-a call takes by itself than in a loop, over which energy is measured. Repeats of a case are left out of the
-figures.
-Of a GPU that is left out, its spec sheet is known, and what the power limit yields per watt in its generation
-(`_PER_WATT` in predictors/specs.py), read off other GPUs. The number for fp32 on Ada follows a rule, but was
-set with the L4's rows in view: the L4's matrix products are no blind test."""
-_OPERATORS = """Operators on a GPU that was left out
+NOTES = """Printed by `forerun evaluate --out docs`. Every prediction of time and energy is by a predictor that saw no
+row of the model's family (families that share a graph count as one; several are left out together). Single operators,
+some of them at shapes of well-known models, stay in training. `dummy` is the median of the other families, `one-ratio`
+the plain roofline times one fitted number, `roofline` physics with constants for kernels and launches.
+`default` assumes a host a little faster than the median, which makes errors smallest. `default, host probed` knows how
+slow the host was at that moment: from a tiny launch timed just before the case or, on rows older than that, from the
+latencies of other families measured within 20 s. Published times of models on other GPUs are learned from, without the
+families that are scored: by family, and by the letters that a model's name begins with, so near relatives under another
+name (resnetaa beside resnet) stay. Intervals of a family are calibrated on the other families only. Repeats of a case
+are left out of the figures.
+
+These constants were read off rows that are judged here, so the figures flatter them a little: the widening for an
+unseen device and for a new family (`OUT_OF_DOMAIN["device"]`, `NEW_FAMILY` in predictors/conformal.py), how much longer
+a call takes by itself than in a loop (`SYNCHRONISED_US` in predictors/energy.py), the speed of copies to the GPU
+(`COPY_GBS` in data/importers/pytorch_gpu_benchmark.py, from the RTX 2080 Ti), the number of steps and seeds of the fits
+(predictors/default), the constants of memory workspaces (predictors/memory.py), and what a watt yields per generation
+(device/catalog/generations.yaml says for each value which rows it comes from; fp32 on Ada was set with the L4's rows in
+view, and that of the A100 comes from A100 rows). From now on such choices are made without the exam's families and GPU
+(evaluate/exam.py)."""
+OPERATORS = """Operators on a GPU that was left out
 
 Most lines are of single rows, which are harder than sums, where errors cancel. Those of sums of a class over a model
 are NeuSight's own rows (fp32, forward); there, `NeuSight` is what its authors published for these very rows."""
-_MODELS = """Models on a GPU that was left out
+MODELS = """Models on a GPU that was left out
 
-Times that others published; what copying images takes where it was timed is known to every predictor. `one ratio` is
-told by the other GPUs measured in the same way how far times lie above the roofline, `default, hosts of the set` how
-slow hosts are where enough calls show it: in the runs of 50 iterations of pytorch_gpu_benchmark, eight processes load
-images meanwhile. `default` is told neither. How much an unseen device widens an interval was chosen on these rows.
-Operators of another card with the same chip may have taught (the A100 of 80 GB beside that of 40)."""
+Times that others published; what copying images takes where it was timed is known to every predictor. `one ratio` knows
+from the other GPUs measured in the same way how far times lie above the roofline, `default, hosts of the set` how slow
+hosts are where enough calls show it: in the runs of 50 iterations of pytorch_gpu_benchmark, eight processes load images
+meanwhile. `default` knows neither. How much an unseen device widens an interval was chosen on these rows.
+Operators of another card with the same chip may have been learned from (the A100 of 80 GB beside that of 40)."""
 _SHOWN = (
     ("latency_ms", "all"), ("latency_ms", "device-bound"), ("latency_ms", "host-bound"), ("device_ms", "all"),
     ("device_ms", "training, device-bound"), ("device_ms", "prefill"), ("device_ms", "decode"), ("energy_j", "all"),
@@ -54,49 +64,49 @@ _SHOWN = (
 )  # fmt: skip
 
 
-def scoreboard(told: pd.DataFrame) -> Scoreboard:
-    """All lines of the left-out families."""
-    light = told["light_ms"].to_numpy(dtype=float)
-    baselines: dict[str, dict[str, np.ndarray]] = {"dummy": {}, "roofline": {}, "one ratio": {}}
-    for target in ("latency_ms", "device_ms", "energy_j"):
-        baselines["dummy"][target] = dummy(told, target)
-        if target != "energy_j":
-            baselines["roofline"][target] = light
-            baselines["one ratio"][target] = one_ratio(told, target, light)
-    return board(told, baselines)
+def exam_board(frames: Mapping[str, pd.DataFrame]) -> Scoreboard:
+    """The lines of the exam's families; their intervals come from the other families alone."""
+    first = next(iter(frames.values()))
+    return board(frames, split="exam families", only=exam_rows(first).to_numpy())
 
 
-def cpu_lines(told: pd.DataFrame) -> pd.DataFrame:
+def exam_gpu_lines(frame: pd.DataFrame, name: str) -> pd.DataFrame:
+    """The lines of the exam's GPU: published latencies by a predictor that saw no row of it."""
+    found = figures(frame["predicted_latency_ms"].to_numpy(dtype=float), frame["latency_ms"].to_numpy(dtype=float))
+    line = {"target": "latency_ms", "split": f"exam GPU {GPU}", "regime": "all", "predictor": name, **found}
+    return pd.DataFrame([line], columns=list(COLUMNS))
+
+
+def cpu_lines(rows: pd.DataFrame) -> pd.DataFrame:
     """Latency on the CPU, for families that were left out."""
-    real = told["latency_ms"].to_numpy(dtype=float)
-    first = (told["repeat"] == 0).to_numpy()
-    said = {
-        "one ratio": one_ratio(told, "latency_ms", told["light_ms"].to_numpy(dtype=float)),
-        "default": told["told_latency"].to_numpy(dtype=float),
-    }
+    measured = rows["latency_ms"].to_numpy(dtype=float)
+    first = (rows["repeat"] == 0).to_numpy()
+    baseline = left_out(OneRatioPredictor(), from_rows(rows), folds=8)
+    answers = {"one-ratio": baseline["predicted_latency_ms"], "default": rows["predicted_latency_ms"]}
     lines = []
-    for mode in ("all", *sorted(told["mode"].unique())):
-        mine = first & ((told["mode"] == mode).to_numpy() | (mode == "all"))
-        for predictor, values in said.items():
-            lines.append({"regime": mode, "predictor": predictor, **figures(values[mine], real[mine])})
+    for mode in ("all", *sorted(rows["mode"].unique())):
+        mine = first & ((rows["mode"] == mode).to_numpy() | (mode == "all"))
+        for predictor, values in answers.items():
+            found = figures(values.to_numpy(dtype=float)[mine], measured[mine])
+            lines.append({"regime": mode, "predictor": predictor, **found})
     return pd.DataFrame(lines).drop(columns=["rmse"])
 
 
 def misfits(store: Store) -> pd.DataFrame:
-    """Cases that were run: how many fit the device, and what was said of those that did not."""
+    """Cases that were run: how many did not fit the device, and how many of these were predicted to fit."""
     rows = store.read("models")
     own = rows[rows["protocol"].fillna("").str.startswith("forerun/") & rows["status"].isin(("ok", "oom"))]
     own = own[own["case"].notna() & (own["source"] != "tabular") & (own["repeat"] == 0)]
     lines = []
     for device, mine in own.groupby("device"):
         failed = mine[mine["status"] == "oom"]
-        wrong = sum(_told_to_fit(case, str(device)) for case in failed["case"])
+        wrong = sum(_predicted_to_fit(case, str(device)) for case in failed["case"])
         lines.append({"device": device, "cases": f"{len(mine):,}", "did not fit": len(failed),
-                      "of these told to fit": wrong, "share of cases": f"{wrong / len(mine):.2%}"})  # fmt: skip
+                      "of these predicted to fit": wrong, "share of cases": f"{wrong / len(mine):.2%}"})  # fmt: skip
     return pd.DataFrame(lines)
 
 
-def _told_to_fit(case: str, device: str) -> bool:
+def _predicted_to_fit(case: str, device: str) -> bool:
     try:
         return estimate(load_graph(workload_of(json.loads(case))), load_device(device)).fits is True
     except ForerunError:  # a model or a device of the user's that is no longer known
@@ -104,31 +114,31 @@ def _told_to_fit(case: str, device: str) -> bool:
 
 
 def summary(made: Scoreboard) -> pd.DataFrame:
-    """The lines that people ask for."""
-    lines = made.lines[made.lines["predictor"].isin(("one ratio", "default", "default, host probed"))]
-    wanted = [lines[(lines["target"] == t) & (lines["regime"] == r)] for t, r in _SHOWN]
-    found = pd.concat(wanted).drop(columns=["split", "rmse", "coverage"])
-    for name in ("mape", "median_ape", "acc10", "interval_coverage", "interval_width"):
-        found[name] = (100 * found[name]).round(1)
+    """The lines that people ask for, with the noise floor of the same rows beside them."""
+    wanted = [made.lines[(made.lines["target"] == t) & (made.lines["regime"] == r)] for t, r in _SHOWN]
+    found = pd.concat(wanted).drop(columns=["split", "rmse", "tau"])
+    floors = {(row["quantity"], row["regime"]): row["mean"] for row in made.noise.to_dict("records")}
+    found["noise_floor"] = [floors.get((t, r), np.nan) for t, r in zip(found["target"], found["regime"], strict=True)]
+    for name in ("coverage", "mape", "median_ape", "acc10", "interval_coverage", "interval_width", "noise_floor"):
+        found[name] = (100 * found[name].astype(float)).round(1)
     return found
 
 
-def ablation(found: Gathered, told: pd.DataFrame, *, folds: int, steps: int) -> pd.DataFrame:
+def ablation(cases: TrainingCases, full: pd.DataFrame, *, folds: int, steps: int) -> pd.DataFrame:
     """What each part of the predictor buys, as text."""
-    return parts.readable(parts.ablation(found, told, folds=folds, steps=steps))
+    return parts.readable(parts.ablation(cases, full, folds=folds, steps=steps))
 
 
-def left_out_devices(found: Gathered, told: pd.DataFrame, store: Store, *, steps: int) -> dict[str, pd.DataFrame]:
+def left_out_devices(
+    cases: TrainingCases, families: pd.DataFrame, store: Store, *, predictor: DefaultPredictor
+) -> dict[str, pd.DataFrame]:
     """Operators and whole models on GPUs of which no row was seen; intervals from the left-out families' errors."""
     rows = store.read("operators")
     test = rows[rows["protocol"].fillna("").str.startswith("neusight/test") | (rows["device"] == "b200")]
     test = test[(test["status"] == "ok") & (test["device_ms"] > 0) & (test["devices"].fillna(1) <= 1)]
     by = ["dataset", "device", "op", "dtype", "runtime"]
     test = test.sample(frac=1, random_state=1).groupby(by, dropna=False).head(400)
-    tested = operator_cases(test)
-    lines = devices.operators_left_out(found, tested, store.read("models"), seeds=SEEDS, steps=steps)
-    models = devices.models_left_out(found, seeds=SEEDS, steps=steps, calibration=scores(told))
-    return {
-        _OPERATORS: lines.drop(columns=["rmse", "coverage"], errors="ignore"),
-        _MODELS: devices.shown(models),
-    }
+    tested = operator_cases(with_timing_group(test))
+    lines = devices.operators_left_out(cases, tested, store.read("models"), predictor=predictor)
+    models = devices.models_left_out(cases, predictor=predictor, calibration=calibration_of(families, predictor))
+    return {OPERATORS: lines.drop(columns=["rmse", "coverage"], errors="ignore"), MODELS: devices.shown(models)}

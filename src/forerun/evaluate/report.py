@@ -35,19 +35,19 @@ def markdown(frame: pd.DataFrame) -> str:
     return "\n".join(lines)
 
 
-def families(told: pd.DataFrame) -> pd.DataFrame:
+def families(left_out: pd.DataFrame) -> pd.DataFrame:
     """Error of device time by family, worst first."""
-    error = (told["told_device"] / told["device_ms"] - 1).abs()
-    ratio = told["told_device"] / told["device_ms"]
-    grouped = told.assign(error=error, ratio=ratio).groupby("family")
+    error = (left_out["predicted_device_ms"] / left_out["device_ms"] - 1).abs()
+    ratio = left_out["predicted_device_ms"] / left_out["device_ms"]
+    grouped = left_out.assign(error=error, ratio=ratio).groupby("family")
     found = grouped.agg(n=("error", "size"), mape=("error", "mean"), ratio=("ratio", "median"))
     return found.sort_values("mape", ascending=False).reset_index().rename(columns={"ratio": "predicted / measured"})
 
 
-def write(made: Scoreboard, told: pd.DataFrame, folder: Path, extra: dict[str, pd.DataFrame], notes: str) -> Path:
+def write(made: Scoreboard, left_out: pd.DataFrame, folder: Path, extra: dict[str, pd.DataFrame], notes: str) -> Path:
     """SCOREBOARD.md and its plots."""
     folder.mkdir(parents=True, exist_ok=True)
-    draw(told, folder)
+    draw(left_out, folder)
     noise = made.noise.assign(mean=made.noise["mean"], median=made.noise["median"]).drop(columns=["p90"])
     noise = noise.rename(columns={"mean": "mape", "median": "median_ape"})
     parts = [
@@ -56,7 +56,7 @@ def write(made: Scoreboard, told: pd.DataFrame, folder: Path, extra: dict[str, p
         "## Noise floor: the same case measured twice\n\n" + markdown(noise),
         "## Left-out families on the H200\n\n" + markdown(made.lines.drop(columns=["split"])),
         "![Predicted against measured](scoreboard_scatter.png)",
-        "## Device time by family, worst first\n\n" + markdown(families(told).head(25)),
+        "## Device time by family, worst first\n\n" + markdown(families(left_out).head(25)),
         "![Error by family](scoreboard_families.png)",
     ]
     parts += [f"## {title}\n\n{markdown(frame)}" for title, frame in extra.items()]
@@ -65,7 +65,7 @@ def write(made: Scoreboard, told: pd.DataFrame, folder: Path, extra: dict[str, p
     return path
 
 
-def draw(told: pd.DataFrame, folder: Path) -> None:
+def draw(left_out: pd.DataFrame, folder: Path) -> None:
     """Predicted against measured, and the error by family."""
     import matplotlib
 
@@ -74,21 +74,21 @@ def draw(told: pd.DataFrame, folder: Path) -> None:
 
     figure, panels = pyplot.subplots(1, 3, figsize=(13, 4.4), layout="constrained")
     pairs = (
-        ("device_ms", "told_device", "device time, ms"),
-        ("latency_ms", "told_latency_known", "latency, ms (host probed)"),
-        ("energy_j", "told_energy", "energy, J"),
+        ("device_ms", "predicted_device_ms", "device time, ms"),
+        ("latency_ms", "predicted_latency_ms_probed", "latency, ms (host probed)"),
+        ("energy_j", "predicted_energy_j", "energy, J"),
     )
-    for panel, (real, said, title) in zip(panels, pairs, strict=True):
-        for mode, part in told.groupby("mode"):
-            panel.scatter(part[real], part[said], s=5, alpha=0.6, label=str(mode))
-        edge = [float(np.nanmin(told[real])), float(np.nanmax(told[real]))]
+    for panel, (measured, predicted, title) in zip(panels, pairs, strict=True):
+        for mode, part in left_out.groupby("mode"):
+            panel.scatter(part[measured], part[predicted], s=5, alpha=0.6, label=str(mode))
+        edge = [float(np.nanmin(left_out[measured])), float(np.nanmax(left_out[measured]))]
         panel.plot(edge, edge, color="black", linewidth=0.8)
         panel.set(xscale="log", yscale="log", xlabel="measured", ylabel="predicted", title=title)
         panel.grid(alpha=0.3)
     panels[0].legend(fontsize=7)
     figure.savefig(folder / "scoreboard_scatter.png", dpi=110)
     pyplot.close(figure)
-    by = families(told).sort_values("mape")
+    by = families(left_out).sort_values("mape")
     figure, panel = pyplot.subplots(figsize=(9, 0.16 * len(by) + 1), layout="constrained")
     panel.barh(by["family"], 100 * by["mape"])
     panel.set(xlabel="mean error of device time, %")

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from forerun.data.importers import importers
 from forerun.device import Device, load_device
 from forerun.errors import ForerunError
 from forerun.graph.ir import Graph
@@ -128,6 +129,14 @@ def operator_cases(rows: pd.DataFrame, progress: Progress | None = None) -> Case
         kept.append(index)
         seen.append(_Seen(op_table(columns[call], [devices[device]]), columns[call].repeat, none, none, {}))
     return _stacked(wanted.loc[kept].reset_index(drop=True), seen)
+
+
+def with_timing_group(rows: pd.DataFrame) -> pd.DataFrame:
+    """Published rows with the column `timing_group`, as the importer of each set states it."""
+    group = pd.Series("", index=rows.index, dtype=object)
+    for name, mine in rows.groupby("dataset"):
+        group[mine.index] = importers()[str(name)].timing_group(mine)
+    return rows.assign(timing_group=group)
 
 
 def _stacked(rows: pd.DataFrame, seen: list[_Seen]) -> Cases:

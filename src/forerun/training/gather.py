@@ -12,7 +12,7 @@ from forerun.device import load_device
 from forerun.errors import ForerunError
 from forerun.predictors.cases import TrainingCases
 from forerun.training import operators, published
-from forerun.training.cases import Progress, as_captured, model_cases, operator_cases
+from forerun.training.cases import Progress, as_captured, model_cases, operator_cases, with_timing_group
 
 
 def gather(store: Store, progress: Progress | None = None, *, public: bool = True) -> TrainingCases:
@@ -68,6 +68,5 @@ def sample(ops: pd.DataFrame) -> pd.DataFrame:
         some = some.sample(frac=1, random_state=0)
         group = some.groupby(by, dropna=False).ngroup().astype(str)
         octave = np.floor(np.log2(some["device_ms"])).astype(str)
-        kept = some.loc[in_turns(group + "/" + octave)].groupby(by, dropna=False).head(importer.operator_rows)
-        parts.append(kept.assign(timing_group=importer.timing_group(kept)))
-    return pd.concat(parts) if parts else ops.iloc[:0].assign(timing_group="")
+        parts.append(some.loc[in_turns(group + "/" + octave)].groupby(by, dropna=False).head(importer.operator_rows))
+    return with_timing_group(pd.concat(parts) if parts else ops.iloc[:0])

@@ -1,13 +1,12 @@
 """Published times of whole models as training cases: the rows that importers declare to teach, on other GPUs than ours.
 
 What a row means (which rows are taken, what was run, what the timed program was) is the importer's business
-(data/importers/base.py); here the rows of all sets become cases, and cases that only tell about a host are left out.
+(data/importers/base.py); here the rows of all sets become cases.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import pandas as pd
 
@@ -16,13 +15,9 @@ from forerun.data.importers._cases import eager_on_one_gpu
 from forerun.data.store import Store
 from forerun.errors import ForerunError
 from forerun.graph.ir import Graph
-from forerun.predictors.host import idle_ms
-from forerun.training.cases import Cases, Progress, workload_cases
-from forerun.training.fit_host import HostFit
+from forerun.predictors.cases import Cases
+from forerun.training.cases import Progress, with_timing_group, workload_cases
 from forerun.workload import Workload
-
-#: How far the roofline of the device must lie above the host's time for a row to show the device's time.
-CLEARLY, CREDIBLE = 1.0, 0.7
 
 
 def published_cases(store: Store, progress: Progress | None = None) -> Cases:
@@ -50,24 +45,12 @@ def published_rows(rows: pd.DataFrame) -> pd.DataFrame:
             parts.append(chosen)
     if not parts:
         raise ForerunError("the store has no published times of models: see forerun data import timm")
-    return pd.concat(parts).sort_values(["case_key", "device"], ignore_index=True)
+    return with_timing_group(pd.concat(parts, ignore_index=True)).sort_values(["case_key", "device"], ignore_index=True)
 
 
 def has_any(rows: pd.DataFrame) -> bool:
     """Whether model rows of a set that teaches are among these."""
     return bool(rows["dataset"].isin([name for name, one in importers().items() if one.teaches_models]).any())
-
-
-def device_bound(published: Cases, host: HostFit) -> Cases:
-    """Cases whose time the device sets, by roofline and well above the host's; that time as `device_ms`."""
-    rows = published.rows
-    light = published.light_ms
-    measured = (rows["latency_ms"] - rows["copy_ms"]).to_numpy(dtype=float)
-    busy = measured - idle_ms(published.launches, host.lead_us, host.gap_us)
-    # Rows far below their roofline show that the spec sheet lacks something (tensor cores of a Titan V).
-    sure = (light > CLEARLY * host.host_ms(published.launches)) & (busy > CREDIBLE * light)
-    kept = published.take(sure)
-    return replace(kept, rows=kept.rows.assign(device_ms=busy[sure]))
 
 
 def other_families(published: Cases, asked: pd.DataFrame) -> Cases:
