@@ -35,7 +35,13 @@ def main() -> None:
             if kept.exists():
                 (store.folder / table).mkdir(parents=True, exist_ok=True)
                 shutil.copy(kept, store.folder / table / kept.name)
-        counts = take_in(files, store, dataset, graphs="--no-graphs" not in sys.argv, progress=lambda rows, n: track(rows, "graphs", total=n))
+        counts = take_in(
+            files,
+            store,
+            dataset,
+            graphs="--no-graphs" not in sys.argv,
+            progress=lambda rows, n: track(rows, "graphs", total=n),
+        )
         for table, columns in schema.TABLES.items():
             parts = [pq.read_table(f, schema=columns) for f in store.files(table)]
             if parts:

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from forerun.predictors.weights import Weights
 
 import forerun
 from forerun import predict
@@ -26,7 +27,6 @@ from forerun.predictors.base import Times
 from forerun.predictors.default import SHIPPED, UNSEEN, DefaultPredictor
 from forerun.predictors.energy import ALONE_US
 from forerun.predictors.roofline import RooflinePredictor
-from forerun.predictors.weights import Weights
 
 CNN = "cnn:depth=4,filters=16,classes=10"
 

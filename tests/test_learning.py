@@ -11,6 +11,9 @@ import pandas as pd
 import pytest
 import torch
 import transformers
+from forerun.predictors.network import GROUP_OF, GROUPS, Ensemble
+from forerun.predictors.weights import load_weights
+from forerun.training.default import PUBLIC, sample
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -25,12 +28,9 @@ from forerun.predictors.conformal import calibrate
 from forerun.predictors.default import SHIPPED
 from forerun.predictors.features import NUMBERS, op_table
 from forerun.predictors.host import COUNTED, launch_counts, smooth_max
-from forerun.predictors.network import GROUP_OF, GROUPS, Ensemble
 from forerun.predictors.specs import power_slowdown
-from forerun.predictors.weights import load_weights
 from forerun.training import fit_device, fit_energy, operators
 from forerun.training.cases import model_cases, operator_cases
-from forerun.training.default import PUBLIC, sample
 from forerun.workload import Workload
 
 

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from forerun.training.default import Gathered
+from forerun.training.fit_host import HostFit
 
 from forerun.data.store import Store
 from forerun.errors import ForerunError
@@ -19,8 +21,6 @@ from forerun.graph.sources import load_graph
 from forerun.predictors.conformal import calibrate
 from forerun.predictors.features import OpTable
 from forerun.training.cases import Cases, operator_cases
-from forerun.training.default import Gathered
-from forerun.training.fit_host import HostFit
 from forerun.training.published import (
     as_measured,
     device_bound,

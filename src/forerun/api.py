@@ -45,7 +45,7 @@ def predict(
 ) -> Prediction:
     """How `model` will run on `device`: every estimate with its interval, and the basis it stands on.
 
-    `predictor` is a name, a folder that `forerun train` wrote, or an object. `host` says how fast the machine around the
+    `predictor` is a name, a folder that `forerun train` wrote, or an object. `host` is how fast the machine around the
     device launches work: 'default', 'this' (as `forerun measure host` found it), or how many times slower than the
     reference host.
     """

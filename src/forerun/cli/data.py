@@ -62,7 +62,7 @@ def import_(
     as_json: JsonOption = False,
 ) -> None:
     """Takes a published data set in (again: in place of the earlier one), or rows that a sweep wrote elsewhere."""
-    from forerun.cli.measuring import tracker
+    from forerun.cli.progress import tracked
     from forerun.data import importers
     from forerun.data.intake import take_in
     from forerun.data.store import Store
@@ -70,7 +70,7 @@ def import_(
     store = Store()
     dropped: dict[str, int] = {}
     if name == "rows":
-        counts = take_in(paths, store, dataset, graphs=graphs, progress=tracker("filing", quiet=as_json))
+        counts = take_in(paths, store, dataset, graphs=graphs, progress=tracked("filing", quiet=as_json))
     else:
         if len(paths) != 1:
             raise ForerunError(f"give one folder that holds the {name} files")

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,6 +20,7 @@ from forerun.cli.options import (
     SeqLenOption,
     parse_input_shape,
 )
+from forerun.cli.progress import progress, tracked
 from forerun.cli.terminal import show, waiting
 
 if TYPE_CHECKING:
@@ -122,14 +120,14 @@ def sweep(
     store = Store()
     names = [str(sweeping.load(path)["name"]) for path in specs]
     place = out or store.folder / "sweeps" / f"{'+'.join(names)}-{device}.jsonl"
-    with _bar("measuring", quiet=as_json) as progress:
+    with progress("measuring", quiet=as_json) as report:
         done, total = sweeping.run(
             specs, place, budget_s=sweeping.seconds(time_budget), device=device, seed=seed, resume=resume or [],
-            data=data, case_limit_s=sweeping.seconds(case_limit), cooldown_s=cooldown, progress=progress,
+            data=data, case_limit_s=sweeping.seconds(case_limit), cooldown_s=cooldown, progress=report,
         )  # fmt: skip
     kept: dict[str, int] = {}
     if keep and place.exists():
-        kept = take_in([place], store, graphs=graphs, progress=tracker("filing", quiet=as_json))
+        kept = take_in([place], store, graphs=graphs, progress=tracked("filing", quiet=as_json))
     if as_json:
         print(json.dumps({"done": done, "wanted": total, "rows": str(place), "stored": kept}, indent=2))
         return
@@ -168,28 +166,3 @@ def _measured(work: Workload, keep: bool, device: str = "auto") -> dict[str, Any
         add_graphs(rows)
         Store().append("models", rows)
     return row
-
-
-def tracker(what: str, quiet: bool) -> Any:
-    """A progress bar around an iterable, or None when standard error is not a terminal."""
-    if quiet or not sys.stderr.isatty():
-        return None
-    from rich.console import Console
-    from rich.progress import track
-
-    return lambda items, total: track(items, what, total=total, console=Console(stderr=True))
-
-
-@contextmanager
-def _bar(what: str, quiet: bool) -> Iterator[Any]:
-    """A function that shows (done, total) with the time left, or None when standard error is not a terminal."""
-    if quiet or not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        task = progress.add_task(what, total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)

@@ -1,123 +1,188 @@
-"""The commands that make and judge predictors: train, evaluate."""
+"""The commands that fit and judge predictors: train, evaluate."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from forerun.cli.options import JsonOption
+from forerun.cli.progress import progress, tracked
 from forerun.cli.terminal import show, waiting
-from forerun.errors import ForerunError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from forerun.predictors.cases import TrainingCases
 
 FoldsOption = Annotated[int | None, typer.Option(help="Parts that the families are left out in.", min=2)]
-StepsOption = Annotated[int | None, typer.Option(help="Steps of each fit.", min=50)]
+StepsOption = Annotated[int | None, typer.Option(help="Steps of each fit, for predictors that take steps.", min=10)]
+BASELINES = "dummy,one-ratio,roofline,default"
 
 
 def train(
-    name: Annotated[str, typer.Argument(help="Which predictor: default.")] = "default",
-    out: Annotated[Path | None, typer.Option(help="Folder for the weights; without it nothing is kept.")] = None,
+    name: Annotated[str, typer.Argument(help="Which predictor: any that is registered.")] = "default",
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the fitted predictor; without it nothing is kept.")
+    ] = None,
     folds: FoldsOption = None,
     steps: StepsOption = None,
     public: Annotated[bool, typer.Option("--public/--no-public", help="Learn from imported sets too.")] = True,
     as_json: JsonOption = False,
 ) -> None:
-    """Rebuilds a predictor's weights from the store, with its intervals, and says how far the answers drift."""
-    from forerun.cli.measuring import tracker
+    """Fit a predictor to the store, with its intervals. The first run captures every measured model: hours on two cores.
+
+    Captured graphs and finished parts are kept, so that a run that was stopped goes on where it was.
+    """
     from forerun.data.store import Store
     from forerun.evaluate import model_card
+    from forerun.evaluate.collect import unfitted
     from forerun.evaluate.kept import keep_left_out
-    from forerun.predictors.default import DefaultPredictor
-    from forerun.training import default
+    from forerun.evaluate.left_out import FOLDS, left_out
     from forerun.training.drift import drift
+    from forerun.training.provenance import provenance
 
-    folds, steps = folds or default.FOLDS, steps or default.STEPS
-    if name != "default":
-        raise ForerunError(f"{name} has nothing to train; choose default")
-    found = default.gather(Store(), tracker("reading rows", quiet=as_json), public=public)
-    with folding(quiet=as_json) as tell:
-        told = default.left_out(found, folds=folds, steps=steps, tell=tell)
+    predictor = unfitted(name, {} if steps is None else {"steps": steps})
+    store, keep = Store(), _kept_parts()
+    for line in _missing(store) if public else ():
+        print(line, file=sys.stderr)
+    cases = _gathered(store, public, as_json)
+    frames: dict[str, pd.DataFrame] = {}
+    for part in ("gpu", *(("cpu",) if cases.cpu_models else ())):
+        what = f"{name}: leaving families out ({part.upper()})"
+        with progress(what, quiet=as_json) as report:
+            on_cpu = part == "cpu"
+            frames[part] = left_out(
+                predictor, cases, folds=folds or FOLDS, on_cpu=on_cpu, keep=keep, progress=report
+            )  # fmt: skip
     with waiting("fitting to everything", quiet=as_json):
-        told_cpu = None if found.cpu is None else default.left_out_cpu(found.cpu, folds=folds, steps=steps)
-        weights = default.train(found, told, told_cpu, steps=steps)
-    moved = drift(DefaultPredictor(weights=weights), found.models, told)
+        predictor.fit(cases)
+        predictor.calibrate(_stacked(list(frames.values())))
+        predictor.stands_on(provenance(cases, store))
+    result = drift(predictor, cases.models, frames["gpu"])
     if out is not None:
-        weights.save(out)
-        keep_left_out(out, told, told_cpu)
-        (out / "MODEL_CARD.md").write_text(model_card.text(weights, told, told_cpu))
+        predictor.save(out)
+        for part, frame in frames.items():
+            keep_left_out(out, frame, part)
+        (out / "MODEL_CARD.md").write_text(model_card.text(predictor, frames["gpu"], frames.get("cpu")))
     if as_json:
-        print(json.dumps(moved, indent=2))
+        print(json.dumps(result, indent=2))
         return
-    for line, value in moved.items():
-        print(f"{line}: {value}")
-    print(f"weights written to {out}" if out else "nothing was kept: give --out")
+    for title, value in result.items():
+        print(f"{title}: {value}")
+    print(f"written to {out}: use it with --predictor {out}" if out else "nothing was kept: give --out")
 
 
 def evaluate(
+    names: Annotated[str, typer.Argument(help="Predictors to compare, separated by commas.")] = BASELINES,
+    split: Annotated[str, typer.Option(help="What is left out: family, kind, device or random.")] = "family",
+    targets: Annotated[str, typer.Option(help="Quantities, such as latency,memory,energy; default: all.")] = "",
+    exam: Annotated[bool, typer.Option(help="Score the exam: families and a GPU that nothing was chosen on.")] = False,
     out: Annotated[Path | None, typer.Option(help="Folder for SCOREBOARD.md and its plots.")] = None,
     refit: Annotated[
-        bool, typer.Option(help="Fit again without each family, instead of reading what was kept.")
+        bool, typer.Option(help="Fit again, instead of reading predictions that were kept (hours).")
     ] = False,
-    devices: Annotated[bool, typer.Option(help="Also leave whole GPUs out (needs imported sets; minutes).")] = False,
-    parts: Annotated[bool, typer.Option(help="Also the error with parts of the predictor left out (minutes).")] = False,
+    devices: Annotated[
+        bool, typer.Option(help="Also leave whole GPUs out, with NeuSight's figures beside (imported sets; an hour).")
+    ] = False,
+    parts: Annotated[bool, typer.Option(help="Also what each part of the default predictor buys (an hour).")] = False,
     folds: FoldsOption = None,
     steps: StepsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """The scoreboard: predictions for families that were left out, against what was measured."""
-    from forerun.cli.measuring import tracker
+    """Compare predictors on cases that they were not fitted to: errors, coverage, intervals, the noise floor beside them.
+
+    Predictions that came with the package are read; other predictors are fitted without each part in turn.
+    """
     from forerun.data.store import Store
     from forerun.evaluate import full, report
-    from forerun.evaluate.kept import CPU, kept_left_out
-    from forerun.predictors.default import SHIPPED
-    from forerun.training import default
+    from forerun.evaluate.collect import collect, targets_of
+    from forerun.evaluate.kept import kept_left_out
+    from forerun.evaluate.left_out import FOLDS
+    from forerun.evaluate.scoreboard import board
+    from forerun.predictors.default import DefaultPredictor
+    from forerun.predictors.saved import SHIPPED
 
-    folds, steps = folds or default.FOLDS, steps or default.STEPS
-    found = None
-    if refit or devices or parts:
-        found = default.gather(Store(), tracker("reading rows", quiet=as_json))
-    if refit and found is not None:
-        with folding(quiet=as_json) as tell:
-            told = default.left_out(found, folds=folds, steps=steps, tell=tell)
-    else:
-        told = kept_left_out(SHIPPED)
+    store = Store()
+    gathered: list[TrainingCases] = []
+
+    def gather() -> TrainingCases:
+        if not gathered:
+            gathered.append(_gathered(store, True, as_json))
+        return gathered[0]
+
+    chosen = [word.strip() for word in names.split(",") if word.strip()]
+    wanted = targets_of(targets)
+    with progress("leaving out", quiet=as_json) as tell:
+        frames = collect(
+            chosen, split, gather, refit=refit, folds=folds or FOLDS, parameters={} if steps is None else {"steps": steps},
+            keep=_kept_parts(), progress=_titled(tell),
+        )  # fmt: skip
+    made = full.exam_board(frames) if exam else board(frames, split=split, targets=wanted)
+    extra: dict[str, Any] = {}
     with waiting("counting", quiet=as_json):
-        made = full.scoreboard(told)
-        extra = {
-            "CPU: latency of left-out families": full.cpu_lines(kept_left_out(SHIPPED, CPU)),
-            "Does it fit: cases that were run": full.misfits(Store()),
-        }
-        if devices and found is not None:
-            extra |= full.left_out_devices(found, told, Store(), steps=steps)
-        if parts and found is not None:
-            how = f"one network each of {steps} steps; full: as it ships" if not refit else f"{steps} steps each"
-            extra[f"What each part buys ({how})"] = full.ablation(found, told, folds=folds, steps=steps)
+        if exam:
+            extra |= full.exam_gpu(chosen)
+        elif split == "family" and "default" in chosen:
+            extra["CPU: latency of left-out families"] = full.cpu_lines(kept_left_out(SHIPPED / "default", "cpu"))
+            extra["Does it fit: cases that were run"] = full.misfits(store)
+        if devices:
+            predictor = DefaultPredictor(**({} if steps is None else {"steps": steps}))
+            extra |= full.left_out_devices(gather(), frames["default"], store, predictor=predictor)
+        if parts:
+            many = steps or DefaultPredictor().steps
+            extra[f"What each part buys (one network each of {many} steps; full: as kept)"] = full.ablation(
+                gather(), frames["default"], folds=folds or FOLDS, steps=many
+            )
     if as_json:
         print(made.lines.to_json(orient="records", indent=2))
     else:
         from forerun.cli.data import table_of
 
-        show(table_of(full.summary(made), ""))
-        for title, lines in extra.items():
-            show(table_of(lines, title))
+        shown = full.summary(made)
+        title = f"left out: {'the exam' if exam else split}; {int(shown['n'].max()):,} cases; errors in per cent"
+        show(table_of(shown, title))
+        for heading, lines in extra.items():
+            show(table_of(lines, heading))
     if out is not None:
-        print(f"written: {report.write(made, told, out, extra, full.NOTES)}", file=sys.stderr)
+        print(f"written: {report.write(made, frames[chosen[-1]], out, extra, full.NOTES)}", file=sys.stderr)
 
 
-@contextmanager
-def folding(quiet: bool) -> Iterator[Any]:
-    """Shows how many parts are done."""
-    if quiet or not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
+def _titled(tell: Callable[[int, int], None] | None) -> Callable[[str], Callable[[int, int], None]] | None:
+    return None if tell is None else lambda name: tell
 
-    with Progress(console=Console(stderr=True)) as progress:
-        task = progress.add_task("leaving families out", total=None)
-        yield lambda done, parts: progress.update(task, completed=done, total=parts)
+
+def _gathered(store: Any, public: bool, quiet: bool) -> TrainingCases:
+    from forerun.training.gather import gather
+
+    return gather(store, tracked("capturing measured models", quiet), public=public)
+
+
+def _missing(store: Any) -> list[str]:
+    """A line for each published set that teaches and is not there, and what that costs."""
+    from forerun.data.importers import missing_sets
+
+    found = missing_sets(store)
+    lines = [f"not imported: {one.name} ({one.command})" for one in found]
+    if found:
+        lines.append(
+            "Without published sets, GPUs other than our own are known by their spec sheet only: errors there grow."
+        )
+    return lines
+
+
+def _stacked(frames: list[pd.DataFrame]) -> pd.DataFrame:
+    import pandas as pd
+
+    return pd.concat(frames, ignore_index=True)
+
+
+def _kept_parts() -> Path:
+    """Where finished parts of an evaluation are kept."""
+    from forerun.data.places import default_folder
+
+    return default_folder() / "evaluations"

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from forerun.errors import ForerunError
+from forerun.errors import ForerunError, did_you_mean
 from forerun.evaluate.kept import kept_left_out
 from forerun.evaluate.left_out import FOLDS, Tell, left_out
-from forerun.predictors.base import Predictor
+from forerun.predictors.base import TARGETS, Predictor
 from forerun.predictors.cases import Cases, TrainingCases
 from forerun.predictors.features import NUMBERS, OpTable
 from forerun.predictors.registry import predictor_class
@@ -37,7 +37,7 @@ def collect(
     found = dict(kept)
     cases: TrainingCases | None = None
     for name in rest:
-        predictor = _made(name, parameters or {})
+        predictor = unfitted(name, parameters or {})
         if not predictor.reads_graphs and base is not None and not refit:
             source = from_rows(base)
         else:
@@ -49,11 +49,22 @@ def collect(
     return {name: _aligned(found[name], first) for name in names}
 
 
-def _made(name: str, parameters: dict[str, int]) -> Predictor:
+def unfitted(name: str, parameters: dict[str, int]) -> Predictor:
     """An unfitted predictor; parameters that its constructor does not have are left out."""
     kind = predictor_class(name)
     taken = kind().parameters()
     return kind(**{key: value for key, value in parameters.items() if key in taken})
+
+
+def targets_of(words: str) -> tuple[str, ...]:
+    """The targets that a list of words means: latency, device, memory, energy or their full names; all for none."""
+    chosen: list[str] = []
+    for word in filter(None, (part.strip() for part in words.split(","))):
+        found = [t for t in TARGETS if word in (t, t.partition("_")[0])]
+        if not found:
+            raise ForerunError(f"{word!r} is not a quantity that is scored.{did_you_mean(word, TARGETS)}")
+        chosen += found
+    return tuple(dict.fromkeys(chosen)) or TARGETS
 
 
 def _kept(name: str) -> pd.DataFrame | None:

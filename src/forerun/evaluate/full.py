@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -15,9 +15,10 @@ from forerun.evaluate import ablation as parts
 from forerun.evaluate import devices
 from forerun.evaluate.collect import from_rows
 from forerun.evaluate.exam import GPU, exam_rows
+from forerun.evaluate.kept import kept_left_out
 from forerun.evaluate.left_out import left_out
 from forerun.evaluate.metrics import figures
-from forerun.evaluate.scoreboard import COLUMNS, Scoreboard, board
+from forerun.evaluate.scoreboard import Scoreboard, board
 from forerun.graph.sources import load_graph
 from forerun.measure.cases import workload_of
 from forerun.predictors.cases import TrainingCases
@@ -25,6 +26,7 @@ from forerun.predictors.default import DefaultPredictor
 from forerun.predictors.default.fit import calibration_of
 from forerun.predictors.memory import estimate
 from forerun.predictors.one_ratio import OneRatioPredictor
+from forerun.predictors.saved import SHIPPED
 from forerun.training.cases import operator_cases, with_timing_group
 
 NOTES = """Printed by `forerun evaluate --out docs`. Every prediction of time and energy is by a predictor that saw no
@@ -70,11 +72,18 @@ def exam_board(frames: Mapping[str, pd.DataFrame]) -> Scoreboard:
     return board(frames, split="exam families", only=exam_rows(first).to_numpy())
 
 
-def exam_gpu_lines(frame: pd.DataFrame, name: str) -> pd.DataFrame:
-    """The lines of the exam's GPU: published latencies by a predictor that saw no row of it."""
-    found = figures(frame["predicted_latency_ms"].to_numpy(dtype=float), frame["latency_ms"].to_numpy(dtype=float))
-    line = {"target": "latency_ms", "split": f"exam GPU {GPU}", "regime": "all", "predictor": name, **found}
-    return pd.DataFrame([line], columns=list(COLUMNS))
+def exam_gpu(names: Sequence[str]) -> dict[str, pd.DataFrame]:
+    """The lines of the exam's GPU: published latencies by predictors that saw no row of it, as far as they were kept."""
+    lines = []
+    for name in names:
+        try:
+            frame = kept_left_out(SHIPPED / name, "exam_gpu")
+        except ForerunError:
+            continue
+        measured, predicted = (frame[c].to_numpy(dtype=float) for c in ("latency_ms", "predicted_latency_ms"))
+        lines.append({"predictor": name, "target": "latency_ms", **figures(predicted, measured)})
+    title = f"The exam's GPU, {GPU}: times that others published"
+    return {title: pd.DataFrame(lines)} if lines else {}
 
 
 def cpu_lines(rows: pd.DataFrame) -> pd.DataFrame:

@@ -77,6 +77,7 @@ class Predictor(Saved, abc.ABC):
     confidence: float = DEFAULT_CONFIDENCE
     host_slowness: float | None = None  # times slower than the reference host; None: nobody measured the host
     calibration_: Calibration | None = None
+    provenance_: dict[str, Any] = {}  # noqa: RUF012 - replaced as a whole, never changed
 
     @abc.abstractmethod
     def fit(self, cases: TrainingCases) -> Self:
@@ -140,7 +141,12 @@ class Predictor(Saved, abc.ABC):
     @property
     def provenance(self) -> dict[str, Any]:
         """The rows and weights behind its answers, and their dates."""
-        return {}
+        return dict(self.provenance_)
+
+    def stands_on(self, provenance: dict[str, Any]) -> Self:
+        """Notes what it was fitted to (training/provenance.py), to be saved with it."""
+        self.provenance_ = provenance
+        return self
 
     def problem(self, workload: Workload, device: Device) -> str | None:
         """Why it cannot answer this question, as a sentence, or None."""

@@ -96,7 +96,9 @@ class RooflinePredictor(Predictor):
         reached = cases.sum(np.maximum(ops.compute_s * COMPUTE[ops.classes], ops.memory_s * loss)) * 1e3
         device_ms = reached + cases.sum(FLOOR_US[ops.classes] * ops.launches) * floor_share / 1e3
         both_phases = cases.launches[:, : 2 * len(CLASSES)].reshape(-1, 2, len(CLASSES)).sum(axis=1)
-        host_ms = (both_phases @ HOST_US * host_share + call_us) / 1e3 * (1.0 if host_slowness is None else host_slowness)
+        host_ms = (
+            (both_phases @ HOST_US * host_share + call_us) / 1e3 * (1.0 if host_slowness is None else host_slowness)
+        )
         latency_ms = np.maximum(device_ms, host_ms)
         factors = np.stack([plain_factors(d) for d in devices])
         seconds = back_to_back_ms(latency_ms, device_ms, devices) / 1e3

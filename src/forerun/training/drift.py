@@ -1,4 +1,4 @@
-"""How far new weights move the answers of the shipped ones."""
+"""How far a newly fitted predictor moves the answers of the one that ships."""
 
 from __future__ import annotations
 
@@ -8,22 +8,23 @@ import numpy as np
 import pandas as pd
 
 from forerun.errors import ForerunError
-from forerun.predictors.default import DefaultPredictor
-from forerun.training.cases import Cases
+from forerun.predictors.base import Predictor
+from forerun.predictors.cases import Cases
 
 
-def drift(new: DefaultPredictor, models: Cases, told: pd.DataFrame) -> dict[str, Any]:
-    """Error on left-out families with the new weights, and the change of device time against the shipped ones."""
-    error = np.abs(told["told_device"] / told["device_ms"] - 1)
-    out = {
-        "rows": len(told),
-        "device time, left-out families": f"mean error {error.mean():.1%}, median {error.median():.1%}",
+def drift(new: Predictor, models: Cases, left_out: pd.DataFrame) -> dict[str, Any]:
+    """Error on left-out families, and the change of latency against the shipped predictor of the same name."""
+    error = np.abs(left_out["predicted_latency_ms"] / left_out["latency_ms"] - 1)
+    out: dict[str, Any] = {
+        "rows": len(left_out),
+        "latency, left-out families": f"mean error {error.mean():.1%}, median {error.median():.1%}",
     }
+    if "predicted_device_ms" in left_out:
+        error = np.abs(left_out["predicted_device_ms"] / left_out["device_ms"] - 1)
+        out["device time, left-out families"] = f"mean error {error.mean():.1%}, median {error.median():.1%}"
     try:
-        old = DefaultPredictor().weights.networks["gpu"]
-    except ForerunError as error:
-        return {**out, "drift": f"nothing to compare with ({error})"}
-    before = models.sum(old.seconds(models.ops))
-    after = models.sum(new.weights.networks["gpu"].seconds(models.ops))
-    moved = np.abs(after / before - 1)
-    return {**out, "drift of device time": f"mean {moved.mean():.1%}, largest {moved.max():.1%}"}
+        before = type(new).shipped().predict_cases(models)["predicted_latency_ms"]
+    except ForerunError as reason:
+        return {**out, "drift": f"nothing to compare with ({reason})"}
+    moved = np.abs(new.predict_cases(models)["predicted_latency_ms"] / before - 1)
+    return {**out, "drift of latency": f"mean {moved.mean():.1%}, largest {moved.max():.1%}"}

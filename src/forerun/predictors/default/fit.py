@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -147,7 +148,7 @@ def domain(cases: TrainingCases) -> dict[str, Any]:
 
 def calibrated(weights: Weights, left_out: pd.DataFrame, predictor: Predictor) -> Weights:
     """Weights with intervals from left-out errors: those of CPUs by themselves, all others by target."""
-    return weights.with_calibration(calibration_of(left_out, predictor))
+    return replace(weights, calibration=calibration_of(left_out, predictor))
 
 
 def calibration_of(left_out: pd.DataFrame, predictor: Predictor) -> Calibration:

@@ -8,12 +8,20 @@ import numpy as np
 
 from forerun.graph.features import VARIANTS
 from forerun.graph.profile import CLASSES, UNITS
+from forerun.predictors.cases import Cases
+from forerun.predictors.default.network import (
+    FASTER,
+    FEED,
+    FLOOR_RANGE,
+    GROUP_OF,
+    GROUPS,
+    SHARPNESS,
+    SLOWER,
+    Network,
+    relative_feed,
+)  # fmt: skip
 from forerun.predictors.features import NUMBERS, OpTable
 from forerun.predictors.kernels import BEST_MEMORY, COMPUTE, FLOOR_US, MEMORY
-from forerun.predictors.default.network import (
-    FASTER, FEED, FLOOR_RANGE, GROUP_OF, GROUPS, SHARPNESS, SLOWER, Network, relative_feed,
-)  # fmt: skip
-from forerun.predictors.cases import Cases
 
 WIDTH = 64
 #: One in so many ops of a step is also predicted at twice the batch. Where that takes less time, the fall is a loss of
@@ -98,7 +106,13 @@ def fit(
 def _terms(ops: OpTable) -> np.ndarray:
     """[n, 5]: what the law is made of, in microseconds: arithmetic and how power_slowdowned it is, memory and how fast it
     feeds, launches."""
-    columns = ops.compute_s * 1e6, ops.power_slowdown, ops.memory_s * 1e6, relative_feed(ops.numbers[:, FEED]), ops.launches
+    columns = (
+        ops.compute_s * 1e6,
+        ops.power_slowdown,
+        ops.memory_s * 1e6,
+        relative_feed(ops.numbers[:, FEED]),
+        ops.launches,
+    )
     return np.column_stack(columns).astype(np.float32)
 
 

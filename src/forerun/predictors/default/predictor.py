@@ -7,6 +7,7 @@ of the two. Energy: waiting, arithmetic and bytes. Each in an interval calibrate
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -61,6 +62,10 @@ class DefaultPredictor(Predictor):
     def provenance(self) -> dict[str, Any]:
         return dict(self.weights.provenance)
 
+    def stands_on(self, provenance: dict[str, Any]) -> Self:
+        self.weights_ = replace(self.weights, provenance=provenance)
+        return self
+
     def save(self, folder: Path) -> None:
         self.weights.save(folder)
 
@@ -86,7 +91,10 @@ class DefaultPredictor(Predictor):
         """Time and energy by mode and what sets the pace; memory by how much of it libraries decide, by its size and by
         mode; CPUs by mode."""
         if target.startswith("memory"):
-            return [f"{target}/{group}/{mode}" for group, mode in zip(left_out["memory_group"], left_out["mode"])]
+            return [
+                f"{target}/{group}/{mode}"
+                for group, mode in zip(left_out["memory_group"], left_out["mode"], strict=True)
+            ]
         side = np.where(left_out["predicted_host_ms"] > left_out["predicted_device_ms"], "host", "device")
         return [f"{target}/{mode}/{s}" for mode, s in zip(left_out["mode"], side, strict=True)]
 
@@ -143,6 +151,8 @@ class DefaultPredictor(Predictor):
             what = next((text for name, text in known if device.id in seen.get(name, ())), "nothing was measured")
             reason = f"{what} on {device.id}: the rest is inferred from its spec sheet"
             found.append(OutOfDomain("device", reason))
+        if device.generation_note:
+            found.append(OutOfDomain("generation", device.generation_note))
         return found + self._unseen_ops(profile)
 
     def learned_share(self, profile: Profile, device: Device, workload: Workload) -> float:
@@ -174,9 +184,7 @@ class DefaultPredictor(Predictor):
         if len(kinds) > 1:
             return super().predict_cases(cases, host_slowness)
         busy_ms = device_ms(self.weights.networks[kinds.pop()], cases)
-        memory = {
-            f"predicted_{name}": cases.rows[f"simulated_{name}"] for name in ("memory_mb", "memory_allocated_mb")
-        }
+        memory = {f"predicted_{name}": cases.rows[f"simulated_{name}"] for name in ("memory_mb", "memory_allocated_mb")}
         if all(device.kind == "cpu" for device in cases.devices):
             none = np.zeros_like(busy_ms)
             return pd.DataFrame(
@@ -252,9 +260,14 @@ class DefaultPredictor(Predictor):
         on_cpu, value = devices[0].kind == "cpu", getattr(times, target)
         known = set(self.weights.domain.get("devices", ()))
         unseen = [found.what for found in self._unseen_ops(profile)]
-        wider = np.array([
-            out_of_domain_deviation([*unseen, *(() if d.id in known else ("device",))]) for d in devices
-        ])  # fmt: skip
+        wider = np.array(
+            [
+                out_of_domain_deviation(
+                    [*unseen, *(() if d.id in known else ("device",)), *(("generation",) if d.generation_note else ())]
+                )
+                for d in devices
+            ]
+        )
         host_bound = times.host_ms > times.device_ms
         out = np.empty((*value.shape, 2))
         for side, mine in (("host", host_bound), ("device", ~host_bound)):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -99,9 +99,6 @@ class Weights:
             joules=arrays["energy"].astype(float), calibration=Calibration.from_dict(rest["calibration"]),
             domain=rest["domain"], provenance=rest["provenance"], timing_groups=tuple(rest["timing_groups"]),
         )  # fmt: skip
-
-    def with_calibration(self, calibration: Calibration) -> Weights:
-        return replace(self, calibration=calibration)
 
 
 def vocabularies() -> dict[str, Any]:
