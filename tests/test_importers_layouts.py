@@ -276,8 +276,8 @@ def test_timm_names_of_files(tmp_path: Path) -> None:
         "fp16 over fp32 weights", "bf16 over fp32 weights", None,
     ]  # fmt: skip
     assert found[0]["software"] == '{"cuda":"13.0","torch":"2.9.1"}'
-    csv(tmp_path / "benchmark-infer-strange.csv", [row])
-    with pytest.raises(ForerunError, match=r"benchmark-infer-strange\.csv is of another form"):
+    csv(tmp_path / "benchmark-infer-other.csv", [row])
+    with pytest.raises(ForerunError, match=r"benchmark-infer-other\.csv is of another form"):
         importers.load("timm", tmp_path)
 
 

@@ -1,7 +1,7 @@
 """Published times of whole models as training cases: the rows that importers declare to teach, on other GPUs than ours.
 
 What a row means (which rows are taken, what was run, what the timed program was) is the importer's business
-(data/importers/base.py); here the rows of all sets become cases, and cases that only tell about a host are left out.
+(data/importers/base.py); here the rows of all sets become cases, and those whose time the host sets are left out.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ def has_any(rows: pd.DataFrame) -> bool:
 def device_bound(published: Cases, host: HostFit) -> Cases:
     """Cases whose time the device sets, by roofline and well above the host's; that time as `device_ms`."""
     rows = published.rows
-    light = published.light_ms
+    roofline_ms = published.light_ms
     measured = (rows["latency_ms"] - rows["copy_ms"]).to_numpy(dtype=float)
     busy = measured - idle_ms(published.launches, host.lead_us, host.gap_us)
     # Rows far below their roofline show that the spec sheet lacks something (tensor cores of a Titan V).
-    sure = (light > CLEARLY * host.host_ms(published.launches)) & (busy > CREDIBLE * light)
+    sure = (roofline_ms > CLEARLY * host.host_ms(published.launches)) & (busy > CREDIBLE * roofline_ms)
     kept = published.take(sure)
     return replace(kept, rows=kept.rows.assign(device_ms=busy[sure]))
 
