@@ -9,18 +9,19 @@ import pandas as pd
 import pytest
 
 from forerun.data import card
+from forerun.data.importers import importers
 from forerun.data.store import Store
 from forerun.data.summary import contents, noise_floor, regime
 from forerun.errors import ForerunError
 
 
-def row(**said: Any) -> dict[str, Any]:
+def row(**values: Any) -> dict[str, Any]:
     return {"model": "timm/resnet50", "source": "timm", "family": "resnet", "mode": "inference", "batch": 8,
-            "dtype": "fp16", "device": "h200", "device_said": "NVIDIA H200", "host": "Xeon", "status": "ok",
+            "dtype": "fp16", "device": "h200", "device_reported": "NVIDIA H200", "host": "Xeon", "status": "ok",
             "repeat": 0, "latency_ms": 10.0, "device_ms": 9.0, "energy_j": 2.0, "memory_mb": 2000.0,
             "protocol": "forerun/2",
             "dataset": "forerun-test", "case_key": "k1", "measured_at": "2026-11-15T01:00:00",
-            "software": {"torch": "2.11"}, **said}  # fmt: skip
+            "software": {"torch": "2.11"}, **values}  # fmt: skip
 
 
 @pytest.fixture
@@ -64,13 +65,36 @@ def test_contents_counts_rows_and_failures(store: Store) -> None:
 
 def test_the_card_says_what_is_there(store: Store, tmp_path: Path) -> None:
     path = card.write(store, tmp_path / "docs")
-    said = path.read_text()
-    assert "**4 model rows** (50% of them repeats) of 1 models on 1 devices, **1 operator rows**" in said
-    assert "CUDA out of memory" in said
-    assert "10.0 (10.0)" in said  # the device-bound repeat, in percent
-    assert "| timm | 1 | 0 |" in said
+    page = path.read_text()
+    assert "**4 model rows** (50% of them repeats) of 1 models on 1 devices, **1 operator rows**" in page
+    assert "CUDA out of memory" in page
+    assert "10.0 (10.0)" in page  # the device-bound repeat, in percent
+    assert "| timm | 1 |  | 1 | Apache-2.0 | yes |" in page  # one model row of one device
     for plot in ("latency_by_batch.png", "accuracy_by_time.png"):
-        assert f"({plot})" in said
+        assert f"({plot})" in page
         assert (path.parent / plot).read_bytes().startswith(b"\x89PNG")
     with pytest.raises(ForerunError, match="no rows of a data set called nothing"):
         card.text(store, "nothing")
+
+
+def section(page: str, name: str) -> str:
+    return page.split(f"### {name}\n")[1].split("\n### ")[0]
+
+
+def test_the_card_has_every_published_set_with_its_commands(store: Store) -> None:
+    store.append("operators", [
+        {"dataset": "neusight", "op": "linear", "shape": {"m": m}, "dtype": "fp32", "runtime": "eager", "status": "ok",
+         "device": "t4", "protocol": "neusight/train", "device_ms": 1.0}
+        for m in range(310)
+    ])  # fmt: skip
+    page = card.text(store)
+    for name, one in importers().items():
+        clones = [source.clone in section(page, name) for source in one.sources]
+        assert clones == [not one.prepared] * len(clones) and f"\n{one.command}\n```" in section(page, name)
+        assert all(source.commit in section(page, name) for source in one.sources)
+        assert f"Licence: {one.licence}." in section(page, name)
+    assert "It teaches with at most 300 operator rows (300 of each device" in section(page, "neusight")
+    assert "It teaches with 0 model rows." in section(page, "timm")  # the row was timed on a card of another kind
+    assert "It teaches." in section(page, "vidur")  # how many rows is not known: it is not imported
+    assert "It does not teach." in section(page, "splitwise")
+    assert "The importer reads one Parquet table of all runs" in section(page, "mlperf_training")

@@ -204,11 +204,12 @@ def test_importing_twice_gives_the_same_rows(write: Callable[[Path], None], tmp_
 
 @every_set
 def test_every_row_says_what_ran_where(write: Callable[[Path], None], tmp_path: Path) -> None:
-    module = importers.importer(write.__name__)
-    assert module.ABOUT and module.LICENCE and " @ " in module.SOURCE
+    importer = importers.importer(write.__name__)
+    assert all(source.repository.startswith("https://") and source.commit for source in importer.sources)
+    assert importer.about and importer.licence and not importer.teaches
     for row in rows_of(write, tmp_path)[0]:
-        assert row["dataset"] == module.DATASET == write.__name__ == row["protocol"].split("/")[0]
-        assert row["device"] and row["device_said"] and row["model"]
+        assert row["dataset"] == importer.name == write.__name__ == row["protocol"].split("/")[0]
+        assert row["device"] and row["device_reported"] and row["model"]
         assert row["mode"] in ("inference", "training", "serving")
         assert (row["throughput"] is None) == (row["throughput_unit"] is None)
         for name in ("extra", "parallel", "software"):
@@ -234,7 +235,7 @@ def test_another_layout_is_refused(write: Callable[[Path], None], tmp_path: Path
 def test_llm_inference_bench(tmp_path: Path) -> None:
     rows, dropped = rows_of(llm_inference_bench, tmp_path)
     assert dropped == {
-        "the same run listed twice (tp_pp.parquet)": 2,
+        "the same run listed twice": 2,
         "llama.cpp: its batch is a chunk of one prompt": 1,
         "took less than half as long as half as many tokens: it stopped early": 1,
     }
@@ -299,7 +300,7 @@ def test_trtllm_perf_overview(tmp_path: Path) -> None:
     assert (first["ttft_ms"], first["throughput"], first["tokens_out"]) == (76.5, None, None)
     rtx = find(rows, device="rtx-pro-6000-server")
     assert (rtx["devices"], rtx["parallel"], rtx["dtype"]) == (4, '{"dp":2,"ep":2,"pp":2}', "fp4")
-    assert rtx["device_said"] == "RTX 6000 Pro Blackwell SE x4"
+    assert rtx["device_reported"] == "RTX 6000 Pro Blackwell SE x4"
     new = find(rows, device="b200")
     assert (new["model"], new["source"], new["devices"]) == ("trtllm_perf_overview/new-1b", None, 4)
 
@@ -379,11 +380,11 @@ def test_the_key_tells_systems_apart(tmp_path: Path) -> None:
 
 def test_devices_named_for_these_sets_are_in_the_catalogue() -> None:
     lacking = {"mi250", "sn40l", "h100-sxm-96gb", "h200-nvl"}
-    said = [
+    names = [
         "AMD MI300X GPU", "AMD Instinct MI325X 256GB HBM3E DLC", "DGX-GB300", "Habana Gaudi2", "Intel PVC GPU",
         "NVIDIA Blackwell GPU (B200-SXM-180GB)", "NVIDIA H200-SXM5-141GB", "TPU-trillium", "AMD MI250 GPU",
     ]  # fmt: skip
-    for name in said:
+    for name in names:
         device = _naming.device_id(name)
         assert _naming.known(device) == (device not in lacking), name
 

@@ -11,20 +11,20 @@ from forerun.device import aliases
 from forerun.device import device_ids as catalogue
 
 
-@pytest.mark.parametrize("said", sorted(_naming.DEVICES))
-def test_every_entry_leads_to_the_catalogue(said):
-    assert _naming.DEVICES[said] in catalogue()
+@pytest.mark.parametrize("name", sorted(_naming.DEVICES))
+def test_every_entry_leads_to_the_catalogue(name):
+    assert _naming.DEVICES[name] in catalogue()
 
 
-@pytest.mark.parametrize("said", sorted(_naming.UNLISTED))
-def test_what_the_catalogue_lacks_is_listed_apart(said):
-    name = _naming.UNLISTED[said]
-    assert not known(name) and slug(name) == name and device_id(said) == name
+@pytest.mark.parametrize("name", sorted(_naming.UNLISTED))
+def test_what_the_catalogue_lacks_has_a_list_of_its_own(name):
+    found = _naming.UNLISTED[name]
+    assert not known(found) and slug(found) == found and device_id(name) == found
 
 
-@pytest.mark.parametrize("said", sorted(_naming.DEVICES | _naming.UNLISTED))
-def test_every_entry_is_written_as_names_are_compared(said):
-    assert bare(said) == said  # another spelling would never be found
+@pytest.mark.parametrize("name", sorted(_naming.DEVICES | _naming.UNLISTED))
+def test_every_entry_is_written_as_names_are_compared(name):
+    assert bare(name) == name  # another spelling would never be found
 
 
 def test_no_two_devices_of_the_catalogue_share_a_name():
@@ -35,7 +35,7 @@ def test_no_two_devices_of_the_catalogue_share_a_name():
 
 
 @pytest.mark.parametrize(
-    ("said", "meant"),
+    ("name", "meant"),
     [
         ("4090", "rtx4090"),  # of the table
         ("GeForce_RTX_3090", "rtx3090"),  # of the catalogue, whatever stands between the words
@@ -44,20 +44,20 @@ def test_no_two_devices_of_the_catalogue_share_a_name():
         ("AMD_Radeon_RX_7900_XTX", "rx7900xtx"),
     ],
 )
-def test_devices_of_the_catalogue(said, meant):
-    assert device_id(said) == meant and known(meant)
+def test_devices_of_the_catalogue(name, meant):
+    assert device_id(name) == meant and known(meant)
 
 
 @pytest.mark.parametrize(
-    ("said", "plain"),
+    ("name", "plain"),
     [
         ("GeForce_RTX_2060_MaxQ", "geforce-rtx-2060-maxq"),
         (" i9_10940x ", "i9-10940x"),
         ("RTX 3090 (x2)", "rtx-3090-x2"),
     ],
 )
-def test_other_devices_get_a_slug_and_never_a_relative(said, plain):
-    assert device_id(said) == plain and not known(plain)
+def test_other_devices_get_a_slug_and_never_a_relative(name, plain):
+    assert device_id(name) == plain and not known(plain)
 
 
 def test_a_data_set_can_mean_its_own_by_a_name():
@@ -77,8 +77,8 @@ def test_columns_keep_their_nulls():
 
 
 def test_dtypes():
-    said = ["half", "FLOAT32", "double", "bfloat16", "fp8", "int4"]
-    assert [dtype(s) for s in said] == ["fp16", "fp32", "fp64", "bf16", "fp8", "int4"]
+    names = ["half", "FLOAT32", "double", "bfloat16", "fp8", "int4"]
+    assert [dtype(name) for name in names] == ["fp16", "fp32", "fp64", "bf16", "fp8", "int4"]
 
 
 @pytest.mark.parametrize(

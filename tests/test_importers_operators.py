@@ -124,7 +124,7 @@ def test_neusight_models(neusight_folder: Path) -> None:
     assert pd.isna(trained["source"])
     four = _one(rows, devices=4)
     assert json.loads(four["parallel"]) == {"pp": 4, "microbatches": 1}
-    # A step on four GPUs is not told apart: no zeros for what was not measured.
+    # Parts of a step on four GPUs were not measured: they are null, not 0.
     assert pd.isna(four["extra"]) and pd.isna(four["optimizer"]) and pd.isna(four["runtime"])
 
 
@@ -195,8 +195,8 @@ def vidur_folder(tmp_path: Path) -> Path:
 
 def test_vidur_shapes_are_those_of_one_worker(vidur_folder: Path) -> None:
     rows = importers.load("vidur", vidur_folder).tables["operators"]
-    said = rows["extra"].map(lambda text: json.loads(text) if isinstance(text, str) else {})
-    rows = rows.assign(part=said.map(lambda x: x.get("part")), tp=said.map(lambda x: x.get("tp")))
+    extra = rows["extra"].map(lambda text: json.loads(text) if isinstance(text, str) else {})
+    rows = rows.assign(part=extra.map(lambda x: x.get("part")), tp=extra.map(lambda x: x.get("tp")))
     eight = rows[(rows["device"] == "h100-sxm") & (rows["tp"] == 8)]
     linears = {row["part"]: _shape(row) for _, row in eight[eight["op"] == "linear"].iterrows()}
     assert linears == {
@@ -217,7 +217,7 @@ def test_vidur_shapes_are_those_of_one_worker(vidur_folder: Path) -> None:
 
 def test_vidur_phi_has_other_operators(vidur_folder: Path) -> None:
     rows = importers.load("vidur", vidur_folder).tables["operators"]
-    phi = rows[(rows["device_said"] == "a100")]
+    phi = rows[(rows["device_reported"] == "a100")]
     assert set(phi["device"]) == {"a100-pcie-80gb"} and set(phi["dtype"]) == {"fp16"}
     assert set(phi["op"]) == {"linear", "gelu", "rope", "layer_norm", "add3", "embedding"}
     assert _shape(_one(phi, op="gelu")) == {"n": 100 * 10240}
@@ -236,7 +236,7 @@ def test_vidur_network(vidur_folder: Path, tmp_path: Path) -> None:
         ("send_recv", "a100-pcie-80gb"),
         ("send_recv", "a100-sxm4-80gb"),
     ]
-    row = _one(links, op="all_reduce", device_said="a100_dgx")
+    row = _one(links, op="all_reduce", device_reported="a100_dgx")
     assert (row["shape"], row["devices"], row["runtime"]) == ('{"bytes":2048,"nodes":2}', 16, "nccl")
     assert row["device_ms"] == pytest.approx(0.3)  # the median
     _stable("vidur", vidur_folder, tmp_path / "store")
@@ -336,7 +336,7 @@ def test_aiconfigurator_operators(aiconfigurator_folder: Path) -> None:
     rows = importers.load("aiconfigurator", aiconfigurator_folder).tables["operators"]
     gemm = _one(rows, op="linear", device="a100-sxm4-80gb")
     assert (gemm["shape"], gemm["dtype"], gemm["runtime"]) == ('{"k":512,"m":16,"n":4096}', "bf16", "vllm")
-    assert (gemm["device_ms"], gemm["protocol"], gemm["device_said"]) == (0.5, "aiconfigurator/gemm", "a100_sxm")
+    assert (gemm["device_ms"], gemm["protocol"], gemm["device_reported"]) == (0.5, "aiconfigurator/gemm", "a100_sxm")
     assert pd.isna(gemm["power_w"]) and json.loads(gemm["extra"]) == {"kernel": "vllm_default"}
     assert _one(rows, dtype="fp8", device="h100-sxm")["runtime"] == "trt-llm"
     power = _one(rows, protocol="aiconfigurator/gemm_power/fp8_block")
@@ -345,7 +345,7 @@ def test_aiconfigurator_operators(aiconfigurator_folder: Path) -> None:
     assert json.loads(power["extra"])["power_limit_w"] == 700
     prompt = _one(rows, op="sdpa", device="l40s")
     same = {"b": 256, "heads": 8, "q": 16384, "kv": 16384, "d": 128, "causal": 1}
-    assert _shape(prompt) == same  # as many heads for keys: not said, as in our own shapes
+    assert _shape(prompt) == same  # as many heads for keys: left out, as in our own shapes
     decode = _one(rows, op="sdpa", device="h200")
     assert _shape(decode) == {"b": 4, "heads": 32, "kv_heads": 8, "q": 1, "kv": 1024, "d": 128, "causal": 0}
     moe = {"tokens": 64, "experts": 128, "topk": 8, "hidden": 4096, "inner": 384, "ep": 2}
@@ -357,7 +357,7 @@ def test_aiconfigurator_messages_are_bytes(aiconfigurator_folder: Path) -> None:
     scattered = _one(rows, op="all_to_all")
     # 2**30 numbers of two bytes, from a column of 32 bits.
     assert (_shape(scattered), scattered["devices"]) == ({"bytes": 2**31, "nodes": 1}, 8)
-    assert (scattered["dtype"], scattered["runtime"], scattered["device_said"]) == ("fp16", "nccl", "l40s")
+    assert (scattered["dtype"], scattered["runtime"], scattered["device_reported"]) == ("fp16", "nccl", "l40s")
     assert "peer-to-peer" in json.loads(scattered["extra"])["warning"]
     reduced = _one(rows, op="all_reduce", protocol="aiconfigurator/nccl")
     assert _shape(reduced) == {"bytes": 2**30, "nodes": 1} and "warning" not in json.loads(reduced["extra"])
@@ -377,7 +377,7 @@ def test_aiconfigurator_serving(aiconfigurator_folder: Path) -> None:
     assert (dense["ttft_ms"], dense["tpot_ms"], dense["dtype"], dense["family"]) == (200.0, 10.0, "fp8", "qwen3")
     assert json.loads(dense["parallel"]) == {"tp": 8, "pp": 1, "moe_tp": 1, "ep": 1}
     assert (dense["software"], dense["measured_at"]) == ('{"vllm":"0.12.0"}', "2026-01-02")
-    # One GPU for attention but four for the experts: attention is four times data-parallel, which is not told.
+    # One GPU for attention but four for the experts: attention is four times data-parallel, which is not published.
     assert (_one(rows, name="glm")["model"], _one(rows, name="glm")["devices"]) == ("zai-org/GLM-5", 4)
     split = _one(rows, name="split")
     assert (split["devices"], split["protocol"]) == (2 * 4 + 4, "aiconfigurator/disagg")

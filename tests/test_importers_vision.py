@@ -255,10 +255,10 @@ def test_help_nas_latency(loaded):
     big = one(rows, model=f"nasbench201/{ARCH}", device="gtx1080ti")
     assert big["batch"] == 256 and big["latency_ms"] == 17 and "dtype" not in rows
     assert one(rows, model=f"nasbench201/{CUT}", device="titan-x-pascal")["batch"] == 1  # PyTorch ran it as it is
-    assert set(rows[rows["model"] == f"nasbench201/{CUT}"]["device_said"]) == {
+    assert set(rows[rows["model"] == f"nasbench201/{CUT}"]["device_reported"]) == {
         "1080ti", "titanx", "gold_6226", "pixel2",
     }  # fmt: skip
-    assert one(rows, device_said="pixel3")["extra"] == {"measured_by": "HW-NAS-Bench"}
+    assert one(rows, device_reported="pixel3")["extra"] == {"measured_by": "HW-NAS-Bench"}
     fbnet = rows[rows["source"] == "fbnet"]
     assert set(fbnet["model"]) == {"fbnet/7-8-1"}
     assert "warning" in one(fbnet, device="xeon-6226")["extra"]
@@ -273,7 +273,7 @@ def test_model_zoo_train_memory(loaded):
     assert loaded.dropped == {
         "no config named": 1,
         "listed twice": 1,
-        "no time per iteration, and a batch that the table does not say": 1,
+        "no time per iteration, and a batch that the table does not state": 1,
         "neither memory nor time": 1,
         "the table and the config name different numbers of GPUs": 1,
         "no device named": 2,

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from forerun.training.default import Gathered
-from forerun.training.fit_host import HostFit
 
+from forerun.data.importers import Importer, importers
 from forerun.data.store import Store
 from forerun.errors import ForerunError
 from forerun.evaluate import devices, neusight
@@ -21,14 +20,10 @@ from forerun.graph.sources import load_graph
 from forerun.predictors.conformal import calibrate
 from forerun.predictors.features import OpTable
 from forerun.training.cases import Cases, operator_cases
-from forerun.training.published import (
-    as_measured,
-    device_bound,
-    other_families,
-    published_cases,
-    published_rows,
-    workload_of_row,
-)
+from forerun.training.default import Gathered
+from forerun.training.fit_host import HostFit
+from forerun.training.published import device_bound, has_any, other_families, published_cases, published_rows
+from forerun.workload import Workload
 
 
 def timm(model: str, device: str, ms: float, **more: Any) -> dict[str, Any]:
@@ -99,19 +94,25 @@ def test_copied_images_are_part_of_one_way_of_measuring(store: Store) -> None:
     assert rows["pytorch_gpu_benchmark", "fp32"].iloc[0] == pytest.approx(12 * 3 * 224 * 224 * 4 / 4e6)
 
 
+def workload_of(row: dict[str, Any]) -> tuple[Importer, Workload]:
+    """The importer of a row, and what the row ran."""
+    importer = importers()[row["dataset"]]
+    return importer, importer.workload(row)
+
+
 def test_training_without_an_optimizer_step() -> None:
-    timed = workload_of_row(vision("titan-rtx", 25.0, mode="training"))
+    importer, timed = workload_of(vision("titan-rtx", 25.0, mode="training"))
     assert {op.phase for op in load_graph(timed).ops} == {"forward", "backward", "optimizer"}
-    assert {op.phase for op in as_measured(timed).ops} == {"forward", "backward"}
-    stepped = workload_of_row(timm("timm/resnet18", "rtx3090", 90.0, mode="training", dtype="fp32", amp="fp16"))
+    assert {op.phase for op in importer.graph(timed).ops} == {"forward", "backward"}
+    importer, stepped = workload_of(timm("timm/resnet18", "rtx3090", 90.0, mode="training", dtype="fp32", amp="fp16"))
     assert (stepped.optimizer, stepped.amp, stepped.batch) == ("momentum", "fp16", 256)
-    assert "optimizer" in {op.phase for op in as_measured(stepped).ops}
+    assert "optimizer" in {op.phase for op in importer.graph(stepped).ops}
 
 
 def test_old_software_zeroes_gradients_and_adds_to_them() -> None:
-    timed = workload_of_row(vision("titan-rtx", 25.0, mode="training"))
-    now, then = as_measured(timed, '{"torch":"2.3"}'), as_measured(timed, '{"torch":"1"}')
-    assert [op.name for op in now.ops] == [op.name for op in as_measured(timed).ops]
+    importer, timed = workload_of(vision("titan-rtx", 25.0, mode="training"))
+    now, then = importer.graph(timed, '{"torch":"2.3"}'), importer.graph(timed, '{"torch":"1"}')
+    assert [op.name for op in now.ops] == [op.name for op in importer.graph(timed).ops]
     assert then.ops[: len(now.ops)] == now.ops
     more = then.ops[len(now.ops) :]
     assert len(more) == 2 * 62  # every parameter of a ResNet-18
@@ -119,18 +120,33 @@ def test_old_software_zeroes_gradients_and_adds_to_them() -> None:
     for op in more:
         sizes[op.name] += np.prod(then.tensors[op.outputs[0]].shape)
     assert sizes == {"aten::zero_": now.parameters, "aten::add_.Tensor": now.parameters}
-    asleep = workload_of_row(vision("titan-rtx", 9.0))
-    assert as_measured(asleep, '{"torch":"1"}').ops == load_graph(asleep).ops
-    stepped = workload_of_row(timm("timm/resnet18", "rtx3090", 90.0, mode="training", dtype="fp32", amp="fp16"))
-    old = as_measured(stepped, '{"torch":"1.12"}')
+    importer, inference = workload_of(vision("titan-rtx", 9.0))
+    assert importer.graph(inference, '{"torch":"1"}').ops == load_graph(inference).ops
+    importer, stepped = workload_of(timm("timm/resnet18", "rtx3090", 90.0, mode="training", dtype="fp32", amp="fp16"))
+    old = importer.graph(stepped, '{"torch":"1.12"}')
     assert len(old.ops) == len(load_graph(stepped).ops) + 2 * 62
+
+
+def test_newer_cards_do_not_change_what_timm_teaches(store: Store) -> None:
+    before = published_rows(store.read("models"))
+    newer = [timm(model, "rtx5090", 12.0) for model in ("resnet18", "resnet34", "vit_tiny_patch16_224")]
+    after = published_rows(pd.concat([store.read("models"), pd.DataFrame(newer)], ignore_index=True))
+    assert "rtx5090" not in set(after["device"])
+    assert after["case_key"].tolist() == before["case_key"].tolist()
+
+
+def test_only_sets_that_teach_models_count(store: Store) -> None:
+    rows = store.read("models")
+    assert has_any(rows)
+    assert not has_any(rows.assign(dataset="neusight"))
+    assert not has_any(rows.assign(dataset="forerun-h200"))
 
 
 def test_cases_hold_what_a_fit_needs(cases: Cases) -> None:
     assert len(cases.rows) == 7
-    light = cases.sum(np.maximum(cases.ops.compute_s, cases.ops.memory_s)) * 1e3
-    assert (light > 0).all()
-    assert (light < cases.rows["latency_ms"]).all()
+    roofline_ms = cases.sum(np.maximum(cases.ops.compute_s, cases.ops.memory_s)) * 1e3
+    assert (roofline_ms > 0).all()
+    assert (roofline_ms < cases.rows["latency_ms"]).all()
     fast, slow = (HostFit(np.full(cases.launches.shape[1], us), 0.0, 4.0) for us in (0.01, 1000.0))
     assert len(device_bound(cases, fast).rows) == 7
     assert device_bound(cases, slow).rows.empty

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from filelock import FileLock
 
 from forerun.data import places, schema
 from forerun.data.store import MERGE_FILES, Store, write_file
@@ -27,9 +29,9 @@ for i in range(int(sys.argv[3])):
 """
 
 
-def row(**said: Any) -> dict[str, Any]:
+def row(**values: Any) -> dict[str, Any]:
     return {"model": "resnet18", "mode": "inference", "batch": 1, "dtype": "fp32", "device": "h200", "status": "ok",
-            "latency_ms": 2.0, "protocol": "forerun/2", "dataset": "own", **said}  # fmt: skip
+            "latency_ms": 2.0, "protocol": "forerun/2", "dataset": "own", **values}  # fmt: skip
 
 
 @pytest.fixture
@@ -85,15 +87,14 @@ def test_a_half_written_file_is_set_aside(store: Store) -> None:
 def test_a_merge_cut_short_counts_nothing_twice(store: Store) -> None:
     store.append("models", [row(row_id="one")])
     old = store.files("models")[0]
-    kept = old.read_bytes()
     whole = pa.concat_tables([pq.read_table(old)])
     write_file(old.parent / "merged.parquet", "models", whole, {"replaces": [old.name]})
     assert old.exists()  # the kill came before the old file was removed
     assert list(store.read("models")["row_id"]) == ["one"]
     for i in range(MERGE_FILES):
         store.append("models", [row(row_id=str(i))])
-    assert len(store.read("models")) == MERGE_FILES + 1
-    assert kept
+    assert not old.exists()  # removed before the merged file could be merged again, else it would count once more
+    assert sorted(store.read("models")["row_id"]) == sorted(["one", *map(str, range(MERGE_FILES))])
 
 
 def test_append_new_takes_no_row_twice(store: Store) -> None:
@@ -124,6 +125,82 @@ def test_older_files_are_migrated_and_newer_ones_refused(store: Store, monkeypat
     monkeypatch.undo()
     with pytest.raises(ForerunError, match="newer forerun"):
         store.read("models")
+
+
+def as_version_1(file: Path, table: str) -> None:
+    """Rewrites a file of the store as the first version of the schema had it."""
+    data = pq.read_table(file)
+    data = data.rename_columns(["device_said" if name == "device_reported" else name for name in data.column_names])
+    meta = {b"forerun": json.dumps({"schema": 1, "table": table}).encode()}
+    pq.write_table(data.replace_schema_metadata(meta), file)
+
+
+def test_the_first_version_called_a_reported_device_otherwise(store: Store) -> None:
+    store.append("models", [row(device_reported="NVIDIA H200")])
+    (file,) = store.files("models")
+    as_version_1(file, "models")
+    assert store.query("select device_reported from models")["device_reported"].tolist() == ["NVIDIA H200"]
+    assert "device_reported" in pq.read_schema(file).names  # rewritten, so that it is done once
+
+
+def test_shipped_files_of_an_older_version_are_read_and_left_as_they_are(tmp_path: Path, monkeypatch: Any) -> None:
+    shipped = tmp_path / "shipped"
+    made = Store(shipped, shipped=False)
+    made.append("models", [row(device_reported="NVIDIA H200"), row(device_reported="NVIDIA L4", device="l4")])
+    (file,) = made.files("models")
+    as_version_1(file, "models")
+    kept = file.read_bytes()
+    monkeypatch.setattr("forerun.data.store.shipped_folder", lambda: shipped)
+    store = Store(tmp_path / "own")
+    store.append("models", [row(device_reported="Tesla T4", device="t4")])
+    assert store.read("models")["device_reported"].tolist() == ["NVIDIA H200", "NVIDIA L4", "Tesla T4"]
+    chosen = store.read("models", columns=["device_reported"], filters=[("device", "=", "l4")])
+    assert chosen["device_reported"].tolist() == ["NVIDIA L4"]
+    found = store.query("select device_reported, latency_ms from models order by device")
+    assert found["device_reported"].tolist() == ["NVIDIA H200", "NVIDIA L4", "Tesla T4"]
+    assert file.read_bytes() == kept
+
+
+def test_a_held_lock_makes_others_wait_but_not_those_who_only_append(store: Store) -> None:
+    store.append("models", [row(row_id="first")])
+    lock = FileLock(store.folder / "models" / ".lock")
+    lock.acquire()
+    waiting = threading.Thread(target=store.append_new, args=("models", [row(row_id="waited")]))
+    waiting.start()
+    for i in range(MERGE_FILES + 1):
+        store.append("models", [row(row_id=str(i))])
+    assert waiting.is_alive() and "waited" not in store.column("models", "row_id")
+    assert len(store.files("models")) == MERGE_FILES + 2  # nobody merged meanwhile
+    lock.release()
+    waiting.join(30)
+    assert not waiting.is_alive()
+    assert len(store.read("models")) == MERGE_FILES + 3
+
+
+HIDDEN = """
+import sys, warnings
+sys.modules["fcntl"] = None  # as on Windows
+from forerun.data import measured, places
+from forerun.data.store import Store
+from forerun.measure.core.rows import Rows, read
+store = Store(sys.argv[1], shipped=False)
+assert store.append_new("models", [{"row_id": "a", "device": "t4", "status": "ok", "protocol": "forerun/2"}]) == 1
+assert store.append_new("models", [{"row_id": "a"}]) == 0
+assert places.may_hold("h200")
+assert measured.Store is Store
+with warnings.catch_warnings(record=True) as found:
+    warnings.simplefilter("always")
+    with Rows(sys.argv[1] + "/rows.jsonl") as rows:
+        rows.append({"kind": "op"})
+assert read(sys.argv[1] + "/rows.jsonl") == [{"kind": "op"}]
+print([str(one.message) for one in found if "not locked" in str(one.message)])
+"""
+
+
+def test_a_platform_without_fcntl(tmp_path: Path) -> None:
+    run = subprocess.run([sys.executable, "-c", HIDDEN, str(tmp_path)], capture_output=True, text=True, timeout=120)
+    assert run.returncode == 0, run.stderr
+    assert "rows.jsonl is not locked on this platform: run one writer at a time" in run.stdout
 
 
 def test_mistakes_are_one_sentence(store: Store, tmp_path: Path) -> None:

@@ -54,7 +54,9 @@ def query(
 @app.command("import")
 def import_(
     name: Annotated[str, typer.Argument(help="A published data set (timm, neusight, …), or rows for our own files.")],
-    paths: Annotated[list[Path], typer.Argument(help="The folder with its files; for rows: files of JSON lines.")],
+    paths: Annotated[
+        list[Path], typer.Argument(help="A clone of its repository (or its data folder); for rows: JSON lines.")
+    ],
     graphs: Annotated[
         bool, typer.Option("--graphs/--no-graphs", help="File own rows under their graph's hash.")
     ] = True,

@@ -25,8 +25,9 @@ def text(store: Store) -> str:
     intro = (
         "## Published sets\n\n"
         "Measurements that others published. They are not in the package: each is imported from a clone of its "
-        "authors' repository. Rows are counted after cleaning, in the store that this page was made from. Sets that do "
-        "not teach are there to compare with."
+        "authors' repository. Rows are counted after cleaning, in the store that this page was made from; its copy of "
+        "a set may have fewer or older files than the commit named here. Sets that do not teach are there to compare "
+        "with."
     )
     return "\n\n".join([intro, table(pd.DataFrame(overview), ""), *(_section(sets[n], teaching[n]) for n in sets)])
 
@@ -42,11 +43,11 @@ def _counts(store: Store, name: str) -> dict[str, int]:
 
 def _section(one: Importer, teaching: str) -> str:
     """What was measured, and the commands that fetch and import it."""
-    commands = [source.clone for source in one.sources] + [one.command]
+    commands = [*(() if one.prepared else (source.clone for source in one.sources)), one.command]
     places = ", ".join(f"{source.repository} at `{source.commit}`" for source in one.sources)
-    lines = [f"{one.about[0].upper()}{one.about[1:]}. Licence: {one.licence}. Source: {places}."]
+    lines = [f"Measured: {one.about}. Licence: {one.licence}. Source: {places}."]
     if one.prepared:
-        lines.append(f"The importer reads {one.prepared}, which must be made of the repository's files first.")
+        lines.append(f"The importer reads {one.prepared}, which must be made of these files first.")
     lines.append(teaching or ("It teaches." if one.teaches else "It does not teach."))
     return f"### {one.name}\n\n{' '.join(lines)}\n\n```sh\n" + "\n".join(commands) + "\n```"
 

@@ -180,6 +180,7 @@ class Store:
         import duckdb
 
         link = duckdb.connect(":memory:")
+        link.execute("set enable_progress_bar = false")  # it would be printed into what --json prints
         for table, columns in schema.TABLES.items():
             files = self.files(table)
             older = [file for file in files if _version(file) < schema.SCHEMA_VERSION]

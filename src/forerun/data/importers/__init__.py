@@ -72,10 +72,11 @@ def dataset_hash(store: Store, dataset: str) -> str:
     hash. `row_id` is left out, because it numbers repeats in their order.
     """
     parts = []
+    name = dataset.replace("'", "''")
     for table, columns in schema.TABLES.items():
         texts = [_text_of(field.name, str(field.type)) for field in columns if field.name != "row_id"]
         row = f"md5('{table}' || chr(31) || {' || '.join(texts)})"
-        parts.append(f"select {row} as row_hash from {table} where dataset = '{dataset}'")
+        parts.append(f"select {row} as row_hash from {table} where dataset = '{name}'")
     rows = " union all ".join(parts)
     found = store.query(f"select sha256(coalesce(string_agg(row_hash, '' order by row_hash), '')) as h from ({rows})")
     return str(found["h"][0])
@@ -117,5 +118,5 @@ def _instance(point: EntryPoint) -> Importer:
 
 def _text_of(column: str, kind: str) -> str:
     """SQL: a column's value with its name, the empty text for null. Numbers have one form, whatever wrote them."""
-    value = f"printf('%.17g', {column})" if kind == "double" else f"{column}::varchar"
+    value = f"printf('%.17g', \"{column}\")" if kind == "double" else f'"{column}"::varchar'
     return f"coalesce('{column}=' || {value} || chr(31), '')"

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from forerun.data.importers._files import missing, read, roots
+from forerun.data.importers._files import missing, read
 
 #: Our name of a table -> the authors' name of the file.
 TABLES = {
@@ -77,10 +77,9 @@ class Found:
 
 def find(folder: Path) -> Found:
     """Where the tables are."""
-    for systems in _SYSTEMS:
-        for place in roots(folder, systems):
-            if (place / "data").is_dir():
-                return Found(place, copied=False)
+    for place in (*(folder / systems for systems in _SYSTEMS), folder):
+        if (place / "data").is_dir():
+            return Found(place, copied=False)
     return Found(folder, copied=True)
 
 

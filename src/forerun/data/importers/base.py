@@ -148,7 +148,8 @@ class Importer(ABC):
     @property
     def command(self) -> str:
         """The command that imports the set, in the folder where its repositories were cloned."""
-        return f"forerun data import {self.name} {'.' if self.more_sources else self.sources[0].folder}"
+        folder = "FOLDER" if self.prepared else "." if self.more_sources else self.sources[0].folder
+        return f"forerun data import {self.name} {folder}"
 
 
 def _known(value: Any) -> bool:

@@ -143,7 +143,9 @@ def _extra(raw: pd.DataFrame) -> pd.Series:
 
 def _copy_ms(cases: pd.DataFrame) -> np.ndarray:
     """What copying the images takes, where that is part of the time."""
-    pixels = cases["input_shape"].map({s: float(np.prod(json.loads(s))) for s in cases["input_shape"].unique()})
-    copied = pixels * cases["batch"] * cases["dtype"].map(_ITEM_BYTES)
+    sizes = {shape: float(np.prod(json.loads(shape))) for shape in cases["input_shape"].unique()}
+    pixels = cases["input_shape"].map(sizes).astype("float64")  # also when there are no cases
+    item_bytes = cases["dtype"].map(_ITEM_BYTES).astype("float64")
+    copied = pixels * cases["batch"] * item_bytes
     timed = ~cases["protocol"].str.endswith("/20-iterations")
     return (copied / COPY_GBS / 1e6).where(timed, 0.0).to_numpy(dtype=float)

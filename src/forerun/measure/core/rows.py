@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import math
 import time
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
@@ -85,6 +85,12 @@ class Rows:
 
 
 def _lock(file: IO[bytes]) -> None:
+    """Waits until no other writer holds the file; where the platform cannot lock files, it warns instead."""
+    try:
+        import fcntl
+    except ImportError:  # Windows; the core may use no package beside torch and numpy
+        warnings.warn(f"{file.name} is not locked on this platform: run one writer at a time", stacklevel=3)
+        return
     until = time.monotonic() + LOCK_WAIT_S
     while True:
         try:
