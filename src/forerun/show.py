@@ -1,4 +1,4 @@
-"""How answers look: rich tables for a terminal, HTML for a notebook. No other module of the library imports rich.
+"""How answers look: rich tables for a terminal, HTML for a notebook. Only this module and the command line use rich.
 
 A `p` here is a Prediction. Its class is not imported, because Prediction imports this module to display itself.
 """
