@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from forerun.training.default import Gathered
+from forerun.training.fit_host import HostFit
 
 from forerun.data.importers import Importer, importers
 from forerun.data.store import Store
@@ -20,8 +22,6 @@ from forerun.graph.sources import load_graph
 from forerun.predictors.conformal import calibrate
 from forerun.predictors.features import OpTable
 from forerun.training.cases import Cases, operator_cases
-from forerun.training.default import Gathered
-from forerun.training.fit_host import HostFit
 from forerun.training.published import device_bound, has_any, other_families, published_cases, published_rows
 from forerun.workload import Workload
 

@@ -100,10 +100,7 @@ class _Values:
     ) -> None:  # fmt: skip
         self.predictor, self.device, self.known, self.times = predictor, device, known, times
         self.unknown: dict[str, str] = {}
-        alone = Times(**{
-            f.name: None if (value := getattr(times, f.name)) is None else value[:, :1]
-            for f in dataclasses.fields(Times)
-        })  # fmt: skip
+        alone = times.of_device(0)
 
         def predicted(target: str, unit: str) -> Estimate | None:
             value = float(getattr(times, target)[0, 0])

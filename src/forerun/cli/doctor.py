@@ -57,15 +57,16 @@ def _packages() -> list[dict[str, Any]]:
 def _device() -> dict[str, Any]:
     """What `forerun measure` would run on, with the versions of its driver and libraries."""
     from forerun.device import aliases, device_ids
-    from forerun.measure.core import meters
+    from forerun.measure.core import host_facts, meters
     from forerun.measure.machine import name_of, plain_name
 
     has_torch = importlib.util.find_spec("torch") is not None
-    described = meters.meter_for("auto" if has_torch else "cpu").describe()
-    name = plain_name(name_of(described, meters.host()))
-    found = {**described, "catalogue": name if name in device_ids() else aliases().get(name), "host": meters.host()}
+    meter = meters.meter_for("auto" if has_torch else "cpu")
+    described, host = meter.describe(), host_facts.host()
+    name = plain_name(name_of(described, host))
+    found = {**described, "catalogue": name if name in device_ids() else aliases().get(name), "host": host}
     if has_torch:
-        versions = meters.software()
+        versions = host_facts.software(meter)
         found |= {part: versions[part] for part in ("cuda", "cudnn", "driver")}
     return found
 
@@ -87,10 +88,10 @@ def _store() -> dict[str, Any]:
 
 def _weights() -> dict[str, Any]:
     """The predictor that answers by default, and the rows that it was fitted to."""
-    from forerun.predictors.default import DefaultPredictor
+    from forerun.predictors.registry import load_predictor
 
     try:
-        return {"predictor": "default", **DefaultPredictor().provenance, "problem": None}
+        return {"predictor": "default", **load_predictor("default").provenance, "problem": None}
     except ForerunError as error:
         return {"predictor": "default", "problem": str(error)}
 

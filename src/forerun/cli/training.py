@@ -34,7 +34,7 @@ def train(
     public: Annotated[bool, typer.Option("--public/--no-public", help="Learn from imported sets too.")] = True,
     as_json: JsonOption = False,
 ) -> None:
-    """Fit a predictor to the store, with its intervals. The first run captures every measured model: hours on two cores.
+    """Fit a predictor to the store, with its intervals. The first run captures every measured model (hours).
 
     Captured graphs and finished parts are kept, so that a run that was stopped goes on where it was.
     """
@@ -83,9 +83,7 @@ def evaluate(
     targets: Annotated[str, typer.Option(help="Quantities, such as latency,memory,energy; default: all.")] = "",
     exam: Annotated[bool, typer.Option(help="Score the exam: families and a GPU that nothing was chosen on.")] = False,
     out: Annotated[Path | None, typer.Option(help="Folder for SCOREBOARD.md and its plots.")] = None,
-    refit: Annotated[
-        bool, typer.Option(help="Fit again, instead of reading predictions that were kept (hours).")
-    ] = False,
+    refit: Annotated[bool, typer.Option(help="Fit again instead of reading kept predictions (hours).")] = False,
     devices: Annotated[
         bool, typer.Option(help="Also leave whole GPUs out, with NeuSight's figures beside (imported sets; an hour).")
     ] = False,
@@ -94,7 +92,7 @@ def evaluate(
     steps: StepsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare predictors on cases that they were not fitted to: errors, coverage, intervals, the noise floor beside them.
+    """Compare predictors on cases that they were not fitted to: errors, coverage, intervals, the noise floor.
 
     Predictions that came with the package are read; other predictors are fitted without each part in turn.
     """
@@ -117,10 +115,11 @@ def evaluate(
 
     chosen = [word.strip() for word in names.split(",") if word.strip()]
     wanted = targets_of(targets)
+    parameters = {} if steps is None else {"steps": steps}
     with progress("leaving out", quiet=as_json) as tell:
         frames = collect(
-            chosen, split, gather, refit=refit, folds=folds or FOLDS, parameters={} if steps is None else {"steps": steps},
-            keep=_kept_parts(), progress=_titled(tell),
+            chosen, split, gather, refit=refit, folds=folds or FOLDS, parameters=parameters, keep=_kept_parts(),
+            progress=_titled(tell),
         )  # fmt: skip
     made = full.exam_board(frames) if exam else board(frames, split=split, targets=wanted)
     extra: dict[str, Any] = {}
@@ -131,7 +130,7 @@ def evaluate(
             extra["CPU: latency of left-out families"] = full.cpu_lines(kept_left_out(SHIPPED / "default", "cpu"))
             extra["Does it fit: cases that were run"] = full.misfits(store)
         if devices:
-            predictor = DefaultPredictor(**({} if steps is None else {"steps": steps}))
+            predictor = DefaultPredictor(steps=steps or DefaultPredictor().steps)
             extra |= full.left_out_devices(gather(), frames["default"], store, predictor=predictor)
         if parts:
             many = steps or DefaultPredictor().steps

@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from forerun.api import dtype_problem, predict_many
+from forerun.api import predict_many
 from forerun.device import Device, all_devices
 from forerun.graph import torch_compat
 from forerun.graph.sources import hf_catalog, vision_zoo
 from forerun.predictors.specs import spec_problem
+from forerun.questions import dtype_problem
 from forerun.workload import Workload
 
 COLUMNS = ("source", "model", "mode", "asked", "answered", "unanswered", "s")
@@ -26,7 +27,7 @@ CACHELESS = ("openai-gpt", "google/recurrentgemma-2b")
 #: What people run in each mode; the second where a device cannot do the first.
 _DTYPES = {"inference": ("fp32", "bf16"), "decode": ("bf16", "fp32")}
 #: What must be a number above zero in an answer.
-_TOLD = ("latency_ms", "latency_low_ms", "latency_high_ms", "device_ms", "throughput", "memory_mb")
+_NUMBERS = ("latency_ms", "latency_low_ms", "latency_high_ms", "device_ms", "throughput", "memory_mb")
 
 Progress = Callable[[Iterable[Any], int], Iterable[Any]]
 
@@ -108,17 +109,17 @@ def _problems(question: Question, dtype: str, devices: Sequence[Device]) -> list
     if not devices:
         return []
     try:
-        told = predict_many([Workload(question.model, dtype=dtype, mode=question.mode)], devices)
+        answers = predict_many([Workload(question.model, dtype=dtype, mode=question.mode)], devices)
     except Exception as error:  # noqa: BLE001 - a model that breaks the way is what this counts
         return [(device.id, _sentence(f"{type(error).__name__}: {error}")) for device in devices]
     out = []
-    for row in told.to_dict("records"):
+    for row in answers.to_dict("records"):
         # A model that cannot be read leaves rows with a reason and no numbers.
-        numbers = np.array([row.get(name) or np.nan for name in _TOLD], dtype=float)
+        numbers = np.array([row.get(name) or np.nan for name in _NUMBERS], dtype=float)
         if isinstance(row["error"], str):
             out.append((row["device"], _sentence(row["error"])))
         elif not (np.isfinite(numbers) & (numbers > 0)).all():
-            wrong = [n for n, v in zip(_TOLD, numbers, strict=True) if not (np.isfinite(v) and v > 0)]
+            wrong = [n for n, v in zip(_NUMBERS, numbers, strict=True) if not (np.isfinite(v) and v > 0)]
             out.append((row["device"], f"no number above zero for {', '.join(wrong)}"))
     return out
 

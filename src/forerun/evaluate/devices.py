@@ -21,9 +21,9 @@ from forerun.predictors.host import HostCosts
 
 LEFT_OUT = {"neusight": neusight.GPUS, "aiconfigurator": ("b200",)}
 #: Predictors of whole models, and the column of `models_predicted` with the answers of each. A ratio is one number per
-#: way of measuring and mode, by the set's other GPUs (by all of the set where none has the mode); that of the GPU itself
-#: is what nobody knows beforehand, shown for comparison. The speed of a set's hosts comes from its other GPUs, too: one
-#: number per way of measuring, where enough calls show it.
+#: way of measuring and mode, by the set's other GPUs (by all of the set where none has the mode); that of the GPU
+#: itself is what nobody knows beforehand, shown for comparison. The speed of a set's hosts comes from its other GPUs,
+#: too: one number per way of measuring, where enough calls show it.
 PREDICTORS = {
     "roofline": "roofline_ms", "one ratio": "ratio_ms", "one ratio of the GPU itself": "own_ratio_ms",
     "default": "predicted_ms", "default, hosts of the set": "predicted_set_ms",
@@ -69,7 +69,7 @@ def _operators_predicted(asked: Cases, seen: TrainingCases, weights: Weights) ->
     """Rows with the answers of each of OPERATOR_PREDICTORS."""
     public, networks = seen.published_operators, weights.networks["gpu"]
     assert public is not None
-    # How a set measures follows from its other devices: as a ratio per operator, or by what its timing adds to a launch.
+    # How a set measures follows from its other devices: a ratio per operator, or what its timing adds to a launch.
     least = asked.roofline_ms
     floor_us = networks.floor_us(group_numbers(asked, weights.timing_groups))
     answers = (least, least * _ratio_per_op(public, asked.rows), device_ms(networks, asked) + floor_us / 1e3)
@@ -157,7 +157,7 @@ def _ratio(asked: pd.DataFrame, known: pd.DataFrame) -> np.ndarray:
 def _with_hosts_of_set(
     asked: Cases, mine: pd.DataFrame, known: Cases, others: pd.DataFrame, host: HostCosts
 ) -> np.ndarray:
-    """The default's latency with the speed of hosts as host-bound calls on other GPUs show it, measured the same way."""
+    """The default's latency with the speed of hosts that host-bound calls on other GPUs show, measured the same way."""
     slow = np.full(len(mine), host.default_slowness)
     host_bound = others["predicted_host_ms"] > others["predicted_device_ms"]
     for way in mine["protocol"].unique():
@@ -188,7 +188,7 @@ def _with_interval(rows: pd.DataFrame, cases: Cases, weights: Weights, calibrati
 
 
 def model_lines(predicted: pd.DataFrame) -> pd.DataFrame:
-    """Figures of `models_predicted` by set, GPU, mode and what is predicted to set the pace; of all sets together, too."""
+    """Figures of `models_predicted` by set, GPU, mode and what is predicted to set the pace; and of all sets."""
     lines = []
     alone = [(*name, rows) for name, rows in predicted.groupby(["dataset", "device"])]
     together = [(name, "all", rows) for name, rows in predicted.groupby("dataset")]

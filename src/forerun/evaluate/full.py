@@ -73,7 +73,7 @@ def exam_board(frames: Mapping[str, pd.DataFrame]) -> Scoreboard:
 
 
 def exam_gpu(names: Sequence[str]) -> dict[str, pd.DataFrame]:
-    """The lines of the exam's GPU: published latencies by predictors that saw no row of it, as far as they were kept."""
+    """The lines of the exam's GPU: published latencies by predictors that saw no row of it, where they were kept."""
     lines = []
     for name in names:
         try:

@@ -17,8 +17,8 @@ def text(predictor: Predictor, left_out: pd.DataFrame, on_cpu: pd.DataFrame | No
     origin = predictor.provenance
     parts = [
         f"# The weights of the predictor {predictor.name}",
-        f"Fitted {origin.get('fitted', 'on an unknown day')} by `forerun train {predictor.name}` to rows measured until "
-        f"{origin.get('measured_until', 'an unknown day')}, with forerun {origin.get('forerun', 'of an unknown version')} "
+        f"Fitted {origin.get('fitted', 'on an unknown day')} by `forerun train {predictor.name}` to rows measured "
+        f"until {origin.get('measured_until', 'an unknown day')}, with forerun {origin.get('forerun', '(unknown)')} "
         f"(commit {origin.get('commit') or 'unknown'}). Apache-2.0, like the rows of ours; docs/DATASET.md has the "
         "licence of each published set.",
         "## Training data\n\n" + report.markdown(_sets(origin)),

@@ -24,6 +24,10 @@ COLUMNS = (
 HOST_PROBED = "host probed"
 
 
+#: Name, values, and the low and high ends of their intervals.
+Answer = tuple[str, np.ndarray, np.ndarray | None, np.ndarray | None]
+
+
 @dataclass(frozen=True)
 class Scoreboard:
     """Lines of figures, and the noise floor of the same rows."""
@@ -98,15 +102,13 @@ def board(
     return Scoreboard(pd.DataFrame(lines, columns=list(COLUMNS)), noise(first if only is None else first[only]))
 
 
-def _answers(
-    name: str, frame: pd.DataFrame, target: str
-) -> list[tuple[str, np.ndarray, np.ndarray | None, np.ndarray | None]]:
-    """(name, values, low, high) for what a predictor says of a target, and again with the host's speed known."""
+def _answers(name: str, frame: pd.DataFrame, target: str) -> list[Answer]:
+    """What is shown of a predictor's answers for a target, and again with the host's speed known."""
     column = f"predicted_{target}"
     if column not in frame:
         return [(name, np.full(len(frame), np.nan), None, None)]
     low, high = with_intervals(frame, target, predictor_class(name)())
-    out = [(name, frame[column].to_numpy(dtype=float), low, high)]
+    out: list[Answer] = [(name, frame[column].to_numpy(dtype=float), low, high)]
     if target in PROBED and f"{column}_probed" in frame:
         out.append((f"{name}, {HOST_PROBED}", frame[f"{column}_probed"].to_numpy(dtype=float), None, None))
     return out

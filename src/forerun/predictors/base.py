@@ -13,7 +13,7 @@ from __future__ import annotations
 import abc
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -48,6 +48,14 @@ class Times:
     energy_j: np.ndarray
     memory_mb: np.ndarray | None = None  # None: by simulation (predictors/memory.py), as for most predictors
     memory_allocated_mb: np.ndarray | None = None
+
+    def of_device(self, place: int) -> Times:
+        """The same for one device alone."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        chosen: dict[str, Any] = {
+            name: None if value is None else value[:, place : place + 1] for name, value in values.items()
+        }
+        return Times(**chosen)
 
 
 @dataclass(frozen=True)
@@ -131,7 +139,7 @@ class Predictor(Saved, abc.ABC):
         return None
 
     def op_times_ms(self, profile: Profile, device: Device, workload: Workload) -> np.ndarray:
-        """Device time of one launch of every op, at the first batch size: by default, shares of the whole by roofline."""
+        """Device time of one launch of every op, at the first batch size; by default shared out by roofline."""
         compute, memory, _ = op_roofline_s(profile, [device])
         each = np.maximum(compute, memory)[0, :, 0]
         total = float((each * profile.repeat).sum())
@@ -180,7 +188,7 @@ class Predictor(Saved, abc.ABC):
         """`predicted_<target>` of every case, with `predicted_host_ms`; one graph at a time unless overridden."""
         import pandas as pd
 
-        lines = []
+        lines: list[dict[str, float]] = []
         for i, (columns, device, workload) in enumerate(cases.profiles()):
             slow = None if host_slowness is None else float(host_slowness[i])
             asked = self if slow is None else self.with_settings(host_slowness=slow)

@@ -64,10 +64,11 @@ class Cases:
         place[chosen] = np.arange(int(chosen.sum()))
         kept = place[self.case] >= 0
         ops = OpTable(**{f.name: getattr(self.ops, f.name)[kept] for f in fields(OpTable)})
+        asked = tuple(w for w, keep in zip(self.workloads, chosen, strict=True) if keep) if self.workloads else ()
         return replace(
             self, rows=self.rows[chosen].reset_index(drop=True), ops=ops, case=place[self.case[kept]],
             weight=self.weight[kept], launches=self.launches[chosen], joules=self.joules[chosen],
-            workloads=tuple(w for w, keep in zip(self.workloads, chosen, strict=True) if keep) if self.workloads else (),
+            workloads=asked,
         )  # fmt: skip
 
     @property

@@ -49,8 +49,8 @@ def energy_j(
 def back_to_back_ms(
     latency_ms: np.ndarray | float, device_ms: np.ndarray | float, devices: Sequence[Device]
 ) -> np.ndarray:
-    """How long a call takes in a loop that does not wait for each call to end, over [..., devices]: as long as the device
-    needs, and never less than half; on a CPU as long as by itself."""
+    """How long a call takes in a loop that does not wait for each call to end, over [..., devices]: as long as the
+    device needs, and never less than half; on a CPU as long as by itself."""
     waits = np.array([0.0 if d.kind == "cpu" else SYNCHRONISED_US / 1e3 for d in devices])
     return np.clip(latency_ms - waits, np.clip(device_ms, latency_ms / 2, latency_ms), latency_ms)
 

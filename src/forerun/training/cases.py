@@ -94,8 +94,8 @@ def _look(graph: Graph, dtype: str, device: Device) -> _Seen:
     facts = {
         "simulated_memory_mb": memory.needed_mb, "simulated_memory_allocated_mb": memory.allocated_mb,
         "memory_group": memory.calibration_group, "fused_attentions": sum(op.kind == "attention" for op in graph.ops),
-        "flops": float(flops.sum()), "bytes": float(moved[0]), "kernel_launches": float((columns.kernels * columns.repeat).sum()),
-        "device_kind": device.kind,
+        "flops": float(flops.sum()), "bytes": float(moved[0]), "device_kind": device.kind,
+        "kernel_launches": float(columns.kernels @ columns.repeat),
     }  # fmt: skip
     joules = energy_terms(columns, [device])[0, 0]
     representatives, counts = columns.distinct_ops  # layers come many times

@@ -1,4 +1,4 @@
-"""How the default predictor is fitted: networks for device time, launch costs of the host, energy factors, intervals."""
+"""How the default predictor is fitted: networks for device time, launch costs, energy factors, intervals."""
 
 from __future__ import annotations
 
@@ -134,10 +134,10 @@ def domain(cases: TrainingCases) -> dict[str, Any]:
         for part in parts
         for c, v in set(zip(part.ops.classes.tolist(), part.ops.variants.tolist(), strict=True))
     }
-    published = cases.published_models
+    published, own = cases.published_models, [part for part in (cases.models, cases.cpu_models) if part]
     return {
         # Whole models were measured on these; of others operators at most.
-        "devices": sorted({d for part in (cases.models, cases.cpu_models) if part for d in part.rows["device"].unique()}),
+        "devices": sorted({d for part in own for d in part.rows["device"].unique()}),
         "models_of": sorted(published.rows["device"].unique()) if published else [],
         "operators_of": sorted({d for part in parts for d in part.rows["device"].unique()}),
         "families": sorted(cases.models.rows["family"].dropna().unique()),

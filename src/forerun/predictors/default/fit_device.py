@@ -27,8 +27,8 @@ WIDTH = 64
 #: One in so many ops of a step is also predicted at twice the batch. Where that takes less time, the fall is a loss of
 #: this weight: a call of twice the work never takes less time.
 DOUBLED_SHARE, FALL_WEIGHT = 4, 1.0
-#: The numbers that differ from chip to chip are blurred by so many standard deviations, afresh at every step: a dozen chips are
-#: too few to learn what lies between them.
+#: The numbers that differ from chip to chip are blurred by so many standard deviations, afresh at every step: a dozen
+#: chips are too few to learn what lies between them.
 BLURRED, BLUR = [NUMBERS.index(name) for name in ("feed", "arithmetic")], 0.4
 #: Rows of an operator (so many ops at most, with those behind it) come so often while a model's come once: they cost a
 #: step hardly anything.
@@ -36,13 +36,13 @@ OPERATOR, TURNS = 3, 4
 
 
 def fit(
-    cases: Cases, target_ms: np.ndarray, weight: np.ndarray, *, timing_group: np.ndarray | None = None, steps: int = 600,
-    seed: int = 0, decay: float = 2e-3, batch_ops: int = 6_000, rate: float = 1e-2,
+    cases: Cases, target_ms: np.ndarray, weight: np.ndarray, *, timing_group: np.ndarray | None = None,
+    steps: int = 600, seed: int = 0, decay: float = 2e-3, batch_ops: int = 6_000, rate: float = 1e-2,
 ) -> Network:  # fmt: skip
     """The network whose sums come nearest to `target_ms`, in logarithms; `weight` says how much each row counts.
 
-    `timing_group` numbers how rows were timed (0: by our own protocol). Every other group gets a launch floor of its own,
-    so that what its way of measuring adds is not learned as a property of the hardware.
+    `timing_group` numbers how rows were timed (0: by our own protocol). Every other group gets a launch floor of its
+    own, so that what its way of measuring adds is not learned as a property of the hardware.
     """
     import torch
 
@@ -104,8 +104,8 @@ def fit(
 
 
 def _terms(ops: OpTable) -> np.ndarray:
-    """[n, 5]: what the law is made of, in microseconds: arithmetic and how power_slowdowned it is, memory and how fast it
-    feeds, launches."""
+    """[n, 5]: what the law is made of, in microseconds: arithmetic and its slowdown at the power limit, memory and how
+    fast it feeds, launches."""
     columns = (
         ops.compute_s * 1e6,
         ops.power_slowdown,
