@@ -101,7 +101,6 @@ def evaluate(
     from forerun.evaluate.collect import collect, targets_of
     from forerun.evaluate.kept import kept_left_out
     from forerun.evaluate.left_out import FOLDS
-    from forerun.evaluate.scoreboard import board
     from forerun.predictors.default import DefaultPredictor
     from forerun.predictors.saved import SHIPPED
 
@@ -121,7 +120,7 @@ def evaluate(
             chosen, split, gather, refit=refit, folds=folds or FOLDS, parameters=parameters, keep=_kept_parts(),
             progress=_titled(tell),
         )  # fmt: skip
-    made = full.exam_board(frames) if exam else board(frames, split=split, targets=wanted)
+    made = full.exam_board(frames, wanted) if exam else full.study_board(frames, split, wanted)
     extra: dict[str, Any] = {}
     with waiting("counting", quiet=as_json):
         if exam:

@@ -45,8 +45,8 @@ def collect(
             source = cases
         tell = progress(name) if progress else None
         found[name] = left_out(predictor, source, split, folds=folds, keep=keep, progress=tell)
-    first = found[names[0]]
-    return {name: _aligned(found[name], first) for name in names}
+    largest = max(found.values(), key=len)
+    return {name: _aligned(found[name], largest) for name in names}
 
 
 def unfitted(name: str, parameters: dict[str, int]) -> Predictor:
@@ -75,7 +75,8 @@ def _kept(name: str) -> pd.DataFrame | None:
 
 
 def from_rows(rows: pd.DataFrame) -> TrainingCases:
-    """Cases without operators, for predictors that read the columns of the table only."""
+    """Cases without operators, for predictors that read the columns of the table only; nobody's predictions in it."""
+    rows = rows.drop(columns=_predictions(rows))
     none = np.zeros(0)
     numbers = np.zeros((0, len(NUMBERS)))
     ops = OpTable(none, none, none, numbers, none, none, none, none)
@@ -85,9 +86,15 @@ def from_rows(rows: pd.DataFrame) -> TrainingCases:
 
 
 def _aligned(frame: pd.DataFrame, first: pd.DataFrame) -> pd.DataFrame:
-    """The first frame's rows with another frame's predictions; NaN where that has none."""
+    """The first frame's rows with another frame's predictions; `asked` is False where that has no such row."""
     if frame is first:
-        return frame
-    predicted = [c for c in frame.columns if c.startswith("predicted_") or c == "host_slowness"]
-    mine = first.drop(columns=[c for c in first.columns if c.startswith("predicted_") or c == "host_slowness"])
-    return mine.merge(frame[KEYS + predicted], on=KEYS, how="left", validate="one_to_one")
+        return frame.assign(asked=True)
+    mine = first.drop(columns=_predictions(first))
+    theirs = frame[KEYS + _predictions(frame)].assign(asked=True)
+    out = mine.merge(theirs, on=KEYS, how="left", validate="one_to_one")
+    return out.assign(asked=out["asked"].eq(True))
+
+
+def _predictions(rows: pd.DataFrame) -> list[str]:
+    """The columns that a predictor filled."""
+    return [c for c in rows.columns if c.startswith("predicted_") or c == "host_slowness"]

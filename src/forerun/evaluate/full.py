@@ -21,6 +21,7 @@ from forerun.evaluate.metrics import figures
 from forerun.evaluate.scoreboard import Scoreboard, board
 from forerun.graph.sources import load_graph
 from forerun.measure.cases import workload_of
+from forerun.predictors.base import TARGETS
 from forerun.predictors.cases import TrainingCases
 from forerun.predictors.default import DefaultPredictor
 from forerun.predictors.default.fit import calibration_of
@@ -66,10 +67,19 @@ _SHOWN = (
 )  # fmt: skip
 
 
-def exam_board(frames: Mapping[str, pd.DataFrame]) -> Scoreboard:
-    """The lines of the exam's families; their intervals come from the other families alone."""
+def study_board(frames: Mapping[str, pd.DataFrame], split: str, targets: Sequence[str] = TARGETS) -> Scoreboard:
+    """The lines of one split without the exam's families and GPU: what may be looked at when something is chosen."""
+    return board(frames, split=split, targets=targets, only=~_of_the_exam(frames))
+
+
+def exam_board(frames: Mapping[str, pd.DataFrame], targets: Sequence[str] = TARGETS) -> Scoreboard:
+    """The lines of the exam's families; the interval of each comes from other families alone."""
+    return board(frames, split="exam families", targets=targets, only=_of_the_exam(frames))
+
+
+def _of_the_exam(frames: Mapping[str, pd.DataFrame]) -> np.ndarray:
     first = next(iter(frames.values()))
-    return board(frames, split="exam families", only=exam_rows(first).to_numpy())
+    return (exam_rows(first) | (first["device"] == GPU)).to_numpy()
 
 
 def exam_gpu(names: Sequence[str]) -> dict[str, pd.DataFrame]:

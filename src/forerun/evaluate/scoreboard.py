@@ -24,8 +24,8 @@ COLUMNS = (
 HOST_PROBED = "host probed"
 
 
-#: Name, values, and the low and high ends of their intervals.
-Answer = tuple[str, np.ndarray, np.ndarray | None, np.ndarray | None]
+#: Name, values, the low and high ends of their intervals, and which rows the predictor was asked about.
+Answer = tuple[str, np.ndarray, np.ndarray | None, np.ndarray | None, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -92,10 +92,10 @@ def board(
         measured = first[target].to_numpy(dtype=float)
         answers = [answer for name, frame in frames.items() for answer in _answers(name, frame, target)]
         for group, chosen in regimes(first).items():
-            mine = chosen & once
-            if (mine & np.isfinite(measured)).sum() < 5 or (memory and "bound" in group):
+            if (chosen & once & np.isfinite(measured)).sum() < 5 or (memory and "bound" in group):
                 continue
-            for name, values, low, high in answers:
+            for name, values, low, high, asked in answers:
+                mine = chosen & once & asked
                 edges = (low[mine], high[mine]) if low is not None and high is not None else (None, None)
                 found = figures(values[mine], measured[mine], *edges)
                 lines.append({"target": target, "split": split, "regime": group, "predictor": name, **found})
@@ -105,12 +105,13 @@ def board(
 def _answers(name: str, frame: pd.DataFrame, target: str) -> list[Answer]:
     """What is shown of a predictor's answers for a target, and again with the host's speed known."""
     column = f"predicted_{target}"
+    asked = frame["asked"].to_numpy(dtype=bool) if "asked" in frame else np.ones(len(frame), dtype=bool)
     if column not in frame:
-        return [(name, np.full(len(frame), np.nan), None, None)]
+        return [(name, np.full(len(frame), np.nan), None, None, asked)]
     low, high = with_intervals(frame, target, predictor_class(name)())
-    out: list[Answer] = [(name, frame[column].to_numpy(dtype=float), low, high)]
+    out: list[Answer] = [(name, frame[column].to_numpy(dtype=float), low, high, asked)]
     if target in PROBED and f"{column}_probed" in frame:
-        out.append((f"{name}, {HOST_PROBED}", frame[f"{column}_probed"].to_numpy(dtype=float), None, None))
+        out.append((f"{name}, {HOST_PROBED}", frame[f"{column}_probed"].to_numpy(dtype=float), None, None, asked))
     return out
 
 

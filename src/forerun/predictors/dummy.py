@@ -30,7 +30,7 @@ class DummyPredictor(Predictor):
         self.median_: dict[str, float] = {}
 
     def fit(self, cases: TrainingCases) -> Self:
-        self.median_ = {target: float(np.nanmedian(cases.whole_models.rows[target])) for target in self.targets}
+        self.median_ = {target: float(cases.whole_models.rows[target].median()) for target in self.targets}
         return self
 
     def times(self, profile: Profile, devices: Sequence[Device], workload: Workload) -> Times:

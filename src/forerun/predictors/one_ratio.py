@@ -32,7 +32,8 @@ class OneRatioPredictor(Predictor):
 
     def fit(self, cases: TrainingCases) -> Self:
         rows = cases.whole_models.rows
-        self.ratio_ = {t: max(1.0, float(np.nanmedian(rows[t] / rows["roofline_ms"]))) for t in self.targets}
+        ratios = {t: (rows[t] / rows["roofline_ms"]).dropna() for t in self.targets}
+        self.ratio_ = {t: max(1.0, float(ratio.median())) for t, ratio in ratios.items() if len(ratio)}
         return self
 
     def times(self, profile: Profile, devices: Sequence[Device], workload: Workload) -> Times:
@@ -52,4 +53,4 @@ class OneRatioPredictor(Predictor):
     def _known(self, target: str) -> float:
         if not self.ratio_:
             raise ForerunError("the predictor one-ratio was not fitted: run forerun train one-ratio --out FOLDER")
-        return self.ratio_[target]
+        return self.ratio_.get(target, float("nan"))
