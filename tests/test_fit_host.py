@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from forerun.data.summary import DEVICE_BOUND
+from forerun.prediction import DEVICE_BOUND
 from forerun.predictors.host import COUNTED
 from forerun.training import fit_host
 

@@ -8,6 +8,9 @@ from typing import Any
 
 from forerun.readable import in_readable_units, pretty
 
+#: The share of a call that the device is busy, from which on the call is device-bound.
+DEVICE_BOUND = 0.8
+
 
 @dataclass(frozen=True)
 class Estimate:

@@ -8,8 +8,7 @@ from statistics import NormalDist
 from typing import Any
 
 from forerun.data.store import Store
-from forerun.data.summary import DEVICE_BOUND
-from forerun.prediction import Estimate
+from forerun.prediction import DEVICE_BOUND, Estimate
 from forerun.workload import Workload
 
 _SETTINGS = ("mode", "batch", "dtype", "amp", "optimizer", "runtime")

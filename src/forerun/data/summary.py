@@ -7,9 +7,9 @@ import pandas as pd
 
 from forerun.data import schema
 from forerun.data.store import Store
+from forerun.prediction import DEVICE_BOUND
 
 REPEATED = ("latency_ms", "device_ms", "graph_ms", "energy_j", "memory_mb", "memory_allocated_mb")
-DEVICE_BOUND = 0.8  # share of the call that the device is busy, from which it sets the pace
 
 
 def contents(store: Store) -> pd.DataFrame:

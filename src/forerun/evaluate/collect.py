@@ -23,17 +23,20 @@ KEYS = ["case_key", "repeat", "device"]
 def collect(
     names: Sequence[str], split: str, gather: Callable[[], TrainingCases], *, refit: bool = False, folds: int = FOLDS,
     parameters: dict[str, int] | None = None, keep: Path | None = None, progress: Callable[[str], Tell] | None = None,
+    wanted: pd.DataFrame | None = None,
 ) -> dict[str, pd.DataFrame]:  # fmt: skip
     """By predictor, the rows with its predictions; all frames hold the same rows in the same order.
 
     What was kept with the weights that ship is used for split "family" unless `refit`. `gather` is called only where a
-    predictor has to be fitted to more than the columns of the table.
+    predictor has to be fitted to more than the columns of the table. Of kept predictions only the rows that `wanted` has
+    are taken (all without it).
     """
-    kept = {} if refit or split != "family" else {n: f for n in names if (f := _kept(n)) is not None}
+    reads_kept = split == "family" and not refit
+    kept = {n: f for n in names if reads_kept and (f := _kept(n, wanted)) is not None}
     rest = [n for n in names if n not in kept]
     base = next((f for f in kept.values()), None)
-    if base is None and not refit and split == "family":
-        base = _kept("default")
+    if base is None and reads_kept:
+        base = _kept("default", wanted)
     found = dict(kept)
     cases: TrainingCases | None = None
     for name in rest:
@@ -67,11 +70,12 @@ def targets_of(words: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(chosen)) or TARGETS
 
 
-def _kept(name: str) -> pd.DataFrame | None:
+def _kept(name: str, wanted: pd.DataFrame | None) -> pd.DataFrame | None:
     try:
-        return kept_left_out(SHIPPED / name)
+        found = kept_left_out(SHIPPED / name)
     except ForerunError:
         return None
+    return found if wanted is None else found.merge(wanted[KEYS].drop_duplicates(), on=KEYS)
 
 
 def from_rows(rows: pd.DataFrame) -> TrainingCases:

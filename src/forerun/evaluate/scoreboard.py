@@ -9,9 +9,10 @@ import numpy as np
 import pandas as pd
 
 from forerun.data.splits import independent, leave_out
-from forerun.data.summary import DEVICE_BOUND, noise_floor, regime
+from forerun.data.summary import noise_floor, regime
 from forerun.evaluate.left_out import PROBED
 from forerun.evaluate.metrics import figures
+from forerun.prediction import DEVICE_BOUND
 from forerun.predictors.base import TARGETS, Predictor
 from forerun.predictors.conformal import calibrate
 from forerun.predictors.registry import predictor_class

@@ -15,9 +15,15 @@ from forerun.training import operators, published
 from forerun.training.cases import Progress, as_captured, model_cases, operator_cases, with_timing_group
 
 
-def gather(store: Store, progress: Progress | None = None, *, public: bool = True) -> TrainingCases:
-    """All cases of the store; without `public`, those of our own protocol only."""
-    own = own_rows(store.read("models"))
+def gather(
+    store: Store, progress: Progress | None = None, *, public: bool = True, where: str | None = None
+) -> TrainingCases:
+    """All cases of the store; without `public`, those of our own protocol only.
+
+    `where` is an SQL condition on the table `models` ("family = 'resnet' and mode = 'training'") that rows of whole
+    models under our own protocol must meet.
+    """
+    own = own_rows(chosen_models(store, where))
     kind = own["device"].map(kinds_of(own["device"]))
     gpu = own[(kind == "gpu") & own["device_ms"].notna()]
     cpu = own[kind == "cpu"]
@@ -33,6 +39,14 @@ def gather(store: Store, progress: Progress | None = None, *, public: bool = Tru
         model_cases(cpu, progress) if len(cpu) else None,
         published.published_cases(store, progress) if public and published.has_any(store.read("models")) else None,
     )
+
+
+def chosen_models(store: Store, where: str | None) -> pd.DataFrame:
+    """The rows of the table `models` that meet an SQL condition; all without one."""
+    rows = store.read("models")
+    if where is None:
+        return rows
+    return rows[rows["row_id"].isin(store.query(f"select row_id from models where {where}")["row_id"])]
 
 
 def own_rows(models: pd.DataFrame) -> pd.DataFrame:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from forerun.data.summary import DEVICE_BOUND
+from forerun.prediction import DEVICE_BOUND
 from forerun.predictors.host import HostCosts, launches
 from forerun.predictors.kernels import HOST_US
 
