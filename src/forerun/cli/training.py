@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from forerun.predictors.cases import TrainingCases
 
 FoldsOption = Annotated[int | None, typer.Option(help="Parts that the families are left out in.", min=2)]
+WhereOption = Annotated[
+    str | None, typer.Option(help="Only rows of models that meet an SQL condition, such as \"mode = 'training'\".")
+]
 StepsOption = Annotated[int | None, typer.Option(help="Steps of each fit, for predictors that take steps.", min=10)]
 BASELINES = "dummy,one-ratio,roofline,default"
 
@@ -32,6 +35,7 @@ def train(
     folds: FoldsOption = None,
     steps: StepsOption = None,
     public: Annotated[bool, typer.Option("--public/--no-public", help="Learn from imported sets too.")] = True,
+    where: WhereOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Fit a predictor to the store, with its intervals. The first run captures every measured model (hours).
@@ -50,7 +54,7 @@ def train(
     store, keep = Store(), _kept_parts()
     for line in _missing(store) if public else ():
         print(line, file=sys.stderr)
-    cases = _gathered(store, public, as_json)
+    cases = _gathered(store, public, as_json, where)
     frames: dict[str, pd.DataFrame] = {}
     for part in ("gpu", *(("cpu",) if cases.cpu_models else ())):
         what = f"{name}: leaving families out ({part.upper()})"
@@ -88,6 +92,7 @@ def evaluate(
         bool, typer.Option(help="Also leave whole GPUs out, with NeuSight's figures beside (imported sets; an hour).")
     ] = False,
     parts: Annotated[bool, typer.Option(help="Also what each part of the default predictor buys (an hour).")] = False,
+    where: WhereOption = None,
     folds: FoldsOption = None,
     steps: StepsOption = None,
     as_json: JsonOption = False,
@@ -103,13 +108,14 @@ def evaluate(
     from forerun.evaluate.left_out import FOLDS
     from forerun.predictors.default import DefaultPredictor
     from forerun.predictors.saved import SHIPPED
+    from forerun.training.gather import chosen_models
 
     store = Store()
     gathered: list[TrainingCases] = []
 
     def gather() -> TrainingCases:
         if not gathered:
-            gathered.append(_gathered(store, True, as_json))
+            gathered.append(_gathered(store, True, as_json, where))
         return gathered[0]
 
     chosen = [word.strip() for word in names.split(",") if word.strip()]
@@ -118,7 +124,7 @@ def evaluate(
     with progress("leaving out", quiet=as_json) as tell:
         frames = collect(
             chosen, split, gather, refit=refit, folds=folds or FOLDS, parameters=parameters, keep=_kept_parts(),
-            progress=_titled(tell),
+            progress=_titled(tell), wanted=None if where is None else chosen_models(store, where),
         )  # fmt: skip
     made = full.exam_board(frames, wanted) if exam else full.study_board(frames, split, wanted)
     extra: dict[str, Any] = {}
@@ -154,10 +160,10 @@ def _titled(tell: Callable[[int, int], None] | None) -> Callable[[str], Callable
     return None if tell is None else lambda name: tell
 
 
-def _gathered(store: Any, public: bool, quiet: bool) -> TrainingCases:
+def _gathered(store: Any, public: bool, quiet: bool, where: str | None) -> TrainingCases:
     from forerun.training.gather import gather
 
-    return gather(store, tracked("capturing measured models", quiet), public=public)
+    return gather(store, tracked("capturing measured models", quiet), public=public, where=where)
 
 
 def _missing(store: Any) -> list[str]:

@@ -28,8 +28,8 @@ def collect(
     """By predictor, the rows with its predictions; all frames hold the same rows in the same order.
 
     What was kept with the weights that ship is used for split "family" unless `refit`. `gather` is called only where a
-    predictor has to be fitted to more than the columns of the table. Of kept predictions only the rows that `wanted` has
-    are taken (all without it).
+    predictor has to be fitted to more than the columns of the table. Of kept predictions, only the rows that `wanted`
+    has are taken (all without it).
     """
     reads_kept = split == "family" and not refit
     kept = {n: f for n in names if reads_kept and (f := _kept(n, wanted)) is not None}
