@@ -18,9 +18,13 @@ settings.load_profile("steady")
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Tests neither read nor fill the user's cache and store."""
-    os.environ["FORERUN_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+def _own_folders(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Tests neither read nor fill the user's cache and store. All workers and commands of a run share one cache, so
+    that every model is captured once."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent  # each worker has a folder of its own in that of the run
+    os.environ["FORERUN_CACHE"] = str(folder / "cache")
     os.environ["FORERUN_STORE"] = str(tmp_path_factory.mktemp("store"))
 
 

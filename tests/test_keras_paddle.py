@@ -8,11 +8,13 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from forerun.errors import ForerunError, MissingPackage
+from forerun.graph.check import Example, check_door
 from forerun.graph.ir import Graph
 from forerun.graph.sources import converter_env
 from forerun.graph.sources.converters import keras_to_onnx
@@ -166,6 +168,66 @@ def test_code_in_a_keras_file_is_refused(layer: dict[str, Any], message: str, tm
         keras_to_onnx.refuse_code(keras_to_onnx.model_config(path))
 
 
+def test_the_content_of_a_keras_file_decides_and_not_its_name(tmp_path: Path) -> None:
+    """Keras goes by the name, so it gets a name that fits what was looked at; a file can be zip and HDF5 in one."""
+    archive, hdf5, both = tmp_path / "net.h5", tmp_path / "net.keras", tmp_path / "both.h5"
+    with zipfile.ZipFile(archive, "w") as made:
+        made.writestr("config.json", "{}")
+    hdf5.write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(100))
+    both.write_bytes(hdf5.read_bytes() + archive.read_bytes())
+    assert [keras_to_onnx.true_suffix(p) for p in (archive, hdf5, both)] == [".keras", ".h5", ".keras"]
+    assert keras_to_onnx.model_config(archive) == keras_to_onnx.model_config(both) == {}
+
+
+def meta_graph(
+    *nodes: tuple[str, str, list[str]],
+    inside: str = "MatMul",
+    objects: tuple[str, ...] = ("user_object",),
+    start: str = "",
+) -> Any:
+    """A SavedModel's MetaGraphDef: nodes of (name, op, inputs), one function, kinds of objects, what is run first."""
+
+    def made(name: str, op: str, inputs: list[str]) -> Any:
+        return SimpleNamespace(name=name, op=op, input=inputs)
+
+    function = SimpleNamespace(node_def=[made("inner", inside, [])])
+    return SimpleNamespace(
+        graph_def=SimpleNamespace(node=[made(*node) for node in nodes], library=SimpleNamespace(function=[function])),
+        object_graph_def=SimpleNamespace(nodes=[SimpleNamespace(WhichOneof=lambda _, k=k: k) for k in objects]),
+        signature_def={"init": SimpleNamespace(outputs={"__saved_model_init_op": SimpleNamespace(name="NoOp")})},
+        collection_def={"saved_model_main_op": SimpleNamespace(node_list=SimpleNamespace(value=[start]))},
+        saver_def=SimpleNamespace(restore_op_name="restore_all"),
+    )
+
+
+CALL = ("save", "StatefulPartitionedCall", [])
+RESTORE = [("restore_all", "NoOp", ["^set"]), ("set", "AssignVariableOp", ["w", "read:0"]), ("w", "VarHandleOp", []),
+           ("read", "RestoreV2", [])]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("graph", "message"),
+    [
+        (meta_graph(("NoOp", "NoOp", []), inside="WriteFile"), "op WriteFile, which reaches beyond the model"),
+        (meta_graph(("f", "EagerPyFunc", [])), "op EagerPyFunc"),
+        (meta_graph(("f", "TextLineDataset", [])), "op TextLineDataset"),
+        (meta_graph(("NoOp", "NoOp", []), objects=("user_object", "resource")), "lookup tables or assets"),
+        (meta_graph(("NoOp", "NoOp", []), objects=("asset",)), "lookup tables or assets"),
+        (meta_graph(("NoOp", "NoOp", ["^save"]), CALL), "would run StatefulPartitionedCall while it is loaded"),
+        (meta_graph(("NoOp", "NoOp", []), CALL, start="save"), "would run StatefulPartitionedCall"),
+        (meta_graph(*RESTORE, ("x", "Const", []), objects=()), ""),
+        (meta_graph(("restore_all", "NoOp", ["^x"]), ("x", "SaveV2", []), objects=()), "would run SaveV2"),
+        (meta_graph(("NoOp", "NoOp", []), ("x", "SaveV2", []), CALL), ""),
+    ],
+)  # fmt: skip
+def test_a_saved_model_that_would_run_more_than_its_restoring_is_refused(graph: Any, message: str) -> None:
+    if not message:
+        keras_to_onnx.refuse_unsafe_graph(graph)
+        return
+    with pytest.raises(ValueError, match=message):
+        keras_to_onnx.refuse_unsafe_graph(graph)
+
+
 def test_reason_is_the_last_word_of_the_converter() -> None:
     log = "W0000 noise\nTraceback (most recent call last):\n  File ...\nValueError: no such op\n"
     assert converter_env.reason(log, 1) == "ValueError: no such op"
@@ -195,6 +257,17 @@ x = L.Dense(10)(L.GlobalAveragePooling2D()(L.ReLU()(x)))
 net = keras.Model(i, x)
 net.save("net.keras"); net.save("net.h5"); net.export("saved", verbose=False)
 keras.Sequential([keras.Input((8,)), L.Lambda(lambda v: v * 2)]).save("lambda.h5")
+y = i = keras.Input((32, 32, 3))
+y = L.Conv2D(8, 3, bias_initializer="ones")(y)  # tf2onnx leaves a bias of zeros out
+y = L.Dense(10, bias_initializer="ones")(L.GlobalAveragePooling2D()(L.ReLU()(y)))
+keras.Model(i, y).save("plain.keras")
+import tensorflow as tf
+class Writes(tf.Module):
+    @tf.function(input_signature=[tf.TensorSpec([None, 2])])
+    def __call__(self, x):
+        tf.io.write_file("written", "by the model")
+        return {"y": x + 1}
+tf.saved_model.save(Writes(), "writes")
 """
 PADDLE_NET = """
 import paddle
@@ -202,13 +275,27 @@ from paddle import nn
 net = nn.Sequential(nn.Conv2D(3, 8, 3), nn.BatchNorm2D(8), nn.ReLU(), nn.AdaptiveAvgPool2D(1), nn.Flatten(),
                     nn.Linear(8, 10))
 net.eval()
-paddle.jit.save(net, "net", input_spec=[paddle.static.InputSpec([-1, 3, 32, 32], "float32", "x")])
+x = [paddle.static.InputSpec([-1, 3, 32, 32], "float32", "x")]
+paddle.jit.save(net, "net", input_spec=x)
+plain = nn.Sequential(nn.Conv2D(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2D(1), nn.Flatten(), nn.Linear(8, 10))
+plain.eval()
+paddle.jit.save(plain, "plain/net", input_spec=x)
 """
+
+
+def same_network() -> dict[str, Any]:
+    """plain.keras and the Paddle network without its batch norm, in PyTorch."""
+    from torch import nn
+
+    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 10))
+    return {"same_as": net, "same_settings": {"input_shape": (3, 32, 32)}}
 
 
 def test_keras_conversion(tmp_path: Path) -> None:
     make(environment_or_skip("keras"), KERAS_NET, tmp_path)
-    for name in ("net.keras", "net.h5", "saved"):
+    (tmp_path / "net.keras").rename(tmp_path / "zip.h5")
+    (tmp_path / "net.h5").rename(tmp_path / "hdf5.keras")
+    for name in ("zip.h5", "hdf5.keras", "saved"):
         graph = one(KERAS, tmp_path / name, batch=2)
         # 8 * 27 + 8, batch normalization 2 * 8 (moving statistics are not parameters), 8 * 10 + 10
         assert graph.parameters == 224 + 16 + 90
@@ -217,13 +304,18 @@ def test_keras_conversion(tmp_path: Path) -> None:
         assert graph.at(5).tensors[graph.outputs[0]].shape == (5, 10)
     with pytest.raises(ForerunError, match=r"lambda\.h5 cannot be converted to ONNX: it holds a Lambda layer"):
         one(KERAS, tmp_path / "lambda.h5")
-    (tmp_path / "cut.keras").write_bytes((tmp_path / "net.keras").read_bytes()[:500])
+    with pytest.raises(ForerunError, match=r"writes cannot be converted to ONNX: its graph holds the op WriteFile"):
+        one(KERAS, tmp_path / "writes")
+    assert not list(tmp_path.rglob("written"))
+    (tmp_path / "cut.keras").write_bytes((tmp_path / "plain.keras").read_bytes()[:500])
     with pytest.raises(ForerunError, match="truncated"):
         one(KERAS, tmp_path / "cut.keras")
+    assert "same_network" in check_door(KERAS, [Example(tmp_path / "plain.keras", **same_network())])
 
 
 def test_paddle_conversion(tmp_path: Path) -> None:
     make(environment_or_skip("paddle"), PADDLE_NET, tmp_path)
+    assert "same_network" in check_door(PADDLE, [Example(tmp_path / "plain" / "net.json", **same_network())])
     for name in ("net.json", "net.pdiparams", ""):
         graph = one(PADDLE, tmp_path / name, batch=2)
         assert graph.parameters == 224 + 16 + 90

@@ -6,7 +6,7 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from forerun.graph.cost import totals
 from forerun.graph.ir import Graph
 from forerun.graph.sources import doors, load_graph
 from forerun.graph.sources.door import Door, first_line
+from forerun.graph.splice import with_bias_adds
 from forerun.graph.validate import validate
 from forerun.workload import Workload
 
@@ -48,7 +49,7 @@ class Example:
     same_as: Any = None  # the same network for another door, such as a torch.nn.Module
     same_settings: Mapping[str, Any] | None = None  # its settings, where they are not those of the model
     parameters: int | None = None
-    flops: float | None = None  # at batch 1
+    flops: float | None = None  # at batch 1; the bias of a convolution is an op of its own
 
     def work(self, batch: int = 1) -> Workload:
         return Workload(self.model, batch=batch, **self.settings)
@@ -60,18 +61,35 @@ def check_door(door: Door, examples: Sequence[Example], foreign: Iterable[Any] =
         raise DoorFault(f"{type(door).__name__} is not a subclass of forerun.graph.sources.door.Door")
     if not examples:
         raise DoorFault("a door is checked with at least one example of a model")
-    checks: tuple[Callable[[Door, Sequence[Example]], None], ...] = (
-        _attributes, _takes_its_own, _key, _valid_graphs, _same_network, _batches, _refuses_junk,
-    )  # fmt: skip
-    taken = [model for name, model in BUILT_IN.items() if type(doors()[name]) is not type(door)]
-    _leaves_alone(door, (*STRANGERS, *taken, *foreign))
+    others = [model for name, model in BUILT_IN.items() if type(doors()[name]) is not type(door)]
+    subject = _Subject(door, examples, (*STRANGERS, *others, *foreign))
+    checks = (_attributes, _leaves_alone, _takes_its_own, _key, _valid_graphs, _same_network, _batches, _refuses_junk)
     for check in checks:
-        check(door, examples)
-    return ["leaves_alone", *(check.__name__.strip("_") for check in checks)]
+        check(subject)
+    return [check.__name__.strip("_") for check in checks]
 
 
-def _attributes(door: Door, examples: Sequence[Example]) -> None:
-    name = type(door).__name__
+@dataclass
+class _Subject:
+    """A door under test, with what it is tested on; every model is loaded once at a batch size."""
+
+    door: Door
+    examples: Sequence[Example]
+    foreign: tuple[Any, ...]
+    loaded: dict[tuple[int, int], Graph] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return type(self.door).__name__
+
+    def graph(self, number: int, batch: int) -> Graph:
+        if (number, batch) not in self.loaded:
+            self.loaded[number, batch] = _load(self.door, self.examples[number], batch)
+        return self.loaded[number, batch]
+
+
+def _attributes(subject: _Subject) -> None:
+    door, name = subject.door, subject.name
     if not door.takes:
         raise DoorFault(f"{name}.takes does not say what the door takes")
     if not isinstance(door.priority, int):
@@ -84,16 +102,16 @@ def _attributes(door: Door, examples: Sequence[Example]) -> None:
             raise DoorFault(f"{name} offers the name {word!r} and does not take it")
 
 
-def _leaves_alone(door: Door, models: Iterable[Any]) -> None:
-    for model in models:
-        if _matches(door, model):
-            raise DoorFault(f"{type(door).__name__} takes {model!r}, which is not its own")
+def _leaves_alone(subject: _Subject) -> None:
+    for model in subject.foreign:
+        if _matches(subject.door, model):
+            raise DoorFault(f"{subject.name} takes {model!r}, which is not its own")
 
 
-def _takes_its_own(door: Door, examples: Sequence[Example]) -> None:
-    for example in examples:
-        if not _matches(door, example.model):
-            raise DoorFault(f"{type(door).__name__} does not take {example.model!r}")
+def _takes_its_own(subject: _Subject) -> None:
+    for example in subject.examples:
+        if not _matches(subject.door, example.model):
+            raise DoorFault(f"{subject.name} does not take {example.model!r}")
 
 
 def _matches(door: Door, model: Any) -> bool:
@@ -116,8 +134,9 @@ def _matches(door: Door, model: Any) -> bool:
     return answer
 
 
-def _key(door: Door, examples: Sequence[Example]) -> None:
-    for example in examples:
+def _key(subject: _Subject) -> None:
+    door = subject.door
+    for example in subject.examples:
         key = door.key(example.model, example.work())
         if key is None:
             continue
@@ -152,15 +171,15 @@ def _load(door: Door, example: Example, batch: int) -> Graph:
     raise DoorFault(f"load({example.model!r}) gave no graph that serves batch {batch}")
 
 
-def _valid_graphs(door: Door, examples: Sequence[Example]) -> None:
-    for example in examples:
-        if not _load(door, example, 1).ops:
+def _valid_graphs(subject: _Subject) -> None:
+    for number, example in enumerate(subject.examples):
+        if not subject.graph(number, 1).ops:
             raise DoorFault(f"the graph of {example.model!r} has no ops")
 
 
-def _same_network(door: Door, examples: Sequence[Example]) -> None:
-    for example in examples:
-        graph = _load(door, example, 1)
+def _same_network(subject: _Subject) -> None:
+    for number, example in enumerate(subject.examples):
+        graph = with_bias_adds(subject.graph(number, 1))
         parameters, flops = example.parameters, example.flops
         if example.same_as is not None:
             settings = example.settings if example.same_settings is None else example.same_settings
@@ -172,9 +191,9 @@ def _same_network(door: Door, examples: Sequence[Example]) -> None:
             raise DoorFault(f"{example.model!r} has {totals(graph).flops:,.0f} FLOPs instead of {flops:,.0f}")
 
 
-def _batches(door: Door, examples: Sequence[Example]) -> None:
-    for example in examples:
-        one, two, eight = (totals(_load(door, example, batch)).flops for batch in BATCHES)
+def _batches(subject: _Subject) -> None:
+    for number, example in enumerate(subject.examples):
+        one, two, eight = (totals(subject.graph(number, batch)).flops for batch in BATCHES)
         # Every dimension is affine in the batch, so six samples more cost six times what one more does.
         if two <= one or abs((eight - two) - 6 * (two - one)) > TOLERANCE * eight:
             raise DoorFault(
@@ -183,15 +202,15 @@ def _batches(door: Door, examples: Sequence[Example]) -> None:
             )
 
 
-def _refuses_junk(door: Door, examples: Sequence[Example]) -> None:
+def _refuses_junk(subject: _Subject) -> None:
     """A file with the door's suffix and nothing in it that the door could know, and one that is not there."""
     with tempfile.TemporaryDirectory(prefix="forerun-") as folder:
-        for suffix in door.suffixes:
+        for suffix in subject.door.suffixes:
             junk, missing = Path(folder) / f"junk{suffix}", Path(folder) / f"missing{suffix}"
             junk.write_bytes(b"no model at all\n" * 50)
             for path in (junk, missing):
-                if door.matches(path):
-                    _refuses(door, path)
+                if subject.door.matches(path):
+                    _refuses(subject.door, path)
 
 
 def _refuses(door: Door, path: Path) -> None:

@@ -1,0 +1,450 @@
+"""The front doors: every built-in one keeps the contract, and what does not keep it is named by check_door."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from forerun.errors import ForerunError
+from forerun.graph import sources, torch_compat
+from forerun.graph.check import DoorFault, Example, check_door
+from forerun.graph.ir import Graph, Op, Storage, Tensor
+from forerun.graph.sources import doors, find_door, hf_catalog, load_graph, model_names
+from forerun.graph.sources.door import Door
+from forerun.graph.sources.family_door import FamilyDoor
+from forerun.graph.sources.huggingface import HuggingFaceDoor
+from forerun.graph.sources.onnx_file import OnnxDoor
+from forerun.graph.sources.torch_module import TorchDoor
+from forerun.graph.sources.vision_zoo import VisionDoor
+from forerun.workload import Workload
+
+torch_compat.prepare()
+CHECKS = ["attributes", "leaves_alone", "takes_its_own", "key", "valid_graphs", "same_network", "batches",
+          "refuses_junk"]  # fmt: skip
+
+
+def small_cnn() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4)
+    )
+
+
+# -- every built-in door (those of Keras and Paddle: test_keras_paddle.py) ----------------------------------------
+
+
+def test_torch_keeps_the_contract() -> None:
+    # conv 2 * 8 * 64 * 27, its bias and ReLU 8 * 64 each, the pool's mean 8 * 64, linear 2 * 8 * 4
+    flops = 2 * 8 * 64 * 27 + 3 * 8 * 64 + 2 * 8 * 4
+    example = Example(small_cnn(), {"input_shape": (3, 8, 8)}, parameters=8 * 27 + 8 + 8 * 4 + 4, flops=flops)
+    assert check_door(TorchDoor(), [example]) == CHECKS
+
+
+def test_families_keep_the_contract() -> None:
+    net = nn.Sequential(
+        nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 10)
+    )
+    example = Example("cnn:depth=1,filters=4", same_as=net, same_settings={"input_shape": (3, 32, 32)})
+    assert check_door(FamilyDoor(), [example]) == CHECKS
+
+
+def test_vision_names_keep_the_contract() -> None:
+    import torchvision
+
+    net = torchvision.models.squeezenet1_1(weights=None)
+    example = Example("torchvision/squeezenet1_1", same_as=net, same_settings={"input_shape": (3, 224, 224)})
+    assert check_door(VisionDoor(), [example]) == CHECKS
+
+
+def test_hugging_face_keeps_the_contract() -> None:
+    from transformers import AutoConfig, AutoModel
+
+    known = hf_catalog.architecture("prajjwal1/bert-tiny")
+    assert known is not None
+    net = AutoModel.from_config(AutoConfig.for_model(**known.config))
+    settings = {"seq_len": 16}
+    same = {"same_as": net, "same_settings": {"input_shape": {"input_ids": (16,)}}}
+    examples = [Example("prajjwal1/bert-tiny", settings, **same), Example(known.config, settings, **same)]
+    foreign = ["resnet50", "torchvision/vgg16", "timm/vgg16", "./model", "one/two/three"]
+    assert check_door(HuggingFaceDoor(), examples, foreign) == CHECKS
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+def test_onnx_keeps_the_contract(tmp_path: Path) -> None:
+    import onnx
+
+    net, path = small_cnn().eval(), tmp_path / "net.onnx"
+    torch.onnx.export(net, (torch.zeros(1, 3, 8, 8),), path, dynamo=False, do_constant_folding=False,
+                      input_names=["x"], dynamic_axes={"x": {0: "batch"}})  # fmt: skip
+    same = {"same_as": net, "same_settings": {"input_shape": (3, 8, 8)}}
+    assert check_door(OnnxDoor(), [Example(path, **same), Example(onnx.load(path), **same)]) == CHECKS
+
+
+# -- what check_door finds -------------------------------------------------------------------------------------------
+
+
+def linear(batch: int, name: str = "acme") -> Graph:
+    """y[N, 4] = x[N, 8] @ w[8, 4], growing with the batch."""
+    sizes = ((batch, 8), (8, 4), (batch, 4))
+    grows: tuple[tuple[int, int] | None, ...] = ((1, 0), None, (1, 0))
+    storages = [
+        Storage(4 * a * b, role, born, None, 1, 4 * b if growing else 0)
+        for (a, b), role, born, growing in zip(
+            sizes, ("input", "parameter", "activation"), (-1, -1, 0), grows, strict=True
+        )
+    ]
+    tensors = [Tensor(s, "fp32", i, (-1, -1, 0)[i], grows[i]) for i, s in enumerate(sizes)]
+    op = Op("matmul", "acme::linear", (0, 1), (2,), {"shared_b": True})
+    return Graph(name, [op], tensors, storages, 32, 32, batch, scalable=True, outputs=(2,))
+
+
+class AcmeDoor(Door):
+    """A door of another package, and a good one."""
+
+    takes = "an Acme file"
+    suffixes = (".acme",)
+
+    def matches(self, model: Any) -> bool:
+        return self.claims(model)
+
+    def key(self, model: Any, workload: Workload) -> dict[str, Any] | None:
+        return {"size": 8}
+
+    def load(self, model: Any, workload: Workload) -> list[Graph]:
+        if not Path(model).is_file():
+            raise ForerunError(f"there is no file {model}")
+        if Path(model).read_text() != "linear 8 4":
+            raise ForerunError(f"{model} is no Acme file")
+        return [linear(workload.batch)]
+
+
+@pytest.fixture
+def acme(tmp_path: Path) -> Path:
+    path = tmp_path / "net.acme"
+    path.write_text("linear 8 4")
+    return path
+
+
+def test_a_door_of_another_package_keeps_the_contract(acme: Path) -> None:
+    net = nn.Linear(8, 4, bias=False)
+    example = Example(acme, same_as=net, same_settings={"input_shape": (8,)}, parameters=32, flops=64)
+    assert check_door(AcmeDoor(), [example]) == CHECKS
+
+
+class Plain:
+    takes = "an Acme file"
+
+    def matches(self, model: Any) -> bool:
+        return True
+
+    def load(self, model: Any, workload: Workload) -> list[Graph]:
+        return [linear(workload.batch)]
+
+
+def wrong_kind(batch: int) -> Graph:
+    graph = linear(batch)
+    graph.ops[0].kind = "linear"
+    return graph
+
+
+def wrong_slope(batch: int) -> Graph:
+    graph = linear(batch)
+    graph.scalable = False
+    graph.tensors[2].shape = (batch * batch, 4)
+    return graph
+
+
+def raises(error: Exception) -> Any:
+    def fail(*_: Any) -> Any:
+        raise error
+
+    return fail
+
+
+FAULTS: dict[str, tuple[dict[str, Any], str]] = {
+    "says nothing": ({"takes": ""}, "takes does not say what the door takes"),
+    "no number": ({"priority": "first"}, "priority is no whole number"),
+    "suffix": ({"suffixes": ("ACME",)}, "suffix 'ACME' of AcmeDoor does not begin with a dot"),
+    "names": ({"names": lambda self: ["acme-large"]}, "offers the name 'acme-large' and does not take it"),
+    "takes all": ({"matches": lambda self, m: True}, "takes None, which is not its own"),
+    "takes names": ({"matches": lambda self, m: isinstance(m, str) and " " not in m},
+                    "takes 'cnn:depth=3,filters=4', which is not its own"),
+    "takes none": ({"matches": lambda self, m: False}, "does not take"),
+    "matches fails": ({"matches": lambda self, m: m.endswith("acme")}, "the door raised AttributeError"),
+    "no answer": ({"matches": lambda self, m: None}, "neither True nor False"),
+    "key of objects": ({"key": lambda self, m, w: {"path": m}}, "is not JSON"),
+    "key of tuples": ({"key": lambda self, m, w: {"size": (8, 4)}}, "does not survive JSON"),
+    "key by batch": ({"key": lambda self, m, w: {"batch": w.batch}}, "not the same when it is asked for again"),
+    "load fails": ({"load": raises(KeyError("w"))}, "at batch 1 raised KeyError: 'w'"),
+    "one graph": ({"load": lambda self, m, w: linear(w.batch)}, "gave Graph instead of a list of graphs"),
+    "wrong kind": ({"load": lambda self, m, w: [wrong_kind(w.batch)]}, "has the kind 'linear'"),
+    "one batch only": ({"load": lambda self, m, w: [wrong_slope(1)]}, "no graph that serves batch 2"),
+    "no line": ({"load": lambda self, m, w: [wrong_slope(w.batch)]}, "which is no straight line"),
+    "takes junk": ({"load": lambda self, m, w: [linear(w.batch)]}, "holds no model, was not refused"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_broken_contract_is_named_in_one_sentence(fault: str, acme: Path) -> None:
+    changes, message = FAULTS[fault]
+    broken = type("AcmeDoor", (AcmeDoor,), changes)()
+    with pytest.raises(DoorFault) as caught:
+        check_door(broken, [Example(acme)])
+    assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_another_network_is_no_match(acme: Path) -> None:
+    with pytest.raises(DoorFault, match="has 32 parameters instead of 36"):
+        check_door(AcmeDoor(), [Example(acme, same_as=nn.Linear(8, 4), same_settings={"input_shape": (8,)})])
+    with pytest.raises(DoorFault, match="has 64 FLOPs instead of 65"):
+        check_door(AcmeDoor(), [Example(acme, flops=65)])
+
+
+def test_a_plain_object_is_no_door() -> None:
+    with pytest.raises(DoorFault, match="Plain is not a subclass of"):
+        check_door(Plain(), [Example("x")])  # type: ignore[arg-type]
+    with pytest.raises(DoorFault, match="at least one example"):
+        check_door(AcmeDoor(), [])
+
+
+def test_a_framework_may_not_be_imported_to_look_at_a_name(acme: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Heavy(AcmeDoor):
+        def matches(self, model: Any) -> bool:
+            sys.modules["jax"] = sys
+            return super().matches(model)
+
+    monkeypatch.delitem(sys.modules, "jax", raising=False)
+    with pytest.raises(DoorFault, match="imported jax"):
+        check_door(Heavy(), [Example(acme)])
+    del sys.modules["jax"]
+
+
+# -- who is asked ----------------------------------------------------------------------------------------------------
+
+
+class Point:
+    """An entry point."""
+
+    def __init__(self, name: str, made: Any) -> None:
+        self.name, self.value, self.made = name, f"acme:{name}", made
+
+    def load(self) -> Any:
+        if isinstance(self.made, Exception):
+            raise self.made
+        return self.made
+
+
+@pytest.fixture
+def registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Registers doors beside the built-in ones."""
+    plain = sources.entry_points
+
+    def register(*points: Point) -> None:
+        monkeypatch.setattr(sources, "entry_points", lambda group: [*plain(group=group), *points])
+        doors.cache_clear()
+
+    yield register
+    doors.cache_clear()
+
+
+def test_doors_are_asked_by_priority_and_then_by_name(registered: Any) -> None:
+    assert list(doors()) == ["families", "keras", "onnx", "paddle", "torch", "huggingface", "vision"]
+
+    class Any1(AcmeDoor):
+        def matches(self, model: Any) -> bool:
+            return isinstance(model, str)
+
+    registered(Point("zeta", Any1), Point("acme", Any1))
+    assert list(doors()) == ["families", "keras", "onnx", "paddle", "torch", "acme", "zeta", "huggingface", "vision"]
+    assert find_door("resnet50")[0] == "acme"  # before the doors for names
+    assert find_door("cnn:depth=1,filters=4")[0] == "families"  # after those for files and families
+    assert find_door("net.onnx")[0] == "onnx"  # a suffix that it does not claim
+    assert find_door("net.acme")[0] == "acme"
+
+
+def test_a_door_of_another_package_is_loaded_cached_and_validated(registered: Any, acme: Path) -> None:
+    registered(Point("acme", AcmeDoor))
+    assert load_graph(Workload(acme, batch=3)).content_hash() == linear(3).content_hash()
+    acme.unlink()
+    assert load_graph(Workload(acme, batch=5)).content_hash() == linear(5).content_hash()  # from the cache
+
+    class Wrong(AcmeDoor):
+        def key(self, model: Any, workload: Workload) -> None:
+            return None
+
+        def load(self, model: Any, workload: Workload) -> list[Graph]:
+            return [wrong_kind(workload.batch)]
+
+    registered(Point("acme", Wrong))
+    with pytest.raises(
+        ForerunError, match=r"the graph of acme is not valid: op 0 \(acme::linear\) has the kind 'linear'"
+    ):
+        load_graph(Workload(acme))
+
+
+def test_a_broken_registration_is_one_sentence(registered: Any) -> None:
+    registered(Point("acme", Plain))
+    with pytest.raises(ForerunError, match=r"front door acme \(acme:acme\) is no subclass of"):
+        doors()
+    registered(Point("acme", ImportError("no module called acme")))
+    with pytest.raises(ForerunError, match="cannot be loaded: no module called acme"):
+        doors()
+    registered(Point("onnx", AcmeDoor))
+    with pytest.raises(ForerunError, match="two front doors are called onnx"):
+        doors()
+
+
+@pytest.mark.parametrize(
+    ("model", "door"),
+    [
+        ("resnet50", "vision"), ("timm/resnet50.a1_in1k", "vision"), ("resnet50?layers=[1,1,1,1]", "vision"),
+        ("bert-base-uncased", "huggingface"), ("acme/anything-7B", "huggingface"), ("x/config.json", "huggingface"),
+        ({"model_type": "bert"}, "huggingface"), ("cnn:depth=1,filters=4", "families"), ("a/b/NET.ONNX", "onnx"),
+        ("net.keras", "keras"), ("org/net.h5", "keras"), ("net.pdiparams", "paddle"), (nn.ReLU(), "torch"),
+    ],
+)  # fmt: skip
+def test_every_model_finds_its_door(model: Any, door: str) -> None:
+    assert find_door(model)[0] == door
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ("net.pt", "net.pt is a file of weights or a pickle"), ("org/net.SAFETENSORS", "file of weights"),
+        ("missing.json", "there is no file missing.json"), ("", "reasonable length"), ("x" * 300, "reasonable length"),
+        ("resnet 50", "no model is called 'resnet 50'. Did you mean resnet50"),
+        (7, "a int is not a model forerun knows"),
+    ],
+)  # fmt: skip
+def test_what_no_door_takes_is_refused_in_one_sentence(model: Any, message: str) -> None:
+    with pytest.raises(ForerunError) as caught:
+        find_door(model)
+    assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_file_nobody_knows_is_answered_with_every_door(tmp_path: Path, registered: Any) -> None:
+    registered(Point("acme", AcmeDoor))
+    path = tmp_path / "settings.json"
+    path.write_text("{}")
+    with pytest.raises(ForerunError) as caught:
+        find_door(path)
+    for door in doors().values():
+        assert door.takes in str(caught.value)
+    for suffix in (".onnx", ".keras", ".h5", ".pdmodel", ".json", ".acme"):
+        assert suffix in str(caught.value)
+
+
+def test_names_are_offered_by_every_door_that_has_some(registered: Any) -> None:
+    class Named(AcmeDoor):
+        def names(self) -> list[str]:
+            return ["acme-large"]
+
+    registered(Point("acme", Named))
+    assert {"acme-large", "gpt2", "resnet50"} <= set(model_names())
+
+
+def test_an_int8_graph_is_quantised_once() -> None:
+    net = nn.Linear(64, 64, bias=False)
+    graph = load_graph(Workload(net, input_shape=(64,), dtype="int8"))
+    again = load_graph(Workload(graph, dtype="int8"))
+    assert again.to_dict() == graph.to_dict()
+    with pytest.raises(ForerunError, match="are int8 already, not int4"):
+        load_graph(Workload(graph, dtype="int4"))
+
+
+# -- the hub ---------------------------------------------------------------------------------------------------------
+
+CONFIG = {"model_type": "bert", "num_hidden_layers": 1, "hidden_size": 32, "num_attention_heads": 2,
+          "intermediate_size": 64, "vocab_size": 100}  # fmt: skip
+
+
+class Hub(http.server.BaseHTTPRequestHandler):
+    """As much of the hub as a config needs; as a proxy it gets whole addresses."""
+
+    asked: list[str]
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def do_GET(self) -> None:
+        type(self).asked.append(f"{self.command} {self.path}")
+        if "/acme/lost/" in self.path:
+            self.close_connection = True  # without an answer
+            return
+        body = json.dumps(CONFIG).encode()
+        if "/acme/tiny/" not in self.path or not self.path.endswith("config.json"):
+            gated = "/acme/gated/" in self.path
+            self.send_response(403 if gated else 404)
+            self.send_header("X-Error-Code", "GatedRepo" if gated else "RepoNotFound")
+            body = b""
+        else:
+            self.send_response(200)
+            self.send_header("ETag", '"1"')
+            self.send_header("X-Repo-Commit", "a" * 40)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing."""
+
+
+@pytest.fixture
+def hub() -> Iterator[tuple[str, list[str]]]:
+    handler = type("Handler", (Hub,), {"asked": []})
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}", handler.asked
+    server.shutdown()
+
+
+def ask_hub(folder: Path, *names: str, **env: str) -> list[str]:
+    """What a process of its own, with settings of the hub's client, makes of some ids."""
+    code = (
+        "import sys\n"
+        "from forerun.errors import ForerunError\n"
+        "from forerun.graph.sources.hf_config import load_config\n"
+        "for name in sys.argv[1:]:\n"
+        "    try: print(load_config(name, False).model_type)\n"
+        "    except ForerunError as e: print(e)\n"
+    )
+    clean = {k: v for k, v in os.environ.items() if "proxy" not in k.lower() and not k.startswith("HF_")}
+    done = subprocess.run(
+        [sys.executable, "-c", code, *names], capture_output=True, text=True, timeout=120, check=True,
+        env={**clean, "HF_HOME": str(folder), **env},
+    )  # fmt: skip
+    return done.stdout.strip().splitlines()
+
+
+def test_the_hub_is_asked_through_a_proxy(hub: tuple[str, list[str]], tmp_path: Path) -> None:
+    address, asked = hub
+    names = ("acme/tiny", "acme/nothing", "acme/gated", "acme/lost")
+    found, none, gated, lost = ask_hub(tmp_path, *names, HTTP_PROXY=address, HF_ENDPOINT="http://hub.invalid")
+    assert found == "bert"
+    assert any(line.startswith("HEAD http://hub.invalid/acme/tiny/") for line in asked)
+    reason = "it has no such model, or shows it only to those who log in"
+    assert none == (
+        "acme/nothing is not in the built-in catalogue, and the Hugging Face hub did not give it: "
+        f"{reason}. Pass its config.json instead."
+    )
+    assert "did not give it: one must ask its owner for access and log in." in gated
+    assert "did not give it: it cannot be reached from here." in lost
+
+
+def test_offline_mode_is_the_hubs_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(ForerunError, match=r"did not give it: the hub's client is in offline mode \(HF_HUB_OFFLINE\)"):
+        load_graph(Workload("acme/tiny"))
