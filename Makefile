@@ -2,6 +2,9 @@
 # make test      installs what the tests need and runs them all
 # make lint      ruff, mypy, and which package may import which
 # make wheel     builds the wheel and tries it in an empty environment, away from the checkout
+# make train     fits the default predictor to the store and says how far its answers move (hours; stopped, it goes on);
+#                DATA=FOLDER imports the published sets in it first (docs/DATASET.md), STEPS and FOLDS make it shorter
+# make golden    compares 300 predictions with a golden file to the byte (minutes)
 # make bench     the speed figures of the README (benchmarks/speed.py)
 # make capture   captures 200 timm models and the whole catalogue (nightly: about half an hour)
 # make coverage  every model of the catalogue on every device (nightly: hours; stopped, it goes on where it was)
@@ -12,7 +15,11 @@ READY := .venv/.ready
 # Tests convert real Keras and Paddle models; their environments live in the checkout.
 export FORERUN_HOME ?= $(CURDIR)/.converters
 
-.PHONY: predict test lint wheel bench capture coverage clean
+# What `make train` fits goes here.
+WEIGHTS ?= build/weights
+TEACHING := timm pytorch_gpu_benchmark neusight vidur aiconfigurator
+
+.PHONY: predict test lint wheel train golden bench capture coverage clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -35,6 +42,14 @@ lint: $(READY)
 
 wheel: $(READY)
 	$(BIN)/python benchmarks/wheel.py
+
+train: $(READY)
+	$(if $(DATA),for set in $(TEACHING); do $(BIN)/forerun data import $$set "$(DATA)/$$set" || exit; done)
+	$(BIN)/forerun train default --out $(WEIGHTS) $(if $(STEPS),--steps $(STEPS)) $(if $(FOLDS),--folds $(FOLDS)) $(if $(WHERE),--where "$(WHERE)")
+	$(BIN)/forerun predict resnet50 --device a100 --predictor $(WEIGHTS)
+
+golden: $(READY)
+	$(BIN)/python benchmarks/golden.py
 
 bench: $(READY)
 	$(BIN)/python benchmarks/speed.py
