@@ -24,6 +24,10 @@ WhereOption = Annotated[
     str | None, typer.Option(help="Only rows of models that meet an SQL condition, such as \"mode = 'training'\".")
 ]
 StepsOption = Annotated[int | None, typer.Option(help="Steps of each fit, for predictors that take steps.", min=10)]
+OperatorsOption = Annotated[
+    int | None,
+    typer.Option(help="How many single operators to learn from, evenly over their kinds; default: all.", min=0),
+]
 BASELINES = "dummy,one-ratio,roofline,default"
 
 
@@ -36,6 +40,7 @@ def train(
     steps: StepsOption = None,
     public: Annotated[bool, typer.Option("--public/--no-public", help="Learn from imported sets too.")] = True,
     where: WhereOption = None,
+    operators: OperatorsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Fit a predictor to the store, with its intervals. The first run captures every measured model (hours).
@@ -54,7 +59,7 @@ def train(
     store, keep = Store(), _kept_parts()
     for line in _missing(store) if public else ():
         print(line, file=sys.stderr)
-    cases = _gathered(store, public, as_json, where)
+    cases = _gathered(store, public, as_json, where, operators if predictor.reads_graphs else 0)
     frames: dict[str, pd.DataFrame] = {}
     for part in ("gpu", *(("cpu",) if cases.cpu_models else ())):
         what = f"{name}: leaving families out ({part.upper()})"
@@ -93,6 +98,7 @@ def evaluate(
     ] = False,
     parts: Annotated[bool, typer.Option(help="Also what each part of the default predictor buys (an hour).")] = False,
     where: WhereOption = None,
+    operators: OperatorsOption = None,
     folds: FoldsOption = None,
     steps: StepsOption = None,
     as_json: JsonOption = False,
@@ -115,7 +121,7 @@ def evaluate(
 
     def gather() -> TrainingCases:
         if not gathered:
-            gathered.append(_gathered(store, True, as_json, where))
+            gathered.append(_gathered(store, True, as_json, where, operators))
         return gathered[0]
 
     chosen = [word.strip() for word in names.split(",") if word.strip()]
@@ -160,10 +166,11 @@ def _titled(tell: Callable[[int, int], None] | None) -> Callable[[str], Callable
     return None if tell is None else lambda name: tell
 
 
-def _gathered(store: Any, public: bool, quiet: bool, where: str | None) -> TrainingCases:
+def _gathered(store: Any, public: bool, quiet: bool, where: str | None, operators: int | None) -> TrainingCases:
     from forerun.training.gather import gather
 
-    return gather(store, tracked("capturing measured models", quiet), public=public, where=where)
+    shown = tracked("capturing measured models", quiet)
+    return gather(store, shown, public=public, where=where, operators_kept=operators)
 
 
 def _missing(store: Any) -> list[str]:

@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ import pandas as pd
 from forerun.data import splits
 from forerun.errors import ForerunError
 from forerun.parallel import side_by_side
-from forerun.predictors.base import Predictor
+from forerun.predictors.base import TARGETS, Predictor
 from forerun.predictors.cases import Cases, TrainingCases
 from forerun.training.published import other_families
 
@@ -32,6 +33,8 @@ SPLITS = {
 FOLDS = 16
 #: Columns that the host's measured speed changes.
 PROBED = ("latency_ms", "energy_j")
+#: Columns that decide what is learned from a row.
+_DECIDES = ("case_key", "repeat", "device", "family", "op", "shape", "dtype", "direction", "loop_ms", *TARGETS)
 
 Tell = Callable[[int, int], None]
 
@@ -47,7 +50,7 @@ def left_out(
     """
     asked = _asked(cases, split, on_cpu)
     parts = list(_parts(asked.rows, split, folds))
-    place = keep and keep / _fingerprint(predictor, asked, split, folds)
+    place = keep and keep / _fingerprint(predictor, cases, split, folds, on_cpu)
 
     def fit_part(number: int) -> pd.DataFrame:
         file = place and place / f"part_{number:03}.parquet"
@@ -117,10 +120,15 @@ def _predicted(
     return found
 
 
-def _fingerprint(predictor: Predictor, asked: Cases, split: str, folds: int) -> str:
-    """Names what a kept part depends on: the predictor's parameters, the rows and the split."""
-    keys = asked.rows[["case_key", "repeat", "device"]].astype(str).agg("/".join, axis=1)
-    rows = hashlib.sha256("\n".join(keys).encode()).hexdigest()
-    settings = {"parameters": predictor.parameters(), "rows": rows, "split": split, "folds": folds}
+def _fingerprint(predictor: Predictor, cases: TrainingCases, split: str, folds: int, on_cpu: bool) -> str:
+    """Names what a kept part depends on: the predictor's parameters, every row there is to learn from, the split."""
+    rows = hashlib.sha256()
+    for name, part in cases.parts.items():
+        known = part.rows[[column for column in _DECIDES if column in part.rows]]
+        rows.update(f"{name}\n{known.to_csv(index=False)}".encode())
+    settings = {
+        "parameters": predictor.parameters(), "rows": rows.hexdigest(), "split": split, "folds": folds,
+        "on_cpu": on_cpu, "forerun": version("forerun"),
+    }  # fmt: skip
     code = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode()).hexdigest()[:12]
     return f"{predictor.name}-{split}-{code}"

@@ -16,12 +16,14 @@ from forerun.training.cases import Progress, as_captured, model_cases, operator_
 
 
 def gather(
-    store: Store, progress: Progress | None = None, *, public: bool = True, where: str | None = None
-) -> TrainingCases:
+    store: Store, progress: Progress | None = None, *, public: bool = True, where: str | None = None,
+    operators_kept: int | None = None,
+) -> TrainingCases:  # fmt: skip
     """All cases of the store; without `public`, those of our own protocol only.
 
     `where` is an SQL condition on the table `models` ("family = 'resnet' and mode = 'training'") that rows of whole
-    models under our own protocol must meet.
+    models under our own protocol must meet. `operators_kept` is how many single operators under our own protocol are
+    taken, evenly over the kinds of operator; all without it.
     """
     own = own_rows(chosen_models(store, where))
     kind = own["device"].map(kinds_of(own["device"]))
@@ -31,10 +33,13 @@ def gather(
     ops = ops[(ops["status"] == "ok") & (ops["device_ms"] > 0) & ops["op"].map(operators.known)]
     ops = ops[ops["device"].map(kinds_of(ops["device"])) == "gpu"]
     ours = ops[ops["protocol"].str.startswith("forerun/")]
+    if operators_kept is not None:
+        ours = ours.loc[in_turns(ours["op"])[:operators_kept]]
     others = sample(ops) if public else ops.iloc[:0]
+    models = as_captured(model_cases(gpu, progress))
     return TrainingCases(
-        as_captured(model_cases(gpu, progress)),
-        operator_cases(ours, progress),
+        models,
+        operator_cases(ours, progress) if len(ours) else models.take(np.zeros(len(models), dtype=bool)),
         operator_cases(others, progress) if len(others) else None,
         model_cases(cpu, progress) if len(cpu) else None,
         published.published_cases(store, progress) if public and published.has_any(store.read("models")) else None,
