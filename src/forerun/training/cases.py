@@ -16,6 +16,7 @@ from forerun.errors import ForerunError
 from forerun.graph.ir import Graph
 from forerun.graph.profile import profile
 from forerun.measure.cases import workload_of
+from forerun.parallel import side_by_side
 from forerun.predictors.cases import Cases, as_asked
 from forerun.predictors.energy import energy_terms
 from forerun.predictors.features import OpTable, op_table
@@ -36,29 +37,31 @@ def workload_cases(
     rows: pd.DataFrame, workloads: list[Workload], progress: Progress | None = None,
     load: Callable[[Workload, Any], Graph] | None = None,
 ) -> Cases:  # fmt: skip
-    """Model rows (with a `case_key`) and the workload of each; a graph is loaded once for neighbours of one key, of the
-    workload and the software that ran it."""
+    """Model rows (with a `case_key`) and the workload of each; rows whose model cannot be captured are left out.
+
+    Rows of one key share a graph, of the workload and the software that ran it. Graphs are captured side by side.
+    """
     load = load or as_asked
-    kept: list[int] = []
-    asked: list[Workload] = []
-    seen: list[_Seen] = []
-    known: dict[tuple[str, str], _Seen] = {}
-    held: tuple[str, Graph | None] = ("", None)
-    records = list(zip(rows.index, rows["case_key"], rows["device"], workloads, rows["software"], strict=True))
-    for index, key, device, workload, software in progress(records, len(records)) if progress else records:
-        if (key, device) not in known:
-            try:
-                if held[0] != key:
-                    held = key, None
-                    held = key, load(workload, software)
-                if held[1] is None:
-                    continue
-                known[key, device] = _look(held[1], workload.dtype, load_device(device))
-            except ForerunError:
-                continue
-        kept.append(index)
-        asked.append(workload)
-        seen.append(known[key, device])
+    software = rows["software"].tolist()
+    devices: dict[str, dict[str, int]] = {}  # by key and device, the first row
+    for place, (key, device) in enumerate(zip(rows["case_key"], rows["device"], strict=True)):
+        devices.setdefault(key, {}).setdefault(device, place)
+
+    def look(places: dict[str, int]) -> dict[str, _Seen]:
+        """What training sees of one graph, by device; nothing where it cannot be captured."""
+        first = next(iter(places.values()))
+        try:
+            graph = load(workloads[first], software[first])
+            return {name: _look(graph, workloads[at].dtype, load_device(name)) for name, at in places.items()}
+        except ForerunError:
+            return {}
+
+    found = side_by_side(look, list(devices.values()))
+    looked = dict(zip(devices, progress(found, len(devices)) if progress else found, strict=True))
+    pairs = list(zip(rows["case_key"], rows["device"], strict=True))
+    places = [i for i, (key, device) in enumerate(pairs) if device in looked[key]]
+    kept, asked = rows.index[places], [workloads[i] for i in places]
+    seen = [looked[pairs[i][0]][pairs[i][1]] for i in places]
     facts = pd.DataFrame([s.facts for s in seen])
     chosen = rows.loc[kept].reset_index(drop=True).drop(columns=facts.columns, errors="ignore")
     stacked = _stacked(pd.concat([chosen, facts], axis=1), seen)
