@@ -79,10 +79,9 @@ def answers() -> dict[str, Any]:
 
 
 def moved(was: Any, now: Any, path: str = "") -> list[str]:
-    """A line for every leaf that differs."""
+    """A line for every leaf that differs; a field that the golden file does not have yet is no difference."""
     if isinstance(was, dict) and isinstance(now, dict):
-        keys = [*was, *(k for k in now if k not in was)]
-        return [line for k in keys for line in moved(was.get(k), now.get(k), f"{path}.{k}")]
+        return [line for k in was for line in moved(was[k], now.get(k), f"{path}.{k}")]
     if isinstance(was, list) and isinstance(now, list) and len(was) == len(now):
         pairs = enumerate(zip(was, now, strict=True))
         return [line for i, (a, b) in pairs for line in moved(a, b, f"{path}[{i}]")]
@@ -109,8 +108,12 @@ def main() -> int:
     different = {name: lines for name, lines in different.items() if lines}
     for name, lines in different.items():
         print(name, *(f"    {line}" for line in lines[: args.most]), sep="\n")
+    fields = {name: answer.keys() for name, answer in found.items() if "refused" not in answer}
+    new = sorted({field for name, known in fields.items() for field in known - golden.get(name, {}).keys()})
     refused = sum("refused" in answer for answer in found.values())
-    print(f"{len(golden) - len(different)} of {len(golden)} predictions equal to the byte ({refused} of them refusals)")
+    print(f"{len(golden) - len(different)} of {len(golden)} predictions equal to the byte ({refused} refusals)")
+    if new:
+        print(f"new fields: {', '.join(new)}")
     return 1 if different else 0
 
 
