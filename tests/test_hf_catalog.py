@@ -138,6 +138,7 @@ def test_a_bare_name_of_two_architectures_matches_neither(monkeypatch: pytest.Mo
     try:
         assert architecture("model") is None
         assert architecture("one/model") == first
+        assert architecture("two/model") == second
     finally:
         hf_catalog._names.cache_clear()
 
