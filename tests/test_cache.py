@@ -56,7 +56,9 @@ def test_a_cache_that_cannot_be_written_costs_only_time(tmp_path: Path, monkeypa
     blocked = tmp_path / "file"
     blocked.write_text("in the way")
     monkeypatch.setenv("FORERUN_CACHE", str(blocked))
-    assert load_graph(Workload(CASE)).parameters > 0
+    graph = load_graph(Workload(CASE))
+    assert graph.parameters == (3 * 36 + 4) + (4 * 36 + 4) + (4 * 72 + 8) + (8 * 10 + 10)
+    assert blocked.read_text() == "in the way"
 
 
 def test_two_processes_at_once(empty_cache: Path) -> None:

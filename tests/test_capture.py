@@ -18,6 +18,7 @@ from forerun.graph.cost import totals
 from forerun.graph.features import variant
 from forerun.graph.ir import Graph
 from forerun.graph.memory import simulate
+from forerun.graph.op_names import base_name
 from forerun.graph.sources import load_graph
 from forerun.predictors.memory import conv_workspaces
 from forerun.workload import Workload
@@ -41,7 +42,7 @@ def test_a_residual_block_is_a_dag_and_not_a_chain() -> None:
 def test_edges_point_forward_and_views_leave_no_op() -> None:
     g = graph_of(Transformer(layers=2), seq_len=16)
     assert all(a < b for a, b in g.edges())
-    assert not {"view", "transpose", "permute"} & {op.name.split("::")[-1].split(".")[0] for op in g.ops}
+    assert not {"view", "transpose", "permute"} & {base_name(op.name) for op in g.ops}
     assert sum(op.kind == "attention" for op in g.ops) == 2
 
 
@@ -104,7 +105,7 @@ def test_amp_runs_matmuls_in_half_and_norms_in_fp32() -> None:
 def test_folding_changes_nothing_but_the_number_of_ops(
     settings: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    net = Transformer(layers=12)
+    net = Transformer(layers=8)
     folded = graph_of(net, seq_len=24, batch=3, **settings)
     monkeypatch.setattr(folding, "MIN_EQUAL", 10**6)
     whole = graph_of(net, seq_len=24, batch=3, **settings)
@@ -116,9 +117,11 @@ def test_folding_changes_nothing_but_the_number_of_ops(
 
 
 def test_cost_of_capture_does_not_grow_with_depth() -> None:
-    shallow, deep = (graph_of(Transformer(layers=n), seq_len=16) for n in (6, 60))
+    shallow, deep = (graph_of(Transformer(layers=n, width=32), seq_len=16) for n in (6, 30))
     assert len(shallow.ops) == len(deep.ops)
-    assert totals(deep).macs > 8 * totals(shallow).macs
+    # Per block and token: qkv and out (4 * 32 * 32), up and down (8 * 32 * 32); causal scores and mix over 8.5 keys.
+    block = 16 * (12 * 32 * 32 + 2 * 32 * 8.5)
+    assert totals(deep).macs - totals(shallow).macs == 24 * block
 
 
 def test_blocks_that_differ_are_not_folded_together() -> None:
@@ -243,12 +246,9 @@ def test_the_hash_is_the_same_in_another_process() -> None:
         "from forerun.graph.sources import load_graph; from forerun.workload import Workload;"
         "print(load_graph(Workload(Residual(), input_shape=(8, 16, 16))).content_hash())"
     )
-    hashes = {
-        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True,
-                       env={**os.environ, "PYTHONHASHSEED": seed}).stdout.strip()
-        for seed in ("1", "2")
-    }  # fmt: skip
-    assert hashes == {graph_of(Residual(), input_shape=(8, 16, 16)).content_hash()}
+    seed = {**os.environ, "PYTHONHASHSEED": "1"}  # this process has another, or none
+    there = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=seed)
+    assert there.stdout.strip() == graph_of(Residual(), input_shape=(8, 16, 16)).content_hash()
 
 
 def test_an_unknown_op_counts_its_bytes_and_is_named() -> None:
@@ -258,7 +258,7 @@ def test_an_unknown_op_counts_its_bytes_and_is_named() -> None:
 
     g = graph_of(Odd(), input_shape=(1024,))
     assert totals(g).flops == 0 and totals(g).bytes == 2 * 4096
-    assert any("bessel_j0" in note for note in g.notes)
+    assert g.notes == ["no cost law for aten::special_bessel_j0: its bytes are counted, its FLOPs are not"]
 
 
 def test_a_model_that_fails_says_so_in_one_sentence() -> None:
@@ -292,8 +292,8 @@ def test_an_rms_norm_with_a_weight_of_another_type_is_computed_step_by_step() ->
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return nn.functional.rms_norm(x, (64,), self.weight.double())
 
-    graph = load_graph(Workload(Mixed(), input_shape=(64,), batch=2))
-    assert [op for op in graph.ops if "rsqrt" in op.name]
+    names = [op.name for op in load_graph(Workload(Mixed(), input_shape=(64,), batch=2)).ops]
+    assert "aten::rsqrt" in names and not any("fused" in name for name in names)
 
 
 class ChannelsLast(nn.Module):

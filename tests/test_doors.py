@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.server
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -448,3 +449,22 @@ def test_offline_mode_is_the_hubs_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(ForerunError, match=r"did not give it: the hub's client is in offline mode \(HF_HUB_OFFLINE\)"):
         load_graph(Workload("acme/tiny"))
+
+
+def test_the_door_in_contributing_keeps_the_contract(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (Path(__file__).parent.parent / "CONTRIBUTING.md").read_text()
+    section = text.partition("## Add a front door")[2].partition("\n## ")[0]
+    blocks = re.findall(r"```python\n(.*?)```", section, re.S)
+    assert len(blocks) == 2 and "check_door(" in blocks[1]
+    monkeypatch.chdir(tmp_path)
+    exec(compile("\n".join(blocks), "CONTRIBUTING.md", "exec"), {})
+
+
+def test_add_an_op_names_every_file_of_the_walk() -> None:
+    root = Path(__file__).parent.parent
+    section = (root / "CONTRIBUTING.md").read_text().partition("## Add an op")[2]
+    files = re.findall(r"^\d\. `([\w/]+\.py)`", section, re.M)
+    assert [f.rpartition("/")[2] for f in files] == [
+        "kinds.py", "cost.py", "features.py", "profile.py", "kernels.py", "torch_ops.py",
+    ]  # fmt: skip
+    assert all((root / "src" / "forerun" / f).is_file() for f in files)

@@ -34,7 +34,7 @@ class Step:
         return self.model(*positional, **named, **extra)
 
     def once(self) -> None:
-        """What is counted to see whether folding holds: everything that may mind a block's place."""
+        """What is counted to see whether folding holds: everything that may depend on a block's place."""
         self.call()
 
     def __call__(self, recorder: Any, emulation: Any) -> Any:
@@ -232,7 +232,7 @@ def _folding_holds(
     """Whether the folded model launches exactly what the whole one does.
 
     The whole model runs once, unrecorded, with its calls counted by name and shape; so does the folded one, its middle
-    blocks counted as often as they stand for. Anything that minds its place in the stack (a mask or a cache, too), or
+    blocks counted as often as they stand for. Anything that depends on its place in the stack (a mask, a cache), or
     works between the blocks, shows as a difference.
     """
     folded = build()
@@ -248,7 +248,7 @@ def _folding_holds(
 
     try:
         return bool(count(folded, repeats) == count(build(), {}))
-    except Exception:  # noqa: BLE001 - a model that minds its depth is captured whole; a real fault shows there
+    except Exception:  # noqa: BLE001 - a model that depends on its depth is captured whole; a real fault shows there
         return False
 
 
