@@ -2,7 +2,7 @@
 
 A multiply-accumulate is one MAC and two FLOPs. Bytes are what must cross the memory bus once: inputs that are read and
 outputs that are written; what a fused kernel keeps on chip does not count. Every formula works on plain numbers and on
-arrays alike (one entry per batch size), so a whole column of batch sizes costs one evaluation.
+arrays (one entry per batch size), so a whole column of batch sizes costs one evaluation.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Attention. On CUDA, scaled_dot_product_attention runs as one fused kernel (flash in half precision, memory-efficient
-# in fp32) for every shape that matters; on meta it would fall apart into matmuls and a stored S x T matrix. These two
+# in fp32) for every shape that matters; on meta it would become matmuls and a stored S x T matrix. These two
 # ops stand for the fused kernel and its backward. As the real ones do, they lay the output out as (B, S, H, D), so
 # that the transpose that follows costs no copy, and save the log-sum-exp for the backward pass.
 
@@ -100,7 +100,7 @@ def _grouped_matmul(x: Any, w: Any, offs: Any = None, **_: Any) -> Any:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Recurrent layers. cuDNN runs all steps of all layers behind one call; on meta they fall apart into thousands.
+# Recurrent layers. cuDNN runs all steps of all layers behind one call; on meta they become thousands.
 
 
 @functools.cache
@@ -152,7 +152,7 @@ def _recurrent(cell: str) -> Any:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# RMS norm. CUDA has one kernel for it; on meta it falls apart into eight.
+# RMS norm. CUDA has one kernel for it; on meta it becomes eight.
 
 
 @functools.cache
