@@ -66,7 +66,7 @@ def timed(words: list[str], cache: str, times: int = 3, fresh: bool = False) -> 
     return best
 
 
-def told(code: str, env: dict[str, str]) -> float:
+def least_printed(code: str, env: dict[str, str]) -> float:
     """The least number that three runs of some Python print."""
     words = [sys.executable, "-c", code]
     return min(
@@ -91,8 +91,8 @@ def main() -> int:
         runs = [
             subprocess.run(many, env=env, check=True, capture_output=True, text=True).stdout.split() for _ in range(3)
         ]
-        rows.append(("predict, cached, in process", told(ONE, env), 5, "ms"))
-        rows.append(("predict_population, 100,000 networks", told(POPULATION, env), 60, "s"))
+        rows.append(("predict, cached, in process", least_printed(ONE, env), 5, "ms"))
+        rows.append(("predict_population, 100,000 networks", least_printed(POPULATION, env), 60, "s"))
         rows.append((f"predict_many, {int(runs[0][0]):,} cached cases", min(float(r[1]) for r in runs), 2, "s"))
     for what, got, limit, unit in rows:
         print(f"{what:<40} {got:6.2f} {unit:<3} (at most {limit} {unit}){'' if got <= limit else '  MISSED'}")

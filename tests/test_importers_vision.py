@@ -193,7 +193,7 @@ def test_loading_twice_gives_the_same_rows(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_wrong_layout_and_a_missing_file_are_said(name, tmp_path):
+def test_a_wrong_layout_and_a_missing_file_are_reported(name, tmp_path):
     with pytest.raises(ForerunError, match="is missing"):
         importers.load(name, tmp_path)
     WRITE[name](tmp_path)

@@ -216,7 +216,7 @@ def test_mistakes_are_one_sentence(store: Store, tmp_path: Path) -> None:
         Store(tmp_path / "file", shipped=False).append("models", [row()])
 
 
-def test_which_devices_have_rows_is_told_without_opening_the_store(tmp_path: Path, monkeypatch: Any) -> None:
+def test_which_devices_have_rows_is_known_without_opening_the_store(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setenv("FORERUN_STORE", str(tmp_path))
     assert places.shipped_devices() == set(Store().read("models")["device"])
     assert places.may_hold("h200") and not places.may_hold("rtx3080")

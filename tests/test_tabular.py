@@ -39,7 +39,7 @@ TINY: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(
-    "said",
+    "text",
     [
         "tabular:random_forest,trees=100,depth=8,features=32",
         "tabular:extra_trees,trees=1,depth=1,features=4",
@@ -49,9 +49,9 @@ TINY: dict[str, Any] = {
         "tabular:mlp,layers=2,width=64,features=8",
     ],
 )
-def test_names_round_trip(said: str) -> None:
-    kind, settings = tabular_models.parse(said)
-    assert tabular_models.name(kind, **settings) == said
+def test_names_round_trip(text: str) -> None:
+    kind, settings = tabular_models.parse(text)
+    assert tabular_models.name(kind, **settings) == text
 
 
 def test_order_and_spaces_do_not_matter() -> None:
@@ -60,7 +60,7 @@ def test_order_and_spaces_do_not_matter() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "reason"),
+    ("text", "reason"),
     [
         ("random_forest,trees=10,depth=3,features=8", "must begin with 'tabular:'"),
         ("tabular:random_forst,trees=10,depth=3,features=8", "Did you mean random_forest?"),
@@ -75,9 +75,9 @@ def test_order_and_spaces_do_not_matter() -> None:
         ("tabular:mlp,layers=two,width=8,features=8", "layers=two in"),
     ],
 )
-def test_bad_names_give_one_sentence(said: str, reason: str) -> None:
+def test_bad_names_give_one_sentence(text: str, reason: str) -> None:
     with pytest.raises(ForerunError) as caught:
-        tabular_models.parse(said)
+        tabular_models.parse(text)
     assert reason in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -128,8 +128,8 @@ def test_bad_specs_give_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixtu
         path = tmp_path / "spec.json"
         path.write_text(json.dumps({**TINY, **change}))
         assert tabular.main([str(path), "--out", str(tmp_path / "rows.jsonl")]) == 2
-        said = capsys.readouterr().err
-        assert reason in said and said.count("\n") == 1
+        printed = capsys.readouterr().err
+        assert reason in printed and printed.count("\n") == 1
     assert not (tmp_path / "rows.jsonl").exists()
 
 
@@ -142,8 +142,8 @@ def test_runs_and_goes_on_where_it_was_cut(tmp_path: Path) -> None:
     spec.write_text(json.dumps(TINY))
     command = [sys.executable, "-m", "forerun.measure.tabular", str(spec), "--out", str(out), "--budget", "200"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    said = subprocess.run(command, env=environment, check=True, capture_output=True, text=True, timeout=300).stdout
-    assert "cases in" in said and "0 units left" in said
+    printed = subprocess.run(command, env=environment, check=True, capture_output=True, text=True, timeout=300).stdout
+    assert "cases in" in printed and "0 units left" in printed
     first = measured(out)
     keys = Counter((row["key"], row["repeat"]) for row in first)
     assert set(keys.values()) == {1}

@@ -70,7 +70,7 @@ class Workload:
 
     @property
     def graph_settings(self) -> dict[str, Any]:
-        """What decides the graph apart from the model and the batch: part of the cache key."""
+        """What decides the graph besides the model and the batch: part of the cache key."""
         shape = self.input_shape
         return {
             "weights": self.weight_dtype, "quantised": self.dtype if self.dtype in ("int8", "int4") else None,

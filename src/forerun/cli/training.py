@@ -127,10 +127,10 @@ def evaluate(
     chosen = [word.strip() for word in names.split(",") if word.strip()]
     wanted = targets_of(targets)
     parameters = {} if steps is None else {"steps": steps}
-    with progress("leaving out", quiet=as_json) as tell:
+    with progress("leaving out", quiet=as_json) as report_progress:
         frames = collect(
             chosen, split, gather, refit=refit, folds=folds or FOLDS, parameters=parameters, keep=_kept_parts(),
-            progress=_titled(tell), wanted=None if where is None else chosen_models(store, where),
+            progress=_titled(report_progress), wanted=None if where is None else chosen_models(store, where),
         )  # fmt: skip
     made = full.exam_board(frames, wanted) if exam else full.study_board(frames, split, wanted)
     extra: dict[str, Any] = {}
@@ -162,8 +162,8 @@ def evaluate(
         print(f"written: {report.write(made, frames[chosen[-1]], out, extra, full.NOTES)}", file=sys.stderr)
 
 
-def _titled(tell: Callable[[int, int], None] | None) -> Callable[[str], Callable[[int, int], None]] | None:
-    return None if tell is None else lambda name: tell
+def _titled(report_progress: Callable[[int, int], None] | None) -> Callable[[str], Callable[[int, int], None]] | None:
+    return None if report_progress is None else lambda name: report_progress
 
 
 def _gathered(store: Any, public: bool, quiet: bool, where: str | None, operators: int | None) -> TrainingCases:

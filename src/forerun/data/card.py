@@ -155,7 +155,7 @@ def _gaps(rows: pd.DataFrame) -> str:
         "- Pools and norms of images as single operators only in the plain layout; channels last only in models.",
         "- Weights are random; expert models route evenly, which real ones do not.",
         "- Host-bound latency moves with the host's own speed (the noise floor above); the newer rows record how fast "
-        "the host was (`extra.pulse_before`).",
+        "the host was (`extra.host_probe_before`, in older rows `extra.pulse_before`).",
     ]
     if len(gpu):
         without = int(gpu["device_ms"].isna().sum())

@@ -46,8 +46,8 @@ def collect(
         else:
             cases = cases or gather()
             source = cases
-        tell = progress(name) if progress else None
-        found[name] = left_out(predictor, source, split, folds=folds, keep=keep, progress=tell)
+        shown = progress(name) if progress else None
+        found[name] = left_out(predictor, source, split, folds=folds, keep=keep, progress=shown)
     largest = max(found.values(), key=len)
     return {name: _aligned(found[name], largest) for name in names}
 

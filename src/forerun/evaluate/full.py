@@ -47,7 +47,7 @@ a call takes by itself than in a loop (`SYNCHRONISED_US` in predictors/energy.py
 (`COPY_GBS` in data/importers/pytorch_gpu_benchmark.py, from the RTX 2080 Ti), the number of steps and seeds of the fits
 (predictors/default), the constants of memory workspaces (predictors/memory.py), and what a watt yields per generation
 (device/catalog/generations.yaml says for each value which rows it comes from; fp32 on Ada was set with the L4's rows in
-view, and that of the A100 comes from A100 rows). From now on such choices are made without the exam's families and GPU
+view, and that of the A100 comes from A100 rows). Newer choices are made without the exam's families and GPU
 (evaluate/exam.py)."""
 OPERATORS = """Operators on a GPU that was left out
 

@@ -88,7 +88,7 @@ def _kernels(graph: Graph) -> tuple[list[_Kernel], dict[int, _Kernel]]:
 
 
 def _together(graph: Graph, before: Op, op: Op, kernel: _Kernel) -> bool:
-    """Same block, same phase, and no second reduction over what the first one made."""
+    """Whether two ops share block and phase, without a second reduction over what the first one made."""
     if before.repeat != op.repeat or before.phase != op.phase:
         return False
     if op.kind in _REDUCING and kernel.reduces:

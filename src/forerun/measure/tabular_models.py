@@ -39,14 +39,14 @@ def parse(name: str) -> tuple[str, dict[str, int]]:
     settings = read_settings(name, parts, {key: Setting(None, *_LIMITS[key]) for key in wanted})
     for key in wanted:
         if key not in settings:
-            example = _said(kind, {key: _EXAMPLE[key] for key in wanted})
+            example = _named(kind, {key: _EXAMPLE[key] for key in wanted})
             raise ForerunError(f"'{name}' needs {key}=, as in {example}.")
     return kind, {key: settings[key] for key in wanted}
 
 
 def name(kind: str, **settings: int) -> str:
     """The name that `parse` reads back to the same kind and settings."""
-    return _said(*parse(_said(kind, settings)))
+    return _named(*parse(_named(kind, settings)))
 
 
 def settings_of(kind: str) -> tuple[str, ...]:
@@ -102,7 +102,7 @@ def facts(kind: str, model: Any) -> dict[str, Any]:
     return {"trees": len(nodes), "nodes": sum(nodes), "max_depth": max(depths), "mean_depth": mean}
 
 
-def _said(kind: str, settings: dict[str, int]) -> str:
+def _named(kind: str, settings: dict[str, int]) -> str:
     return PREFIX + ",".join([kind, *(f"{key}={value}" for key, value in settings.items())])
 
 

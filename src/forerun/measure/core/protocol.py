@@ -70,13 +70,13 @@ def measure(case: Call, meter: Meter, repeat: int = 0, deadline: float | None = 
     gc.collect(0)
     gc.disable()
     try:
-        results["pulse_before"] = quick_probe(meter)  # a key of rows that are out there
+        results["host_probe_before"] = quick_probe(meter)
         results.update(_timed(case, meter))
         results["warmup_calls"] = warmups
         lap("timed")
         results.update(_loop(case, meter, results["latency_ms"] / 1e3, REPEAT_LOOP_S if repeat else LOOP_S))
         results.update(meter.state())
-        results["pulse_after"] = quick_probe(meter)
+        results["host_probe_after"] = quick_probe(meter)
         lap("loop")
         results.update(_graph(case, meter, results["latency_ms"], deadline))
         lap("graph")

@@ -60,8 +60,10 @@ def _median_host(found: HostCosts, slow: float) -> HostCosts:
 
 def probe_us(rows: pd.DataFrame) -> np.ndarray:
     """Microseconds of a tiny launch just before each row was measured; NaN where none was timed."""
-    probes = ((json.loads(text) if isinstance(text, str) else {}).get("pulse_before") for text in rows["extra"])
-    return np.array([(probe or {}).get("launch_us", np.nan) for probe in probes], dtype=float)
+    extras = [json.loads(text) if isinstance(text, str) else {} for text in rows["extra"]]
+    # Older rows hold the same probe under another key.
+    probes = [extra.get("host_probe_before") or extra.get("pulse_before") or {} for extra in extras]
+    return np.array([probe.get("launch_us", np.nan) for probe in probes], dtype=float)
 
 
 def _probe_law(rows: pd.DataFrame, host_ms: np.ndarray, device_ms: np.ndarray) -> tuple[float, float] | None:
