@@ -125,13 +125,13 @@ def card(
     show(Markdown(page))
 
 
-def table_of(frame: Any, caption: str) -> Any:
-    """A frame as a table for the terminal."""
+def table_of(frame: Any, caption: str, numbers: Any = None) -> Any:
+    """A frame as a table for the terminal; columns that are numeric in `numbers` (the frame itself) stand right."""
     import pandas as pd
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 2, 0, 0), caption=caption or None, caption_justify="left")
-    numeric = [pd.api.types.is_numeric_dtype(kind) for kind in frame.dtypes]
+    numeric = [pd.api.types.is_numeric_dtype(kind) for kind in (frame if numbers is None else numbers).dtypes]
     for name, right in zip(frame.columns, numeric, strict=True):
         table.add_column(str(name), justify="right" if right else "left", overflow="fold")
     for row in frame.itertuples(index=False):

@@ -138,6 +138,7 @@ def evaluate(
         if exam:
             extra |= full.exam_gpu(chosen)
         elif split == "family" and "default" in chosen:
+            extra[full.EXAM] = full.summary(full.exam_board(frames, wanted))
             extra["CPU: latency of left-out families"] = full.cpu_lines(kept_left_out(SHIPPED / "default", "cpu"))
             extra["Does it fit: cases that were run"] = full.misfits(store)
         if devices:
@@ -154,12 +155,12 @@ def evaluate(
         from forerun.cli.data import table_of
 
         shown = full.summary(made)
-        title = f"left out: {'the exam' if exam else split}; {int(shown['n'].max()):,} cases; errors in per cent"
-        show(table_of(shown, title))
-        for heading, lines in extra.items():
-            show(table_of(lines, heading))
-    if out is not None:
-        print(f"written: {report.write(made, frames[chosen[-1]], out, extra, full.NOTES)}", file=sys.stderr)
+        title = f"left out: {'the exam' if exam else split}; {int(shown['n'].max()):,} cases"
+        for heading, lines in {title: shown, **extra}.items():
+            show(table_of(report.readable(lines), heading, numbers=lines))
+    if out is not None and not exam:
+        drawn = frames.get("default", frames[chosen[-1]])
+        print(f"written: {report.write(made, drawn, out, extra, full.NOTES)}", file=sys.stderr)
 
 
 def _titled(report_progress: Callable[[int, int], None] | None) -> Callable[[str], Callable[[int, int], None]] | None:

@@ -49,6 +49,9 @@ a call takes by itself than in a loop (`SYNCHRONISED_US` in predictors/energy.py
 (device/catalog/generations.yaml says for each value which rows it comes from; fp32 on Ada was set with the L4's rows in
 view, and that of the A100 comes from A100 rows). Newer choices are made without the exam's families and GPU
 (evaluate/exam.py)."""
+EXAM = """The exam
+
+Twelve families of models, drawn by a seed (evaluate/exam.py), on which no constant, step count or width is chosen."""
 OPERATORS = """Operators on a GPU that was left out
 
 Most lines are of single rows, which are harder than sums, where errors cancel. Those of sums of a class over a model
@@ -138,8 +141,6 @@ def summary(made: Scoreboard) -> pd.DataFrame:
     found = pd.concat(wanted).drop(columns=["split", "rmse", "tau"])
     floors = {(row["quantity"], row["regime"]): row["mean"] for row in made.noise.to_dict("records")}
     found["noise_floor"] = [floors.get((t, r), np.nan) for t, r in zip(found["target"], found["regime"], strict=True)]
-    for name in ("coverage", "mape", "median_ape", "acc10", "interval_coverage", "interval_width", "noise_floor"):
-        found[name] = (100 * found[name].astype(float)).round(1)
     return found
 
 

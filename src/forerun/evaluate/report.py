@@ -10,9 +10,10 @@ import pandas as pd
 
 from forerun.evaluate.scoreboard import Scoreboard
 
-_SHARES = ("coverage", "mape", "median_ape", "acc10", "interval_coverage", "interval_width")
+_SHARES = ("coverage", "mape", "median_ape", "acc10", "interval_coverage", "interval_width", "noise_floor")
 _HEADS = {"mape": "MAPE", "median_ape": "median APE", "rmse": "RMSE", "tau": "Kendall tau", "acc10": "within 10 %",
-          "interval_coverage": "in 90 % interval", "interval_width": "mean width"}  # fmt: skip
+          "interval_coverage": "in 90 % interval", "interval_width": "mean width",
+          "noise_floor": "noise floor"}  # fmt: skip
 
 
 def cell(name: str, value: Any) -> str:
@@ -26,13 +27,17 @@ def cell(name: str, value: Any) -> str:
     return f"{int(value):,}" if name == "n" else f"{value:.3g}"
 
 
+def readable(frame: pd.DataFrame) -> pd.DataFrame:
+    """Scoreboard lines as text, under the names that people use."""
+    texts = {c: [cell(str(c), value) for value in frame[c]] for c in frame.columns}
+    return pd.DataFrame({_HEADS.get(str(c), str(c)): column for c, column in texts.items()})
+
+
 def markdown(frame: pd.DataFrame) -> str:
     """A Markdown table of scoreboard lines."""
-    head = [_HEADS.get(str(c), str(c)) for c in frame.columns]
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    for row in frame.to_dict("records"):
-        lines.append("| " + " | ".join(cell(str(name), value) for name, value in row.items()) + " |")
-    return "\n".join(lines)
+    shown = readable(frame)
+    rows = [list(shown.columns), ["---"] * shown.shape[1], *shown.to_numpy().tolist()]
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
 def families(left_out: pd.DataFrame) -> pd.DataFrame:
