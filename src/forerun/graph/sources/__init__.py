@@ -18,7 +18,7 @@ from forerun.graph.splice import with_bias_adds
 from forerun.graph.validate import validate
 from forerun.workload import Workload
 
-#: Files that hold weights or code and no architecture; no door takes them.
+#: Files that hold weights or code and no architecture; no door of ours takes them.
 _WEIGHTS = (".pt", ".pth", ".bin", ".safetensors", ".ckpt", ".pkl")
 
 
@@ -47,15 +47,17 @@ def _own_version() -> str:
 
 def find_door(model: Any) -> tuple[str, Door]:
     """The door that takes this model; a ForerunError with suggestions when there is none."""
+    claimed: dict[str, Door] = {}
     if isinstance(model, (str, Path)):
-        if not 0 < len(str(model)) < 1000 or any(len(part) > 255 for part in Path(model).parts):
+        path = Path(model)
+        if not 0 < len(str(model)) < 1000 or any(len(part) > 255 for part in path.parts):
             raise ForerunError("a model needs a name, an id or a path of reasonable length")
-        if Path(model).suffix.lower() in _WEIGHTS:
+        claimed = _claimants(path)
+        if path.suffix.lower() in _WEIGHTS and not claimed:
             raise ForerunError(
                 f"{model} is a file of weights or a pickle, which forerun does not execute; pass the torch.nn.Module "
                 "from Python, an ONNX export, or the model's name"
             )
-    claimed = {name: door for name, door in doors().items() if door.claims(model)}
     for name, door in (claimed or doors()).items():
         if door.matches(model):
             return name, door
@@ -64,7 +66,14 @@ def find_door(model: Any) -> tuple[str, Door]:
 
 def is_file(model: str | Path) -> bool:
     """Whether a name is that of a file, by its suffix: one that a door claims, or one of weights."""
-    return Path(model).suffix.lower() in _WEIGHTS or any(door.claims(model) for door in doors().values())
+    path = Path(model)
+    return path.suffix.lower() in _WEIGHTS or bool(_claimants(path))
+
+
+def _claimants(path: Path) -> dict[str, Door]:
+    """The doors that claim the suffix of a path."""
+    suffix = path.suffix.lower()
+    return {name: door for name, door in doors().items() if suffix in door.suffixes} if suffix else {}
 
 
 def load_graph(workload: Workload) -> Graph:
