@@ -1,4 +1,4 @@
-"""What each part of the default predictor buys: the lines, and that the first one is the roofline predictor's law."""
+"""What each part of the default predictor contributes: one line each, the first of them the roofline predictor."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from forerun.evaluate import ablation as part
 from forerun.graph.profile import profile
 from forerun.graph.sources import load_graph
 from forerun.measure.cases import case_of
+from forerun.predictors.cases import TrainingCases
+from forerun.predictors.default import fit_host
 from forerun.predictors.roofline import RooflinePredictor
-from forerun.training import default
 from forerun.training.cases import model_cases, operator_cases
 from forerun.workload import Workload
 
@@ -25,49 +26,54 @@ WORKS.append(Workload("cnn:depth=3,filters=8,classes=10", batch=4, mode="trainin
 
 
 def rows_of(works: list[Workload], devices: list[str]) -> pd.DataFrame:
-    said = [
+    rows = [
         {"case": json.dumps(case_of(w)), "case_key": str(i), "device": d, "family": f"f{i % 4}", "repeat": i // 6,
          "graph_hash": f"f{i % 4}", "mode": w.mode, "runtime": w.runtime, "dataset": "own", "session": "s",
          "extra": "{}", "software": None, "measured_at": f"2025-01-01T00:{i:02}:00Z"}
         for i, (w, d) in enumerate(zip(works, devices, strict=True))
     ]  # fmt: skip
-    return pd.DataFrame(said)
+    return pd.DataFrame(rows)
 
 
 @pytest.fixture(scope="module")
-def found() -> default.Gathered:
+def found() -> TrainingCases:
     """Models and operators of a chip of our own making: physics, off by a third, on a host that is half as fast."""
     models = model_cases(rows_of(WORKS, ["h200"] * len(WORKS)))
-    device, host = part.physics_ms(models)
+    physics = RooflinePredictor().predict_cases(models)
+    device, host = (physics[f"predicted_{name}"].to_numpy() for name in ("device_ms", "host_ms"))
     latency = np.maximum(1.33 * device, 2 * host)
     rows = models.rows.assign(device_ms=1.33 * device, latency_ms=latency, loop_ms=latency, energy_j=latency)
     shapes = [{"m": 2**i, "n": 256, "k": 2**i} for i in range(4, 10)]
     frame = pd.DataFrame([{"op": "linear", "shape": json.dumps(s), "dtype": "fp16", "device": "h200", "device_ms": 0.01,
                            "direction": "forward", "devices": 1, "dataset": "own", "runtime": "eager"}
                           for s in shapes])  # fmt: skip
-    own, public = operator_cases(frame), operator_cases(frame.assign(dataset="neusight"))
-    return default.Gathered(replace(models, rows=rows), own, public, None)
+    own, public = operator_cases(frame), operator_cases(frame.assign(dataset="neusight", timing_group="neusight"))
+    return TrainingCases(replace(models, rows=rows), own, public)
 
 
 @pytest.fixture(scope="module")
-def told(found: default.Gathered) -> pd.DataFrame:
-    """What a full predictor would say that knows everything."""
+def full(found: TrainingCases) -> pd.DataFrame:
+    """The left-out predictions of a predictor that makes no error."""
     rows = found.models.rows
-    return rows.assign(told_device=rows["device_ms"], told_latency=rows["latency_ms"])
+    return rows.assign(predicted_device_ms=rows["device_ms"], predicted_latency_ms=rows["latency_ms"])
 
 
-def test_physics_is_the_roofline_predictor() -> None:
+def test_physics_over_whole_tables_is_the_roofline_predictor_case_by_case() -> None:
     devices = ["h200", "rtx4090", "xeon-emr-2vcpu", "t4", "h200", "a100", "p4"]
-    device, host = part.physics_ms(model_cases(rows_of(WORKS, devices)))
+    cases = model_cases(rows_of(WORKS, devices))
+    at_once = RooflinePredictor().predict_cases(cases, np.full(len(cases), 1.5))
+    slower = RooflinePredictor().with_settings(host_slowness=1.5)
     for i, (work, name) in enumerate(zip(WORKS, devices, strict=True)):
-        times = RooflinePredictor().times(profile(load_graph(work), work.dtype), [load_device(name)], work)
-        assert device[i] == pytest.approx(times.device_ms[0, 0], rel=1e-9)
-        assert host[i] == pytest.approx(times.host_ms[0, 0], rel=1e-9)
+        times = slower.times(profile(load_graph(work), work.dtype), [load_device(name)], work)
+        for target in ("latency_ms", "device_ms", "host_ms", "energy_j"):
+            expected = pytest.approx(getattr(times, target)[0, 0], rel=1e-9, nan_ok=target == "energy_j")
+            assert at_once.loc[i, f"predicted_{target}"] == expected
 
 
-def test_every_part_has_a_line(found: default.Gathered, told: pd.DataFrame) -> None:
+def test_every_part_has_a_line(found: TrainingCases, full: pd.DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fit_host, "ROUNDS", 1)  # all hosts here are of one speed
     seen = []
-    lines = part.ablation(found, told, folds=2, steps=5, tell=lambda *at: seen.append(at))
+    lines = part.ablation(found, full, folds=2, steps=5, progress=lambda *at: seen.append(at))
     assert list(lines["part"]) == [part.PHYSICS, part.OPERATORS, part.HOST, part.FULL, part.UNPUBLISHED]
     assert seen == [(1, 2), (2, 2)]
     assert (lines["n"] == 6).all()  # the seventh row is a repeat
@@ -82,8 +88,8 @@ def test_every_part_has_a_line(found: default.Gathered, told: pd.DataFrame) -> N
     assert len(text.columns) == len(part.SHOWN) + 2
 
 
-def test_predictions_of_other_rows_are_refused(found: default.Gathered, told: pd.DataFrame) -> None:
+def test_predictions_of_other_rows_are_refused(found: TrainingCases, full: pd.DataFrame) -> None:
     with pytest.raises(ForerunError, match="not of these rows"):
-        part.ablation(found, told.iloc[::-1], folds=2, steps=5)
+        part.ablation(found, full.iloc[::-1], folds=2, steps=5)
     with pytest.raises(ForerunError, match="not of these rows"):
-        part.ablation(found, told.iloc[1:], folds=2, steps=5)
+        part.ablation(found, full.iloc[1:], folds=2, steps=5)

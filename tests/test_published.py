@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,19 +11,23 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from forerun.training.default import Gathered
-from forerun.training.fit_host import HostFit
 
 from forerun.data.importers import Importer, importers
 from forerun.data.store import Store
 from forerun.errors import ForerunError
 from forerun.evaluate import devices, neusight
-from forerun.evaluate.devices import model_lines, models_left_out, models_told
+from forerun.evaluate.devices import model_lines, models_left_out, models_predicted
 from forerun.graph.sources import load_graph
+from forerun.predictors.cases import Cases, TrainingCases
 from forerun.predictors.conformal import calibrate
+from forerun.predictors.default import DefaultPredictor, fit_host
+from forerun.predictors.default.fit import device_bound, domain, group_names
+from forerun.predictors.default.weights import Weights
+from forerun.predictors.energy import FACTORS
 from forerun.predictors.features import OpTable
-from forerun.training.cases import Cases, operator_cases
-from forerun.training.published import device_bound, has_any, other_families, published_cases, published_rows
+from forerun.predictors.host import COUNTED, HostCosts
+from forerun.training.cases import operator_cases
+from forerun.training.published import has_any, other_families, published_cases, published_rows
 from forerun.workload import Workload
 
 
@@ -144,10 +149,10 @@ def test_only_sets_that_teach_models_count(store: Store) -> None:
 
 def test_cases_hold_what_a_fit_needs(cases: Cases) -> None:
     assert len(cases.rows) == 7
-    roofline_ms = cases.sum(np.maximum(cases.ops.compute_s, cases.ops.memory_s)) * 1e3
-    assert (roofline_ms > 0).all()
-    assert (roofline_ms < cases.rows["latency_ms"]).all()
-    fast, slow = (HostFit(np.full(cases.launches.shape[1], us), 0.0, 4.0) for us in (0.01, 1000.0))
+    assert (cases.roofline_ms > 0).all()
+    assert (cases.rows["roofline_ms"] == cases.roofline_ms).all()
+    assert (cases.roofline_ms < cases.rows["latency_ms"]).all()
+    fast, slow = (HostCosts(np.full(cases.launches.shape[1], us), 0.0, 4.0) for us in (0.01, 1000.0))
     assert len(device_bound(cases, fast).rows) == 7
     assert device_bound(cases, slow).rows.empty
     assert (device_bound(cases, fast).rows["device_ms"] <= cases.rows["latency_ms"]).all()
@@ -162,6 +167,12 @@ def test_families_that_are_asked_for_do_not_teach(cases: Cases) -> None:
         assert other_families(cases, one).rows.empty
 
 
+QUICK = DefaultPredictor(steps=3, seeds=(0,))
+SCORES = calibrate(["latency_ms"] * 50, np.linspace(-0.2, 0.2, 50))
+#: What a fit of `DefaultPredictor` was given, in order.
+Seen = list[TrainingCases]
+
+
 def on_our_own(cases: Cases) -> Cases:
     """The same cases as if we had measured them."""
     own = cases.rows.assign(
@@ -170,91 +181,121 @@ def on_our_own(cases: Cases) -> Cases:
     return replace(cases, rows=own)
 
 
-def test_gpus_left_out(cases: Cases, monkeypatch: pytest.MonkeyPatch) -> None:
-    shapes = ['{"m":512,"n":512,"k":512}', '{"m":4096,"n":4096,"k":1024}']
-    ops = pd.DataFrame({"op": "linear", "shape": shapes, "dtype": "fp16", "direction": "forward", "device": "h200",
-                        "devices": 1, "device_ms": [0.01, 0.1], "dataset": "ours"})  # fmt: skip
-    found = Gathered(on_our_own(cases), operator_cases(ops), None, None, cases)
-    trained: list[set[str]] = []
-    real = devices.fit_networks
-
-    def spy(models: Cases, own: Cases, public: Cases | None, *, published: Cases | None = None, **more: Any) -> Any:
-        trained.append(set(published.rows["device"]) if published else set())
-        return real(models, own, public, published=published, **more)
-
-    monkeypatch.setattr(devices, "fit_networks", spy)
-    monkeypatch.setattr(devices, "side_by_side", map)  # in this process, so that the spy sees it
-    monkeypatch.setattr(devices.fit_host, "ROUNDS", 1)
-    scores = calibrate(["latency_ms"] * 50, np.linspace(-0.2, 0.2, 50))
-    told = models_told(found, seeds=(0,), steps=3, calibration=scores)
-    assert len(told) == len(cases.rows)
-    assert (told["low_ms"] <= told["told_ms"]).all()
-    assert (told["told_ms"] <= told["high_ms"]).all()
-    for device, seen in zip(sorted(cases.rows["device"].unique()), trained, strict=True):
-        assert device not in seen
-    lines = model_lines(told)
-    assert set(lines["predictor"]) == set(devices.PREDICTORS)
-    apart = lines[(lines["bound"] == "all") & (lines["device"] != "all")]
-    assert apart["n"].max() == 3
-    assert len(models_left_out(found, seeds=(0,), steps=3, calibration=scores)) == len(lines)
-    shown = devices.shown(lines)
-    assert set(shown[shown["device"] != "all"]["regime"]) == {"all"}
-    told = shown[(shown["data set"] == "all") & (shown["predictor"] == "default")].set_index("regime")
-    assert set(told.index) - {"all"} <= {"device-bound", "host-bound"}
-    assert told["n"]["all"] == len(cases.rows) == told["n"].drop("all").sum()
-    assert told["interval_coverage"].between(0, 1).all()
-
-
-def hosts_told(cases: Cases, monkeypatch: pytest.MonkeyPatch, host: HostFit, slower: float) -> pd.Series:
-    """Told over measured of a Titan RTX with the hosts of the set, all so much slower; by way of measuring."""
-    copied = cases.rows["copy_ms"] * 50  # enough to see whether it is forgotten
-    rows = cases.rows.assign(copy_ms=copied, latency_ms=slower * host.host_ms(cases.launches) + copied)
-    published = replace(cases, rows=rows)
-    monkeypatch.setattr(devices, "fit_networks", lambda *_, **__: OneMillisecond())
-    monkeypatch.setattr(devices, "side_by_side", map)
-    monkeypatch.setattr(devices, "TELLING", 2)
-    monkeypatch.setattr(devices, "fit_costs", lambda _: host)
-    found = Gathered(on_our_own(published), published.take(np.zeros(len(rows), dtype=bool)), None, None, published)
-    scores = calibrate(["latency_ms"] * 50, np.linspace(-0.2, 0.2, 50))
-    told = models_told(found, seeds=(0,), steps=3, calibration=scores)
-    mine = told[told["device"] == "titan-rtx"]
-    return (mine["told_set_ms"] / (mine["latency_ms"] - mine["copy_ms"])).groupby(mine["protocol"]).median()
-
-
-def test_hosts_of_a_set_are_told_by_its_other_gpus(cases: Cases, monkeypatch: pytest.MonkeyPatch) -> None:
-    host = HostFit(np.full(cases.launches.shape[1], 4000.0), 0.0, 40.0, guess=0.9)  # an op takes 1 ms on the device
-    told = hosts_told(cases, monkeypatch, host, slower=1.7)
-    assert told["pytorch_gpu_benchmark"] == pytest.approx(1.0, abs=0.01)
-    # Too few other calls were measured so: as slow as the default guesses.
-    assert told[OLD] == pytest.approx(0.9 / 1.7, abs=0.01)
-
-
-def test_calls_that_the_device_paces_say_nothing_of_hosts(cases: Cases, monkeypatch: pytest.MonkeyPatch) -> None:
-    def busy(_: Any, asked: Cases) -> np.ndarray:
-        return np.where(asked.rows["device"] == "titan-rtx", 1e-3, 1e6)
-
-    monkeypatch.setattr(devices, "device_ms", busy)
-    host = HostFit(np.full(cases.launches.shape[1], 100.0), 0.0, 40.0, guess=0.9)
-    ours = hosts_told(cases, monkeypatch, host, slower=1.7)
-    assert ours["pytorch_gpu_benchmark"] == pytest.approx(0.9 / 1.7, abs=0.01)
-
-
-def summed(model: str = "bert-large-uncased", **more: Any) -> dict[str, Any]:
-    """A model row of NeuSight's with sums over the model."""
-    row = {"dataset": "neusight", "model": model, "family": "bert", "device": "l4", "mode": "inference", "batch": 8,
-           "seq_len": 512, "extra": None}  # fmt: skip
-    said = {name: more.pop(name) for name in ("op_ms", "neusight_op_ms") if name in more}
-    return row | {"extra": json.dumps(said)} | more
-
-
 class OneMillisecond:
     """A network to which every op takes 1 ms, and the timing of a NeuSight row another 0.5 ms."""
 
     def seconds(self, ops: OpTable) -> np.ndarray:
         return np.full(len(ops.classes), 1e-3)
 
-    def floor_us(self, context: np.ndarray) -> np.ndarray:
-        return np.where(context == 1, 500.0, 0.0)
+    def floor_us(self, timing_group: np.ndarray) -> np.ndarray:
+        return np.where(timing_group == 1, 500.0, 0.0)
+
+
+@pytest.fixture
+def spied(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Seen]:
+    """Notes what fits are given; with `host`, a fit gives OneMillisecond and this host instead of learning anything."""
+    monkeypatch.setattr(devices, "side_by_side", map)  # in this process, so that the fits are seen
+    monkeypatch.setattr(fit_host, "ROUNDS", 1)
+    real = DefaultPredictor.fit
+
+    def spy(host: HostCosts | None = None) -> Seen:
+        seen: Seen = []
+
+        def fit(self: DefaultPredictor, cases: TrainingCases) -> DefaultPredictor:
+            seen.append(cases)
+            if host is None:
+                return real(self, cases)
+            networks: Any = {"gpu": OneMillisecond()}
+            self.weights_ = Weights(
+                networks, host, FACTORS, domain=domain(cases), timing_groups=group_names(cases)
+            )  # fmt: skip
+            return self
+
+        monkeypatch.setattr(DefaultPredictor, "fit", fit)
+        return seen
+
+    return spy
+
+
+def test_gpus_left_out(cases: Cases, spied: Callable[..., Seen]) -> None:
+    shapes = ['{"m":512,"n":512,"k":512}', '{"m":4096,"n":4096,"k":1024}']
+    ops = pd.DataFrame({"op": "linear", "shape": shapes, "dtype": "fp16", "direction": "forward", "device": "h200",
+                        "devices": 1, "device_ms": [0.01, 0.1], "dataset": "ours"})  # fmt: skip
+    found = TrainingCases(on_our_own(cases), operator_cases(ops), published_models=cases)
+    seen = spied()
+    predicted = models_predicted(found, predictor=QUICK, calibration=SCORES)
+    assert len(predicted) == len(cases.rows)
+    assert (predicted["low_ms"] <= predicted["predicted_ms"]).all()
+    assert (predicted["predicted_ms"] <= predicted["high_ms"]).all()
+    for device, known in zip(sorted(cases.rows["device"].unique()), seen, strict=True):
+        assert known.published_models is not None and len(known.published_models)
+        assert device not in set(known.published_models.rows["device"])
+    lines = model_lines(predicted)
+    assert set(lines["predictor"]) == set(devices.PREDICTORS)
+    each = lines[(lines["bound"] == "all") & (lines["device"] != "all")]
+    assert each["n"].max() == 3
+    shown = devices.shown(lines)
+    assert set(shown[shown["device"] != "all"]["regime"]) == {"all"}
+    default = shown[(shown["data set"] == "all") & (shown["predictor"] == "default")].set_index("regime")
+    assert set(default.index) - {"all"} <= {"device-bound", "host-bound"}
+    assert default["n"]["all"] == len(cases.rows) == default["n"].drop("all").sum()
+    assert default["interval_coverage"].between(0, 1).all()
+    spied(HostCosts(np.ones(len(COUNTED)), 0.0, 4.0))  # a fit that takes no time
+    again = models_left_out(found, predictor=QUICK, calibration=SCORES)
+    assert again.columns.equals(lines.columns) and set(again["device"]) == {"all", *cases.rows["device"]}
+
+
+def with_hosts_of_the_set(
+    cases: Cases, monkeypatch: pytest.MonkeyPatch, spied: Callable[..., Seen], host: HostCosts, slower: float
+) -> pd.Series:
+    """Predicted over measured of a Titan RTX with the hosts of the set, all so much slower; by way of measuring."""
+    copied = cases.rows["copy_ms"] * 50  # enough to see whether it is forgotten
+    rows = cases.rows.assign(copy_ms=copied, latency_ms=slower * host.host_ms(cases.launches) + copied)
+    published = replace(cases, rows=rows)
+    monkeypatch.setattr(devices, "ENOUGH_CALLS", 2)
+    spied(host)
+    nothing = published.take(np.zeros(len(rows), dtype=bool))
+    found = TrainingCases(on_our_own(published), nothing, published_models=published)
+    predicted = models_predicted(found, predictor=QUICK, calibration=SCORES)
+    mine = predicted[predicted["device"] == "titan-rtx"]
+    return (mine["predicted_set_ms"] / (mine["latency_ms"] - mine["copy_ms"])).groupby(mine["protocol"]).median()
+
+
+def test_the_speed_of_a_sets_hosts_follows_from_its_other_gpus(
+    cases: Cases, monkeypatch: pytest.MonkeyPatch, spied: Callable[..., Seen]
+) -> None:
+    # An op takes 1 ms on the device.
+    host = HostCosts(np.full(cases.launches.shape[1], 4000.0), 0.0, 40.0, default_slowness=0.9)
+    ratio = with_hosts_of_the_set(cases, monkeypatch, spied, host, slower=1.7)
+    assert ratio["pytorch_gpu_benchmark"] == pytest.approx(1.0, abs=0.01)
+    # Too few other calls were measured so: as slow as by default.
+    assert ratio[OLD] == pytest.approx(0.9 / 1.7, abs=0.01)
+
+
+def test_device_bound_calls_show_nothing_of_hosts(
+    cases: Cases, monkeypatch: pytest.MonkeyPatch, spied: Callable[..., Seen]
+) -> None:
+    def busy(_: Any, asked: Cases) -> np.ndarray:
+        return np.where(asked.rows["device"] == "titan-rtx", 1e-3, 1e6)
+
+    monkeypatch.setattr(devices, "device_ms", busy)
+    host = HostCosts(np.full(cases.launches.shape[1], 100.0), 0.0, 40.0, default_slowness=0.9)
+    ratio = with_hosts_of_the_set(cases, monkeypatch, spied, host, slower=1.7)
+    assert ratio["pytorch_gpu_benchmark"] == pytest.approx(0.9 / 1.7, abs=0.01)
+
+
+def published_devices(cases: TrainingCases) -> set[str]:
+    """The devices of the published operators among training cases."""
+    assert cases.published_operators is not None
+    return set(cases.published_operators.rows["device"])
+
+
+def summed(model: str = "bert-large-uncased", **more: Any) -> dict[str, Any]:
+    """A model row of NeuSight's with sums over the model."""
+    row = {"dataset": "neusight", "model": model, "family": "bert", "device": "l4", "mode": "inference", "batch": 8,
+           "seq_len": 512, "extra": None}  # fmt: skip
+    sums = {name: more.pop(name) for name in ("op_ms", "neusight_op_ms") if name in more}
+    return row | {"extra": json.dumps(sums)} | more
 
 
 def test_operators_of_a_sum() -> None:
@@ -275,7 +316,7 @@ def test_operators_of_a_sum() -> None:
     assert sums["device_ms"].tolist() == [*every.values()] * 4 + [2.0]
     assert sums["NeuSight"].dropna().to_dict() == {0: 1.5}
     assert (sums["device"][ops["sum"]].to_numpy() == ops["device"].to_numpy()).all()
-    shapes = pd.DataFrame([json.loads(said) for said in ops["shape"]])
+    shapes = pd.DataFrame([json.loads(text) for text in ops["shape"]])
     flops = (
         (2 * shapes["b"].fillna(1) * shapes["m"] * shapes["n"] * shapes["k"] * ops["count"]).groupby(ops["sum"]).sum()
     )
@@ -292,32 +333,27 @@ def test_operators_of_a_sum() -> None:
     assert norms.to_dict() == {3: 49, 7: 50, 11: 49, 15: 49}
 
 
-def test_sums_over_models_on_gpus_left_out(cases: Cases, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sums_over_models_on_gpus_left_out(cases: Cases, spied: Callable[..., Seen]) -> None:
     frame = pd.DataFrame([
         {"op": "linear", "shape": '{"m":512,"n":512,"k":512}', "dtype": "fp32", "direction": "forward", "device": name,
-         "devices": 1, "device_ms": 1.5, "dataset": "neusight", "runtime": "eager"}
+         "devices": 1, "device_ms": 1.5, "dataset": "neusight", "runtime": "eager", "timing_group": "neusight"}
         for name in ("t4", "l4", "a100-pcie-80gb")
     ])  # fmt: skip
     public = operator_cases(frame)
-    found = Gathered(on_our_own(cases), public, public, None)
-    # Calls of 24 layers, 1.5 ms each; before the products, three copies a layer of 1 ms that are not timed apart.
+    found = TrainingCases(on_our_own(cases), public, public)
+    # Calls of 24 layers, 1.5 ms each; before the products, three copies a layer of 1 ms that are not timed.
     exact = {"bmm": 48 * 1.5 + 72 * 1.0, "linear": 6 * 24 * 1.5, "softmax": 24 * 1.5, "layer_norm": 49 * 1.5}
     models = pd.DataFrame([
         summed(op_ms=exact, neusight_op_ms={op: ms * 1.25 for op, ms in exact.items()}),
         summed(op_ms={"bmm": 100.0}, neusight_op_ms={"bmm": 95.0}),
         summed(op_ms={"bmm": 288.0}, neusight_op_ms={"bmm": 144.0}, device="a100-pcie-80gb"),
     ])  # fmt: skip
-    fits: list[set[str]] = []
-
-    def fit(own: Cases, operators: Cases, public: Cases, **more: Any) -> OneMillisecond:
-        fits.append(set(public.rows["device"]))
-        return OneMillisecond()
-
-    monkeypatch.setattr(devices, "fit_networks", fit)
-    monkeypatch.setattr(devices, "side_by_side", map)
-    monkeypatch.setattr(devices.fit_host, "ROUNDS", 1)
-    lines = devices.operators_left_out(found, public, models, seeds=(0,), steps=3)
-    assert fits == [{"t4", "a100-pcie-80gb"}, {"t4", "l4"}]  # one fit a GPU for rows and sums
+    seen = spied(HostCosts(np.ones(len(COUNTED)), 0.0, 4.0))
+    lines = devices.operators_left_out(found, public, models, predictor=QUICK)
+    assert [published_devices(one) for one in seen] == [
+        {"t4", "a100-pcie-80gb"},
+        {"t4", "l4"},
+    ]  # one fit a GPU for rows and sums
     rows, sums = (lines[(lines["data set"] == neusight.DATASET) == is_sum] for is_sum in (False, True))
     assert rows[rows["predictor"] == "default"]["mape"].tolist() == pytest.approx([0.0] * (len(rows) // 3))
     mape = sums.set_index(["device", "op", "predictor"])["mape"]
@@ -325,34 +361,29 @@ def test_sums_over_models_on_gpus_left_out(cases: Cases, monkeypatch: pytest.Mon
     assert set(sums["predictor"]) == {"roofline", "NeuSight", "default"}
     assert mape["l4", "bmm", "NeuSight"] == pytest.approx((0.25 + 0.05) / 2)
     assert mape["all", "bmm", "NeuSight"] == pytest.approx((0.25 + 0.05 + 0.5) / 3)
-    assert mape["l4", "bmm", "default"] == pytest.approx((0.0 + 0.44) / 2)  # 144 ms told
+    assert mape["l4", "bmm", "default"] == pytest.approx((0.0 + 0.44) / 2)  # 144 ms predicted
     assert mape["a100-pcie-80gb", "bmm", "default"] == pytest.approx(0.5)
     for op in ("linear", "softmax", "layer_norm"):
         assert mape["l4", op, "default"] == pytest.approx(0.0)
     assert 0 < mape["l4", "linear", "roofline"] < 1
 
 
-def test_operators_on_gpus_left_out(cases: Cases, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_operators_on_gpus_left_out(cases: Cases, spied: Callable[..., Seen]) -> None:
     shapes = ['{"m":512,"n":512,"k":512}', '{"m":4096,"n":4096,"k":1024}']
     frame = pd.DataFrame([
         {"op": "linear", "shape": shape, "dtype": "fp32", "direction": "forward", "device": device, "devices": 1,
-         "device_ms": 0.1, "dataset": "neusight", "runtime": None}
+         "device_ms": 0.1, "dataset": "neusight", "runtime": None, "timing_group": "neusight"}
         for shape in shapes for device in ("t4", "l4", "a100-pcie-80gb")
     ])  # fmt: skip
     public = operator_cases(frame)
-    found = Gathered(on_our_own(cases), operator_cases(frame.assign(device="h200", dataset="ours")), public, None)
-    trained: list[set[str]] = []
-    real = devices.fit_networks
-
-    def spy(models: Cases, own: Cases, public: Cases, **more: Any) -> Any:
-        trained.append(set(public.rows["device"]))
-        return real(models, own, public, **more)
-
-    monkeypatch.setattr(devices, "fit_networks", spy)
-    monkeypatch.setattr(devices, "side_by_side", map)  # in this process, so that the spy sees it
-    monkeypatch.setattr(devices.fit_host, "ROUNDS", 1)
-    lines = devices.operators_left_out(found, public, pd.DataFrame([summed(op_ms={})]), seeds=(0,), steps=3)
-    assert trained == [{"t4", "a100-pcie-80gb"}, {"t4", "l4"}]  # nothing was asked of the H100 and the B200
+    own = operator_cases(frame.assign(device="h200", dataset="ours", timing_group=""))
+    found = TrainingCases(on_our_own(cases), own, public)
+    seen = spied()
+    lines = devices.operators_left_out(found, public, pd.DataFrame([summed(op_ms={})]), predictor=QUICK)
+    assert [published_devices(one) for one in seen] == [
+        {"t4", "a100-pcie-80gb"},
+        {"t4", "l4"},
+    ]  # nothing was asked of the H100 and the B200
     every = lines[lines["op"] == "all"].set_index(["device", "predictor"])["n"]
     assert every["l4", "default"] == every["a100-pcie-80gb", "roofline"] == 2
     assert every["all", "one ratio per op"] == 4

@@ -24,7 +24,7 @@ def text(predictor: Predictor, left_out: pd.DataFrame, on_cpu: pd.DataFrame | No
         "## Training data\n\n" + report.markdown(_sets(origin)),
         "## How it was judged\n\n" + full.NOTES + "\n\n" + report.markdown(made.lines.drop(columns=["split", "rmse"])),
         *([] if on_cpu is None else ["## CPU, left-out families\n\n" + report.markdown(full.cpu_lines(on_cpu))]),
-        "## Where it fails\n\nFamilies with the largest error of device time when left out:\n\n"
+        "## Where it fails\n\nFamilies with the largest error when left out:\n\n"
         + report.markdown(report.families(left_out).head(12)),
         "- One GPU shows how whole models run under our protocol; of other GPUs there are published times of image\n"
         "  classifiers, and operators.\n"

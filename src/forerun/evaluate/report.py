@@ -16,6 +16,9 @@ _HEADS = {"mape": "MAPE", "median_ape": "median APE", "rmse": "RMSE", "tau": "Ke
           "noise_floor": "noise floor"}  # fmt: skip
 
 
+_TITLES = {"device_ms": "Device time", "latency_ms": "Latency"}
+
+
 def cell(name: str, value: Any) -> str:
     """One figure as text."""
     if isinstance(value, str):
@@ -41,12 +44,17 @@ def markdown(frame: pd.DataFrame) -> str:
 
 
 def families(left_out: pd.DataFrame) -> pd.DataFrame:
-    """Error of device time by family, worst first."""
-    error = (left_out["predicted_device_ms"] / left_out["device_ms"] - 1).abs()
-    ratio = left_out["predicted_device_ms"] / left_out["device_ms"]
-    grouped = left_out.assign(error=error, ratio=ratio).groupby("family")
+    """Error by family, worst first: of device time, or of latency where the predictor has no device time."""
+    target = error_target(left_out)
+    ratio = left_out[f"predicted_{target}"] / left_out[target]
+    grouped = left_out.assign(error=(ratio - 1).abs(), ratio=ratio).groupby("family")
     found = grouped.agg(n=("error", "size"), mape=("error", "mean"), ratio=("ratio", "median"))
     return found.sort_values("mape", ascending=False).reset_index().rename(columns={"ratio": "predicted / measured"})
+
+
+def error_target(left_out: pd.DataFrame) -> str:
+    """The quantity whose error is shown by family."""
+    return "device_ms" if "predicted_device_ms" in left_out else "latency_ms"
 
 
 def write(made: Scoreboard, left_out: pd.DataFrame, folder: Path, extra: dict[str, pd.DataFrame], notes: str) -> Path:
@@ -61,7 +69,7 @@ def write(made: Scoreboard, left_out: pd.DataFrame, folder: Path, extra: dict[st
         "## Noise floor: the same case measured twice\n\n" + markdown(noise),
         "## Left-out families on the H200\n\n" + markdown(made.lines.drop(columns=["split"])),
         "![Predicted against measured](scoreboard_scatter.png)",
-        "## Device time by family, worst first\n\n" + markdown(families(left_out).head(25)),
+        f"## {_TITLES[error_target(left_out)]} by family, worst first\n\n" + markdown(families(left_out).head(25)),
         "![Error by family](scoreboard_families.png)",
     ]
     parts += [f"## {title}\n\n{markdown(frame)}" for title, frame in extra.items()]
@@ -77,12 +85,16 @@ def draw(left_out: pd.DataFrame, folder: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, panels = pyplot.subplots(1, 3, figsize=(13, 4.4), layout="constrained")
-    pairs = (
+    every = (
         ("device_ms", "predicted_device_ms", "device time, ms"),
         ("latency_ms", "predicted_latency_ms_probed", "latency, ms (host probed)"),
         ("energy_j", "predicted_energy_j", "energy, J"),
     )
+    pairs = [pair for pair in every if pair[1] in left_out]
+    if not pairs:
+        pairs = [("latency_ms", "predicted_latency_ms", "latency, ms")]
+    figure, grid = pyplot.subplots(1, len(pairs), figsize=(13, 4.4), layout="constrained", squeeze=False)
+    panels = grid[0]
     for panel, (measured, predicted, title) in zip(panels, pairs, strict=True):
         for mode, part in left_out.groupby("mode"):
             panel.scatter(part[measured], part[predicted], s=5, alpha=0.6, label=str(mode))
@@ -96,7 +108,7 @@ def draw(left_out: pd.DataFrame, folder: Path) -> None:
     by = families(left_out).sort_values("mape")
     figure, panel = pyplot.subplots(figsize=(9, 0.16 * len(by) + 1), layout="constrained")
     panel.barh(by["family"], 100 * by["mape"])
-    panel.set(xlabel="mean error of device time, %")
+    panel.set(xlabel=f"mean error of {_TITLES[error_target(left_out)].lower()}, %")
     panel.tick_params(axis="y", labelsize=6)
     figure.savefig(folder / "scoreboard_families.png", dpi=110)
     pyplot.close(figure)

@@ -137,6 +137,12 @@ def renamed(part: str, value: np.ndarray, stored: Mapping[str, Sequence[str]]) -
     return value
 
 
-@functools.lru_cache(maxsize=4)
 def load_weights(folder: Path) -> Weights:
+    """The weights in a folder; read again only when its files changed."""
+    stamps = tuple(path.stat().st_mtime_ns for name in (FILE, ARRAYS) if (path := folder / name).exists())
+    return _read(folder, stamps)
+
+
+@functools.lru_cache(maxsize=4)
+def _read(folder: Path, stamps: tuple[int, ...]) -> Weights:
     return Weights.load(folder)

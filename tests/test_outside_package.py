@@ -1,0 +1,222 @@
+"""A package outside the repository brings a predictor and a front door; forerun's own files stay as they are.
+
+Importers and meters of such packages have tests of their own: test_importers_registry.py, test_meters.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import forerun
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+MODELS = (
+    "cnn:depth=2,filters=16,classes=10", "unet:base=24,levels=2,outputs=1",
+    "autoencoder:image=32,width=16,levels=3,latent=64,variational=1",
+)  # fmt: skip
+WHERE = f"device = 'h200' and model in {MODELS}"
+
+PREDICTOR = '''
+"""Latency as a power law of the roofline and the number of launches, by least squares."""
+
+import numpy as np
+import pandas as pd
+
+from forerun.predictors.base import Predictor, Times
+from forerun.predictors.specs import roofline_ms
+
+
+def power_law(coefficients, least_ms, launches):
+    constant, by_work, by_launches = coefficients
+    found = np.exp(constant) * least_ms**by_work * np.maximum(launches, 1) ** by_launches
+    return np.maximum(found, least_ms)
+
+
+class LogLinearPredictor(Predictor):
+    name = "log-linear"
+    targets = ("latency_ms",)
+    reads_graphs = False
+
+    def __init__(self):
+        self.coefficients_ = None
+
+    def fit(self, cases):
+        rows = cases.whole_models.rows
+        columns = [np.ones(len(rows)), np.log(rows["roofline_ms"]), np.log(rows["kernel_launches"])]
+        found = np.linalg.lstsq(np.column_stack(columns), np.log(rows["latency_ms"]), rcond=None)[0]
+        self.coefficients_ = np.array([found[0], max(found[1], 0.0), max(found[2], 0.0)])
+        return self
+
+    def times(self, profile, devices, workload):
+        least = roofline_ms(profile, devices)
+        unknown = np.full(least.shape, np.nan)
+        latency = power_law(self.coefficients_, least, float(profile.kernels @ profile.repeat))
+        return Times(latency_ms=latency, device_ms=unknown, host_ms=unknown, roofline_ms=least, energy_j=unknown)
+
+    def predict_cases(self, cases, host_slowness=None):
+        rows = cases.rows
+        latency = power_law(self.coefficients_, rows["roofline_ms"].to_numpy(), rows["kernel_launches"].to_numpy())
+        return pd.DataFrame({"predicted_latency_ms": latency})
+'''
+
+DOOR = '''
+"""Files ending in .layers: one line each for the sizes of a fully connected network."""
+
+from pathlib import Path
+
+from forerun.errors import ForerunError
+from forerun.graph.ir import Graph
+from forerun.graph.sources import load_graph
+from forerun.graph.sources.door import Door, file_hash, inference_only
+from forerun.workload import Workload
+
+
+class LayersDoor(Door):
+    takes = "a .layers file"
+    priority = 100
+    suffixes = (".layers",)
+
+    def matches(self, model):
+        return self.claims(model)
+
+    def key(self, model, workload):
+        return {"file": file_hash(Path(model))}
+
+    def load(self, model, workload):
+        import torch
+
+        inference_only(workload, "a .layers file")
+        try:
+            sizes = [int(line) for line in Path(model).read_text().split()]
+        except (OSError, ValueError) as error:
+            raise ForerunError(f"{model} is no list of sizes") from error
+        network = torch.nn.Sequential(*(torch.nn.Linear(a, b) for a, b in zip(sizes, sizes[1:])))
+        batches = {workload.batch, 1}
+        return [load_graph(Workload(network, batch=b, input_shape=(sizes[0],), dtype=workload.dtype)) for b in batches]
+'''
+
+CHECK = """
+import sys
+from pathlib import Path
+
+import torch
+
+from acme_layers import LayersDoor
+from forerun.evaluate.check import check_predictor
+from forerun.graph.check import Example, check_door
+from forerun.predictors.registry import load_predictor
+
+print(len(check_predictor(lambda: load_predictor(sys.argv[1]))))
+same = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.Linear(256, 10))
+example = Example(Path(sys.argv[2]), same_as=same, same_settings={"input_shape": (64,)})
+print(len(check_door(LayersDoor(), [example])))
+"""
+
+
+@pytest.fixture(scope="module")
+def acme(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The package as pip would install it (modules, and metadata with entry points), and a store of its own."""
+    site = tmp_path_factory.mktemp("site")
+    about = site / "acme-1.0.dist-info"
+    about.mkdir()
+    (site / "acme_predictor.py").write_text(PREDICTOR)
+    (site / "acme_layers.py").write_text(DOOR)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(
+        "[forerun.predictors]\nlog-linear = acme_predictor:LogLinearPredictor\n\n"
+        "[forerun.sources]\nlayers = acme_layers:LayersDoor\n"
+    )
+    path = os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")])
+    return {"PYTHONPATH": path, "FORERUN_STORE": str(tmp_path_factory.mktemp("store"))}
+
+
+@pytest.fixture(scope="module")
+def layers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("models") / "small.layers"
+    path.write_text("64\n256\n10\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def trained(acme: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("weights") / "mine"
+    before = own_files()
+    words = ["train", "log-linear", "--no-public", "--where", WHERE, "--folds", "3", "--out", str(folder)]
+    command = [sys.executable, "-c", "from forerun.cli import main; main()", *words]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **acme}, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert own_files() == before
+    return folder
+
+
+def own_files() -> dict[str, int]:
+    """Every file of forerun with the time of its last change."""
+    package = Path(forerun.__file__).parent
+    kept = (path for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    return {str(path): path.stat().st_mtime_ns for path in kept}
+
+
+def test_it_is_trained_with_intervals_and_a_card(trained: Path) -> None:
+    saved = json.loads((trained / "predictor.json").read_text())
+    assert saved["predictor"] == "log-linear"
+    assert saved["learned"]["calibration_"]["calibration"]["latency_ms"]["n"] == 25
+    assert saved["learned"]["provenance_"]["rows"] == {"models": {"forerun-h200": 25}}
+    assert "# The weights of the predictor log-linear" in (trained / "MODEL_CARD.md").read_text()
+
+
+def test_it_is_scored_in_one_table_beside_the_default(acme: dict[str, str], run_forerun: Run) -> None:
+    words = ("evaluate", "log-linear,default", "--split", "family", "--where", "mode = 'inference'", "--json")
+    done = run_forerun(*words, **acme)
+    assert done.returncode == 0, done.stderr
+    lines = json.loads(done.stdout)
+    mine, theirs = (
+        {line["target"]: line for line in lines if line["predictor"] == name and line["regime"] == "all"}
+        for name in ("log-linear", "default")
+    )
+    assert mine["latency_ms"]["n"] == theirs["latency_ms"]["n"] > 1000
+    assert mine["latency_ms"]["coverage"] == 1 and mine["energy_j"]["coverage"] == 0
+    assert theirs["latency_ms"]["mape"] < mine["latency_ms"]["mape"] < 1
+    assert 0.8 < mine["latency_ms"]["interval_coverage"] < 0.97
+    assert {line["regime"] for line in lines} & {"training", "decode"} == set()
+
+
+def test_predictor_and_door_pass_forerun_s_own_suites(
+    trained: Path, layers: Path, acme: dict[str, str], tmp_path: Path
+) -> None:
+    command = [sys.executable, "-c", CHECK, str(trained), str(layers)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, **acme}, cwd=tmp_path, timeout=300
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert [int(n) for n in done.stdout.split()] == [9, 8]
+
+
+def test_a_file_of_its_format_is_answered_by_its_predictor(
+    trained: Path, layers: Path, acme: dict[str, str], run_forerun: Run
+) -> None:
+    words = ("predict", str(layers), "--device", "a100", "--batch", "32", "--json", "--predictor")
+    mine, default = (run_forerun(*words, name, **acme) for name in (str(trained), "default"))
+    assert mine.returncode == default.returncode == 0, mine.stderr + default.stderr
+    found, other = json.loads(mine.stdout), json.loads(default.stdout)
+    assert found["parameters"] == other["parameters"] == 64 * 256 + 256 + 256 * 10 + 10
+    assert found["latency_ms"]["low"] < found["latency_ms"]["value"] < found["latency_ms"]["high"]
+    assert found["latency_ms"] != other["latency_ms"] and found["memory_mb"]["value"] == other["memory_mb"]["value"]
+    assert found["energy_j"] is None and "does not predict it" in found["unknown"]["energy_j"]
+    unfit = run_forerun("predict", str(layers), "--device", "a100", "--mode", "training", **acme)
+    assert unfit.returncode == 2 and "for inference only" in unfit.stderr
+
+
+def test_without_the_package_its_words_are_unknown(trained: Path, layers: Path, run_forerun: Run) -> None:
+    for words, sentence in (
+        ((str(layers),), "small.layers"),
+        ((MODELS[0], "--predictor", str(trained)), "no predictor is called 'log-linear'"),
+    ):
+        done = run_forerun("predict", *words, "--device", "a100")
+        assert done.returncode == 2 and sentence in done.stderr

@@ -1,0 +1,249 @@
+"""Every predictor keeps the contract, the suite finds those that do not, and settings are honoured or refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+import forerun
+from forerun import predict
+from forerun.device import Device, load_device
+from forerun.errors import ForerunError
+from forerun.evaluate.check import PredictorFault, check_predictor
+from forerun.graph.profile import CLASSES, Profile
+from forerun.predictors.base import Predictor, Times
+from forerun.predictors.conformal import OUT_OF_DOMAIN
+from forerun.predictors.host import COUNTED
+from forerun.predictors.registry import load_predictor, predictors
+from forerun.predictors.roofline import RooflinePredictor
+from forerun.predictors.saved import ARRAYS, FILE, SHIPPED
+from forerun.workload import Workload
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+CNN = "cnn:depth=4,filters=16,classes=10"
+CHECKS = [
+    "describes_itself", "deterministic", "above_the_roofline", "intervals", "confidence", "grows_with_batch",
+    "unseen_op", "refuses_settings", "saved",
+]  # fmt: skip
+#: Every field of a prediction that has an interval of its own.
+ESTIMATES = ("latency_ms", "device_ms", "host_ms", "energy_j", "power_w", "memory_mb", "memory_allocated_mb")
+
+
+def test_the_registered_predictors_are_those_that_the_next_test_checks() -> None:
+    assert sorted(predictors()) == ["default", "dummy", "one-ratio", "roofline"]
+
+
+@pytest.mark.parametrize("name", ["dummy", "one-ratio", "roofline", "default"])
+def test_registered_predictors_pass_the_suite(name: str) -> None:
+    assert check_predictor(lambda: load_predictor(name)) == CHECKS
+
+
+class TooFast(RooflinePredictor):
+    """Twice as fast as the peaks allow, and it reports a bound to match."""
+
+    def times(self, profile: Profile, devices: Sequence[Device], workload: Workload) -> Times:
+        found = super().times(profile, devices, workload)
+        least = found.roofline_ms / 2
+        return Times(**{**vars(found), "roofline_ms": least, "device_ms": least, "latency_ms": least})
+
+
+class BesideItsValue(RooflinePredictor):
+    """An interval that lies above the value."""
+
+    def spread(self, *args: Any) -> np.ndarray:
+        return super().spread(*args) * 0 + np.array([1.1, 1.5])
+
+
+class SurerWhenItMustNotBe(RooflinePredictor):
+    """Narrower at higher confidence."""
+
+    def spread(self, *args: Any) -> np.ndarray:
+        by = 2 - self.confidence
+        return super().spread(*args) * 0 + np.array([1 / by, by])
+
+
+class ForgetsWhatItLearned(RooflinePredictor):
+    """Its times stand on an attribute that is not saved."""
+
+    name = "forgets"
+
+    def __init__(self) -> None:
+        self.factor = 1.0
+
+    def times(self, profile: Profile, devices: Sequence[Device], workload: Workload) -> Times:
+        found = super().times(profile, devices, workload)
+        slower = {n: getattr(found, n) * self.factor for n in ("latency_ms", "device_ms")}
+        return Times(**{**vars(found), **slower})
+
+
+def fitted_and_forgetful() -> Predictor:
+    out = ForgetsWhatItLearned()
+    out.factor = 3.0
+    return out
+
+
+class TakesAHostAndIgnoresIt(RooflinePredictor):
+    """Honours host, it says, but answers the same."""
+
+    def times(self, profile: Profile, devices: Sequence[Device], workload: Workload) -> Times:
+        return RooflinePredictor().times(profile, devices, workload)
+
+
+@pytest.mark.parametrize(
+    ("make", "fault"),
+    [
+        (TooFast, "runs faster than its FLOPs and bytes allow"),
+        (BesideItsValue, "does not hold its own value"),
+        (SurerWhenItMustNotBe, "does not widen the interval"),
+        (fitted_and_forgetful, "saved and loaded, .* gets another answer"),
+        (TakesAHostAndIgnoresIt, "takes a host ten times slower and answers the same"),
+    ],
+)
+def test_the_suite_finds_what_is_wrong(make: Callable[[], Predictor], fault: str) -> None:
+    with pytest.raises(PredictorFault, match=fault):
+        check_predictor(make)
+
+
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    ("h200", {"predictor": "dummy", "host": "1.5"}, "the predictor dummy knows nothing of hosts"),
+    ("h200", {"predictor": "one-ratio", "host": "1.5"}, "the predictor one-ratio knows nothing of hosts"),
+    ("h200", {"predictor": "one-ratio", "runtime": "compile"}, "knows runtime eager only, not compile"),
+    ("xeon-emr-2vcpu", {"host": "1.5"}, "is a CPU and its own host: leave host at default"),
+    ("tpu-v5e", {"runtime": "cudagraph"}, "has no CUDA graphs"),
+    ("h200", {"confidence": 0.3}, "confidence must be from 0.5 to 0.99"),
+    ("h200", {"predictor": "defualt"}, "no predictor is called 'defualt'"),
+]
+
+
+@pytest.mark.parametrize(("device", "settings", "sentence"), REFUSED, ids=[r[2][-30:] for r in REFUSED])
+def test_settings_that_would_change_nothing_are_refused(
+    device: str, settings: dict[str, Any], sentence: str, run_forerun: Run
+) -> None:
+    with pytest.raises(ForerunError, match=sentence):
+        predict(CNN, device, **settings)
+    words = [w for name, value in settings.items() for w in (f"--{name}", str(value))]
+    done = run_forerun("predict", CNN, "--device", device, *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("forerun: ") and sentence in line
+
+
+@pytest.mark.parametrize(
+    ("device", "predictor", "batch"),
+    [("a100", "default", 3), ("a100", "roofline", 3), ("tpu-v5e", "default", 3), ("h200", "default", 3)],
+)
+def test_confidence_changes_every_interval(device: str, predictor: str, batch: int) -> None:
+    narrow, wide = (predict(CNN, device, batch=batch, predictor=predictor, confidence=c) for c in (0.6, 0.95))
+    assert (narrow.confidence, wide.confidence) == (0.6, 0.95)
+    limit = load_device(device).tdp_w
+    for name in ESTIMATES:
+        a, b = getattr(narrow, name), getattr(wide, name)
+        if a is None:
+            assert name in narrow.unknown or limit is None
+            continue
+        assert a.value == b.value
+        assert b.low <= a.low <= a.value <= a.high <= b.high, name
+        assert b.high / b.low > a.high / a.low, name
+
+
+def test_confidence_changes_the_intervals_of_measured_cases() -> None:
+    frozen = json.loads((Path(__file__).parent / "frozen_predictions.json").read_text())
+    case = frozen[0]["case"]
+    narrow, wide = (
+        predict(case["name"], "h200", batch=case["batch"], dtype=case["dtype"], confidence=c) for c in (0.6, 0.95)
+    )
+    assert narrow.basis == wide.basis == "measured"
+    for name in ("latency_ms", "device_ms", "host_ms", "energy_j", "power_w"):
+        a, b = getattr(narrow, name), getattr(wide, name)
+        assert a.value == b.value
+        assert b.low < a.low <= a.value <= a.high < b.high, name
+
+
+def test_the_heading_of_the_table_names_the_confidence(run_forerun: Run) -> None:
+    for words, heading in (((), "90 %"), (("--confidence", "0.75"), "75 %")):
+        done = run_forerun("predict", CNN, "--device", "a100", "--batch", "3", *words)
+        assert done.returncode == 0, done.stderr
+        assert heading in done.stdout
+    assert "90 %" not in done.stdout
+
+
+def without(folder: Path, target: Path, dropped: dict[str, str]) -> None:
+    """The shipped weights as if they had been made before some names of classes, variants or units existed."""
+    shutil.copytree(folder, target)
+    rest, arrays = json.loads((folder / FILE).read_text()), load_file(folder / ARRAYS)
+    axes = {
+        "classes": {"class": 0, "log_compute": 0, "log_memory": 0, "log_intake": 0, "log_floor_us": 0},
+        "variants": {"variant": 0}, "units": {"unit": 0}, "numbers": {"in": 1, "mean": 0, "scale": 0},
+    }  # fmt: skip
+    for vocabulary, name in dropped.items():
+        names = rest["vocabularies"][vocabulary]
+        at = names.index(name)
+        for key in arrays:
+            axis = axes[vocabulary].get(key.rpartition("/")[2])
+            if axis is not None and "/" in key:
+                arrays[key] = np.ascontiguousarray(np.delete(arrays[key], at, axis=axis))
+        names.remove(name)
+        if vocabulary == "classes":
+            counted = rest["vocabularies"]["counted"]
+            places = [counted.index(name), counted.index(f"{name}:backward")]
+            arrays["host_us"] = np.delete(arrays["host_us"], places)
+            rest["vocabularies"]["counted"] = [c for i, c in enumerate(counted) if i not in places]
+    gone = set(dropped.values())
+    rest["domain"]["ops"] = [op for op in rest["domain"]["ops"] if not gone & set(op.split("/", 1))]
+    save_file(arrays, target / ARRAYS)
+    (target / FILE).write_text(json.dumps(rest))
+
+
+def test_weights_survive_ops_that_they_do_not_know(tmp_path: Path) -> None:
+    shipped = SHIPPED / "default"
+    without(shipped, tmp_path / "older", {"classes": "embedding", "variants": "norm:batch:train"})
+    known, unseen_class, unseen_variant = (
+        [predict(*asked, predictor=p, **settings) for p in (str(tmp_path / "older"), load_predictor("default"))]
+        for asked, settings in (
+            ((CNN, "t4"), {"batch": 3}),
+            (("gpt2", "t4"), {"mode": "prefill", "seq_len": 64, "batch": 2, "dtype": "fp16"}),
+            ((CNN, "t4"), {"batch": 3, "mode": "training"}),
+        )
+    )
+    assert known[0].to_dict() == known[1].to_dict()
+    for (older, now), name in ((unseen_class, "embedding"), (unseen_variant, "norm:batch:train")):
+        assert any("kinds of op that no measurement shows" in note and name in note for note in older.notes)
+        assert not any("kinds of op" in note for note in now.notes)
+        assert older.device_ms is not None and now.device_ms is not None
+        reach = [np.log(p.device_ms.high / p.device_ms.value) for p in (older, now)]
+        assert reach[0] ** 2 - reach[1] ** 2 == pytest.approx((1.645 * OUT_OF_DOMAIN["ops"]) ** 2, rel=0.01)
+        assert older.device_ms.value == pytest.approx(now.device_ms.value, rel=0.5)
+
+
+def test_a_class_that_the_weights_do_not_know_is_answered_as_unknown(tmp_path: Path) -> None:
+    without(SHIPPED / "default", tmp_path / "older", {"classes": "softmax"})
+    older: Any = load_predictor(str(tmp_path / "older"))
+    now: Any = load_predictor("default")
+    softmax, unknown = CLASSES.index("softmax"), CLASSES.index("unknown")
+    for kind in ("gpu", "cpu"):
+        for mine, theirs in zip(
+            older.weights.networks[kind].networks, now.weights.networks[kind].networks, strict=True
+        ):
+            for name in ("class", "log_compute", "log_floor_us"):
+                np.testing.assert_array_equal(mine.arrays[name][softmax], theirs.arrays[name][unknown])
+                rest = np.arange(len(CLASSES)) != softmax
+                np.testing.assert_array_equal(mine.arrays[name][rest], theirs.arrays[name][rest])
+    costs = dict(zip(COUNTED, older.weights.host.cost_us, strict=True))
+    assert costs["softmax"] == costs["unknown"] and costs["softmax:backward"] == costs["unknown:backward"]
+
+
+def test_weights_of_other_energy_terms_are_refused(tmp_path: Path) -> None:
+    shutil.copytree(SHIPPED / "default", tmp_path / "other")
+    rest = json.loads((tmp_path / "other" / FILE).read_text())
+    rest["vocabularies"]["terms"] = rest["vocabularies"]["terms"][:-1]
+    (tmp_path / "other" / FILE).write_text(json.dumps(rest))
+    with pytest.raises(ForerunError, match="have other terms: run forerun train default"):
+        forerun.predict(CNN, "t4", predictor=tmp_path / "other")
