@@ -20,7 +20,8 @@ PROTOCOL = "forerun/"
 _SPREAD = {"median": "latency_median_ms", "min": "latency_min_ms", "p90": "latency_p90_ms", "p99": "latency_p99_ms"}
 _SAME = ("latency_ms", "loop_ms", "graph_ms", "first_call_ms", "weights_mb", "energy_j", "power_w", "sm_clock_mhz",
          "kernels", "copies", "parameters")  # fmt: skip
-#: Kept as JSON in `extra`: why something is missing, and what helps to read a row. `pulse_…`: host probes of older rows.
+#: Kept as JSON in `extra`: why something is missing, and what helps to read a row. Older rows name their host probes
+#: `pulse_before` and `pulse_after`.
 _EXTRA = ("graph_ms_reason", "kernel_ms_reason", "energy_reason", "kernel_classes", "top_kernels", "quantised_by",
           "attention", "load", "loop_calls", "timed_calls", "temperature_c", "spec", "nodes", "max_depth",
           "host_probe_before", "host_probe_after", "pulse_before", "pulse_after")  # fmt: skip
@@ -38,7 +39,7 @@ def take_in(files: Iterable[str | Path], store: Store, dataset: str = "own", *, 
             raise ForerunError(f"{file} holds no rows of the measuring core (one JSON object a line)")
         lines += found
     tables = tables_of(lines, dataset)
-    # A GPU row whose kernels are still to be counted waits: once filed, it would stay without them.
+    # A GPU row whose kernels are not counted yet waits: once filed, it would stay without them.
     tables["models"] = [
         row for row in tables["models"] if row["extra"].get("kernel_ms_reason") != NOT_PROFILED or row["reason"]
     ]

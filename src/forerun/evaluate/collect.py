@@ -79,7 +79,7 @@ def _kept(name: str, wanted: pd.DataFrame | None) -> pd.DataFrame | None:
 
 
 def from_rows(rows: pd.DataFrame) -> TrainingCases:
-    """Cases without operators, for predictors that read the columns of the table only; nobody's predictions in it."""
+    """Cases without operators, for predictors that read the columns of the table only; without predictions."""
     rows = rows.drop(columns=_predictions(rows))
     none = np.zeros(0)
     numbers = np.zeros((0, len(NUMBERS)))

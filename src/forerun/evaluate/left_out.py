@@ -1,4 +1,4 @@
-"""Predictions for cases that a predictor was not fitted to: the one honest way to score it.
+"""Predictions for cases that a predictor was not fitted to, on which it is scored.
 
 Works for every predictor. The rows are parted by a split (families, kinds of network, devices, or single rows); for
 each part a fresh predictor is fitted to everything else and asked about that part. Parts are fitted side by side, and
