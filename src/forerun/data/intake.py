@@ -20,8 +20,7 @@ PROTOCOL = "forerun/"
 _SPREAD = {"median": "latency_median_ms", "min": "latency_min_ms", "p90": "latency_p90_ms", "p99": "latency_p99_ms"}
 _SAME = ("latency_ms", "loop_ms", "graph_ms", "first_call_ms", "weights_mb", "energy_j", "power_w", "sm_clock_mhz",
          "kernels", "copies", "parameters")  # fmt: skip
-#: Kept as JSON in `extra`: why something is missing, and what helps to read a row. Older rows name their host probes
-#: `pulse_before` and `pulse_after`.
+#: Kept as JSON in `extra`: why something is missing, and what helps to read a row. `pulse_…`: probes of older rows.
 _EXTRA = ("graph_ms_reason", "kernel_ms_reason", "energy_reason", "kernel_classes", "top_kernels", "quantised_by",
           "attention", "load", "loop_calls", "timed_calls", "temperature_c", "spec", "nodes", "max_depth",
           "host_probe_before", "host_probe_after", "pulse_before", "pulse_after")  # fmt: skip
