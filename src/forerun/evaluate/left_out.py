@@ -33,12 +33,12 @@ FOLDS = 16
 #: Columns that the host's measured speed changes.
 PROBED = ("latency_ms", "energy_j")
 
-Tell = Callable[[int, int], None]
+Progress = Callable[[int, int], None]
 
 
 def left_out(
     predictor: Predictor, cases: TrainingCases, split: str = "family", *, folds: int = FOLDS, on_cpu: bool = False,
-    keep: Path | None = None, progress: Tell | None = None,
+    keep: Path | None = None, progress: Progress | None = None,
 ) -> pd.DataFrame:  # fmt: skip
     """Every row of whole models with `predicted_<target>`, by a predictor of the same parameters that never saw it.
 
