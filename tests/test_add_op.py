@@ -44,7 +44,7 @@ def missing_from(kind: str) -> str:
 
 def emitted() -> set[str]:
     """Kinds that the doors for PyTorch and ONNX give."""
-    recorded = {torch_ops.classify(name) for name in (*torch_ops.KIND_OF, "_fused_adam_", "nobody_knows")}
+    recorded = {torch_ops.classify(name) for name in (*torch_ops.KIND_OF, "_fused_adam_", "not_listed")}
     sources = [Path(module.__file__).read_text() for module in (onnx_ops, onnx_fused, onnx_control)]
     calls = [n for text in sources for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Call)]
     words = {a.value for c in calls if isinstance(c.func, ast.Attribute) and c.func.attr == "emit" for a in c.args[:1]
@@ -122,10 +122,10 @@ def test_too_few_inputs_are_an_error_where_the_graph_enters(kind: str) -> None:
         load_graph(Workload(one_op(kind, inputs=())))
 
 
-def test_a_kind_nobody_knows_is_an_error_and_unknown_is_not() -> None:
+def test_an_unlisted_kind_is_an_error_and_unknown_is_not() -> None:
     with pytest.raises(ForerunError, match=r"has the kind 'matmull'.*Did you mean matmul"):
         load_graph(Workload(one_op("copy", kind="matmull")))
-    with pytest.raises(ForerunError, match=r"has the kind 'frobnicate'.*An op nobody knows has the kind 'unknown'"):
+    with pytest.raises(ForerunError, match=r"has the kind 'frobnicate'.*An op of no listed kind is 'unknown'"):
         load_graph(Workload(one_op("copy", kind="frobnicate")))
     graph = load_graph(Workload(one_op("copy", kind="unknown")))
     assert graph.notes == ["no cost law for acme::copy: its bytes are counted, its FLOPs are not"]

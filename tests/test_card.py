@@ -93,8 +93,8 @@ def test_the_card_has_every_published_set_with_its_commands(store: Store) -> Non
         assert clones == [not one.prepared] * len(clones) and f"\n{one.command}\n```" in section(page, name)
         assert all(source.commit in section(page, name) for source in one.sources)
         assert f"Licence: {one.licence}." in section(page, name)
-    assert "It teaches with at most 300 operator rows (300 of each device" in section(page, "neusight")
-    assert "It teaches with 0 model rows." in section(page, "timm")  # the row was timed on a card of another kind
-    assert "It teaches." in section(page, "vidur")  # how many rows is not known: it is not imported
-    assert "It does not teach." in section(page, "splitwise")
+    assert "Training uses at most 300 operator rows (300 of each device" in section(page, "neusight")
+    assert "Training uses 0 model rows." in section(page, "timm")  # the row was timed on a card of another kind
+    assert "It is used in training." in section(page, "vidur")  # how many rows is not known: it is not imported
+    assert "It is not used in training." in section(page, "splitwise")
     assert "The importer reads one Parquet table of all runs" in section(page, "mlperf_training")

@@ -333,7 +333,7 @@ def test_what_no_door_takes_is_refused_in_one_sentence(model: Any, message: str)
     assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_a_file_nobody_knows_is_answered_with_every_door(tmp_path: Path, registered: Any) -> None:
+def test_an_unknown_file_is_answered_with_every_door(tmp_path: Path, registered: Any) -> None:
     registered(Point("acme", AcmeDoor))
     path = tmp_path / "settings.json"
     path.write_text("{}")

@@ -135,7 +135,7 @@ def test_an_unlisted_generation_is_named_and_assumed() -> None:
     assert chip(kind="cpu").generation_note is None
 
 
-def test_libraries_reserve_by_generation_whoever_writes_the_vendor_how() -> None:
+def test_libraries_reserve_by_generation_however_the_vendor_is_written() -> None:
     graph = load_graph(Workload("bert-base-uncased", seq_len=16))
     hopper, lower, silent, ampere, foreign = (
         estimate(graph, chip(**fields))

@@ -206,7 +206,7 @@ def test_importing_twice_gives_the_same_rows(write: Callable[[Path], None], tmp_
 def test_every_row_says_what_ran_where(write: Callable[[Path], None], tmp_path: Path) -> None:
     importer = importers.importer(write.__name__)
     assert all(source.repository.startswith("https://") and source.commit for source in importer.sources)
-    assert importer.about and importer.licence and not importer.teaches
+    assert importer.about and importer.licence and not importer.in_training
     for row in rows_of(write, tmp_path)[0]:
         assert row["dataset"] == importer.name == write.__name__ == row["protocol"].split("/")[0]
         assert row["device"] and row["device_reported"] and row["model"]

@@ -1,4 +1,4 @@
-"""The authors' layouts of sets that do not teach: CSV, JSON, Markdown, HTML and YAML files as they publish them."""
+"""The authors' layouts of sets not in training: CSV, JSON, Markdown, HTML and YAML files as they publish them."""
 
 from __future__ import annotations
 

@@ -114,12 +114,12 @@ def test_every_set_states_where_it_comes_from() -> None:
         importer("neusihgt")
 
 
-def test_what_teaches() -> None:
+def test_what_training_uses() -> None:
     found = importers()
     assert {name: one.operator_rows for name, one in found.items() if one.operator_rows} == {
         "aiconfigurator": 400, "neusight": 300, "vidur": 300,
     }  # fmt: skip
-    assert {name for name, one in found.items() if one.teaches_models} == {"pytorch_gpu_benchmark", "timm"}
+    assert {name for name, one in found.items() if one.models_in_training} == {"pytorch_gpu_benchmark", "timm"}
     engines = pd.DataFrame({"runtime": ["vllm", "trt-llm", "sglang", None]}, index=[4, 5, 6, 7])
     groups = {name: found[name].timing_group(engines) for name in ("aiconfigurator", "neusight", "vidur", "timm")}
     assert groups["aiconfigurator"].to_dict() == {4: "vllm", 5: "trt-llm", 6: "other", 7: "other"}
@@ -154,7 +154,7 @@ def test_the_hash_of_a_set_depends_on_its_rows_alone(tmp_path: Path) -> None:
     )
 
 
-def test_sets_that_teach_and_are_missing(tmp_path: Path) -> None:
+def test_training_sets_that_are_missing(tmp_path: Path) -> None:
     store = Store(tmp_path, shipped=False)
     assert [one.name for one in missing_sets(store)] == [
         "aiconfigurator", "neusight", "pytorch_gpu_benchmark", "timm", "vidur",

@@ -48,7 +48,7 @@ def test_nothing_falls_when_the_batch_grows(case: dict[str, str], device: foreru
     assert large.memory_allocated_mb.value >= small.memory_allocated_mb.value
     # What the allocator keeps beside that may fall, where larger blocks happen to fit together better.
     assert large.memory_mb.value >= max(0.8 * small.memory_mb.value, small.memory_allocated_mb.value)
-    # An odd batch fits the chip's tiles worse than the round one after it; nobody gains by doubling it.
+    # An odd batch fits the chip's tiles worse than the round one after it; doubling it gains nothing.
     near = max(a, b) < 2 * min(a, b)
     assert large.device_ms.value >= (0.85 if near else 0.95) * small.device_ms.value
     assert large.latency_ms.value >= (0.85 if near else 0.999) * small.latency_ms.value

@@ -170,7 +170,7 @@ def test_a_held_lock_makes_others_wait_but_not_those_who_only_append(store: Stor
     for i in range(MERGE_FILES + 1):
         store.append("models", [row(row_id=str(i))])
     assert waiting.is_alive() and "waited" not in store.column("models", "row_id")
-    assert len(store.files("models")) == MERGE_FILES + 2  # nobody merged meanwhile
+    assert len(store.files("models")) == MERGE_FILES + 2  # nothing was merged meanwhile
     lock.release()
     waiting.join(30)
     assert not waiting.is_alive()

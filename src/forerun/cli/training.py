@@ -175,7 +175,7 @@ def _gathered(store: Any, public: bool, quiet: bool, where: str | None, operator
 
 
 def _missing(store: Any) -> list[str]:
-    """A line for each published set that teaches and is not there, and what that costs."""
+    """A line for each published training set that is not imported, and what that costs."""
     from forerun.data.importers import missing_sets
 
     found = missing_sets(store)

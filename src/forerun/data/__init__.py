@@ -1,1 +1,1 @@
-"""What we know: measurements, ours and other people's, in one store."""
+"""Measurements, ours and other people's, in one store."""

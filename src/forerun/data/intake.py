@@ -38,7 +38,7 @@ def take_in(files: Iterable[str | Path], store: Store, dataset: str = "own", *, 
             raise ForerunError(f"{file} holds no rows of the measuring core (one JSON object a line)")
         lines += found
     tables = tables_of(lines, dataset)
-    # A GPU row whose kernels are still to be counted waits: once filed, it would stay without them.
+    # A GPU row whose kernels are not counted yet waits: once filed, it would stay without them.
     tables["models"] = [
         row for row in tables["models"] if row["extra"].get("kernel_ms_reason") != NOT_PROFILED or row["reason"]
     ]

@@ -122,7 +122,7 @@ def keys(table: str, frame: pd.DataFrame) -> list[str]:
 
 
 def migrate(table: str, data: pa.Table, version: int) -> pa.Table:
-    """A table written under an older version, as it would be written today."""
+    """A table of an older version in the current one."""
     for step in range(version, SCHEMA_VERSION):
         data = MIGRATIONS[step](table, data)
     return data

@@ -1,4 +1,4 @@
-"""How rows are split for honest evaluation: whole families, whole devices, never single rows."""
+"""How rows are split for evaluation: whole families, whole devices, never single rows."""
 
 from __future__ import annotations
 

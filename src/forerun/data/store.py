@@ -1,9 +1,10 @@
 """The store: Parquet files in a folder per table, queried with DuckDB; no server, no lock for readers.
 
 Every append is a file of its own, written beside its place and moved into it, so that a reader or a second writer sees
-a whole file or none. Small files are merged from time to time; a merged file names those it replaces, and they count
-no more from that moment. What cannot be read is set aside, never deleted and never fatal. Files of an older schema are
-rewritten when they are first seen; shipped ones, which are never written, are converted as they are read.
+a whole file or none. Small files are merged from time to time; a merged file names those it replaces, which are then
+ignored. A file that cannot be read is moved to `set_aside`; it is not deleted and stops no command. Files of
+an older schema are rewritten when they are first seen; shipped ones, which are never written, are converted as they
+are read.
 """
 
 from __future__ import annotations
@@ -90,13 +91,13 @@ class Store:
             raise ForerunError(f"the store cannot be written: {error.strerror or error} ({place})") from error
 
     def _merge_small(self, table: str) -> None:
-        """Makes one file of many small ones, if nobody else is at it."""
+        """Makes one file of many small ones, unless another process is doing so."""
         if sum(1 for _ in (self.folder / table).glob("*.parquet")) < MERGE_FILES:
             return
         with self._locked(table, wait=False) as mine:
             if not mine:
                 return
-            now, replaced = self._listing(table)  # under the lock nobody else removes files
+            now, replaced = self._listing(table)  # under the lock no other process removes files
             small = [f for f in now if f.stat().st_size < SMALL_BYTES and not _meta(f).get("dataset")]
             if len(small) < MERGE_FILES // 2:
                 return
@@ -133,7 +134,7 @@ class Store:
     # -- reading ------------------------------------------------------------------------------------------------------
 
     def files(self, table: str) -> list[Path]:
-        """The table's files, broken ones set aside and older ones rewritten as of today; shipped ones first."""
+        """The table's files, broken ones set aside, older ones rewritten in the current schema; shipped ones first."""
         return self._shipped(table) + self._listing(table)[0]
 
     def _shipped(self, table: str) -> list[Path]:
@@ -255,7 +256,7 @@ def _version(file: Path) -> int:
 
 
 def _read(file: Path, table: str, columns: list[str] | None, filters: Any) -> pa.Table:
-    """The rows of a file that pass the filters, as the schema has them today."""
+    """The rows of a file that pass the filters, in the current schema."""
     if _version(file) == schema.SCHEMA_VERSION:
         return pq.read_table(file, columns=columns, filters=filters)
     rows = _converted(file, table)
@@ -265,7 +266,7 @@ def _read(file: Path, table: str, columns: list[str] | None, filters: Any) -> pa
 
 
 def _converted(file: Path, table: str) -> pa.Table:
-    """A whole file of an older schema as it would be written today."""
+    """A whole file of an older schema, in the current one."""
     return schema.migrate(table, pq.read_table(file), _version(file))
 
 

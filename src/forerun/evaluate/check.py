@@ -145,7 +145,7 @@ def _grows_with_batch(make: Callable[[], Predictor]) -> None:
 
 
 def _unseen_op(make: Callable[[], Predictor]) -> None:
-    """An op that nobody knows gets an answer, and a learned predictor does not get surer by it."""
+    """An op of unknown kind gets an answer, and it does not narrow a learned predictor's interval."""
     storages = [Storage(2**20, "activation"), Storage(2**20, "activation")]
     tensors = [Tensor((512, 512), "fp32", 0), Tensor((512, 512), "fp32", 1)]
     graph = Graph("unseen", [Op("unknown", "acme::frobnicate", (0,), (1,))], tensors, storages, 0, 0)
@@ -155,13 +155,13 @@ def _unseen_op(make: Callable[[], Predictor]) -> None:
     columns = profile(graph, "fp32")
     times = predictor.times(columns, [device], work)
     if not np.isfinite(times.latency_ms).all():
-        raise PredictorFault("an op that nobody knows gets no answer")
+        raise PredictorFault("an op of unknown kind gets no answer")
     unseen = predictor.spread("latency_ms", times, columns, [device], work)[0, 0]
     known_columns = profile(load_graph(CASES[0]), CASES[0].dtype)
     known_times = predictor.times(known_columns, [device], CASES[0])
     known = predictor.spread("latency_ms", known_times, known_columns, [device], CASES[0])[0, 0]
     if unseen[1] / unseen[0] < known[1] / known[0] * (1 - 1e-9):
-        raise PredictorFault("an op that nobody knows makes the interval narrower")
+        raise PredictorFault("an op of unknown kind makes the interval narrower")
 
 
 def _refuses_settings(make: Callable[[], Predictor]) -> None:

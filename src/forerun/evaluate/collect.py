@@ -10,7 +10,7 @@ import pandas as pd
 
 from forerun.errors import ForerunError, did_you_mean
 from forerun.evaluate.kept import kept_left_out
-from forerun.evaluate.left_out import FOLDS, Tell, left_out
+from forerun.evaluate.left_out import FOLDS, Progress, left_out
 from forerun.predictors.base import TARGETS, Predictor
 from forerun.predictors.cases import Cases, TrainingCases
 from forerun.predictors.features import NUMBERS, OpTable
@@ -22,8 +22,8 @@ KEYS = ["case_key", "repeat", "device"]
 
 def collect(
     names: Sequence[str], split: str, gather: Callable[[], TrainingCases], *, refit: bool = False, folds: int = FOLDS,
-    parameters: dict[str, int] | None = None, keep: Path | None = None, progress: Callable[[str], Tell] | None = None,
-    wanted: pd.DataFrame | None = None,
+    parameters: dict[str, int] | None = None, keep: Path | None = None,
+    progress: Callable[[str], Progress] | None = None, wanted: pd.DataFrame | None = None,
 ) -> dict[str, pd.DataFrame]:  # fmt: skip
     """By predictor, the rows with its predictions; all frames hold the same rows in the same order.
 
@@ -79,7 +79,7 @@ def _kept(name: str, wanted: pd.DataFrame | None) -> pd.DataFrame | None:
 
 
 def from_rows(rows: pd.DataFrame) -> TrainingCases:
-    """Cases without operators, for predictors that read the columns of the table only; nobody's predictions in it."""
+    """Cases without operators, for predictors that read the columns of the table only; without predictions."""
     rows = rows.drop(columns=_predictions(rows))
     none = np.zeros(0)
     numbers = np.zeros((0, len(NUMBERS)))

@@ -22,7 +22,7 @@ from forerun.predictors.host import HostCosts
 LEFT_OUT = {"neusight": neusight.GPUS, "aiconfigurator": ("b200",)}
 #: Predictors of whole models, and the column of `models_predicted` with the answers of each. A ratio is one number per
 #: way of measuring and mode, by the set's other GPUs (by all of the set where none has the mode); that of the GPU
-#: itself is what nobody knows beforehand, shown for comparison. The speed of a set's hosts comes from its other GPUs,
+#: itself is not known beforehand and is shown for comparison. The speed of a set's hosts comes from its other GPUs,
 #: too: one number per way of measuring, where enough calls show it.
 PREDICTORS = {
     "roofline": "roofline_ms", "one ratio": "ratio_ms", "one ratio of the GPU itself": "own_ratio_ms",
@@ -170,7 +170,7 @@ def _with_hosts_of_set(
 
 
 def _with_interval(rows: pd.DataFrame, cases: Cases, weights: Weights, calibration: Calibration) -> pd.DataFrame:
-    """The default's 90 % interval on a device that nobody measured, as DefaultPredictor gives it."""
+    """The default's 90 % interval on an unmeasured device, as DefaultPredictor gives it."""
     familiar = set(weights.domain["ops"])
     pairs = zip(cases.ops.classes, cases.ops.variants, strict=True)
     unseen = [f"{CLASSES[c]}/{VARIANTS[v]}" not in familiar for c, v in pairs]

@@ -1,7 +1,7 @@
-"""The exam: families and one GPU that nobody studies for.
+"""The exam: families and one GPU on which nothing was chosen.
 
-They were chosen by a seed, once. No constant, step count or width is chosen on them: whoever tunes something looks at
-the other families (`forerun evaluate`), and `forerun evaluate --exam` is for the figures that are quoted. Their rows
+They were chosen by a seed, once. No constant, step count or width is chosen on them: tuning looks at the other
+families (`forerun evaluate`), and `forerun evaluate --exam` is for the figures that are quoted. Their rows
 take part in the fit of the weights that ship, but every figure here is by a predictor that did not see them.
 """
 

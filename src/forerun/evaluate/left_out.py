@@ -1,4 +1,4 @@
-"""Predictions for cases that a predictor was not fitted to: the one honest way to score it.
+"""Predictions for cases that a predictor was not fitted to, on which it is scored.
 
 Works for every predictor. The rows are parted by a split (families, kinds of network, devices, or single rows); for
 each part a fresh predictor is fitted to everything else and asked about that part. Parts are fitted side by side, and
@@ -36,12 +36,12 @@ PROBED = ("latency_ms", "energy_j")
 #: Columns that decide what is learned from a row.
 _DECIDES = ("case_key", "repeat", "device", "family", "op", "shape", "dtype", "direction", "loop_ms", *TARGETS)
 
-Tell = Callable[[int, int], None]
+Progress = Callable[[int, int], None]
 
 
 def left_out(
     predictor: Predictor, cases: TrainingCases, split: str = "family", *, folds: int = FOLDS, on_cpu: bool = False,
-    keep: Path | None = None, progress: Tell | None = None,
+    keep: Path | None = None, progress: Progress | None = None,
 ) -> pd.DataFrame:  # fmt: skip
     """Every row of whole models with `predicted_<target>`, by a predictor of the same parameters that never saw it.
 

@@ -46,7 +46,7 @@ def read(key: str) -> list[Graph]:
 
 @functools.lru_cache(maxsize=24)
 def _parsed(path: Path, written: int) -> tuple[Graph, ...]:
-    """The graphs of a file, remembered for the next batch size of the same model; nobody changes a graph in place."""
+    """The graphs of a file, remembered for the next batch size of the same model; graphs are never changed in place."""
     return tuple(Graph.from_dict(d) for d in json.loads(zlib.decompress(path.read_bytes())))  # zlib has a checksum
 
 

@@ -77,7 +77,7 @@ def record(
     mask_density: float = 1.0,
     held: Callable[[], Iterator[tuple[str, str, torch.Tensor]]],
 ) -> Graph:
-    """Runs `step` twice (once to let lazy state come into being, once recorded) and returns the graph it launched.
+    """Runs `step` twice (once to create lazy state, once recorded) and returns the graph it launched.
 
     `held` yields (role, scope, tensor) for what exists before the call: inputs, gradients, optimizer state, cache.
     """

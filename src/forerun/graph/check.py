@@ -1,4 +1,4 @@
-"""The suite that every front door passes, public so that anyone's door can be held against it: `check_door`."""
+"""The suite that every front door passes, public so that doors of other packages can be checked too: `check_door`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BUILT_IN = {
     "families": "cnn:depth=3,filters=4", "huggingface": "bert-base-uncased", "keras": "net.keras", "onnx": "net.onnx",
     "paddle": "net.pdmodel", "vision": "resnet50",
 }  # fmt: skip
-#: Nobody's models: no door may take one.
+#: Names of no model: no door may take one.
 STRANGERS: tuple[Any, ...] = (None, 7, 1.5, b"resnet50", [], {}, object(), "a name with spaces", Path("no/such/folder"))
 #: What a door may not import to say whether it takes a model.
 HEAVY = ("torch", "onnx", "tensorflow", "keras", "paddle", "transformers", "timm", "torchvision", "jax")

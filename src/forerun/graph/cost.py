@@ -1,4 +1,4 @@
-"""FLOPs and bytes of every kind of op: one law each, and no formula for them anywhere else.
+"""FLOPs and bytes of every kind of op: one formula each, and none of them anywhere else.
 
 A multiply-accumulate is one MAC and two FLOPs. Bytes are what must cross the memory bus once: inputs that are read and
 outputs that are written; what a fused kernel keeps on chip does not count. Every formula works on plain numbers and on

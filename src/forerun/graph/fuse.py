@@ -38,7 +38,7 @@ def fuse(graph: Graph) -> Graph:
     swallowed = {i for k in kernels if len(k.ops) > 1 for i in k.ops[:-1]}
     place: dict[int, int] = {}
     ops: list[Op] = []
-    inside: set[int] = set()  # storages that no longer exist
+    inside: set[int] = set()  # storages that fusion removes
     for i, op in enumerate(graph.ops):
         if i in swallowed:
             continue
@@ -73,7 +73,7 @@ def _kernels(graph: Graph) -> tuple[list[_Kernel], dict[int, _Kernel]]:
                 if found is not None and found.open and _together(graph, graph.ops[found.ops[-1]], op, found):
                     joined = found
                     break
-        for p in sources:  # whoever reads from a kernel without joining it needs its results: it ends here
+        for p in sources:  # an op that reads from a kernel without joining it needs its results: the kernel ends here
             found = kernel_of.get(p)
             if found is not None and found is not joined:
                 found.open = False

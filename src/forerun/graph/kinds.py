@@ -66,7 +66,7 @@ KINDS: dict[str, Kind] = {
         "params, grads, states... -> params...: one launch over lists of tensors; tensors:int? and lists:int? say how "
         "many, flops:int? per parameter", 0, 0, {"bytes_read": int, "bytes_written": int},
     ),
-    "unknown": Kind("an op nobody knows: its bytes count, its FLOPs do not; a note names it", 0, 0),
+    "unknown": Kind("an op of no other kind: its bytes count, its FLOPs do not; a note names it", 0, 0),
 }  # fmt: skip
 
 #: Kinds whose work is multiply-accumulates: matrix units do it, and `Graph.work_hash` holds their shapes.

@@ -87,7 +87,7 @@ FREE = frozenset(
 
 
 def classify(name: str) -> str:
-    """The IR kind of an aten call by its bare name; 'unknown' when nobody listed it."""
+    """The IR kind of an aten call by its bare name; 'unknown' when it is not listed."""
     if name in KIND_OF:
         return KIND_OF[name]
     if name.startswith(("_foreach_", "_fused_adam", "_fused_sgd", "_amp_foreach")):

@@ -48,7 +48,7 @@ def _op_fault(graph: Graph, index: int, op: Op) -> str:
     """What is wrong with an op, as the end of a sentence that begins with its name; '' for nothing."""
     kind = KINDS.get(op.kind)
     if kind is None:
-        hint = did_you_mean(op.kind, KINDS) or " An op nobody knows has the kind 'unknown'."
+        hint = did_you_mean(op.kind, KINDS) or " An op of no listed kind is 'unknown'."
         return f"has the kind {op.kind!r}, which is not in graph/kinds.py.{hint}"
     if len(op.inputs) < kind.inputs or len(op.outputs) < kind.outputs:
         have, need = f"{len(op.inputs)} -> {len(op.outputs)}", f"{kind.inputs} -> {kind.outputs}"

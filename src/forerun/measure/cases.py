@@ -10,7 +10,7 @@ from forerun.graph.sources import hf_catalog, huggingface, vision_zoo
 from forerun.workload import Workload
 
 DTYPES = ("fp32", "fp16", "bf16", "int8", "int4")
-#: The core's sgd has momentum 0.9, as everyone's has.
+#: The core's sgd has momentum 0.9, as is usual.
 OPTIMIZERS = {"sgd": "momentum", "adamw": "adamw"}
 _TASKS = {"sequence-classification": "text-classification", "causal-lm": "causal-lm", "base": "base"}
 

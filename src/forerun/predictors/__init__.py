@@ -1,1 +1,1 @@
-"""How we know: predictors turn a graph's profile and a device's specs into times and energy."""
+"""Predictors: they turn a graph's profile and a device's specs into times and energy."""

@@ -83,7 +83,7 @@ class Predictor(Saved, abc.ABC):
     reads_graphs: ClassVar[bool] = True
 
     confidence: float = DEFAULT_CONFIDENCE
-    host_slowness: float | None = None  # times slower than the reference host; None: nobody measured the host
+    host_slowness: float | None = None  # times slower than the reference host; None: the host was not measured
     calibration_: Calibration | None = None
     provenance_: dict[str, Any] = {}  # noqa: RUF012 - replaced as a whole, never changed
 

@@ -18,7 +18,7 @@ import numpy as np
 #: A group needs this many scores to stand alone; with fewer it takes those of the wider group before it.
 ENOUGH = 40
 KEPT = 201  # quantiles kept of a group's scores
-#: A family that nobody measured errs a little further than the errors of other families say: rows of one family err
+#: An unmeasured family errs a little further than the errors of other families say: rows of one family err
 #: together. By so much wider, in logarithms, about nine of ten hold on families that were left out, in every mode
 #: and not on average alone (docs/SCOREBOARD.md).
 NEW_FAMILY = 1.1

@@ -1,6 +1,6 @@
-"""The numbers a learned efficiency sees of an op on a device: dimensionless, so that a spec sheet is enough for a chip
-that nobody measured. None of them names a chip: there are a dozen to learn from, and a network that is shown clock,
-multiprocessors, cache and generation as such learns each of them by heart."""
+"""The numbers a learned efficiency sees of an op on a device: dimensionless, so that a spec sheet is enough for an
+unmeasured chip. None of them names a chip: there are a dozen to learn from, and a network that is shown clock,
+multiprocessors, cache and generation as such memorises each of them."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class HostCosts:
     gap_us: float
     sharpness: float
     lead_us: float = 0.0
-    default_slowness: float = 1.0  # of a host that nobody probed: the value that makes answers err least
+    default_slowness: float = 1.0  # of a host that was not probed: the value that makes errors smallest
     probe_scale: float = 1.0  # of a host that was probed: times what its launches say
     probe_law: tuple[float, float] | None = None  # log slowness = first + second x log(microseconds of a tiny launch)
 
@@ -44,7 +44,7 @@ class HostCosts:
     def latency_ms(
         self, counts: np.ndarray, device_ms: np.ndarray, slowness: np.ndarray | float | None = None
     ) -> np.ndarray:
-        """How long a call takes on a host that is so many times slower than the reference; None: a host nobody
+        """How long a call takes on a host that is so many times slower than the reference; None: it was not
         probed."""
         busy = device_ms + idle_ms(counts, self.lead_us, self.gap_us)
         slow = self.default_slowness if slowness is None else slowness

@@ -15,7 +15,7 @@ GROUP = "forerun.predictors"
 
 @functools.cache
 def predictors() -> dict[str, EntryPoint]:
-    """Every registered predictor by name. Two of one name are a mistake of whoever installed them."""
+    """Every registered predictor by name. Two of one name are an error."""
     found: dict[str, EntryPoint] = {}
     for point in entry_points(group=GROUP):
         if point.name in found and found[point.name].value != point.value:

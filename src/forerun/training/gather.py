@@ -1,4 +1,4 @@
-"""Everything in the store that teaches something, as the cases that predictors are fitted to."""
+"""The training rows of the store, as the cases that predictors are fitted to."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def kinds_of(devices: pd.Series) -> dict[str, str | None]:
 
 
 def sample(ops: pd.DataFrame) -> pd.DataFrame:
-    """The published operator rows that teach, with the group they were timed in.
+    """The published operator rows in training, with the group they were timed in.
 
     A part of each set, the same every time, with all devices and operators in it, long calls as well as short ones: one
     of each octave of time, then a second of each, until an importer's `operator_rows` are reached.

@@ -1,4 +1,4 @@
-"""Published times of whole models as training cases: the rows that importers declare to teach, on other GPUs than ours.
+"""Published times of whole models as training cases: the rows that importers choose, on other GPUs than ours.
 
 What a row means (which rows are taken, what was run, what the timed program was) is the importer's business
 (data/importers/base.py); here the rows of all sets become cases.
@@ -21,7 +21,7 @@ from forerun.workload import Workload
 
 
 def published_cases(store: Store, progress: Progress | None = None) -> Cases:
-    """Rows of every set that teaches, with `latency_ms` and `copy_ms` (part of it); what cannot be captured is left
+    """Rows of every training set, with `latency_ms` and `copy_ms` (part of it); what cannot be captured is left
     out."""
     rows = published_rows(store.read("models"))
     known = importers()
@@ -36,11 +36,11 @@ def published_cases(store: Store, progress: Progress | None = None) -> Cases:
 
 
 def published_rows(rows: pd.DataFrame) -> pd.DataFrame:
-    """One row a case of every set that teaches, sorted by case and device."""
+    """One row a case of every training set, sorted by case and device."""
     able = eager_on_one_gpu(rows)
     parts = []
     for name, importer in importers().items():
-        chosen = importer.model_rows(able[able["dataset"] == name]) if importer.teaches_models else None
+        chosen = importer.model_rows(able[able["dataset"] == name]) if importer.models_in_training else None
         if chosen is not None and len(chosen):
             parts.append(chosen)
     if not parts:
@@ -49,8 +49,8 @@ def published_rows(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def has_any(rows: pd.DataFrame) -> bool:
-    """Whether model rows of a set that teaches are among these."""
-    return bool(rows["dataset"].isin([name for name, one in importers().items() if one.teaches_models]).any())
+    """Whether model rows of a training set are among these."""
+    return bool(rows["dataset"].isin([name for name, one in importers().items() if one.models_in_training]).any())
 
 
 def other_families(published: Cases, asked: pd.DataFrame) -> Cases:

@@ -84,7 +84,7 @@ def dataset_hash(store: Store, dataset: str) -> str:
 
 @dataclass(frozen=True)
 class MissingSet:
-    """A set that teaches and is not in the store."""
+    """A training set that is not in the store."""
 
     name: str
     command: str  # the one command that imports it, in the folder where its repository was cloned
@@ -92,13 +92,13 @@ class MissingSet:
 
 
 def missing_sets(store: Store) -> list[MissingSet]:
-    """The sets that teach and are not imported, each with the command that imports it."""
+    """The training sets that are not imported, each with the command that imports it."""
     both = "select dataset from models union select dataset from operators"
     present = set(store.query(both)["dataset"])
     return [
         MissingSet(name, one.command, tuple(source.clone for source in one.sources))
         for name, one in importers().items()
-        if one.teaches and name not in present
+        if one.in_training and name not in present
     ]
 
 

@@ -1,4 +1,4 @@
-"""Published rows of whole models as training cases: which rows can teach at all, and one row a case."""
+"""Published rows of whole models as training cases: which rows training can read, and one row a case."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ BYTES = {"half": 2, "int8": 1, "bfloat16": 2}
 
 
 class AIConfiguratorImporter(Importer):
-    """Operators in serving engines, some of which teach; collectives and serving runs, which do not."""
+    """Operators in serving engines, some of them training data; collectives and serving runs, which are not."""
 
     name = "aiconfigurator"
     about = "GEMM, attention, MoE and collectives in serving engines on 10 devices, power of GEMMs, and serving runs"

@@ -1,4 +1,4 @@
-"""The contract of an importer: how one published data set becomes rows of the store, and which of its rows teach.
+"""The contract of an importer: how a published data set becomes rows of the store, and which of them training uses.
 
 An importer is a class that registers under the entry point group `forerun.importers`, in this package or in any other
 that is installed beside it:
@@ -100,7 +100,7 @@ class Importer(ABC):
         return pd.Series(self.name, index=rows.index, dtype=object)
 
     def model_rows(self, rows: pd.DataFrame) -> pd.DataFrame | None:
-        """The rows of whole models that teach, one row a case; None when the set has none.
+        """The rows of whole models that training uses, one row a case; None when the set has none.
 
         `rows` are rows of this set with a time, eager, on one GPU of the catalogue. The result has `case_key` (equal
         for the same program on different devices), `latency_ms` (the median of repeats) and `copy_ms` (the part of it
@@ -131,14 +131,14 @@ class Importer(ABC):
         return load_graph(workload)
 
     @property
-    def teaches_models(self) -> bool:
-        """Whether rows of whole models teach."""
+    def models_in_training(self) -> bool:
+        """Whether rows of whole models are training data."""
         return type(self).model_rows is not Importer.model_rows
 
     @property
-    def teaches(self) -> bool:
+    def in_training(self) -> bool:
         """Whether any row of the set is training data."""
-        return self.operator_rows > 0 or self.teaches_models
+        return self.operator_rows > 0 or self.models_in_training
 
     @property
     def sources(self) -> tuple[Source, ...]:

@@ -33,7 +33,7 @@ _HERE = {
 
 
 class HelpNasLatencyImporter(Importer):
-    """Calls of small networks; none teach.
+    """Calls of small networks; not used in training.
 
     The repository holds lists pickled by torch (data/*/latency/*.pt). What is read is one CSV file per search space,
     nasbench201_latency_ms.csv.gz and so on: a column `arch` and one per device.

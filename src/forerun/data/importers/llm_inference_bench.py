@@ -40,7 +40,7 @@ FIRST = ["Hardware", DEVICES_USED, "Framework", "Model", "Input Length", "Output
 
 
 class LlmInferenceBenchImporter(Importer):
-    """Serving runs; none teach."""
+    """Serving runs; not used in training."""
 
     name = DATASET
     about = "batch latency of 15 language models in 6 serving engines on 8 accelerators; power and first token of some"

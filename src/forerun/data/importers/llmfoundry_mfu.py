@@ -29,7 +29,7 @@ _FLAGS = ("Activation Checkpointing", "Activation CPUOffload")
 
 
 class LlmFoundryMfuImporter(Importer):
-    """Training on many GPUs; none of it teaches."""
+    """Training on many GPUs; not used in training."""
 
     name = DATASET
     about = "training throughput and model FLOP utilisation of MPT models from 125M to 70B on 8 to 512 A100 and H100"

@@ -27,7 +27,7 @@ _NUMBERS = [
 
 
 class MlEnergyImporter(Importer):
-    """Serving runs and calls of diffusion models; none teach."""
+    """Serving runs and calls of diffusion models; not used in training."""
 
     name = DATASET
     about = "energy per request, time per token and throughput of 42 language, vision-language and diffusion models"

@@ -30,7 +30,7 @@ SAME = ["benchmark", "time_to_train_s", "final_eval", "seed"]
 
 
 class MlperfTrainingImporter(Importer):
-    """Training on many accelerators; none of it teaches.
+    """Training on many accelerators; not used in training.
 
     The submissions are thousands of log files. What is read is one table of them, runs.parquet.
     """

@@ -25,7 +25,7 @@ _GPUS_X_BATCH = r"[_-](\d{1,2})xb?(\d{1,2})(?=[_.-])"
 
 
 class ModelZooTrainMemoryImporter(Importer):
-    """Training memory and some times; none of it teaches."""
+    """Training memory and some times; not used in training."""
 
     name = DATASET
     about = "training memory of Detectron2, MMDetection and MMSegmentation models; some training and inference times"

@@ -39,7 +39,7 @@ COLUMNS = ["section", "System", "Model", "#-GPUs", "GBS", "Sequence Length", "co
 
 
 class NemoMegatronPerfImporter(Importer):
-    """Training on many GPUs; none of it teaches."""
+    """Training on many GPUs; not used in training."""
 
     name = DATASET
     about = "vendor's tables of training throughput of 12 language models on 8 to 1,024 H100, B200, B300, GB200, GB300"

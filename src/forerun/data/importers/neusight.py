@@ -51,7 +51,7 @@ PARALLEL = {"dp4": '{"dp":4}', "tp4": '{"tp":4}', "pp4_1": '{"microbatches":1,"p
 
 
 class NeuSightImporter(Importer):
-    """Operators, some of which teach, and whole transformers, which do not."""
+    """Operators, some of them training data, and whole transformers, which are not."""
 
     name = "neusight"
     about = "fp32 operators on 8 NVIDIA GPUs, and 7 transformers end to end on 12 GPUs, in PyTorch"

@@ -50,7 +50,7 @@ _BATCH, _SIZE = 12, 224
 
 
 class PytorchGpuBenchmarkImporter(Importer):
-    """Calls of torchvision models; those in fp32 and fp16 on one GPU teach."""
+    """Calls of torchvision models; those in fp32 and fp16 on one GPU are training data."""
 
     name = DATASET
     about = "inference and training time of 35 torchvision models in fp16, fp32 and fp64 on 1 to 4 GPUs of 16 types"

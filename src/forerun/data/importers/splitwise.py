@@ -24,7 +24,7 @@ CASE = ["model", "hardware", "tensor_parallel", "prompt_size", "batch_size", "to
 
 
 class SplitwiseImporter(Importer):
-    """Serving runs; none teach."""
+    """Serving runs; not used in training."""
 
     name = DATASET
     about = "prompt time, time per token and whole requests of Llama 2 70B and BLOOM 176B on 2, 4 and 8 A100 or H100"

@@ -40,7 +40,7 @@ _HERE = {"pro6000maxq": "rtx pro 6000 max-q"}
 
 
 class TimmImporter(Importer):
-    """Steps of vision models in inference and training; one or two models of each family teach."""
+    """Steps of vision models in inference and training; one or two models of each family are training data."""
 
     name = "timm"
     about = "inference and training step time of about 1,470 timm models on GeForce and RTX PRO cards and two CPUs"
@@ -48,10 +48,10 @@ class TimmImporter(Importer):
     source = "https://github.com/huggingface/pytorch-image-models"
     commit = "aa4b5850c1543fa488abf260f18390eda46cf85d"
 
-    #: How many models teach; the whole set would take hours to capture.
-    teaching_models = 110
-    #: Tables of newer cards are imported and do not teach: they are GPUs that no weights have seen.
-    teaching_devices = ("rtx3090", "rtx4090")
+    #: How many models are training data; the whole set would take hours to capture.
+    training_models = 110
+    #: Tables of newer cards are imported and not trained on: they are GPUs that no weights have seen.
+    training_devices = ("rtx3090", "rtx4090")
 
     def load(self, folder: Path) -> Loaded:
         loaded = Loaded({})
@@ -64,8 +64,8 @@ class TimmImporter(Importer):
         return pd.Series("", index=rows.index, dtype=object)
 
     def model_rows(self, rows: pd.DataFrame) -> pd.DataFrame:
-        rows = rows[(rows["protocol"] == "timm") & rows["device"].isin(self.teaching_devices)]
-        return one_row_a_case(_newest_and_smallest(rows, self.teaching_models))
+        rows = rows[(rows["protocol"] == "timm") & rows["device"].isin(self.training_devices)]
+        return one_row_a_case(_newest_and_smallest(rows, self.training_models))
 
     def workload(self, row: dict[str, Any]) -> Workload:
         """The row as a workload, which has no autocast in inference: those rows stand as half precision throughout."""

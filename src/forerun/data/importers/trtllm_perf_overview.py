@@ -36,7 +36,7 @@ PROTOCOLS = {"offline max-throughput": "max-throughput", "Peak Throughput": "pea
 
 
 class TrtllmPerfOverviewImporter(Importer):
-    """Throughput of serving; none of it teaches.
+    """Throughput of serving; not used in training.
 
     The three documents (docs/source/performance/perf-overview.md of each version) have tables of different forms. What
     is read is one table made of them by hand, trtllm_perf_tidy.parquet.

@@ -32,7 +32,7 @@ COLLECTIVES = ("all_reduce", "send_recv")
 
 
 class VidurImporter(Importer):
-    """Operators of decoder blocks, some of which teach, and collectives, which do not."""
+    """Operators of decoder blocks, some of them training data, and collectives, which are not."""
 
     name = "vidur"
     about = "fp16 operators of 8 language models by tokens and tensor parallelism, collectives; on A100, A40 and H100"

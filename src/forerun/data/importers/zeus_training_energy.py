@@ -33,7 +33,7 @@ _ACCURACY = ("cifar100", "imagenet", "sentiment140")
 
 
 class ZeusTrainingEnergyImporter(Importer):
-    """Training by the epoch; none of it teaches."""
+    """Training by the epoch; not used in training."""
 
     name = DATASET
     about = "time per epoch and power against power cap of six training workloads on A40, P100, Quadro RTX 6000, V100"

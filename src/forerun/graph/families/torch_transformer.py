@@ -28,7 +28,7 @@ def _with_weights(width: int, heads: int, depth: int) -> nn.Module:
     from torch import nn
 
     class WithWeights(nn.Module):
-        """Attention that also returns its weights, averaged over the heads, as one who plots them asks for."""
+        """Attention that also returns its weights, averaged over the heads, as needed to plot them."""
 
         def __init__(self) -> None:
             super().__init__()

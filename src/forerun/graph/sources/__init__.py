@@ -134,7 +134,7 @@ def _given(graph: Graph, workload: Workload) -> Graph:
 
 
 def _entered(graph: Graph) -> Graph:
-    """The graph itself once it is valid, with a note for every op that nobody knows."""
+    """The graph itself once it is valid, with a note for every op of unknown kind."""
     validate(graph)
     unknown = sorted({op.name for op in graph.ops if op.kind == "unknown"})
     notes = [f"no cost law for {name}: its bytes are counted, its FLOPs are not" for name in unknown]

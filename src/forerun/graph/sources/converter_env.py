@@ -124,7 +124,7 @@ def python_for(name: str) -> str:
 
 
 def _silent(line: str) -> None:
-    """Progress that nobody watches."""
+    """Progress that is not shown."""
 
 
 def install(name: str, progress: Callable[[str], None] | None = None) -> Path:

@@ -1,4 +1,4 @@
-"""Reads an ONNX file and refuses what no honest exporter writes. Nothing in the file is executed."""
+"""Reads an ONNX file and refuses what no proper exporter writes. Nothing in the file is executed."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
 
 
 def check(proto: onnx.ModelProto) -> None:
-    """Refuse what no honest exporter writes: no nodes, or weights kept outside the model's own folder."""
+    """Refuse what no proper exporter writes: no nodes, or weights kept outside the model's own folder."""
     if not proto.graph.node:
         raise ForerunError("This ONNX file holds no nodes: there is nothing to run.")
     for tensor in tensors(proto.graph):

@@ -64,7 +64,7 @@ class VisionDoor(Door):
                 return _load_torchvision(name, workload, changed)
             if library != "timm" and name in _detectors():
                 raise ForerunError(
-                    f"{name} is a detector: how many boxes it works on depends on the image, which nobody knows "
+                    f"{name} is a detector: how many boxes it works on depends on the image, which is not known "
                     "beforehand"
                 )
         except (TypeError, ValueError, AssertionError, AttributeError, KeyError) as e:

@@ -27,7 +27,7 @@ _PATTERNS = [(name, re.compile(pattern, re.IGNORECASE)) for name, pattern in _CL
 
 
 def kernel_class(name: str) -> str:
-    """A coarse class by the kernel's name; a guide for reading rows, not a law."""
+    """A coarse class by the kernel's name; to help reading rows."""
     for label, pattern in _PATTERNS:
         if pattern.search(name):
             return label

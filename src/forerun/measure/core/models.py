@@ -31,7 +31,7 @@ def task_of(case: dict[str, Any]) -> str:
 
 
 def optimizer_of(case: dict[str, Any], model: Any, rate: float) -> Any:
-    """AdamW, or SGD with momentum 0.9, as everyone's has."""
+    """AdamW, or SGD with momentum 0.9, as is usual."""
     import torch
 
     if case.get("optimizer", "sgd") == "adamw":

@@ -118,7 +118,7 @@ def _settings(block: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _fits(case: dict[str, Any], model: dict[str, Any], block: dict[str, Any]) -> bool:
-    """Leaves out what would only burn time: too many tokens, or a prompt beyond the model's positions."""
+    """Leaves out cases that cannot run or take too long: too many tokens, or a prompt beyond the model's positions."""
     length = case.get("seq_len", 1)
     per_pass = 1 if case["mode"] == "decode" else length
     billions = model.get("billions", 0.0)

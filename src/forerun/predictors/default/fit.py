@@ -23,7 +23,7 @@ from forerun.predictors.host import COUNTED, HostCosts, idle_ms
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Steps of a fit to CPU rows, at most: with more rounds over a few hundred rows, these are learned by heart.
+#: Steps of a fit to CPU rows, at most: with more rounds over a few hundred rows, they are memorised.
 CPU_STEPS = 300
 #: How much a row counts beside one of our own operators, each time it comes (fit_device.TURNS).
 MODEL_WEIGHT, PUBLISHED_OPERATOR_WEIGHT, PUBLISHED_MODEL_WEIGHT = 20.0, 0.4, 3.0

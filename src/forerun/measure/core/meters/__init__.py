@@ -30,7 +30,7 @@ BUILT_IN = {
 
 @functools.cache
 def registered() -> dict[str, EntryPoint]:
-    """Every meter by name; two of one name are a mistake of whoever installed them."""
+    """Every meter by name; two of one name are an error."""
     found = {name: EntryPoint(name, value, GROUP) for name, value in BUILT_IN.items()}
     for point in entry_points(group=GROUP):
         if found.get(point.name, point).value != point.value:
