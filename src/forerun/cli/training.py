@@ -155,7 +155,7 @@ def evaluate(
         from forerun.cli.data import table_of
 
         shown = full.summary(made)
-        title = f"left out: {'the exam' if exam else split}; {int(shown['n'].max()):,} cases"
+        title = f"left out: {'the exam' if exam else split}; {int(shown['n'].max()):,} cases{full.asked_less(frames)}"
         for heading, lines in {title: shown, **extra}.items():
             show(table_of(report.readable(lines), heading, numbers=lines))
     if out is not None and not exam:

@@ -34,7 +34,7 @@ def collect(
     reads_kept = split == "family" and not refit
     kept = {n: f for n in names if reads_kept and (f := _kept(n, wanted)) is not None}
     rest = [n for n in names if n not in kept]
-    base = next((f for f in kept.values()), None)
+    base = max(kept.values(), key=len, default=None)
     if base is None and reads_kept:
         base = _kept("default", wanted)
     found = dict(kept)

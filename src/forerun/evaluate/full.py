@@ -39,7 +39,8 @@ slow the host was at that moment: from a tiny launch timed just before the case 
 latencies of other families measured within 20 s. Published times of models on other GPUs are learned from, without the
 families that are scored: by family, and by the letters that a model's name begins with, so near relatives under another
 name (resnetaa beside resnet) stay. Intervals of a family are calibrated on the other families only. Repeats of a case
-are left out of the figures.
+are left out of the figures. `roofline` was asked about cases drawn at random, since each needs a graph to be captured;
+its intervals are constants and are not scored here.
 
 These constants were read off rows that are judged here, so the figures flatter them a little: the widening for an
 unseen device and for a new family (`OUT_OF_DOMAIN["device"]`, `NEW_FAMILY` in predictors/conformal.py), how much longer
@@ -83,6 +84,12 @@ def exam_board(frames: Mapping[str, pd.DataFrame], targets: Sequence[str] = TARG
 def _of_the_exam(frames: Mapping[str, pd.DataFrame]) -> np.ndarray:
     first = next(iter(frames.values()))
     return (exam_rows(first) | (first["device"] == GPU)).to_numpy()
+
+
+def asked_less(frames: Mapping[str, pd.DataFrame]) -> str:
+    """Which predictors were asked about a part of the cases only, as the end of a title."""
+    shares = {name: float(frame["asked"].mean()) for name, frame in frames.items() if "asked" in frame}
+    return "".join(f"; {name} was asked about {share:.0%} of them" for name, share in shares.items() if share < 1)
 
 
 def exam_gpu(names: Sequence[str]) -> dict[str, pd.DataFrame]:

@@ -109,7 +109,8 @@ def _answers(name: str, frame: pd.DataFrame, target: str) -> list[Answer]:
     asked = frame["asked"].to_numpy(dtype=bool) if "asked" in frame else np.ones(len(frame), dtype=bool)
     if column not in frame:
         return [(name, np.full(len(frame), np.nan), None, None, asked)]
-    low, high = with_intervals(frame, target, predictor_class(name)())
+    predictor = predictor_class(name)()
+    low, high = with_intervals(frame, target, predictor) if predictor.calibrates else (None, None)
     out: list[Answer] = [(name, frame[column].to_numpy(dtype=float), low, high, asked)]
     if target in PROBED and f"{column}_probed" in frame:
         out.append((f"{name}, {HOST_PROBED}", frame[f"{column}_probed"].to_numpy(dtype=float), None, None, asked))

@@ -38,6 +38,7 @@ class RooflinePredictor(Predictor):
     name = "roofline"
     basis = "roofline"
     honours = frozenset({"confidence", "host", "runtime"})
+    calibrates = False
 
     def fit(self, cases: TrainingCases) -> Self:
         """There is nothing to learn."""
