@@ -130,7 +130,7 @@ def table_of(frame: Any, caption: str, numbers: Any = None) -> Any:
     import pandas as pd
     from rich.table import Table
 
-    table = Table(box=None, padding=(0, 2, 0, 0), caption=caption or None, caption_justify="left")
+    table = Table(box=None, padding=(0, 2, 0, 0), title=caption or None, title_justify="left", title_style="bold")
     numeric = [pd.api.types.is_numeric_dtype(kind) for kind in (frame if numbers is None else numbers).dtypes]
     for name, right in zip(frame.columns, numeric, strict=True):
         table.add_column(str(name), justify="right" if right else "left", overflow="fold")

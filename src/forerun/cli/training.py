@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
     from forerun.predictors.cases import TrainingCases
 
-FoldsOption = Annotated[int | None, typer.Option(help="Parts that the families are left out in.", min=2)]
+FoldsOption = Annotated[
+    int | None, typer.Option(help="Number of folds that the families are left out in; default: 16.", min=2)
+]
 WhereOption = Annotated[
     str | None, typer.Option(help="Only rows of models that meet an SQL condition, such as \"mode = 'training'\".")
 ]
@@ -90,7 +92,7 @@ def evaluate(
     names: Annotated[str, typer.Argument(help="Predictors to compare, separated by commas.")] = BASELINES,
     split: Annotated[str, typer.Option(help="What is left out: family, kind, device or random.")] = "family",
     targets: Annotated[str, typer.Option(help="Quantities, such as latency,memory,energy; default: all.")] = "",
-    exam: Annotated[bool, typer.Option(help="Score the exam: families and a GPU that nothing was chosen on.")] = False,
+    exam: Annotated[bool, typer.Option(help="Score the exam: families and a GPU that nothing is tuned on.")] = False,
     out: Annotated[Path | None, typer.Option(help="Folder for SCOREBOARD.md and its plots.")] = None,
     refit: Annotated[bool, typer.Option(help="Fit again instead of reading kept predictions (hours).")] = False,
     devices: Annotated[
@@ -138,7 +140,6 @@ def evaluate(
         if exam:
             extra |= full.exam_gpu(chosen)
         elif split == "family" and "default" in chosen:
-            extra[full.EXAM] = full.summary(full.exam_board(frames, wanted))
             extra["CPU: latency of left-out families"] = full.cpu_lines(kept_left_out(SHIPPED / "default", "cpu"))
             extra["Does it fit: cases that were run"] = full.misfits(store)
         if devices:
@@ -160,6 +161,7 @@ def evaluate(
             show(table_of(report.readable(lines), heading, numbers=lines))
     if out is not None and not exam:
         drawn = frames.get("default", frames[chosen[-1]])
+        extra = {full.EXAM: full.summary(full.exam_board(frames, wanted)), **extra}
         print(f"written: {report.write(made, drawn, out, extra, full.NOTES)}", file=sys.stderr)
 
 

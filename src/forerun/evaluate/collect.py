@@ -14,7 +14,7 @@ from forerun.evaluate.left_out import FOLDS, Progress, left_out
 from forerun.predictors.base import TARGETS, Predictor
 from forerun.predictors.cases import Cases, TrainingCases
 from forerun.predictors.features import NUMBERS, OpTable
-from forerun.predictors.registry import predictor_class
+from forerun.predictors.registry import predictor_class, saved_folder
 from forerun.predictors.saved import SHIPPED
 
 KEYS = ["case_key", "repeat", "device"]
@@ -72,7 +72,7 @@ def targets_of(words: str) -> tuple[str, ...]:
 
 def _kept(name: str, wanted: pd.DataFrame | None) -> pd.DataFrame | None:
     try:
-        found = kept_left_out(SHIPPED / name)
+        found = kept_left_out(saved_folder(name) or SHIPPED / name)
     except ForerunError:
         return None
     return found if wanted is None else found.merge(wanted[KEYS].drop_duplicates(), on=KEYS)

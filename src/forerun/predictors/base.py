@@ -79,6 +79,8 @@ class Predictor(Saved, abc.ABC):
     #: Settings of a question that change its answer: confidence, host, runtime. All others are refused.
     honours: ClassVar[frozenset[str]] = frozenset({"confidence"})
 
+    #: Whether it must be fitted before it can answer.
+    needs_fit: ClassVar[bool] = True
     #: Whether its intervals come from left-out errors (`calibrate`); False: it has constants for them.
     calibrates: ClassVar[bool] = True
     #: Whether `fit` and `predict_cases` look at operators and graphs; False: at the columns of the table only.

@@ -38,6 +38,7 @@ class RooflinePredictor(Predictor):
     name = "roofline"
     basis = "roofline"
     honours = frozenset({"confidence", "host", "runtime"})
+    needs_fit = False
     calibrates = False
 
     def fit(self, cases: TrainingCases) -> Self:

@@ -26,9 +26,8 @@ class Saved:
 
     @classmethod
     def shipped(cls) -> Self:
-        """The predictor as it comes with the package: fitted, if it needs that."""
-        folder = SHIPPED / cls.name
-        return cls.load(folder) if (folder / FILE).is_file() else cls()
+        """The fitted predictor that comes with the package."""
+        return cls.load(SHIPPED / cls.name)
 
     def parameters(self) -> dict[str, Any]:
         """What the constructor was given: it stores every argument under its own name."""

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from forerun.errors import ForerunError
 from forerun.predictors.base import Predictor
 from forerun.predictors.cases import Cases
-from forerun.predictors.saved import SHIPPED
+from forerun.predictors.registry import load_predictor
 
 
 def drift(new: Predictor, models: Cases, left_out: pd.DataFrame) -> dict[str, Any]:
@@ -22,8 +23,10 @@ def drift(new: Predictor, models: Cases, left_out: pd.DataFrame) -> dict[str, An
     if "predicted_device_ms" in left_out:
         error = np.abs(left_out["predicted_device_ms"] / left_out["device_ms"] - 1)
         out["device time, left-out families"] = f"mean error {error.mean():.1%}, median {error.median():.1%}"
-    if not (SHIPPED / new.name).is_dir():
-        return {**out, "drift": "nothing to compare with: no fitted predictor of this name ships"}
-    before = type(new).shipped().predict_cases(models)["predicted_latency_ms"]
+    title = "latency against the shipped predictor"
+    try:
+        before = load_predictor(new.name).predict_cases(models)["predicted_latency_ms"]
+    except ForerunError as reason:
+        return {**out, title: f"nothing to compare with ({reason})"}
     moved = np.abs(new.predict_cases(models)["predicted_latency_ms"] / before - 1)
-    return {**out, "drift of latency": f"mean {moved.mean():.1%}, largest {moved.max():.1%}"}
+    return {**out, title: f"moved by {moved.mean():.1%} on average, by {moved.max():.1%} at most"}

@@ -51,7 +51,12 @@ def chosen_models(store: Store, where: str | None) -> pd.DataFrame:
     rows = store.read("models")
     if where is None:
         return rows
-    return rows[rows["row_id"].isin(store.query(f"select row_id from models where {where}")["row_id"])]
+    chosen = rows[rows["row_id"].isin(store.query(f"select row_id from models where {where}")["row_id"])]
+    if chosen.empty:
+        raise ForerunError(
+            f"no row of a model meets {where!r}; models are named like timm/resnet50 (forerun data query)"
+        )
+    return chosen
 
 
 def own_rows(models: pd.DataFrame) -> pd.DataFrame:

@@ -49,10 +49,6 @@ class DefaultPredictor(Predictor):
         self.steps, self.seeds = steps, seeds
         self.weights_: Weights | None = None
 
-    @classmethod
-    def shipped(cls) -> Self:
-        return cls.load(SHIPPED / cls.name)
-
     @property
     def weights(self) -> Weights:
         """What was fitted, or the weights that ship."""
