@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -22,6 +23,7 @@ from forerun.measure import sweep
 from forerun.measure.cases import case_of, workload_of
 from forerun.measure.core import rows, specs
 from forerun.measure.machine import this_device
+from forerun.predictors.default.fit_host import probe_us
 from forerun.workload import Workload
 
 MODEL = "cnn:depth=2,filters=4,classes=10"
@@ -65,6 +67,7 @@ def test_measure_stores_a_row_and_predict_answers_with_it(home: Path) -> None:
     assert row["graph_hash"]
     assert row["protocol"] == "forerun/2"
     extra = json.loads(row["extra"])
+    assert extra["host_probe_before"]["launch_us"] > 0 and extra["host_probe_after"]["python_us"] > 0
     for column in ("energy_j", "graph_ms"):
         assert pd.isna(row[column]) == bool(extra.get(f"{column.removesuffix('_j')}_reason")), (column, extra)
     assert pd.isna(row["device_ms"])  # kernels are profiled by sweeps only
@@ -272,3 +275,9 @@ def test_rows_wait_for_their_kernels(tmp_path: Path) -> None:
         more.write(json.dumps(line) + "\n")
     assert take_in([file, file], store, graphs=False) == {"models": 1}
     assert list(store.read("models")["device_ms"]) == [0.5]
+
+
+def test_host_probes_of_newer_and_older_rows_are_read() -> None:
+    probes = [{"host_probe_before": {"launch_us": 8.0}}, {"pulse_before": {"launch_us": 9.0}}, {}]
+    found = probe_us(pd.DataFrame({"extra": [*map(json.dumps, probes), None]}))
+    np.testing.assert_array_equal(found, [8.0, 9.0, np.nan, np.nan])
