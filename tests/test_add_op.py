@@ -145,7 +145,7 @@ def test_an_unlisted_kind_is_an_error_and_unknown_is_not() -> None:
         (lambda g: setattr(g.storages[1], "bytes", -8), "storage 1 has -8 bytes"),
         (lambda g: setattr(g.storages[1], "born", 4), "storage 1 is made by op 4"),
         (lambda g: setattr(g.ops[0], "phase", "later"), "has the phase 'later'"),
-        (lambda g: setattr(g.ops[0], "repeat", 0), "is repeated 0 times"),
+        (lambda g: setattr(g.ops[0], "repeat", -1), "is repeated -1 times"),
         (lambda g: setattr(g.ops[0], "outputs", (7,)), "uses tensor 7, and there are 2"),
         (lambda g: setattr(g, "outputs", (7,)), "an output is no tensor of it"),
         (lambda g: setattr(g, "min_batch", 0), "min_batch"),

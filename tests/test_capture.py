@@ -261,6 +261,16 @@ def test_an_unknown_op_counts_its_bytes_and_is_named() -> None:
     assert g.notes == ["no cost law for aten::special_bessel_j0: its bytes are counted, its FLOPs are not"]
 
 
+def test_memory_that_is_only_allocated_is_no_fault() -> None:
+    class Empty(nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return x * 2, x.new_empty(x.shape)
+
+    g = graph_of(Empty(), input_shape=(1024,))
+    assert [op.kind for op in g.ops] == ["elementwise"] and len(g.outputs) == 2
+    assert totals(g).bytes == 2 * 4096
+
+
 def test_a_model_that_fails_says_so_in_one_sentence() -> None:
     with pytest.raises(ForerunError, match="could not be run on input") as caught:
         graph_of(nn.Linear(8, 8), input_shape=(9,))

@@ -32,9 +32,9 @@ def validate(graph: Graph) -> None:
         fault = ""
         if s.role not in ROLES:
             fault = f"has the role {s.role!r}; choose from {', '.join(ROLES)}"
-        elif s.bytes < 0 or s.repeat < 1:
+        elif s.bytes < 0 or s.repeat < 0:
             fault = f"has {s.bytes} bytes, {s.repeat} times"
-        elif not -1 <= s.born < len(graph.ops):
+        elif not -1 <= s.born <= len(graph.ops):  # what is allocated behind the last op has no op
             fault = f"is made by op {s.born}, and there are {len(graph.ops)}"
         if fault:
             raise ForerunError(f"the graph of {graph.name} is not valid: storage {i} {fault}")
@@ -67,7 +67,7 @@ def _op_fault(graph: Graph, index: int, op: Op) -> str:
             return f"reads tensor {t} before op {graph.tensors[t].producer} writes it"
     if op.phase not in PHASES:
         return f"has the phase {op.phase!r}; choose from {', '.join(PHASES)}"
-    return f"is repeated {op.repeat} times" if op.repeat < 1 else ""
+    return f"is repeated {op.repeat} times" if op.repeat < 0 else ""
 
 
 def _fits(value: Any, expected: type | tuple[str, ...]) -> bool:
