@@ -1,9 +1,9 @@
 """The exam: families and one GPU that nobody studies for.
 
 They were drawn by a seed on 2026-11-16. Since then no constant, step count or width is chosen on them: tuning looks at
-the other families (`forerun evaluate`), and `forerun evaluate --exam` is for the figures that are quoted. Constants that
-were chosen before that day had their rows in view (docs/SCOREBOARD.md lists them). The weights that ship are fitted to
-their rows, too, but every figure of the exam is by a predictor that did not see them.
+the other families (`forerun evaluate`), and `forerun evaluate --exam` is for the figures that are quoted. Constants
+that were chosen before that day had their rows in view (docs/SCOREBOARD.md lists them). The weights that ship are
+fitted to their rows, too, but every figure of the exam is by a predictor that did not see them.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from forerun.evaluate.exam import exam_rows
 from forerun.evaluate.scoreboard import Scoreboard
 
 _SHARES = ("coverage", "mape", "median_ape", "acc10", "interval_coverage", "interval_width", "noise_floor")
@@ -44,7 +45,7 @@ def markdown(frame: pd.DataFrame) -> str:
 
 
 def families(left_out: pd.DataFrame) -> pd.DataFrame:
-    """Error by family, largest first, without the exam\'s: of device time, or of latency where there is no device time."""
+    """Error by family, largest first, without the exam's: of device time, or of latency where there is none."""
     left_out = left_out[~exam_rows(left_out)]
     target = error_target(left_out)
     ratio = left_out[f"predicted_{target}"] / left_out[target]
