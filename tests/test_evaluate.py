@@ -46,7 +46,7 @@ def test_one_table_for_all_predictors_and_a_report(run_forerun: Run, tmp_path: P
         assert [words[2].rstrip(",") for words in first if words[1] == "all"] == [*NAMES, "default"]
         assert len({words[-1] for words in first if words[1] == "all"}) == 1  # the noise floor is that of the rows
     # Where the output is no terminal, progress is lines.
-    assert done.stderr.count("of 16 after") >= 2
+    assert done.stderr.count("leaving out: 16 of 16 after") == 2
     text = (tmp_path / "docs" / "SCOREBOARD.md").read_text()
     assert "# Scoreboard" in text and "Noise floor" in text and "| latency_ms | all | default |" in text
 
