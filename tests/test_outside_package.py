@@ -24,7 +24,7 @@ MODELS = (
 WHERE = f"device = 'h200' and model in {MODELS}"
 
 PREDICTOR = '''
-"""Latency as a power law of the roofline and the number of launches, by least squares."""
+"""Latency as a power law of the roofline and the batch size, by least squares."""
 
 import numpy as np
 import pandas as pd
@@ -33,9 +33,9 @@ from forerun.predictors.base import Predictor, Times
 from forerun.predictors.specs import roofline_ms
 
 
-def power_law(coefficients, least_ms, launches):
-    constant, by_work, by_launches = coefficients
-    found = np.exp(constant) * least_ms**by_work * np.maximum(launches, 1) ** by_launches
+def power_law(coefficients, least_ms, batch):
+    constant, by_work, by_batch = coefficients
+    found = np.exp(constant) * least_ms**by_work * batch**by_batch
     return np.maximum(found, least_ms)
 
 
@@ -49,20 +49,20 @@ class LogLinearPredictor(Predictor):
 
     def fit(self, cases):
         rows = cases.whole_models.rows
-        columns = [np.ones(len(rows)), np.log(rows["roofline_ms"]), np.log(rows["kernel_launches"])]
+        columns = [np.ones(len(rows)), np.log(rows["roofline_ms"]), np.log(rows["batch"].astype(float))]
         found = np.linalg.lstsq(np.column_stack(columns), np.log(rows["latency_ms"]), rcond=None)[0]
-        self.coefficients_ = np.array([found[0], max(found[1], 0.0), max(found[2], 0.0)])
+        self.coefficients_ = found
         return self
 
     def times(self, profile, devices, workload):
         least = roofline_ms(profile, devices)
         unknown = np.full(least.shape, np.nan)
-        latency = power_law(self.coefficients_, least, float(profile.kernels @ profile.repeat))
+        latency = power_law(self.coefficients_, least, np.asarray(profile.batches, dtype=float)[:, None])
         return Times(latency_ms=latency, device_ms=unknown, host_ms=unknown, roofline_ms=least, energy_j=unknown)
 
     def predict_cases(self, cases, host_slowness=None):
         rows = cases.rows
-        latency = power_law(self.coefficients_, rows["roofline_ms"].to_numpy(), rows["kernel_launches"].to_numpy())
+        latency = power_law(self.coefficients_, rows["roofline_ms"].to_numpy(), rows["batch"].to_numpy(dtype=float))
         return pd.DataFrame({"predicted_latency_ms": latency})
 '''
 

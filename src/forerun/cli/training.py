@@ -113,11 +113,12 @@ def evaluate(
     from forerun.evaluate import full, report
     from forerun.evaluate.collect import collect, targets_of
     from forerun.evaluate.kept import kept_left_out
-    from forerun.evaluate.left_out import FOLDS
+    from forerun.evaluate.left_out import FOLDS, check_split
     from forerun.predictors.default import DefaultPredictor
     from forerun.predictors.saved import SHIPPED
     from forerun.training.gather import chosen_models
 
+    check_split(split)  # before anything is gathered, which may take hours
     store = Store()
     gathered: list[TrainingCases] = []
 

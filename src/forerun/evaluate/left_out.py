@@ -73,9 +73,14 @@ def left_out(
     return asked.rows.assign(**out)
 
 
-def _asked(cases: TrainingCases, split: str, on_cpu: bool) -> Cases:
+def check_split(split: str) -> None:
+    """Refuses a split that there is not."""
     if split not in SPLITS:
         raise ForerunError(f"there is no split {split!r}; choose {', '.join(SPLITS)}")
+
+
+def _asked(cases: TrainingCases, split: str, on_cpu: bool) -> Cases:
+    check_split(split)
     asked = cases.published_models if split == "device" else cases.cpu_models if on_cpu else cases.models
     if not asked:
         need = "published times of models (forerun data import timm PATH)" if split == "device" else "rows of models"
