@@ -1,4 +1,4 @@
-"""Coverage: small models of every kind are answered on every device with the needed specs, and what is not is said."""
+"""Coverage: small models of every kind are answered on every device with the needed specs, and unanswered cases are listed."""
 
 from __future__ import annotations
 
