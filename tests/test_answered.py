@@ -1,4 +1,5 @@
-"""Coverage: small models of every kind are answered on every device with the needed specs, and unanswered cases are listed."""
+"""Coverage: small models of every kind are answered on every device with the needed specs, and
+what is not answered has its reason."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def test_a_population_gets_the_answers_of_its_members() -> None:
     check(found, names, rows)
 
 
-def test_a_function_may_make_the_members_and_sizes_may_follow_no_law() -> None:
+def test_a_function_may_make_the_members_and_sizes_need_not_follow_a_law() -> None:
     """Widths are a law; `groups` decides the structure and `image` is rounded by the stride."""
 
     def make(width: int, groups: int, image: int) -> torch.nn.Module:
@@ -67,7 +67,7 @@ def test_a_function_may_make_the_members_and_sizes_may_follow_no_law() -> None:
         check(found, models, [0, 4], input_shape=(3, image, image))
 
 
-def test_members_that_run_other_kernels_are_not_thrown_together() -> None:
+def test_members_that_run_different_kernels_are_predicted_by_their_own() -> None:
     """A window of one pixel, or four channels, is another kernel than a larger one."""
 
     def make(kernel: int, channels: int) -> torch.nn.Module:
@@ -100,13 +100,13 @@ def test_training_and_compiled_members() -> None:
         check(found, ["cnn:depth=3,filters=40"], [3], **workload)
 
 
-def test_a_law_that_does_not_hold_is_not_believed() -> None:
+def test_a_law_that_does_not_hold_is_not_used() -> None:
     def capture(some: object) -> object:
         assert isinstance(some, dict)
         return load_graph(Workload(f"cnn:depth=2,filters={8 * some['x'] ** 2}"))
 
     found = learn(capture, {"x": (1, 4)})  # type: ignore[arg-type]
-    assert found is not None  # two points cannot tell a square from a line
+    assert found is not None  # a square and a line agree at two points
     assert not found.agrees(load_graph(Workload("cnn:depth=2,filters=32")), [2])
     assert found.agrees(load_graph(Workload("cnn:depth=2,filters=128")), [4])
     squared = forerun.predict_population(
@@ -117,7 +117,7 @@ def test_a_law_that_does_not_hold_is_not_believed() -> None:
     assert squared.at[1, "device_ms"] == pytest.approx(p.device_ms.value)
 
 
-def test_what_cannot_be_asked_is_said_in_one_sentence() -> None:
+def test_a_request_that_has_no_answer_is_refused_in_one_sentence() -> None:
     with pytest.raises(ForerunError, match="no column"):
         forerun.predict_population("cnn:depth=2,filters={filters}", {"depth": [1, 2]}, "a100")
     with pytest.raises(ForerunError, match="whole numbers"):
