@@ -163,10 +163,7 @@ class _Values:
     def _memory(self, graph: Graph, mode: str) -> memory_model.MemoryEstimate:
         """Simulated memory, or the predictor's own, with the interval of what is allocated."""
         memory = memory_model.estimate(graph, self.device)
-        if self.times.memory_mb is not None and self.times.memory_allocated_mb is not None:
-            needed, allocated = (float(v[0, 0]) for v in (self.times.memory_mb, self.times.memory_allocated_mb))
-            reserved = max(0.0, needed - memory.context_mb)
-            memory = dataclasses.replace(memory, allocated_mb=allocated, reserved_mb=reserved)
+        memory = memory_model.with_predicted(memory, self.times)
         own = self.predictor.memory_spread("memory_allocated_mb", memory.calibration_group, mode)
         return dataclasses.replace(memory, spread=own or at_confidence(memory.spread, self.predictor.confidence))
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from forerun.advice import cost as cost_advice
 from forerun.answers import answer
 from forerun.device import Device, load_device
+from forerun.errors import ForerunError
 from forerun.explanation import Explanation, explain_ops
 from forerun.measure.host import slowness
 from forerun.prediction import Prediction
@@ -97,11 +98,19 @@ def predict_many(
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 
 
-def compare(model: Any, devices: Iterable[str | Device], **settings: Any) -> pd.DataFrame:
-    """One model on several devices, fastest first."""
+def compare(
+    model: Any,
+    devices: Iterable[str | Device],
+    *,
+    predictor: str | Path | Predictor = "default",
+    confidence: float = 0.9,
+    host: str | float = "default",
+    **settings: Any,
+) -> pd.DataFrame:
+    """One model on several devices, fastest first; `settings` are those of a workload (batch, dtype, mode ...)."""
     workload = workload_from({"model": model, **settings})
     profiled(workload)  # a model that cannot be read is the user's to put right, not a row
-    found = predict_many([workload], devices)
+    found = predict_many([workload], devices, predictor=predictor, confidence=confidence, host=host)
     last = found["fits"].eq(False)  # what does not fit stands last, however fast it would be
     return found.assign(last=last).sort_values(["last", "latency_ms"], ignore_index=True).drop(columns="last")
 
@@ -111,11 +120,14 @@ def explain(
     device: str | Path | Device | dict[str, Any],
     *,
     predictor: str | Path | Predictor = "default",
+    host: str | float = "default",
     **settings: Any,
 ) -> Explanation:
-    """Where the time goes, op by op; `settings` are those of `predict` (batch, dtype, mode ...)."""
-    workload, device = Workload(model, **settings), load_device(device)
-    asked = load_predictor(predictor)
+    """Where the time goes, op by op; `settings` are those of a workload (batch, dtype, mode ...)."""
+    workload, device = workload_from({"model": model, **settings}), load_device(device)
+    asked = load_predictor(predictor).with_settings(host_slowness=slowness(host))
+    if "device_ms" not in asked.targets:
+        raise ForerunError(f"the predictor {asked.name} does not predict device time, which is what is explained")
     check(workload, device, asked)
     question = profiled(workload)
     return explain_ops(question.graph, question.columns, device, asked, workload)

@@ -15,6 +15,7 @@ from forerun.graph.fuse import fuse
 from forerun.graph.ir import Graph
 from forerun.graph.profile import profile
 from forerun.graph.sources import load_graph
+from forerun.measure.host import slowness
 from forerun.predictors.base import Predictor, Times
 from forerun.predictors.registry import load_predictor
 from forerun.questions import check
@@ -36,6 +37,8 @@ def predict_population(
     device: str | Path | Device | dict[str, Any],
     *,
     predictor: str | Path | Predictor = "default",
+    confidence: float = 0.9,
+    host: str | float = "default",
     **workload: Any,
 ) -> pd.DataFrame:
     """Latency, device time, energy and work of every member of a family, one row each.
@@ -54,7 +57,7 @@ def predict_population(
         if not np.issubdtype(column.dtype, np.integer):
             raise ForerunError(f"{name} must be a column of whole numbers, one for each member")
     chosen = load_device(device)
-    asked = load_predictor(predictor)
+    asked = load_predictor(predictor).with_settings(confidence=confidence, host_slowness=slowness(host))
     members = _Members(model, workload)
     check(members.workload(table.iloc[0].to_dict()), chosen, asked)
     parts = []

@@ -51,6 +51,9 @@ def table(
     if times is not None:
         edges[able] = predictor.spread("latency_ms", times, question.columns, some, w)[0]
     memory = memory_model.estimates(graph, devices)
+    if times is not None:
+        for at, place in enumerate(able):
+            memory[place] = memory_model.with_predicted(memory[place], times.of_device(at))
     items, unit = items_per_call(graph, w)
     latency, energy = column("latency_ms"), column("energy_j")
     needed = np.array([m.needed_mb for m in memory])
@@ -65,8 +68,13 @@ def table(
             "memory_allocated_mb": [m.allocated_mb for m in memory],
             "fits": [None if np.isnan(h) else bool(n <= h) for n, h in zip(needed, have, strict=True)],
             "energy_j": energy,
-            "bound": np.where(column("host_ms") > column("device_ms"), "host", "device"),
+            "bound": _bound(column("host_ms"), column("device_ms")),
             "power_w": 1e3 * energy / back_to_back_ms(latency, column("device_ms"), devices),
             "cost_usd": latency * price, "basis": [predictor.basis_for(d) for d in devices], "error": problems,
         }
     )  # fmt: skip
+
+
+def _bound(host_ms: np.ndarray, device_ms: np.ndarray) -> list[str | None]:
+    """Which of the two sets the pace; None where they are not both known."""
+    return [None if np.isnan(h + d) else "host" if h > d else "device" for h, d in zip(host_ms, device_ms, strict=True)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +12,7 @@ import typer
 from forerun.cli.options import JsonOption
 from forerun.cli.progress import progress, tracked
 from forerun.cli.terminal import show, waiting
+from forerun.errors import ForerunError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,6 +58,8 @@ def train(
     from forerun.training.provenance import provenance
 
     predictor = unfitted(name, {} if steps is None else {"steps": steps})
+    if steps is not None and "steps" not in predictor.parameters():
+        raise ForerunError(f"the predictor {name} takes no steps: leave --steps out")
     store, keep = Store(), _kept_parts()
     for line in _missing(store) if public else ():
         print(line, file=sys.stderr)
@@ -73,7 +75,8 @@ def train(
     with waiting("fitting to everything", quiet=as_json):
         predictor.fit(cases)
         predictor.calibrate(_stacked(list(frames.values())))
-        predictor.stands_on(provenance(cases, store))
+        options = {"where": where, "public": public, "operators": operators, "steps": steps, "folds": folds or FOLDS}
+        predictor.stands_on(provenance(cases, store, options))
     result = drift(predictor, cases.models, frames["gpu"])
     if out is not None:
         predictor.save(out)
@@ -119,6 +122,8 @@ def evaluate(
     from forerun.training.gather import chosen_models
 
     check_split(split)  # before anything is gathered, which may take hours
+    chosen = [word.strip() for word in names.split(",") if word.strip()]
+    _check_options(chosen, split, exam, out, devices or parts)
     store = Store()
     gathered: list[TrainingCases] = []
 
@@ -127,19 +132,22 @@ def evaluate(
             gathered.append(_gathered(store, True, as_json, where, operators))
         return gathered[0]
 
-    chosen = [word.strip() for word in names.split(",") if word.strip()]
     wanted = targets_of(targets)
     parameters = {} if steps is None else {"steps": steps}
-    with progress("leaving out", quiet=as_json) as report_progress:
-        frames = collect(
-            chosen, split, gather, refit=refit, folds=folds or FOLDS, parameters=parameters, keep=_kept_parts(),
-            progress=_titled(report_progress), wanted=None if where is None else chosen_models(store, where),
-        )  # fmt: skip
-    made = full.exam_board(frames, wanted) if exam else full.study_board(frames, split, wanted)
+    # Kept predictions were made with the default settings of a fit.
+    refit = refit or any(given is not None for given in (folds, steps, operators))
+    frames = collect(
+        chosen, split, gather, refit=refit, folds=folds or FOLDS, parameters=parameters, keep=_kept_parts(),
+        progress=lambda name: progress(f"{name}: leaving out", quiet=as_json),
+        wanted=None if where is None else chosen_models(store, where),
+    )  # fmt: skip
+    made = full.exam_board(frames, wanted, split) if exam else full.study_board(frames, split, wanted)
+    if made.lines.empty:
+        raise ForerunError("fewer than five cases are left to score")
     extra: dict[str, Any] = {}
     with waiting("counting", quiet=as_json):
         if exam:
-            extra |= full.exam_gpu(chosen)
+            extra |= full.exam_gpu(chosen) if split == "family" else {}
         elif split == "family" and "default" in chosen:
             extra["CPU: latency of left-out families"] = full.cpu_lines(kept_left_out(SHIPPED / "default", "cpu"))
             extra["Does it fit: cases that were run"] = full.misfits(store)
@@ -160,14 +168,18 @@ def evaluate(
         title = f"left out: {'the exam' if exam else split}; {int(shown['n'].max()):,} cases{full.asked_less(frames)}"
         for heading, lines in {title: shown, **extra}.items():
             show(table_of(report.readable(lines), heading, numbers=lines))
-    if out is not None and not exam:
+    if out is not None:
         drawn = frames.get("default", frames[chosen[-1]])
         extra = {full.EXAM: full.summary(full.exam_board(frames, wanted)), **extra}
         print(f"written: {report.write(made, drawn, out, extra, full.NOTES)}", file=sys.stderr)
 
 
-def _titled(report_progress: Callable[[int, int], None] | None) -> Callable[[str], Callable[[int, int], None]] | None:
-    return None if report_progress is None else lambda name: report_progress
+def _check_options(chosen: list[str], split: str, exam: bool, out: Path | None, of_default: bool) -> None:
+    """Refuses options that do not go together."""
+    if out is not None and (exam or split != "family"):
+        raise ForerunError("--out writes the scoreboard of split family and the exam: leave --exam and --split out")
+    if of_default and "default" not in chosen:
+        raise ForerunError("--devices and --parts are of the predictor default: name it, too")
 
 
 def _gathered(store: Any, public: bool, quiet: bool, where: str | None, operators: int | None) -> TrainingCases:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import pandas as pd
 from forerun.errors import ForerunError, did_you_mean
 from forerun.evaluate.kept import kept_left_out
 from forerun.evaluate.left_out import FOLDS, Progress, left_out
-from forerun.predictors.base import TARGETS, Predictor
+from forerun.predictors.base import TARGETS, Predictor, kinds_of_rows
 from forerun.predictors.cases import Cases, TrainingCases
 from forerun.predictors.features import NUMBERS, OpTable
 from forerun.predictors.registry import predictor_class, saved_folder
@@ -23,7 +24,8 @@ KEYS = ["case_key", "repeat", "device"]
 def collect(
     names: Sequence[str], split: str, gather: Callable[[], TrainingCases], *, refit: bool = False, folds: int = FOLDS,
     parameters: dict[str, int] | None = None, keep: Path | None = None,
-    progress: Callable[[str], Progress] | None = None, wanted: pd.DataFrame | None = None,
+    progress: Callable[[str], AbstractContextManager[Progress | None]] | None = None,
+    wanted: pd.DataFrame | None = None,
 ) -> dict[str, pd.DataFrame]:  # fmt: skip
     """By predictor, the rows with its predictions; all frames hold the same rows in the same order.
 
@@ -41,22 +43,26 @@ def collect(
     cases: TrainingCases | None = None
     for name in rest:
         predictor = unfitted(name, parameters or {})
-        if not predictor.reads_graphs and base is not None and not refit:
+        by_columns = not predictor.reads_graphs and type(predictor).predict_cases is not Predictor.predict_cases
+        if by_columns and base is not None and len(base):
             source = from_rows(base)
         else:
             cases = cases or gather()
             source = cases
-        shown = progress(name) if progress else None
-        found[name] = left_out(predictor, source, split, folds=folds, keep=keep, progress=shown)
+        with progress(name) if progress else nullcontext() as shown:
+            found[name] = left_out(predictor, source, split, folds=folds, keep=keep, progress=shown)
+    if not found:
+        raise ForerunError("name at least one predictor")
     largest = max(found.values(), key=len)
     return {name: _aligned(found[name], largest) for name in names}
 
 
 def unfitted(name: str, parameters: dict[str, int]) -> Predictor:
-    """An unfitted predictor; parameters that its constructor does not have are left out."""
-    kind = predictor_class(name)
-    taken = kind().parameters()
-    return kind(**{key: value for key, value in parameters.items() if key in taken})
+    """An unfitted predictor; of a folder, with the parameters it was saved with. What its constructor does not have is
+    left out."""
+    kind, folder = predictor_class(name), saved_folder(name)
+    taken = (kind.load(folder) if folder else kind()).parameters()
+    return kind(**{**taken, **{key: value for key, value in parameters.items() if key in taken}})
 
 
 def targets_of(words: str) -> tuple[str, ...]:
@@ -75,7 +81,8 @@ def _kept(name: str, wanted: pd.DataFrame | None) -> pd.DataFrame | None:
         found = kept_left_out(saved_folder(name) or SHIPPED / name)
     except ForerunError:
         return None
-    return found if wanted is None else found.merge(wanted[KEYS].drop_duplicates(), on=KEYS)
+    chosen = found if wanted is None else found.merge(wanted[KEYS].drop_duplicates(), on=KEYS)
+    return chosen if len(chosen) else None
 
 
 def from_rows(rows: pd.DataFrame) -> TrainingCases:
@@ -85,8 +92,10 @@ def from_rows(rows: pd.DataFrame) -> TrainingCases:
     numbers = np.zeros((0, len(NUMBERS)))
     ops = OpTable(none, none, none, numbers, none, none, none, none)
     empty = np.zeros((len(rows), 0))
-    models = Cases(rows.reset_index(drop=True), ops, np.zeros(0, dtype=int), none, empty, empty)
-    return TrainingCases(models, models.take(np.zeros(len(rows), dtype=bool)))
+    every = Cases(rows.reset_index(drop=True), ops, np.zeros(0, dtype=int), none, empty, empty)
+    on_cpu = np.array([kind == "cpu" for kind in kinds_of_rows(rows)], dtype=bool)
+    operators = every.take(np.zeros(len(rows), dtype=bool))
+    return TrainingCases(every.take(~on_cpu), operators, cpu_models=every.take(on_cpu) if on_cpu.any() else None)
 
 
 def _aligned(frame: pd.DataFrame, first: pd.DataFrame) -> pd.DataFrame:

@@ -77,9 +77,15 @@ def study_board(frames: Mapping[str, pd.DataFrame], split: str, targets: Sequenc
     return board(frames, split=split, targets=targets, only=~_of_the_exam(frames))
 
 
-def exam_board(frames: Mapping[str, pd.DataFrame], targets: Sequence[str] = TARGETS) -> Scoreboard:
-    """The lines of the exam's families; the interval of each comes from other families alone."""
-    return board(frames, split="exam families", targets=targets, only=_of_the_exam(frames))
+def exam_board(
+    frames: Mapping[str, pd.DataFrame], targets: Sequence[str] = TARGETS, split: str = "family"
+) -> Scoreboard:
+    """The lines of the exam's families, or with split "device" of its GPU; intervals come from the others alone."""
+    if split not in ("family", "device"):
+        raise ForerunError(f"the exam is families and a GPU: it has no split {split!r}")
+    first = next(iter(frames.values()))
+    only = (first["device"] == GPU).to_numpy() if split == "device" else exam_rows(first).to_numpy()
+    return board(frames, split=split, targets=targets, only=only)
 
 
 def _of_the_exam(frames: Mapping[str, pd.DataFrame]) -> np.ndarray:
@@ -110,12 +116,13 @@ def exam_gpu(names: Sequence[str]) -> dict[str, pd.DataFrame]:
     return {title: pd.DataFrame(lines)}
 
 
-def cpu_lines(rows: pd.DataFrame) -> pd.DataFrame:
-    """Latency on the CPU, for families that were left out."""
+def cpu_lines(rows: pd.DataFrame, name: str = "default") -> pd.DataFrame:
+    """Latency on the CPU, for families that were left out, without the exam's."""
+    rows = rows[~exam_rows(rows)].reset_index(drop=True)
     measured = rows["latency_ms"].to_numpy(dtype=float)
     first = (rows["repeat"] == 0).to_numpy()
-    baseline = left_out(OneRatioPredictor(), from_rows(rows), folds=8)
-    answers = {"one-ratio": baseline["predicted_latency_ms"], "default": rows["predicted_latency_ms"]}
+    baseline = left_out(OneRatioPredictor(), from_rows(rows), folds=8, on_cpu=True)
+    answers = {"one-ratio": baseline["predicted_latency_ms"], name: rows["predicted_latency_ms"]}
     lines = []
     for mode in ("all", *sorted(rows["mode"].unique())):
         mine = first & ((rows["mode"] == mode).to_numpy() | (mode == "all"))

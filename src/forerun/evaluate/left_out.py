@@ -8,15 +8,17 @@ each is kept as soon as it is done, so that a run that was stopped goes on where
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
+import forerun
 from forerun.data import splits
 from forerun.errors import ForerunError
 from forerun.parallel import side_by_side
@@ -46,7 +48,8 @@ def left_out(
     """Every row of whole models with `predicted_<target>`, by a predictor of the same parameters that never saw it.
 
     Rows on GPUs, or with `on_cpu` those on CPUs; with split "device" the published rows. `predicted_<target>_probed` is
-    the answer when the host's speed at that moment is known. Finished parts are kept in the folder `keep`.
+    the answer when the host's speed at that moment is known. Finished parts are kept in the folder `keep` until all are
+    done, so that a run that was stopped goes on.
     """
     asked = _asked(cases, split, on_cpu)
     parts = list(_parts(asked.rows, split, folds))
@@ -70,7 +73,18 @@ def left_out(
             out.setdefault(str(name), np.full(len(asked.rows), np.nan))[parts[number]] = found[name]
         if progress:
             progress(number + 1, len(parts))
+    if place is not None:
+        shutil.rmtree(place, ignore_errors=True)
     return asked.rows.assign(**out)
+
+
+def groups_of(rows: pd.DataFrame, split: str) -> pd.Series:
+    """What is left out together, by row."""
+    if split == "family":
+        return splits.independent(rows)
+    return {"random": lambda: rows["case_key"], "device": lambda: rows["device"]}.get(
+        split, lambda: splits.kinds_of_network(rows)
+    )()
 
 
 def check_split(split: str) -> None:
@@ -90,11 +104,9 @@ def _asked(cases: TrainingCases, split: str, on_cpu: bool) -> Cases:
 
 def _parts(rows: pd.DataFrame, split: str, folds: int) -> list[np.ndarray]:
     """For every part, which rows are asked about."""
-    if split == "family":
-        return [test for _, test in splits.leave_out(splits.independent(rows), folds)]
-    if split == "random":
-        return [test for _, test in splits.leave_out(rows["case_key"], folds)]
-    groups = rows["device"] if split == "device" else splits.kinds_of_network(rows)
+    groups = groups_of(rows, split)
+    if split in ("family", "random"):
+        return [test for _, test in splits.leave_out(groups, folds)]
     return [(groups == name).to_numpy() for name in sorted(groups.unique())]
 
 
@@ -108,9 +120,14 @@ def _predicted(
         seen = cases.without_device(str(mine.rows["device"].iloc[0]))
     elif on_cpu:
         none = np.zeros(len(cases.models.rows), dtype=bool), np.zeros(len(cases.operators.rows), dtype=bool)
-        seen = TrainingCases(cases.models.take(none[0]), cases.operators.take(none[1]), None, asked.take(~test), None)
+        known = asked.take(~test)
+        alone = TrainingCases(cases.models.take(none[0]), cases.operators.take(none[1]), None, known, None)
+        seen = alone if predictor.fits_kinds_separately else replace(cases, cpu_models=known)
     else:
         published = cases.published_models and other_families(cases.published_models, mine.rows)
+        if published and split == "kind":
+            kinds = set(splits.kinds_of_network(mine.rows))
+            published = published.take(~splits.kinds_of_network(published.rows).isin(kinds).to_numpy())
         seen = replace(cases, models=asked.take(~test), published_models=published, cpu_models=None)
     fresh.fit(seen)
     found = fresh.predict_cases(mine)
@@ -125,6 +142,13 @@ def _predicted(
     return found
 
 
+def _code_hash(predictor: Predictor) -> str:
+    """Changes with any file of forerun and with the file that defines the predictor."""
+    own = Path(inspect.getfile(type(predictor)))
+    files = sorted({*Path(forerun.__file__).parent.rglob("*.py"), own})
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+
+
 def _fingerprint(predictor: Predictor, cases: TrainingCases, split: str, folds: int, on_cpu: bool) -> str:
     """Names what a kept part depends on: the predictor's parameters, every row there is to learn from, the split."""
     rows = hashlib.sha256()
@@ -133,7 +157,7 @@ def _fingerprint(predictor: Predictor, cases: TrainingCases, split: str, folds: 
         rows.update(f"{name}\n{known.to_csv(index=False)}".encode())
     settings = {
         "parameters": predictor.parameters(), "rows": rows.hexdigest(), "split": split, "folds": folds,
-        "on_cpu": on_cpu, "forerun": version("forerun"),
+        "on_cpu": on_cpu, "code": _code_hash(predictor),
     }  # fmt: skip
     code = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode()).hexdigest()[:12]
     return f"{predictor.name}-{split}-{code}"

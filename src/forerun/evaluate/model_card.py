@@ -7,13 +7,12 @@ from typing import Any
 import pandas as pd
 
 from forerun.evaluate import full, report
-from forerun.evaluate.scoreboard import board
 from forerun.predictors.base import Predictor
 
 
 def text(predictor: Predictor, left_out: pd.DataFrame, on_cpu: pd.DataFrame | None = None) -> str:
     """The card, from a fitted predictor and its predictions for left-out families."""
-    made = board({predictor.name: left_out}, targets=predictor.targets)
+    made = full.study_board({predictor.name: left_out}, "family", predictor.targets)
     origin = predictor.provenance
     parts = [
         f"# The weights of the predictor {predictor.name}",
@@ -23,7 +22,7 @@ def text(predictor: Predictor, left_out: pd.DataFrame, on_cpu: pd.DataFrame | No
         "licence of each published set.",
         "## Training data\n\n" + report.markdown(_sets(origin)),
         "## How it was judged\n\n" + full.NOTES + "\n\n" + report.markdown(made.lines.drop(columns=["split", "rmse"])),
-        *([] if on_cpu is None else ["## CPU, left-out families\n\n" + report.markdown(full.cpu_lines(on_cpu))]),
+        *([] if on_cpu is None else [_cpu(on_cpu, predictor.name)]),
         "## Where it fails\n\nFamilies with the largest error when left out:\n\n"
         + report.markdown(report.families(left_out).head(12)),
         "- One GPU shows how whole models run under our protocol; of other GPUs there are published times of image\n"
@@ -33,6 +32,10 @@ def text(predictor: Predictor, left_out: pd.DataFrame, on_cpu: pd.DataFrame | No
         "- TPUs and other accelerators get no learned efficiency: roofline, and a wide interval.",
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _cpu(rows: pd.DataFrame, name: str) -> str:
+    return "## CPU, left-out families\n\n" + report.markdown(full.cpu_lines(rows, name))
 
 
 def _sets(origin: dict[str, Any]) -> pd.DataFrame:

@@ -62,7 +62,7 @@ def error_target(left_out: pd.DataFrame) -> str:
 def write(made: Scoreboard, left_out: pd.DataFrame, folder: Path, extra: dict[str, pd.DataFrame], notes: str) -> Path:
     """SCOREBOARD.md and its plots."""
     folder.mkdir(parents=True, exist_ok=True)
-    draw(left_out, folder)
+    draw(left_out[~exam_rows(left_out)], folder)
     noise = made.noise.assign(mean=made.noise["mean"], median=made.noise["median"]).drop(columns=["p90"])
     noise = noise.rename(columns={"mean": "mape", "median": "median_ape"})
     parts = [

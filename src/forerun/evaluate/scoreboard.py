@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from forerun.data.splits import independent, leave_out
+from forerun.data.splits import leave_out
 from forerun.data.summary import noise_floor, regime
-from forerun.evaluate.left_out import PROBED
+from forerun.evaluate.left_out import PROBED, groups_of
 from forerun.evaluate.metrics import figures
 from forerun.prediction import DEVICE_BOUND
 from forerun.predictors.base import TARGETS, Predictor
@@ -60,16 +60,17 @@ def regimes(rows: pd.DataFrame) -> dict[str, np.ndarray]:
 
 
 def with_intervals(
-    left_out: pd.DataFrame, target: str, predictor: Predictor, confidence: float = 0.9, folds: int = 8
-) -> tuple[np.ndarray, np.ndarray]:
-    """Intervals of each row from the left-out errors of the other families only."""
+    left_out: pd.DataFrame, target: str, predictor: Predictor, confidence: float = 0.9, folds: int = 8,
+    split: str = "family",
+) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    """Intervals of each row from the left-out errors of other families (devices, kinds) only."""
     measured = left_out[target].to_numpy(dtype=float)
     predicted = left_out[f"predicted_{target}"].to_numpy(dtype=float)
     groups = np.array(predictor.calibration_groups(left_out, target))
     low, high = np.full(len(left_out), np.nan), np.full(len(left_out), np.nan)
     with np.errstate(invalid="ignore", divide="ignore"):
         score = np.log(measured / predicted)
-    for train, test in leave_out(independent(left_out), folds, seed=1):
+    for train, test in leave_out(groups_of(left_out, split), folds, seed=1):
         made = calibrate(groups[train], score[train])
         for i in np.flatnonzero(test):
             factors = made.factors(groups[i], confidence)
@@ -91,7 +92,7 @@ def board(
     for target in targets:
         memory = target.startswith("memory")
         measured = first[target].to_numpy(dtype=float)
-        answers = [answer for name, frame in frames.items() for answer in _answers(name, frame, target)]
+        answers = [answer for name, frame in frames.items() for answer in _answers(name, frame, target, split)]
         for group, chosen in regimes(first).items():
             if (chosen & once & np.isfinite(measured)).sum() < 5 or (memory and "bound" in group):
                 continue
@@ -103,14 +104,14 @@ def board(
     return Scoreboard(pd.DataFrame(lines, columns=list(COLUMNS)), noise(first if only is None else first[only]))
 
 
-def _answers(name: str, frame: pd.DataFrame, target: str) -> list[Answer]:
+def _answers(name: str, frame: pd.DataFrame, target: str, split: str) -> list[Answer]:
     """What is shown of a predictor's answers for a target, and again with the host's speed known."""
     column = f"predicted_{target}"
     asked = frame["asked"].to_numpy(dtype=bool) if "asked" in frame else np.ones(len(frame), dtype=bool)
     if column not in frame:
         return [(name, np.full(len(frame), np.nan), None, None, asked)]
     predictor = predictor_class(name)()
-    low, high = with_intervals(frame, target, predictor) if predictor.calibrates else (None, None)
+    low, high = with_intervals(frame, target, predictor, split=split) if predictor.calibrates else (None, None)
     out: list[Answer] = [(name, frame[column].to_numpy(dtype=float), low, high, asked)]
     if target in PROBED and f"{column}_probed" in frame:
         out.append((f"{name}, {HOST_PROBED}", frame[f"{column}_probed"].to_numpy(dtype=float), None, None, asked))

@@ -83,6 +83,8 @@ class Predictor(Saved, abc.ABC):
     needs_fit: ClassVar[bool] = True
     #: Whether its intervals come from left-out errors (`calibrate`); False: it has constants for them.
     calibrates: ClassVar[bool] = True
+    #: Whether GPUs and CPUs are fitted independently, so that a part of one leaves the fit of the other as it is.
+    fits_kinds_separately: ClassVar[bool] = False
     #: Whether `fit` and `predict_cases` look at operators and graphs; False: at the columns of the table only.
     reads_graphs: ClassVar[bool] = True
 
@@ -113,7 +115,8 @@ class Predictor(Saved, abc.ABC):
 
     def calibration_groups(self, left_out: pd.DataFrame, target: str) -> list[str]:
         """The group whose errors decide the interval of each row: `spread` looks up the same names."""
-        return [f"{target}/{mode}" for mode in left_out["mode"]]
+        pairs = zip(kinds_of_rows(left_out), left_out["mode"], strict=True)
+        return [f"{target}/{'cpu' if kind == 'cpu' else 'gpu'}/{mode}" for kind, mode in pairs]
 
     def spread(
         self, target: str, times: Times, profile: Profile, devices: Sequence[Device], workload: Workload
@@ -122,9 +125,13 @@ class Predictor(Saved, abc.ABC):
         value = getattr(times, target)
         calibration = self.calibration_ or Calibration({}, {})
         wider = out_of_domain_spread(self, profile, devices, workload)
-        factors = [calibration.factors(f"{target}/{workload.mode}", self.confidence, by) for by in wider]
+        kinds = ["cpu" if device.kind == "cpu" else "gpu" for device in devices]
+        factors = [
+            calibration.factors(f"{target}/{kind}/{workload.mode}", self.confidence, by)
+            for kind, by in zip(kinds, wider, strict=True)
+        ]
         out = np.broadcast_to(np.array(factors), (*value.shape, 2)).copy()
-        return out if target == "energy_j" else not_below(out, value, times.roofline_ms)
+        return not_below(out, value, times.roofline_ms) if target in ("latency_ms", "device_ms") else out
 
     def memory_spread(self, target: str, group: str, mode: str) -> tuple[float, float] | None:
         """Interval factors of simulated memory; None where the predictor has none of its own."""
@@ -203,7 +210,20 @@ class Predictor(Saved, abc.ABC):
             named = ("host_ms", *(t for t in TARGETS if getattr(times, t) is not None))
             lines.append({f"predicted_{n}": float(getattr(times, n)[0, 0]) for n in named})
         wanted = [f"predicted_{n}" for n in ("host_ms", *self.targets)]
-        return pd.DataFrame(lines, index=range(len(cases.rows))).reindex(columns=wanted).astype(float)
+        out = pd.DataFrame(lines, index=range(len(cases.rows))).reindex(columns=wanted).astype(float)
+        simulated = {f"predicted_{n}": cases.rows[f"simulated_{n}"] for n in ("memory_mb", "memory_allocated_mb")}
+        return out.fillna({name: values for name, values in simulated.items() if name in out})
+
+
+def kinds_of_rows(rows: pd.DataFrame) -> list[str]:
+    """gpu or cpu, by row of a table of cases."""
+    return rows["device_kind"].tolist() if "device_kind" in rows else ["gpu"] * len(rows)
+
+
+def for_kind(learned: dict[str, Any], kind: str) -> Any:
+    """What was learned for a kind of device: that of CPUs for a CPU, else that of GPUs, or whichever there is."""
+    wanted = "cpu" if kind == "cpu" else "gpu"
+    return learned[wanted] if wanted in learned else next(iter(learned.values()))
 
 
 def out_of_domain_spread(

@@ -106,9 +106,10 @@ class TrainingCases:
     published_models: Cases | None = None  # of other people's data sets, on other GPUs
 
     @property
-    def whole_models(self) -> Cases:
-        """Whole models under our own protocol: those on GPUs, or where there are none, those on CPUs."""
-        return self.models if len(self.models) or self.cpu_models is None else self.cpu_models
+    def whole_models(self) -> dict[str, Cases]:
+        """Whole models under our own protocol by kind of device, gpu and cpu, where there are any."""
+        found = {"gpu": self.models, "cpu": self.cpu_models}
+        return {kind: part for kind, part in found.items() if part}
 
     @property
     def parts(self) -> dict[str, Cases]:

@@ -65,7 +65,9 @@ class Calibration:
     def _factors(self, group: str, confidence: float, out_of_domain: float) -> tuple[float, float]:
         found = self._group(group)
         if found is None:
-            return at_confidence(UNCALIBRATED, confidence)
+            low, high = at_confidence(UNCALIBRATED, confidence)
+            more = out_of_domain * NormalDist().inv_cdf((1 + confidence) / 2)
+            return math.exp(-math.hypot(math.log(low), more)), math.exp(math.hypot(math.log(high), more))
         scores, n = self.scores[found], self.counts[found]
         tail = (1 - confidence) / 2
         # One more case than was seen could lie anywhere: (n + 1) in place of n.

@@ -10,7 +10,7 @@ import numpy as np
 from forerun.device import Device
 from forerun.errors import ForerunError
 from forerun.graph.profile import Profile
-from forerun.predictors.base import Predictor, Times
+from forerun.predictors.base import Predictor, Times, for_kind, kinds_of_rows
 from forerun.predictors.specs import roofline_ms
 from forerun.workload import Workload
 
@@ -27,15 +27,19 @@ class DummyPredictor(Predictor):
     reads_graphs = False
 
     def __init__(self) -> None:
-        self.median_: dict[str, float] = {}
+        self.median_: dict[str, dict[str, float]] = {}  # by kind of device (gpu, cpu) and target
 
     def fit(self, cases: TrainingCases) -> Self:
-        self.median_ = {target: float(cases.whole_models.rows[target].median()) for target in self.targets}
+        tables = {kind: part.rows[list(self.targets)] for kind, part in cases.whole_models.items()}
+        self.median_ = {kind: rows.astype(float).median().to_dict() for kind, rows in tables.items()}
         return self
 
     def times(self, profile: Profile, devices: Sequence[Device], workload: Workload) -> Times:
         least = roofline_ms(profile, devices)
-        latency, device, energy = (np.full(least.shape, self._known(target)) for target in self.targets)
+        kinds = [device.kind for device in devices]
+        latency, device, energy = (
+            np.broadcast_to([self._known(kind, target) for kind in kinds], least.shape) for target in self.targets
+        )
         return Times(
             latency_ms=np.maximum(latency, least), device_ms=np.maximum(device, least),
             host_ms=np.full(least.shape, np.nan), roofline_ms=least, energy_j=energy,
@@ -45,12 +49,13 @@ class DummyPredictor(Predictor):
         import pandas as pd
 
         least = cases.rows["roofline_ms"].to_numpy(dtype=float)
-        return pd.DataFrame({
-            f"predicted_{target}": np.maximum(self._known(target), 0.0 if target == "energy_j" else least)
-            for target in self.targets
-        })  # fmt: skip
+        out = {}
+        for target in self.targets:
+            known = np.array([self._known(kind, target) for kind in kinds_of_rows(cases.rows)])
+            out[f"predicted_{target}"] = known if target == "energy_j" else np.maximum(known, least)
+        return pd.DataFrame(out)
 
-    def _known(self, target: str) -> float:
+    def _known(self, kind: str, target: str) -> float:
         if not self.median_:
             raise ForerunError("the predictor dummy was not fitted: run forerun train dummy --out FOLDER")
-        return self.median_[target]
+        return for_kind(self.median_, kind)[target]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,6 +14,9 @@ from forerun.device.generations import unlisted_generation
 from forerun.graph.cost import Shapes
 from forerun.graph.ir import Graph, GraphKey, Op
 from forerun.graph.memory import Memory, Workspaces, simulate
+
+if TYPE_CHECKING:
+    from forerun.predictors.base import Times
 
 #: What the runtime takes before the first tensor: CUDA context, loaded kernels.
 CONTEXT_MB = {"gpu": 900.0, "soc": 500.0, "tpu": 500.0, "asic": 500.0, "cpu": 250.0}
@@ -53,6 +57,15 @@ class MemoryEstimate:
 def estimate(graph: Graph, device: Device) -> MemoryEstimate:
     """Memory of one call of `graph` at its batch size on `device`."""
     return estimates(graph, [device])[0]
+
+
+def with_predicted(memory: MemoryEstimate, times: Times) -> MemoryEstimate:
+    """Simulated memory, or what a predictor says of it itself where it does (of the first device)."""
+    if times.memory_allocated_mb is not None:
+        memory = replace(memory, allocated_mb=float(times.memory_allocated_mb[0, 0]))
+    if times.memory_mb is not None:
+        memory = replace(memory, reserved_mb=max(0.0, float(times.memory_mb[0, 0]) - memory.context_mb))
+    return memory
 
 
 def estimates(graph: Graph, devices: Sequence[Device]) -> list[MemoryEstimate]:

@@ -10,7 +10,7 @@ import numpy as np
 from forerun.device import Device
 from forerun.errors import ForerunError
 from forerun.graph.profile import Profile
-from forerun.predictors.base import Predictor, Times
+from forerun.predictors.base import Predictor, Times, for_kind, kinds_of_rows
 from forerun.predictors.specs import roofline_ms
 from forerun.workload import Workload
 
@@ -28,29 +28,32 @@ class OneRatioPredictor(Predictor):
     reads_graphs = False
 
     def __init__(self) -> None:
-        self.ratio_: dict[str, float] = {}
+        self.ratio_: dict[str, dict[str, float]] = {}  # by kind of device (gpu, cpu) and target
 
     def fit(self, cases: TrainingCases) -> Self:
-        rows = cases.whole_models.rows
-        ratios = {t: (rows[t] / rows["roofline_ms"]).dropna() for t in self.targets}
-        self.ratio_ = {t: max(1.0, float(ratio.median())) for t, ratio in ratios.items() if len(ratio)}
+        for kind, part in cases.whole_models.items():
+            ratios = {t: (part.rows[t] / part.rows["roofline_ms"]).median() for t in self.targets}
+            self.ratio_[kind] = {target: max(1.0, float(ratio)) for target, ratio in ratios.items() if ratio == ratio}
         return self
 
     def times(self, profile: Profile, devices: Sequence[Device], workload: Workload) -> Times:
         least = roofline_ms(profile, devices)
         unknown = np.full(least.shape, np.nan)
+        latency, device = ([self._known(d.kind, target) for d in devices] for target in self.targets)
         return Times(
-            latency_ms=least * self._known("latency_ms"), device_ms=least * self._known("device_ms"), host_ms=unknown,
-            roofline_ms=least, energy_j=unknown,
-        )  # fmt: skip
+            latency_ms=least * latency, device_ms=least * device, host_ms=unknown, roofline_ms=least, energy_j=unknown
+        )
 
     def predict_cases(self, cases: Cases, host_slowness: np.ndarray | None = None) -> pd.DataFrame:
         import pandas as pd
 
         least = cases.rows["roofline_ms"].to_numpy(dtype=float)
-        return pd.DataFrame({f"predicted_{target}": least * self._known(target) for target in self.targets})
+        kinds = kinds_of_rows(cases.rows)
+        return pd.DataFrame(
+            {f"predicted_{target}": least * [self._known(kind, target) for kind in kinds] for target in self.targets}
+        )
 
-    def _known(self, target: str) -> float:
+    def _known(self, kind: str, target: str) -> float:
         if not self.ratio_:
             raise ForerunError("the predictor one-ratio was not fitted: run forerun train one-ratio --out FOLDER")
-        return self.ratio_.get(target, float("nan"))
+        return for_kind(self.ratio_, kind).get(target, float("nan"))

@@ -44,7 +44,7 @@ class Saved:
 
         folder.mkdir(parents=True, exist_ok=True)
         learned = self.learned()
-        arrays = {k: np.ascontiguousarray(v) for k, v in learned.items() if isinstance(v, np.ndarray)}
+        arrays = {k: np.asarray(v, order="C") for k, v in learned.items() if isinstance(v, np.ndarray)}
         plain = {
             k: {"calibration": v.to_dict()} if isinstance(v, Calibration) else v
             for k, v in learned.items()
@@ -54,9 +54,12 @@ class Saved:
             "predictor": self.name, "format": FORMAT, "forerun": version("forerun"), "parameters": self.parameters(),
             "learned": plain,
         }  # fmt: skip
+        text = json.dumps(rest, indent=1, sort_keys=True, default=lambda number: number.item())
         if arrays:
             save_file(arrays, folder / ARRAYS)
-        (folder / FILE).write_text(json.dumps(rest, indent=1, sort_keys=True) + "\n")
+        else:
+            (folder / ARRAYS).unlink(missing_ok=True)
+        (folder / FILE).write_text(text + "\n")
 
     @classmethod
     def load(cls, folder: Path) -> Self:

@@ -15,8 +15,8 @@ from forerun.predictors.cases import TrainingCases
 LIBRARIES = ("torch", "timm", "transformers", "torchvision", "numpy", "pandas")
 
 
-def provenance(cases: TrainingCases, store: Store) -> dict[str, Any]:
-    """Counts of rows by part and data set, and all that is needed to repeat the fit."""
+def provenance(cases: TrainingCases, store: Store, options: dict[str, Any]) -> dict[str, Any]:
+    """Counts of rows by part and data set, and all that is needed to repeat the fit; `options` are those of `train`."""
     counts = {
         name: {str(k): int(v) for k, v in part.rows["dataset"].value_counts().items()}
         for name, part in cases.parts.items()
@@ -29,6 +29,7 @@ def provenance(cases: TrainingCases, store: Store) -> dict[str, Any]:
         "fitted": str(datetime.date.today()),
         "forerun": version("forerun"),
         "commit": commit(),
+        "options": {name: value for name, value in options.items() if value is not None},
         "libraries": {name: version(name) for name in LIBRARIES},
     }
 
@@ -37,6 +38,11 @@ def commit() -> str | None:
     """The commit of the checkout that this runs from, with + where files differ from it; None outside a checkout."""
     here = Path(__file__).parent
     try:
+        # A package that is installed inside another checkout is no part of that.
+        subprocess.run(
+            ["git", "ls-files", "--error-unmatch", Path(__file__).name],
+            cwd=here, capture_output=True, timeout=10, check=True,
+        )  # fmt: skip
         found = subprocess.run(
             ["git", "describe", "--always", "--abbrev=12", "--dirty=+"],
             cwd=here, capture_output=True, text=True, timeout=10, check=True,

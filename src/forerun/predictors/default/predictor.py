@@ -44,6 +44,7 @@ class DefaultPredictor(Predictor):
     name = "default"
     targets = TARGETS
     honours = frozenset({"confidence", "host", "runtime"})
+    fits_kinds_separately = True
 
     def __init__(self, *, steps: int = 2000, seeds: Sequence[int] = (0, 1, 2)) -> None:
         self.steps, self.seeds = steps, seeds
@@ -67,14 +68,16 @@ class DefaultPredictor(Predictor):
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        out = cls()
-        out.weights_ = load_weights(folder)
+        weights = load_weights(folder)
+        out = cls(**weights.parameters)
+        out.weights_ = weights
         return out
 
     def fit(self, cases: TrainingCases) -> Self:
         from forerun.predictors.default.fit import fit_weights
 
-        self.weights_ = fit_weights(cases, seeds=tuple(self.seeds), steps=self.steps)
+        fitted = fit_weights(cases, seeds=tuple(self.seeds), steps=self.steps)
+        self.weights_ = replace(fitted, parameters={"steps": self.steps, "seeds": list(self.seeds)})
         return self
 
     def calibrate(self, left_out: pd.DataFrame) -> Self:

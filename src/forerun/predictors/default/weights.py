@@ -47,6 +47,7 @@ class Weights:
     calibration: Calibration = field(default_factory=lambda: Calibration({}, {}))
     domain: Mapping[str, Any] = field(default_factory=dict)  # families, dtypes, devices, op variants that were seen
     provenance: Mapping[str, Any] = field(default_factory=dict)  # data sets with rows, their hashes, versions, dates
+    parameters: Mapping[str, Any] = field(default_factory=dict)  # of the predictor's constructor
     timing_groups: tuple[str, ...] = ("",)  # names of the launch floors that published rows have of their own
 
     def save(self, folder: Path) -> None:
@@ -62,7 +63,8 @@ class Weights:
         arrays |= {"host_us": self.host.cost_us.astype(np.float32), "energy": self.joules.astype(np.float32)}
         save_file(arrays, folder / ARRAYS)
         rest = {
-            "predictor": "default", "format": FORMAT, "vocabularies": vocabularies(), "host": self.host.scalars(),
+            "predictor": "default", "format": FORMAT, "parameters": dict(self.parameters),
+            "vocabularies": vocabularies(), "host": self.host.scalars(),
             "timing_groups": list(self.timing_groups), "calibration": self.calibration.to_dict(),
             "domain": dict(self.domain), "provenance": dict(self.provenance),
         }  # fmt: skip
@@ -97,7 +99,8 @@ class Weights:
         return cls(
             networks=networks, host=HostCosts.from_scalars(cost_us, rest["host"]),
             joules=arrays["energy"].astype(float), calibration=Calibration.from_dict(rest["calibration"]),
-            domain=rest["domain"], provenance=rest["provenance"], timing_groups=tuple(rest["timing_groups"]),
+            domain=rest["domain"], provenance=rest["provenance"], parameters=rest.get("parameters", {}),
+            timing_groups=tuple(rest["timing_groups"]),
         )  # fmt: skip
 
 
