@@ -18,7 +18,7 @@ from forerun.graph.check import DoorFault, Example, check_door
 from forerun.graph.ir import Graph, Op, Storage, Tensor
 from forerun.graph.sources import doors, find_door, hf_catalog, load_graph, model_names
 from forerun.graph.sources.door import Door
-from forerun.graph.sources.family_door import FamilyDoor
+from forerun.graph.sources.families import FamilyDoor
 from forerun.graph.sources.huggingface import HuggingFaceDoor
 from forerun.graph.sources.onnx_file import OnnxDoor
 from forerun.graph.sources.torch_module import TorchDoor

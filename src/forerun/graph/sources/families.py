@@ -8,37 +8,42 @@ from typing import Any
 from forerun.errors import ForerunError
 from forerun.graph.families import family_of, is_family
 from forerun.graph.ir import Graph
+from forerun.graph.sources.door import Door
 from forerun.graph.sources.torch_module import capture
 from forerun.workload import Workload
 
 
-def matches(model: Any) -> bool:
-    return isinstance(model, str) and is_family(model)
+class FamilyDoor(Door):
+    """A member of a family of networks, named by its settings."""
 
+    takes = "a family of networks with its settings, such as cnn:depth=6,filters=32"
+    priority = 100
 
-def key(model: str, workload: Workload) -> dict[str, Any]:
-    family = family_of(model)
-    return {family.prefix: family.parse(model), "torch": version("torch")}
+    def matches(self, model: Any) -> bool:
+        return isinstance(model, str) and is_family(model)
 
+    def key(self, model: Any, workload: Workload) -> dict[str, Any]:
+        family = family_of(model)
+        return {family.prefix: family.parse(model), "torch": version("torch")}
 
-def load(model: str, workload: Workload) -> list[Graph]:
-    import torch
+    def load(self, model: Any, workload: Workload) -> list[Graph]:
+        import torch
 
-    from forerun.graph.capture import TORCH_DTYPES
+        from forerun.graph.capture import TORCH_DTYPES
 
-    family = family_of(model)
-    settings = family.parse(model)
-    if workload.input_shape is not None or workload.seq_len is not None:
-        raise ForerunError(f"the name of a {family.prefix}: model gives its input: change it in the name")
-    if workload.mode not in family.modes:
-        raise ForerunError(f"{family.prefix}: has no {workload.mode} mode; it has {', '.join(family.modes)}")
+        family = family_of(model)
+        settings = family.parse(model)
+        if workload.input_shape is not None or workload.seq_len is not None:
+            raise ForerunError(f"the name of a {family.prefix}: model gives its input: change it in the name")
+        if workload.mode not in family.modes:
+            raise ForerunError(f"{family.prefix}: has no {workload.mode} mode; it has {', '.join(family.modes)}")
 
-    def build() -> Any:
-        with torch.device("meta"):
-            return family.build(**settings).to(device="meta", dtype=TORCH_DTYPES[workload.weight_dtype])
+        def build() -> Any:
+            with torch.device("meta"):
+                return family.build(**settings).to(device="meta", dtype=TORCH_DTYPES[workload.weight_dtype])
 
-    inputs = {
-        argument: (given.shape, "float" if given.below is None else "token")
-        for argument, given in family.inputs(settings).items()
-    }
-    return capture(build, inputs, workload, family.name(**settings))
+        inputs = {
+            argument: (given.shape, "float" if given.below is None else "token")
+            for argument, given in family.inputs(settings).items()
+        }
+        return capture(build, inputs, workload, family.name(**settings))
