@@ -48,7 +48,7 @@ class LogLinearPredictor(Predictor):
         self.coefficients_ = None
 
     def fit(self, cases):
-        rows = cases.whole_models.rows
+        rows = cases.models.rows
         columns = [np.ones(len(rows)), np.log(rows["roofline_ms"]), np.log(rows["batch"].astype(float))]
         found = np.linalg.lstsq(np.column_stack(columns), np.log(rows["latency_ms"]), rcond=None)[0]
         self.coefficients_ = found

@@ -119,7 +119,7 @@ def test_mistakes_are_one_sentence(run_forerun: Run) -> None:
     for words, sentence in (
         (("train", "defautl"), "no predictor is called 'defautl'"),
         (("train", "dummy", "--where", "no_such_column = 1"), "no_such_column"),
-        (("train", "dummy", "--where", "model = 'no such model'"), "no rows to learn from"),
+        (("train", "dummy", "--where", "model = 'no such model'"), "no such model"),
     ):
         done = run_forerun(*words, "--no-public")
         assert done.returncode == 2, done.stderr
