@@ -3,7 +3,8 @@
 # make lint      ruff, mypy, and which package may import which
 # make wheel     builds the wheel and tries it in an empty environment, away from the checkout
 # make train     fits the default predictor to the store and says how far its answers move (hours; stopped, it goes on);
-#                DATA=FOLDER imports the published sets in it first (docs/DATASET.md), STEPS and FOLDS make it shorter
+#                DATA=FOLDER imports the published sets in it first (docs/DATASET.md); STEPS, FOLDS, OPERATORS and
+#                WHERE (an SQL condition on rows of models) make it shorter
 # make golden    compares 300 predictions with a golden file to the byte (minutes)
 # make bench     the speed figures of the README (benchmarks/speed.py)
 # make capture   captures 200 timm models and the whole catalogue (nightly: about half an hour)
@@ -45,7 +46,8 @@ wheel: $(READY)
 
 train: $(READY)
 	$(if $(DATA),for set in $(TEACHING); do $(BIN)/forerun data import $$set "$(DATA)/$$set" || exit; done)
-	$(BIN)/forerun train default --out $(WEIGHTS) $(if $(STEPS),--steps $(STEPS)) $(if $(FOLDS),--folds $(FOLDS)) $(if $(WHERE),--where "$(WHERE)")
+	$(BIN)/forerun train default --out $(WEIGHTS) $(if $(STEPS),--steps $(STEPS)) $(if $(FOLDS),--folds $(FOLDS)) \
+		$(if $(OPERATORS),--operators $(OPERATORS)) $(if $(WHERE),--where "$(WHERE)")
 	$(BIN)/forerun predict resnet50 --device a100 --predictor $(WEIGHTS)
 
 golden: $(READY)
