@@ -12,13 +12,16 @@ from forerun.cli import data, measuring, training
 from forerun.cli.options import (
     AmpOption,
     BatchOption,
+    ConfidenceOption,
     DeviceOption,
     DtypeOption,
+    HostOption,
     InputShapeOption,
     JsonOption,
     ModelArgument,
     ModeOption,
     OptimizerOption,
+    PredictorOption,
     RemoteCodeOption,
     RuntimeOption,
     SeqLenOption,
@@ -58,11 +61,9 @@ def predict(
     task: TaskOption = None,
     region: Annotated[str | None, typer.Option(help="Country or cloud region, for carbon: DEU, aws/us-east-1.")] = None,
     instance: Annotated[str | None, typer.Option(help="Cloud instance, for cost: p4d.24xlarge.")] = None,
-    predictor: Annotated[str, typer.Option(help="The predictor to use.")] = "default",
-    confidence: Annotated[float, typer.Option(help="How often the interval holds the truth: 0.5 to 0.99.")] = 0.9,
-    host: Annotated[
-        str, typer.Option(help="The host: default, this (after forerun measure host), or times slower such as 1.5.")
-    ] = "default",
+    predictor: PredictorOption = "default",
+    confidence: ConfidenceOption = 0.9,
+    host: HostOption = "default",
     trust_remote_code: RemoteCodeOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -94,6 +95,9 @@ def compare(
     amp: AmpOption = None,
     runtime: RuntimeOption = "eager",
     task: TaskOption = None,
+    predictor: PredictorOption = "default",
+    confidence: ConfidenceOption = 0.9,
+    host: HostOption = "default",
     as_json: JsonOption = False,
 ) -> None:
     """Predict a model on several devices and list them, fastest first."""
@@ -105,7 +109,8 @@ def compare(
     with waiting(f"reading {model}", quiet=as_json):
         frame = run(
             model, names, batch=batch, dtype=dtype, mode=mode, seq_len=seq_len, optimizer=optimizer, amp=amp,
-            input_shape=parse_input_shape(input_shape), runtime=runtime, task=task,
+            input_shape=parse_input_shape(input_shape), runtime=runtime, task=task, predictor=predictor,
+            confidence=confidence, host=host,
         )  # fmt: skip
     if as_json:
         print(frame.to_json(orient="records", indent=2))
@@ -122,7 +127,7 @@ def compare(
         runtime if runtime != "eager" else "",
         f"basis: {', '.join(sorted(set(frame['basis'].dropna())))}" if "basis" in frame else "",
     ]
-    show(*comparison_view(frame, f"{model}: {', '.join(s for s in settings if s)}", terminal_width()))
+    show(*comparison_view(frame, f"{model}: {', '.join(s for s in settings if s)}", terminal_width(), confidence))
 
 
 @app.command()
@@ -138,6 +143,8 @@ def explain(
     amp: AmpOption = None,
     runtime: RuntimeOption = "eager",
     task: TaskOption = None,
+    predictor: PredictorOption = "default",
+    host: HostOption = "default",
     top: Annotated[int, typer.Option(help="How many rows to show.", min=1)] = 15,
     as_json: JsonOption = False,
 ) -> None:
@@ -147,7 +154,8 @@ def explain(
     with waiting(f"reading {model}", quiet=as_json):
         found = run(
             model, device, batch=batch, dtype=dtype, mode=mode, seq_len=seq_len, optimizer=optimizer, amp=amp,
-            input_shape=parse_input_shape(input_shape), runtime=runtime, task=task,
+            input_shape=parse_input_shape(input_shape), runtime=runtime, task=task, predictor=predictor,
+            host=host,
         )  # fmt: skip
     if as_json:
         print(json.dumps(found.to_dict(), indent=2))

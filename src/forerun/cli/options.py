@@ -52,6 +52,11 @@ AmpOption = Annotated[str | None, typer.Option(help="Mixed precision: fp16, bf16
 RuntimeOption = Annotated[str, typer.Option(help=", ".join(RUNTIMES), autocompletion=_complete(RUNTIMES))]
 TaskOption = Annotated[str | None, typer.Option(help="Hugging Face task, such as text-classification or causal-lm.")]
 RemoteCodeOption = Annotated[bool, typer.Option("--trust-remote-code", help="Run code that ships with a hub model.")]
+PredictorOption = Annotated[str, typer.Option(help="The predictor to use.")]
+ConfidenceOption = Annotated[float, typer.Option(help="How often the interval holds the truth: 0.5 to 0.99.")]
+HostOption = Annotated[
+    str, typer.Option(help="The host: default, this (after forerun measure host), or times slower such as 1.5.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
