@@ -34,8 +34,7 @@ def run_forerun(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str
 
     def run(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-c", "from forerun.cli import main; main()", *words]
-        return subprocess.run(
-            command, capture_output=True, text=True, cwd=tmp_path, env={**os.environ, **env}, timeout=300
-        )
+        known = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env={**known, **env}, timeout=300)
 
     return run

@@ -100,7 +100,7 @@ def test_the_exam_is_a_table_of_its_own(run_forerun: Run, frames: dict[str, pd.D
     done = run_forerun("evaluate", "one-ratio,default", "--exam", "--targets", "latency", "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert {line["split"] for line in found} == {"exam families"}
+    assert {line["split"] for line in found} == {"family"}
     assert {line["target"] for line in found} == {"latency_ms"}
     expected = exam_board(frames, ["latency_ms"])
     for line in found:

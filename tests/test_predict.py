@@ -16,7 +16,7 @@ from forerun.device import all_devices, load_device
 from forerun.device.carbon import load_grid
 from forerun.device.cloud import instances_for
 from forerun.graph.sources import hf_catalog, load_graph
-from forerun.predictors.energy import ALONE_US
+from forerun.predictors.energy import SYNCHRONISED_US
 from networks import Transformer
 
 
@@ -29,7 +29,7 @@ def test_a_full_answer() -> None:
     assert p.basis == "learned" and p.device == "a100-sxm4-40gb" and not p.unknown
     assert p.throughput.value == pytest.approx(8e3 / p.latency_ms.value)
     # Power is over a loop of calls, in which each takes a little less than by itself.
-    alone = p.latency_ms.value - max(p.device_ms.value, p.latency_ms.value - ALONE_US / 1e3)
+    alone = p.latency_ms.value - max(p.device_ms.value, p.latency_ms.value - SYNCHRONISED_US / 1e3)
     assert alone > 0 and p.power_w.value == pytest.approx(1e3 * p.energy_j.value / (p.latency_ms.value - alone))
     assert p.fit.fits and p.fit.largest_batch > 8
     assert p.mig == "1g.5gb"

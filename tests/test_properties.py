@@ -33,7 +33,7 @@ cases = st.fixed_dictionaries(
 
 
 def predict(case: dict[str, str], device: forerun.Device, batch: int) -> Prediction:
-    from forerun.api import dtype_problem
+    from forerun.questions import dtype_problem
 
     work = Workload(**case, batch=batch)  # type: ignore[arg-type]
     dtype = case["dtype"] if dtype_problem(work, device) is None else "fp32"

@@ -48,8 +48,8 @@ def left_out(
     """Every row of whole models with `predicted_<target>`, by a predictor of the same parameters that never saw it.
 
     Rows on GPUs, or with `on_cpu` those on CPUs; with split "device" the published rows. `predicted_<target>_probed` is
-    the answer when the host's speed at that moment is known. Finished parts are kept in the folder `keep` until all are
-    done, so that a run that was stopped goes on.
+    the answer when the host's speed at that moment is known. Finished parts are kept in the folder `keep`, so that a
+    run that was stopped goes on; they count for the same code, rows and parameters only.
     """
     asked = _asked(cases, split, on_cpu)
     parts = list(_parts(asked.rows, split, folds))
@@ -74,7 +74,9 @@ def left_out(
         if progress:
             progress(number + 1, len(parts))
     if place is not None:
-        shutil.rmtree(place, ignore_errors=True)
+        for stale in place.parent.glob(f"{predictor.name}-{split}-*"):  # of other code or other rows
+            if stale != place and (stale.name.endswith("-cpu") == on_cpu):
+                shutil.rmtree(stale, ignore_errors=True)
     return asked.rows.assign(**out)
 
 
@@ -160,4 +162,4 @@ def _fingerprint(predictor: Predictor, cases: TrainingCases, split: str, folds: 
         "on_cpu": on_cpu, "code": _code_hash(predictor),
     }  # fmt: skip
     code = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode()).hexdigest()[:12]
-    return f"{predictor.name}-{split}-{code}"
+    return f"{predictor.name}-{split}-{code}{'-cpu' if on_cpu else ''}"
