@@ -15,7 +15,7 @@ import pytest
 from forerun.data.importers import Importer, importers
 from forerun.data.store import Store
 from forerun.errors import ForerunError
-from forerun.evaluate import devices, neusight
+from forerun.evaluate import devices, neusight, parts
 from forerun.evaluate.devices import model_lines, models_left_out, models_predicted
 from forerun.graph.sources import load_graph
 from forerun.predictors.cases import Cases, TrainingCases
@@ -194,7 +194,7 @@ class OneMillisecond:
 @pytest.fixture
 def spied(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Seen]:
     """Notes what fits are given; with `host`, a fit gives OneMillisecond and this host instead of learning anything."""
-    monkeypatch.setattr(devices, "side_by_side", map)  # in this process, so that the fits are seen
+    monkeypatch.setattr(parts, "side_by_side", map)  # in this process, so that the fits are seen
     monkeypatch.setattr(fit_host, "ROUNDS", 1)
     real = DefaultPredictor.fit
 

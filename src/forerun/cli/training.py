@@ -151,22 +151,25 @@ def evaluate(
         elif split == "family" and "default" in chosen:
             extra["CPU: latency of left-out families"] = full.cpu_lines(kept_left_out(SHIPPED / "default", "cpu"))
             extra["Does it fit: cases that were run"] = full.misfits(store)
-        if devices:
-            predictor = DefaultPredictor(steps=steps or DefaultPredictor().steps)
-            extra |= full.left_out_devices(gather(), frames["default"], store, predictor=predictor)
-        if parts:
-            many = steps or DefaultPredictor().steps
-            extra[f"What each part buys (one network each of {many} steps; full: as kept)"] = full.ablation(
-                gather(), frames["default"], folds=folds or FOLDS, steps=many
-            )
+    many = steps or DefaultPredictor().steps
+    if devices:
+        cases = gather()
+        with progress("leaving GPUs out", quiet=as_json) as shown:
+            extra |= full.left_out_devices(
+                cases, frames["default"], store, predictor=DefaultPredictor(steps=many), keep=_kept_parts(),
+                progress=shown,
+            )  # fmt: skip
+    if parts:
+        title = f"What each part buys (one network each of {many} steps; full: as kept)"
+        extra[title] = full.ablation(gather(), frames["default"], folds=folds or FOLDS, steps=many)
     if as_json:
         print(made.lines.to_json(orient="records", indent=2))
     else:
         from forerun.cli.data import table_of
 
-        shown = full.summary(made)
-        title = f"left out: {'the exam' if exam else split}; {int(shown['n'].max()):,} cases{full.asked_less(frames)}"
-        for heading, lines in {title: shown, **extra}.items():
+        figures = full.summary(made)
+        title = f"left out: {'the exam' if exam else split}; {int(figures['n'].max()):,} cases{full.asked_less(frames)}"
+        for heading, lines in {title: figures, **extra}.items():
             show(table_of(report.readable(lines), heading, numbers=lines))
     if out is not None:
         drawn = frames.get("default", frames[chosen[-1]])

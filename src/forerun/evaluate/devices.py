@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 
 from forerun.errors import ForerunError
 from forerun.evaluate import neusight
+from forerun.evaluate.left_out import fingerprint
 from forerun.evaluate.metrics import figures
+from forerun.evaluate.parts import Progress, kept_parts
 from forerun.graph.features import VARIANTS
 from forerun.graph.profile import CLASSES
-from forerun.parallel import side_by_side
 from forerun.predictors.cases import Cases, TrainingCases
 from forerun.predictors.conformal import Calibration, out_of_domain_deviation
 from forerun.predictors.default import DefaultPredictor
@@ -34,16 +37,17 @@ _ELEMENTWISE = ("add", "add_scalar", "div", "div_scalar", "mul", "scale", "gelu"
 
 
 def operators_left_out(
-    cases: TrainingCases, tested: Cases, models: pd.DataFrame, *, predictor: DefaultPredictor
-) -> pd.DataFrame:
+    cases: TrainingCases, tested: Cases, models: pd.DataFrame, *, predictor: DefaultPredictor,
+    keep: Path | None = None, progress: Progress | None = None,
+) -> pd.DataFrame:  # fmt: skip
     """Figures of operators on each GPU of LEFT_OUT and of a set's GPUs together, by weights that saw no row of each.
 
     First single rows (`tested`), then sums of a class over a model, where the store's `models` have them.
     """
     asked = [(dataset, device) for dataset, devices in LEFT_OUT.items() for device in devices]
 
-    def one_device(which: tuple[str, str]) -> pd.DataFrame:
-        dataset, device = which
+    def one_device(name: str) -> pd.DataFrame:
+        dataset, device = asked[names.index(name)]
         mine = tested.take(((tested.rows["dataset"] == dataset) & (tested.rows["device"] == device)).to_numpy())
         if mine.rows.empty or cases.published_operators is None:
             return pd.DataFrame()
@@ -51,7 +55,9 @@ def operators_left_out(
         weights = _fitted(predictor, seen)
         return pd.concat([_operators_predicted(mine, seen, weights), neusight.predicted(models, device, weights)])
 
-    every = pd.concat(side_by_side(one_device, asked), ignore_index=True)
+    names = [f"{dataset}_{device}" for dataset, device in asked]
+    place = keep and keep / fingerprint(predictor, cases, "operators-by-device", 0, False)
+    every = pd.concat(kept_parts(one_device, names, place, progress), ignore_index=True)
     every = every.sort_values("dataset", key=lambda names: names == neusight.DATASET, kind="stable")
     groups = [(*names, rows) for names, rows in every.groupby(["dataset", "device"], sort=False)]
     groups += [
@@ -98,18 +104,21 @@ def _ratio_per_op(public: Cases, rows: pd.DataFrame) -> np.ndarray:
 
 
 def models_left_out(
-    cases: TrainingCases, *, predictor: DefaultPredictor, calibration: Calibration | None = None
-) -> pd.DataFrame:
+    cases: TrainingCases, *, predictor: DefaultPredictor, calibration: Calibration | None = None,
+    keep: Path | None = None, progress: Progress | None = None,
+) -> pd.DataFrame:  # fmt: skip
     """Published models on each of their GPUs, by weights that saw no row of that GPU: figures by set and mode.
 
     Intervals are of `calibration`, or of the weights that ship.
     """
-    return model_lines(models_predicted(cases, predictor=predictor, calibration=calibration))
+    predicted = models_predicted(cases, predictor=predictor, calibration=calibration, keep=keep, progress=progress)
+    return model_lines(predicted)
 
 
 def models_predicted(
-    cases: TrainingCases, *, predictor: DefaultPredictor, calibration: Calibration | None = None
-) -> pd.DataFrame:
+    cases: TrainingCases, *, predictor: DefaultPredictor, calibration: Calibration | None = None,
+    keep: Path | None = None, progress: Progress | None = None,
+) -> pd.DataFrame:  # fmt: skip
     """Every published row with what was predicted for it; published rows of the other GPUs were learned from, too."""
     published = cases.published_models
     if not published:
@@ -127,7 +136,9 @@ def models_predicted(
         )
         return _with_interval(mine, asked, weights, scores)
 
-    return pd.concat(side_by_side(one_device, sorted(published.rows["device"].unique())), ignore_index=True)
+    place = keep and keep / fingerprint(predictor, cases, "models-by-device", 0, False)
+    names = sorted(published.rows["device"].unique())
+    return pd.concat(kept_parts(one_device, names, place, progress), ignore_index=True)
 
 
 def _predicted(cases: Cases, weights: Weights) -> pd.DataFrame:

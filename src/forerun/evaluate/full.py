@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -18,6 +19,7 @@ from forerun.evaluate.exam import GPU, exam_rows
 from forerun.evaluate.kept import kept_left_out
 from forerun.evaluate.left_out import left_out
 from forerun.evaluate.metrics import figures
+from forerun.evaluate.parts import Progress
 from forerun.evaluate.scoreboard import Scoreboard, board
 from forerun.graph.sources import load_graph
 from forerun.measure.cases import workload_of
@@ -168,8 +170,9 @@ def ablation(cases: TrainingCases, full: pd.DataFrame, *, folds: int, steps: int
 
 
 def left_out_devices(
-    cases: TrainingCases, families: pd.DataFrame, store: Store, *, predictor: DefaultPredictor
-) -> dict[str, pd.DataFrame]:
+    cases: TrainingCases, families: pd.DataFrame, store: Store, *, predictor: DefaultPredictor,
+    keep: Path | None = None, progress: Progress | None = None,
+) -> dict[str, pd.DataFrame]:  # fmt: skip
     """Operators and whole models on GPUs of which no row was seen; intervals from the left-out families' errors."""
     rows = store.read("operators")
     test = rows[rows["protocol"].fillna("").str.startswith("neusight/test") | (rows["device"] == "b200")]
@@ -177,6 +180,10 @@ def left_out_devices(
     by = ["dataset", "device", "op", "dtype", "runtime"]
     test = test.sample(frac=1, random_state=1).groupby(by, dropna=False).head(400)
     tested = operator_cases(with_timing_group(test))
-    lines = devices.operators_left_out(cases, tested, store.read("models"), predictor=predictor)
-    models = devices.models_left_out(cases, predictor=predictor, calibration=calibration_of(families, predictor))
+    lines = devices.operators_left_out(
+        cases, tested, store.read("models"), predictor=predictor, keep=keep, progress=progress
+    )
+    models = devices.models_left_out(
+        cases, predictor=predictor, calibration=calibration_of(families, predictor), keep=keep, progress=progress
+    )
     return {OPERATORS: lines.drop(columns=["rmse", "coverage"], errors="ignore"), MODELS: devices.shown(models)}

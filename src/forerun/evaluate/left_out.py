@@ -11,7 +11,6 @@ import hashlib
 import inspect
 import json
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +20,7 @@ import pandas as pd
 import forerun
 from forerun.data import splits
 from forerun.errors import ForerunError
-from forerun.parallel import side_by_side
+from forerun.evaluate.parts import Progress, kept_parts
 from forerun.predictors.base import TARGETS, Predictor
 from forerun.predictors.cases import Cases, TrainingCases
 from forerun.training.published import other_families
@@ -38,8 +37,6 @@ PROBED = ("latency_ms", "energy_j")
 #: Columns that decide what is learned from a row.
 _DECIDES = ("case_key", "repeat", "device", "family", "op", "shape", "dtype", "direction", "loop_ms", *TARGETS)
 
-Progress = Callable[[int, int], None]
-
 
 def left_out(
     predictor: Predictor, cases: TrainingCases, split: str = "family", *, folds: int = FOLDS, on_cpu: bool = False,
@@ -53,26 +50,17 @@ def left_out(
     """
     asked = _asked(cases, split, on_cpu)
     parts = list(_parts(asked.rows, split, folds))
-    place = keep and keep / _fingerprint(predictor, cases, split, folds, on_cpu)
+    place = keep and keep / fingerprint(predictor, cases, split, folds, on_cpu)
 
-    def fit_part(number: int) -> pd.DataFrame:
-        file = place and place / f"part_{number:03}.parquet"
-        if file is not None and file.exists():
-            return pd.read_parquet(file)
-        found = _predicted(predictor, cases, asked, parts[number], split, on_cpu)
-        if file is not None:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            fresh = file.with_suffix(".part")
-            found.to_parquet(fresh, index=False)
-            fresh.replace(file)
-        return found
+    names = [f"part_{number:03}" for number in range(len(parts))]
+
+    def fit_part(name: str) -> pd.DataFrame:
+        return _predicted(predictor, cases, asked, parts[names.index(name)], split, on_cpu)
 
     out: dict[str, np.ndarray] = {}
-    for number, found in enumerate(side_by_side(fit_part, range(len(parts)))):
+    for number, found in enumerate(kept_parts(fit_part, names, place, progress)):
         for name in found:
             out.setdefault(str(name), np.full(len(asked.rows), np.nan))[parts[number]] = found[name]
-        if progress:
-            progress(number + 1, len(parts))
     if place is not None:
         for stale in place.parent.glob(f"{predictor.name}-{split}-*"):  # of other code or other rows
             if stale != place and (stale.name.endswith("-cpu") == on_cpu):
@@ -151,7 +139,7 @@ def _code_hash(predictor: Predictor) -> str:
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
-def _fingerprint(predictor: Predictor, cases: TrainingCases, split: str, folds: int, on_cpu: bool) -> str:
+def fingerprint(predictor: Predictor, cases: TrainingCases, split: str, folds: int, on_cpu: bool) -> str:
     """Names what a kept part depends on: the predictor's parameters, every row there is to learn from, the split."""
     rows = hashlib.sha256()
     for name, part in cases.parts.items():

@@ -1,0 +1,36 @@
+"""Parts of an evaluation, each a fit of minutes: done side by side, and kept, so that a stopped run goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from forerun.parallel import side_by_side
+
+#: Called with how many parts are done, and how many there are.
+Progress = Callable[[int, int], None]
+
+
+def kept_parts(
+    work: Callable[[str], pd.DataFrame], names: Sequence[str], place: Path | None, progress: Progress | None
+) -> Iterator[pd.DataFrame]:
+    """`work` of every name, in order; what the folder `place` holds of an earlier run is read instead."""
+
+    def one(name: str) -> pd.DataFrame:
+        file = place and place / f"{name}.parquet"
+        if file is not None and file.exists():
+            return pd.read_parquet(file)
+        found = work(name)
+        if file is not None:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            fresh = file.with_suffix(".part")
+            found.to_parquet(fresh, index=False)
+            fresh.replace(file)
+        return found
+
+    for number, found in enumerate(side_by_side(one, names)):
+        yield found
+        if progress:
+            progress(number + 1, len(names))
