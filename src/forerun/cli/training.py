@@ -162,19 +162,26 @@ def evaluate(
     if parts:
         title = f"What each part buys (one network each of {many} steps; full: as kept)"
         extra[title] = full.ablation(gather(), frames["default"], folds=folds or FOLDS, steps=many)
-    if as_json:
-        print(made.lines.to_json(orient="records", indent=2))
-    else:
-        from forerun.cli.data import table_of
-
-        figures = full.summary(made)
-        title = f"left out: {'the exam' if exam else split}; {int(figures['n'].max()):,} cases{full.asked_less(frames)}"
-        for heading, lines in {title: figures, **extra}.items():
-            show(table_of(report.readable(lines), heading, numbers=lines))
+    title = f"left out: {'the exam' if exam else split}"
+    _print_board(made, frames, title, extra, as_json)
     if out is not None:
         drawn = frames.get("default", frames[chosen[-1]])
         extra = {full.EXAM: full.summary(full.exam_board(frames, wanted)), **extra}
         print(f"written: {report.write(made, drawn, out, extra, full.NOTES)}", file=sys.stderr)
+
+
+def _print_board(made: Any, frames: dict[str, pd.DataFrame], title: str, extra: dict[str, Any], as_json: bool) -> None:
+    """The scoreboard as JSON, or as a table with further tables below it."""
+    if as_json:
+        print(made.lines.to_json(orient="records", indent=2))
+        return
+    from forerun.cli.data import table_of
+    from forerun.evaluate import full, report
+
+    figures = full.summary(made)
+    heading = f"{title}; {int(figures['n'].max()):,} cases{full.asked_less(frames)}"
+    for name, lines in {heading: figures, **extra}.items():
+        show(table_of(report.readable(lines), name, numbers=lines))
 
 
 def _check_options(chosen: list[str], split: str, exam: bool, out: Path | None, of_default: bool) -> None:
