@@ -14,6 +14,7 @@ from torch import nn
 from forerun.device import load_device
 from forerun.errors import ForerunError
 from forerun.graph import fold as folding
+from forerun.graph import meta_results
 from forerun.graph.cost import totals
 from forerun.graph.features import variant
 from forerun.graph.ir import Graph
@@ -332,3 +333,28 @@ def test_images_with_their_channels_last_are_known_as_such() -> None:
     copies = conv_workspaces(load_device("h200"))
     assert copies is not None
     assert not copies(tokens, np.array([2])) and copies(plain, np.array([2]))  # none are needed in that layout
+
+
+def test_remembered_results_have_the_layout_of_real_ones() -> None:
+    """What is remembered of a call on meta tensors is what PyTorch gives; views are never remembered."""
+    a = torch.empty((4, 6, 8, 8), device="meta").to(memory_format=torch.channels_last)
+    half, weight = a.half(), torch.empty((5, 6, 3, 3), device="meta")
+    ops = torch.ops.aten
+
+    def shares(x: torch.Tensor, y: torch.Tensor) -> bool:
+        return x.untyped_storage()._cdata == y.untyped_storage()._cdata
+
+    calls = [
+        (ops.add.Tensor, (a, a)), (ops.add.Tensor, (half, half)), (ops.add.Tensor, (a, 1)), (ops.add.Tensor, (a, True)),
+        (ops.convolution.default, (a, weight, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1)),
+        (ops.max_pool2d_with_indices.default, (a, [2, 2])), (ops.sum.dim_IntList, (a, [1], True)),
+        (ops.native_batch_norm.default, (a, None, None, None, None, True, 0.1, 1e-5)),
+        (ops.view.default, (torch.empty(4, 6, device="meta"), [24])), (ops._unsafe_view.default, (weight, [5, 54])),
+    ]  # fmt: skip
+    for func, args in calls:
+        for _ in range(3):
+            real, remembered = func(*args), meta_results.run(func, args, {})
+            pairs = list(zip(*((x if isinstance(x, tuple) else (x,)) for x in (real, remembered)), strict=True))
+            for x, y in pairs:
+                assert (x.shape, x.stride(), x.dtype, y.is_meta) == (y.shape, y.stride(), y.dtype, True), func
+                assert shares(x, args[0]) == shares(y, args[0]), func

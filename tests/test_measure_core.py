@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from forerun.data.intake import model_row
 from forerun.measure.core import kernel_phase, operator_cases, operator_profile, plan, rows, specs, supervisor
 from forerun.measure.core.__main__ import arguments
 from forerun.measure.core.kernels import kernel_class
@@ -292,3 +293,36 @@ def test_kernel_classes() -> None:
     assert kernel_class("void at::native::vectorized_elementwise_kernel<4>") == "elementwise"
     assert kernel_class("flash_fwd_kernel") == "attention"
     assert kernel_class("sm80_xmma_fprop_implicit_gemm_tf32f32") == "conv"
+
+
+def test_compiled_call(tmp_path: Path) -> None:
+    """A compiled case is a row of its own, with the time that compiling took; an unknown runtime is a failed row."""
+    spec = {
+        "name": "compiled",
+        "blocks": [
+            {
+                "variants": [{"family": "cnn", "source": "cnn", "draw": {"depth": [2], "filters": [4]}}],
+                "settings": [
+                    {"mode": "inference", "batch": 1, "dtype": "fp32", "runtime": ["eager", "compile", "jit"]}
+                ],
+            }
+        ],
+    }
+    key = {case.get("runtime"): specs.key_of(case) for case in specs.cases(spec)}
+    assert set(key) == {None, "compile", "jit"} and len(set(key.values())) == 3
+    path, out = tmp_path / "compiled.json", tmp_path / "rows.jsonl"
+    path.write_text(json.dumps(spec))
+    subprocess.run([*command(path, out), "--case-limit", "200"], env=environment(), check=True, capture_output=True)
+    found = {row["key"]: row for row in rows.merge(rows.read(out)) if row["repeat"] == 0}
+    assert found[key["compile"]]["compile_s"] > 0 and "compile_s" not in found[key[None]]
+    assert model_row(found[key["compile"]], "own")["runtime"] == "compile"
+    assert "unknown runtime 'jit'" in found[key["jit"]]["reason"]
+
+
+def test_like_another_spec() -> None:
+    """`like` draws further members of another sweep's blocks, `times` as many."""
+    base = specs.load(str(ROOT / "sweeps" / "h200_kinds_vision.yaml"))
+    more = specs.load(str(ROOT / "sweeps" / "h200_kinds_vision_more.yaml"))
+    assert more["name"] == "h200_kinds_vision_more" and len(more["blocks"]) == len(base["blocks"])
+    keys = [{specs.key_of(case) for case in specs.cases(spec)} for spec in (base, more)]
+    assert len(keys[1]) > 1.5 * len(keys[0]) and len(keys[1] - keys[0]) > len(keys[0])

@@ -23,6 +23,7 @@ _SAME = ("latency_ms", "loop_ms", "graph_ms", "first_call_ms", "weights_mb", "en
 #: Kept as JSON in `extra`: why something is missing, and what helps to read a row. `pulse_…`: probes of older rows.
 _EXTRA = ("graph_ms_reason", "kernel_ms_reason", "energy_reason", "kernel_classes", "top_kernels", "quantised_by",
           "attention", "load", "loop_calls", "timed_calls", "temperature_c", "spec", "nodes", "max_depth",
+          "compile_s", "compiled_from_cache", "graph_breaks",
           "host_probe_before", "host_probe_after", "pulse_before", "pulse_after")  # fmt: skip
 
 
@@ -72,8 +73,8 @@ def model_row(row: dict[str, Any], dataset: str) -> dict[str, Any]:
     training = case["mode"] == "training"
     return {
         **_origin(row, dataset), "model": model_name(case), "source": case["source"], "family": case.get("family"),
-        "case": case, "case_key": row["key"], "repeat": row.get("repeat", 0), "runtime": "eager", "devices": 1,
-        "mode": case["mode"], "batch": case["batch"], "dtype": case["dtype"], "amp": case.get("amp"),
+        "case": case, "case_key": row["key"], "repeat": row.get("repeat", 0), "runtime": case.get("runtime", "eager"),
+        "devices": 1, "mode": case["mode"], "batch": case["batch"], "dtype": case["dtype"], "amp": case.get("amp"),
         "optimizer": OPTIMIZERS.get(case.get("optimizer", "sgd")) if training else None, "seq_len": case.get("seq_len"),
         "input_shape": case.get("input_shape"), "event_ms": (row.get("event_ms") or {}).get("mean"),
         "device_ms": row.get("kernel_ms"), "memory_mb": memory.get("used_mb"),

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from forerun.graph import meta_results
 from forerun.graph.ir import Op, Storage, Tensor
 from forerun.graph.layout import cuda_layout, strided
 from forerun.graph.op_names import base_name
@@ -126,7 +127,7 @@ class Recorder(TorchDispatchMode):
         if stand_in is not None:
             return stand_in
         if not self.recording:
-            out = cuda_layout(name, args, func(*args, **kwargs))
+            out = cuda_layout(name, args, meta_results.run(func, args, kwargs))
             for t in tensors_in(out):
                 self._made_in[t.untyped_storage()._cdata] = self.scope()
             return out
@@ -134,7 +135,7 @@ class Recorder(TorchDispatchMode):
             self._scope_of_node.setdefault(torch._C._autograd._get_sequence_nr() - 1, self.scope())
         inputs = tensors_in((args, kwargs))
         input_ids = [self.tensor_id(t) for t in inputs]
-        out = cuda_layout(name, args, func(*args, **kwargs))
+        out = cuda_layout(name, args, meta_results.run(func, args, kwargs))
         outputs = tensors_in(out)
         mutates = func._schema.is_mutable
         known = {t.untyped_storage()._cdata for t in inputs}
@@ -192,7 +193,7 @@ class Census(Recorder):
         stand_in = self._stand_in(base_name(func.name()), args)
         if stand_in is not None:
             return stand_in
-        out = func(*args, **(kwargs or {}))
+        out = meta_results.run(func, args, kwargs or {})
         shapes = tuple(t.shape for t in tensors_in(out) if t.device.type == "meta")
         if shapes:
             self.count[func.name(), shapes] += self.repeat_of(self.scope())

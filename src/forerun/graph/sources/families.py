@@ -27,9 +27,9 @@ class FamilyDoor(Door):
         return {family.prefix: family.parse(model), "torch": version("torch")}
 
     def load(self, model: Any, workload: Workload) -> list[Graph]:
-        import torch
 
         from forerun.graph.capture import TORCH_DTYPES
+        from forerun.graph.meta_build import on_meta
 
         family = family_of(model)
         settings = family.parse(model)
@@ -39,7 +39,7 @@ class FamilyDoor(Door):
             raise ForerunError(f"{family.prefix}: has no {workload.mode} mode; it has {', '.join(family.modes)}")
 
         def build() -> Any:
-            with torch.device("meta"):
+            with on_meta():
                 return family.build(**settings).to(device="meta", dtype=TORCH_DTYPES[workload.weight_dtype])
 
         inputs = {

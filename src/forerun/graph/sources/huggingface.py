@@ -74,17 +74,17 @@ class HuggingFaceDoor(Door):
 
 
 def _builder(config: Any, task: str, workload: Workload) -> Any:
-    import torch
     import transformers
 
     from forerun.graph.capture import TORCH_DTYPES
+    from forerun.graph.meta_build import on_meta
 
     dtype = TORCH_DTYPES[workload.weight_dtype]
     auto = getattr(transformers, TASKS[task])
     options = {"trust_remote_code": True} if workload.trust_remote_code else {}
 
     def build() -> Any:
-        with torch.device("meta"):
+        with on_meta():
             return auto.from_config(config, dtype=dtype, **options).to(device="meta", dtype=dtype)
 
     return build

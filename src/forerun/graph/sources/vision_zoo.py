@@ -157,12 +157,12 @@ def _detectors() -> list[str]:
 
 def _load_timm(name: str, workload: Workload, changed: dict[str, Any]) -> list[Graph]:
     import timm
-    import torch
 
     from forerun.graph.capture import TORCH_DTYPES
+    from forerun.graph.meta_build import on_meta
 
     def build(**options: Any) -> Any:
-        with torch.device("meta"):
+        with on_meta():
             return timm.create_model(name, pretrained=False, **{**changed, **options}).to(
                 device="meta", dtype=TORCH_DTYPES[workload.weight_dtype]
             )
@@ -186,10 +186,10 @@ def _load_timm(name: str, workload: Workload, changed: dict[str, Any]) -> list[G
 
 
 def _load_torchvision(name: str, workload: Workload, changed: dict[str, Any]) -> list[Graph]:
-    import torch
     import torchvision
 
     from forerun.graph.capture import TORCH_DTYPES
+    from forerun.graph.meta_build import on_meta
 
     default = next((s for p, s in _TORCHVISION_SHAPES.items() if re.fullmatch(p, name)), (3, 224, 224))
     shape = _shape(name, workload, default)
@@ -201,7 +201,7 @@ def _load_torchvision(name: str, workload: Workload, changed: dict[str, Any]) ->
     options |= changed
 
     def build() -> Any:
-        with torch.device("meta"), _widths_with_values():
+        with on_meta(), _widths_with_values():
             return torchvision.models.get_model(name, **options).to(
                 device="meta", dtype=TORCH_DTYPES[workload.weight_dtype]
             )

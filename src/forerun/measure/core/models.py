@@ -9,7 +9,7 @@ from typing import Any
 from forerun.graph import families
 from forerun.graph.families.base import Input, training_loss
 
-from . import quantised
+from . import quantised, runtimes
 from .protocol import GRAPH_DECODE_MS, Call
 
 DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
@@ -70,16 +70,22 @@ class Built:
 
     def call(self, case: dict[str, Any]) -> Call:
         """The call for one case, its inputs ready on the device."""
+        call = self._call(case, runtimes.as_called(self.model, case))
+        if runtimes.runtime_of(case) != runtimes.EAGER:
+            call.capturable, call.why_not_capturable = False, "compiled calls are not captured"
+        return call
+
+    def _call(self, case: dict[str, Any], model: Any) -> Call:
         if self.source == "hf":
-            return self._hf_call(case)
+            return self._hf_call(case, model)
         if self.source in families.FILES and self.source not in ("cnn", "unet"):
-            return self._family_call(case)
+            return self._family_call(case, model)
         dtype = getattr(self.torch, DTYPES[case["dtype"]])
         shape = [case["batch"], *(case.get("input_shape") or self.input_shape or (3, 224, 224))]
         x = self.torch.randn(shape, dtype=dtype, device=self.device)
         if case["mode"] == "training":
-            return self._training(case, self._vision_loss(x))
-        return Call(self._inference(lambda: self.model(x)))
+            return self._training(case, self._vision_loss(model, x))
+        return Call(self._inference(lambda: model(x)))
 
     def _build(self, case: dict[str, Any]) -> Any:
         overrides = dict(case.get("overrides") or {})
@@ -133,10 +139,10 @@ class Built:
             self.facts["quantised_by"] = quantised.quantise(model, case["dtype"])
         return model
 
-    def _hf_call(self, case: dict[str, Any]) -> Call:
-        torch, model = self.torch, self.model
+    def _hf_call(self, case: dict[str, Any], model: Any) -> Call:
+        torch = self.torch
         batch, length = case["batch"], case["seq_len"]
-        vocab = model.config.get_text_config().vocab_size
+        vocab = self.model.config.get_text_config().vocab_size
 
         def tokens(n: int) -> Any:
             return torch.randint(0, vocab, (batch, n), device=self.device)
@@ -149,13 +155,13 @@ class Built:
             call = self._inference(lambda: model(input_ids=ids, use_cache=True, logits_to_keep=1))
             return Call(call, ask_before_capture=False)
         if case["mode"] == "decode":
-            return _Decode(self, tokens(1), length).as_call()
+            return _Decode(self, model, tokens(1), length).as_call()
         ids = tokens(length)
         labels = ids if task_of(case) == "causal-lm" else torch.zeros(batch, dtype=torch.long, device=self.device)
         return self._training(case, lambda: model(input_ids=ids, labels=labels, use_cache=False).loss)
 
-    def _family_call(self, case: dict[str, Any]) -> Call:
-        torch, model = self.torch, self.model
+    def _family_call(self, case: dict[str, Any], model: Any) -> Call:
+        torch = self.torch
         dtype = getattr(torch, DTYPES[case["dtype"]])
         made: dict[str, Any] = {}
         for argument, given in self.inputs.items():
@@ -178,14 +184,14 @@ class Built:
 
         return run
 
-    def _vision_loss(self, x: Any) -> Callable[[], Any]:
+    def _vision_loss(self, model: Any, x: Any) -> Callable[[], Any]:
         """Cross-entropy of the logits, or the squared error of each map that a U-Net gives."""
         torch, functional = self.torch, self.torch.nn.functional
         if self.source == "unet":
             maps = torch.randn((x.shape[0], 1, *x.shape[2:]), device=x.device)
-            return lambda: sum(functional.mse_loss(out, maps) for out in self.model(x))
+            return lambda: sum(functional.mse_loss(out, maps) for out in model(x))
         labels = torch.randint(0, self.classes, (x.shape[0],), device=x.device)
-        return lambda: functional.cross_entropy(self.model(x), labels)
+        return lambda: functional.cross_entropy(model(x), labels)
 
     def _training(self, case: dict[str, Any], loss: Callable[[], Any]) -> Call:
         """zero_grad, forward, loss, backward, optimizer step; a fresh optimizer, so memory starts from the weights."""
@@ -226,8 +232,8 @@ class Built:
 class _Decode:
     """One token against a cache of `length` tokens, which is put back by reassigning references."""
 
-    def __init__(self, built: Built, token: Any, length: int) -> None:
-        self.built, self.token, self.length = built, token, length
+    def __init__(self, built: Built, model: Any, token: Any, length: int) -> None:
+        self.built, self.model, self.token, self.length = built, model, token, length
         self.saved: list[dict[str, Any]] = []
         self.cache = self._fresh()
 
@@ -251,9 +257,7 @@ class _Decode:
 
     def run(self) -> Any:
         with self.built.torch.inference_mode():
-            return self.built.model(
-                input_ids=self.token, past_key_values=self.cache, use_cache=True, logits_to_keep=1
-            ).logits
+            return self.model(input_ids=self.token, past_key_values=self.cache, use_cache=True, logits_to_keep=1).logits
 
     def hold(self) -> None:
         # While memory is read the cache just grows, as in real generation; from here on it is put back each call.

@@ -11,9 +11,12 @@ from typing import Any
 
 from forerun.graph import families
 
+from .runtimes import EAGER
+
 KEY_FIELDS = (
     *("kind", "source", "name", "config", "overrides", "task", "attention", "mode", "batch", "dtype", "seq_len"),
     *("input_shape", "optimizer", "amp", "op", "shape", "direction", "epochs", "learning_rate", "threads"),
+    "runtime",
 )
 
 
@@ -26,7 +29,18 @@ def load(path: str) -> dict[str, Any]:
     else:
         spec = json.loads(text)
     spec.setdefault("name", Path(path).stem)
-    return dict(spec)
+    return _more(load(str(Path(path).with_stem(spec["like"]))), spec) if "like" in spec else dict(spec)
+
+
+def _more(base: dict[str, Any], spec: dict[str, Any]) -> dict[str, Any]:
+    """Further members of the blocks of another spec: `times` as many drawn, and as many settings of each."""
+    times = int(spec.get("times", 1))
+    blocks = []
+    for block in base["blocks"]:
+        variants = [{**v, "n": times * int(v["n"])} if "n" in v else v for v in block.get("variants", [])]
+        wanted = {"per_model": times * int(block["per_model"])} if "per_model" in block else {}
+        blocks.append({**block, **({"variants": variants} if variants else {}), **wanted})
+    return {**base, "blocks": blocks, **{k: v for k, v in spec.items() if k not in ("like", "times")}}
 
 
 def key_of(case: dict[str, Any]) -> str:
@@ -47,6 +61,8 @@ def cases(spec: dict[str, Any]) -> list[dict[str, Any]]:
                 case = {"kind": "model", **model, **setting}
                 for aid in ("billions", "dtypes"):
                     case.pop(aid, None)
+                if case.get("runtime") == EAGER:
+                    del case["runtime"]
                 out.setdefault(key_of(case), case)
     return list(out.values())
 

@@ -8,7 +8,7 @@ import os
 import time
 from typing import Any
 
-from . import host_probe, models, plan, specs
+from . import host_probe, models, plan, runtimes, specs
 from .protocol import measure
 from .worker import RESTART, STOP_BEFORE_S, Worker, limit, preload, why
 
@@ -104,6 +104,8 @@ class Timing(Worker):
                 self.forget()
                 row["weights_mb"] = self.meter.allocated_mb()
                 call = built.call(case)
+                if runtimes.runtime_of(case) != runtimes.EAGER:
+                    row.update(runtimes.compile_facts(call.call, self.meter.sync))
                 prepared_s = time.perf_counter() - begin
                 if models.group_key(case) in self.uncapturable:
                     call.capturable, call.why_not_capturable = False, "capture failed before for this model"
