@@ -79,9 +79,9 @@ def estimates(graph: Graph, devices: Sequence[Device]) -> list[MemoryEstimate]:
         memory = _simulated(key, working)
         workspace, context, room = workspace_mb(handles, device), context_mb(device), room_mb(handles, device)
         fits = None if room is None else memory.reserved_mb <= room
-        if room is not None and memory.allocated_mb <= room < memory.reserved_mb:
-            memory = simulate(graph, room, working)  # what is cached but free is given back when it gets tight
-            fits = memory.fits
+        if room is not None and room < memory.reserved_mb:  # what is cached but free is given back when it gets tight
+            memory = simulate(graph, room, working) if memory.allocated_mb <= room else _tight(key, working)
+            fits = memory.fits and memory.reserved_mb <= room
         parts = dict(memory.by_role_mb)
         if workspace:
             parts["workspace"] = parts.get("workspace", 0.0) + workspace
@@ -102,6 +102,12 @@ def estimates(graph: Graph, devices: Sequence[Device]) -> list[MemoryEstimate]:
 @functools.lru_cache(maxsize=32)
 def _simulated(key: GraphKey, working: Workspaces | None) -> Memory:
     return simulate(key.graph, workspaces=working)
+
+
+@functools.lru_cache(maxsize=32)
+def _tight(key: GraphKey, working: Workspaces | None) -> Memory:
+    """The least that the call gets by with, whatever there is: the allocator keeps no more than it must."""
+    return simulate(key.graph, _simulated(key, working).allocated_mb, working)
 
 
 def conv_workspaces(device: Device) -> Workspaces | None:
