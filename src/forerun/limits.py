@@ -48,6 +48,26 @@ class Limits:
     memory_mb: int = 2048
 
 
+def for_a_file_of(size_mb: float) -> Limits:
+    """The limits for reading a file: it may need a few times its own size on top of what any file needs.
+
+    `FORERUN_LIMIT_S` and `FORERUN_LIMIT_MB` raise or lower what any file may use.
+    """
+    seconds, memory = _setting("FORERUN_LIMIT_S", 30.0), _setting("FORERUN_LIMIT_MB", 2048.0)
+    seconds += size_mb / 50
+    return Limits(cpu_s=seconds, wall_s=3 * seconds, memory_mb=int(memory + 4 * size_mb))
+
+
+def _setting(name: str, default: float) -> float:
+    try:
+        value = float(os.environ.get(name) or default)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1e9:
+        raise ForerunError(f"{name} must be a positive number, got {os.environ[name]!r}")
+    return value
+
+
 def run(work: Callable[..., Any], *arguments: Any, what: str, limits: Limits | None = None) -> Any:
     """`work(*arguments)` in a child process; `what` names the input in messages: "model.onnx".
 
@@ -69,7 +89,7 @@ def _error(answer: dict[str, Any], what: str, allowed: Limits) -> ForerunError:
     if "missing" in answer:
         error: ForerunError = MissingPackage(*answer["missing"])
     elif answer.get("memory"):
-        error = ForerunError(f"{what} needs more than {allowed.memory_mb:,} MB to read and is refused")
+        error = ForerunError(f"{what} needs more than {allowed.memory_mb:,} MB to read and is refused (FORERUN_LIMIT_MB)")
     else:
         error = ForerunError(answer["error"] if answer.get("known") else f"{what} cannot be read: {answer['error']}")
     error.add_note(str(answer.get("trace", "")))
@@ -78,8 +98,11 @@ def _error(answer: dict[str, Any], what: str, allowed: Limits) -> ForerunError:
 
 def _ending(what: str, status: int, in_time: bool, allowed: Limits) -> str:
     """Why a child gave no answer; `status` is minus the signal that ended it, or its exit code."""
-    if not in_time or status == -getattr(signal, "SIGXCPU", 24):
-        return f"{what} takes too long to read ({allowed.cpu_s:g} s of processor time is the limit) and is refused"
+    if not in_time:
+        return f"{what} takes too long to read and is refused: {allowed.wall_s:.0f} s are the limit (FORERUN_LIMIT_S)"
+    if -status == getattr(signal, "SIGXCPU", None):
+        limit = f"{allowed.cpu_s:.0f} s of processor time are the limit (FORERUN_LIMIT_S)"
+        return f"{what} takes too long to read and is refused: {limit}"
     if -status in _CRASHES:
         return f"{what} crashes the library that reads it and is refused"
     return f"{what} ended the process that reads it, probably for lack of memory, and is refused"
@@ -184,7 +207,7 @@ def _fresh(work: Callable[..., Any], arguments: Any, allowed: Limits) -> tuple[i
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
     ) as process:  # fmt: skip
         try:
-            data, _ = process.communicate(json.dumps(task).encode(), timeout=allowed.wall_s)
+            data, _ = process.communicate(json.dumps(task, default=str).encode(), timeout=allowed.wall_s)
             in_time = True
         except subprocess.TimeoutExpired:
             data, in_time = b"", False

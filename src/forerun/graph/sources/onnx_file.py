@@ -25,6 +25,9 @@ class OnnxDoor(Door):
         live = type(model).__name__ == "ModelProto" and type(model).__module__.startswith("onnx")
         return live or self.claims(model)
 
+    def untrusted(self, model: Any) -> bool:
+        return isinstance(model, (str, Path))
+
     def key(self, model: Any, workload: Workload) -> dict[str, Any] | None:
         if not isinstance(model, (str, Path)) or not Path(model).is_file():
             return None

@@ -5,12 +5,15 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import math
 import random
 from pathlib import Path
 from typing import Any
 
+from forerun import documents
 from forerun.graph import families
 
+MAX_CASES = 200_000
 KEY_FIELDS = (
     *("kind", "source", "name", "config", "overrides", "task", "attention", "mode", "batch", "dtype", "seq_len"),
     *("input_shape", "optimizer", "amp", "op", "shape", "direction", "epochs", "learning_rate", "threads"),
@@ -18,15 +21,19 @@ KEY_FIELDS = (
 
 
 def load(path: str) -> dict[str, Any]:
-    text = Path(path).read_text()
-    if path.endswith((".yaml", ".yml")):
-        import yaml
-
-        spec = yaml.safe_load(text)
-    else:
-        spec = json.loads(text)
+    is_yaml = path.endswith((".yaml", ".yml"))
+    spec = documents.read_yaml(Path(path)) if is_yaml else documents.read_json(Path(path))
+    if not isinstance(spec, dict):
+        raise ValueError("it is not a mapping with the blocks of a sweep")
     spec.setdefault("name", Path(path).stem)
     return dict(spec)
+
+
+def bounded(count: int) -> int:
+    """The count itself; more cases than anyone measures are refused before they are listed."""
+    if not 0 <= count <= MAX_CASES:
+        raise ValueError(f"it lists {count:.3g} cases, and {MAX_CASES:,} are the most of one sweep")
+    return count
 
 
 def key_of(case: dict[str, Any]) -> str:
@@ -80,15 +87,19 @@ def _variants(variant: dict[str, Any], seed: int) -> list[dict[str, Any]]:
     for choices in draw.values():
         everything *= len(choices)
     rng = random.Random(f"{seed}/{json.dumps(variant, sort_keys=True)}")
-    count = min(int(variant.get("n", everything)), everything)
+    count = bounded(min(int(variant.get("n", everything)), everything))
     drawn: dict[str, dict[str, Any]] = {}
     if count == everything:
         combos = [dict(zip(draw, combo, strict=True)) for combo in itertools.product(*draw.values())]
     else:
         unique: dict[str, dict[str, Any]] = {}
-        while len(unique) < count:
+        for _ in range(1000 + 100 * count):
+            if len(unique) == count:
+                break
             combo = {key: rng.choice(choices) for key, choices in draw.items()}
             unique[json.dumps(combo)] = combo
+        else:
+            raise ValueError(f"fewer than {count} of its variants differ: a choice is listed twice")
         combos = list(unique.values())
     for combo in combos:
         for name, factors in variant.get("product", {}).items():
@@ -113,6 +124,7 @@ def _settings(block: dict[str, Any]) -> list[dict[str, Any]]:
     out = []
     for setting in block["settings"]:
         lists = [value if isinstance(value, list) else [value] for value in setting.values()]
+        bounded(math.prod(map(len, lists)))
         out += [dict(zip(setting, combo, strict=True)) for combo in itertools.product(*lists)]
     return out
 
