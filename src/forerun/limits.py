@@ -124,7 +124,7 @@ def _answer(work: Callable[..., Any], arguments: Any) -> bytes:
         return json.dumps({"error": reason, "trace": traceback.format_exc(limit=-20)}).encode()
 
 
-def _restrict(allowed: Limits) -> None:
+def restrict(allowed: Limits) -> None:
     """Sets the limits of this process. What cannot be set is left to the deadline."""
     if resource is None:
         return
@@ -173,7 +173,7 @@ def _in_child(work: Callable[..., Any], arguments: Any, allowed: Limits, writer:
         nowhere = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):  # a library that crashes or warns must not print into the answer
             os.dup2(nowhere, stream)
-        _restrict(allowed)
+        restrict(allowed)
         if "torch" in sys.modules:
             sys.modules["torch"].set_num_threads(1)  # threads of the parent are not there after a fork
         data = _answer(work, arguments)
@@ -221,7 +221,7 @@ def _serve() -> None:
     task = json.loads(sys.stdin.buffer.read())
     answer = os.dup(1)
     os.dup2(2, 1)
-    _restrict(Limits(**task["limits"]))
+    restrict(Limits(**task["limits"]))
     work = getattr(importlib.import_module(task["module"]), task["function"])
     with os.fdopen(answer, "wb") as out:
         out.write(_answer(work, task["arguments"]))

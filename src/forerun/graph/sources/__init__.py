@@ -9,7 +9,7 @@ from importlib.metadata import entry_points, version
 from pathlib import Path
 from typing import Any
 
-from forerun import limits
+from forerun import documents, limits
 from forerun.errors import ForerunError, did_you_mean
 from forerun.graph import cache
 from forerun.graph.ir import Graph
@@ -103,6 +103,7 @@ def _captured(workload: Workload) -> list[Graph]:
     if isinstance(model, Graph):
         return [_given(model, workload)]
     name, door = find_door(model)
+    _check_file(door, model)
     key = door.key(model, workload)
     request = {"door": name, "key": key, "settings": workload.graph_settings, "forerun": _own_version()}
     hashed = None if key is None else cache.digest(request)
@@ -119,6 +120,14 @@ def _captured(workload: Workload) -> list[Graph]:
     title = door.title(model)
     # Equal configs share one entry; each is called as it was asked for.
     return graphs if title is None else [replace(graph, name=title) for graph in graphs]
+
+
+def _check_file(door: Door, model: Any) -> None:
+    """Refuses pipes, devices and files of impossible size before anything of them is read."""
+    if door.claims(model) and Path(model).exists() and not Path(model).is_dir():
+        size = documents.regular_file(Path(model))
+        if size > door.max_bytes:
+            raise ForerunError(f"{model} has {size:,} bytes; files of its kind have at most {door.max_bytes:,}")
 
 
 def _loaded(name: str, door: Door, model: Any, workload: Workload) -> list[Graph]:

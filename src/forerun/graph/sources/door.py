@@ -34,6 +34,8 @@ class Door(ABC):
     #: Suffixes of the files that the door takes, in lower case: (".onnx",). A path with such a suffix is offered only
     #: to doors that claim it, so a door that takes names need not know the suffixes of files.
     suffixes: ClassVar[tuple[str, ...]] = ()
+    #: The most bytes that a file of this kind has; a larger one is refused before it is read.
+    max_bytes: ClassVar[int] = 16 * 2**30
 
     @abstractmethod
     def matches(self, model: Any) -> bool:

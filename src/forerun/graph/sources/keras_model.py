@@ -62,7 +62,7 @@ class KerasDoor(Door):
                 graph = _from_path(saved, workload, str(model.name), None)
         else:
             path = Path(model)
-            if not path.exists():
+            if not path.is_file() and not (path / "saved_model.pb").is_file():
                 raise ForerunError(f"There is no file {path}.")
             graph = _from_path(path, workload, path.stem, self.key(model, workload))
         graph.notes.append("Converted by tf2onnx, which folds batch normalization into the convolution before it.")
@@ -99,5 +99,5 @@ def _from_path(path: Path, workload: Workload, name: str, content: dict[str, Any
         arguments = [str(path.resolve()), str(made), str(facts)]
         converter_env.convert("keras", "keras_to_onnx.py", arguments, path.name if content else name)
 
-    proto, facts = converted.convert_once(content, run)
-    return converted.graph_from(proto, facts, workload, name, "keras")
+    onnx, facts = converted.convert_once(content, run)
+    return converted.graph_from(onnx, facts, workload, name, "keras")

@@ -20,6 +20,7 @@ class OnnxDoor(Door):
     takes = "an ONNX file or onnx.ModelProto"
     priority = 100
     suffixes = (".onnx",)
+    max_bytes = 2**31  # the limit of protobuf; larger models keep their weights in files beside it
 
     def matches(self, model: Any) -> bool:
         live = type(model).__name__ == "ModelProto" and type(model).__module__.startswith("onnx")
