@@ -179,7 +179,7 @@ def devices(
         if as_json:
             print(json.dumps([d.to_dict() for d in found], indent=2))
         else:
-            show(devices_table(found))
+            show(devices_table(found, terminal_width()))
         return
     device = load_device(name)
     if as_json:

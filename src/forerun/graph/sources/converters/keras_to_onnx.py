@@ -31,6 +31,8 @@ UNSAFE = ("keras.utils", "keras.src.utils", "keras.saving", "keras.src.saving", 
 #: TensorFlow ops that call Python, read or write files, print, or open connections.
 REACHES_OUT = re.compile(
     r"(Eager)?PyFunc(Stateless)?|ReadFile|WriteFile|MatchingFiles|ImmutableConst|Print(V2)?|(De|En)codeProto(V2)?"
+    r"|GenerateVocabRemapping|LoadAndRemapMatrix|FixedUnigramCandidateSampler|MergeV2Checkpoints|ImportEvent"
+    r"|RemoteCall|Collective\w*|Nccl\w*|_?(Host)?(Send|Recv)|FileSystemSetConfiguration"
     r"|\w*Reader(V2)?|\w*Dataset(V\d)?|\w*Summary\w*|Debug\w*|\w*Rpc|\w*TextFile(V2)?|Save(Slices)?|Restore(Slice)?"
 )
 #: Ops that loading a SavedModel may run: those that put values into variables.
@@ -68,6 +70,12 @@ def model_config(source: Path) -> Any:
     if config is None:
         raise ValueError("it holds weights only, no architecture; save the whole model")
     return json.loads(config if isinstance(config, str) else config.decode())
+
+
+def check(config: Any) -> None:
+    """Raise when a config asks for code of its own, or for what no machine could build."""
+    refuse_giant(config)
+    refuse_code(config)
 
 
 def refuse_bomb(archive: zipfile.ZipFile, source: Path) -> None:
@@ -189,8 +197,7 @@ def load_complete(source: Path, config: Any) -> Any:
 
 def convert_keras(source: Path, target: Path) -> int:
     config = model_config(source)
-    refuse_giant(config)
-    refuse_code(config)
+    check(config)
     import keras
     import tensorflow as tf
     import tf2onnx
