@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from forerun.errors import ForerunError
+from forerun.readable import short
 from forerun.workload import AMP, DTYPES, MODES, OPTIMIZERS, RUNTIMES
 
 
@@ -99,4 +100,4 @@ def _sizes(text: str, word: str) -> tuple[int, ...]:
     try:
         return tuple(whole_number(n) for n in text.replace("x", ",").split(",") if n.strip())
     except typer.BadParameter:
-        raise ForerunError(f"--input-shape {word!r} is not a list of sizes such as 3,224,224") from None
+        raise ForerunError(f"--input-shape {short(word)} is not a list of sizes such as 3,224,224") from None

@@ -30,7 +30,7 @@ def validate(graph: Graph) -> None:
         elif any(d < 0 for d in t.shape):
             fault = f"has a negative size: {list(t.shape)}"
         elif math.prod(t.shape) > MAX_ELEMENTS:
-            fault = f"has {math.prod(t.shape):.3g} elements, which is more than any machine holds"
+            fault = f"has {min(math.prod(t.shape), 10**99):.3g} elements, which is more than any machine holds"
         elif t.per_sample is not None and len(t.per_sample) != len(t.shape):
             fault = f"has {len(t.shape)} dimensions and says how {len(t.per_sample)} grow"
         if fault:
@@ -74,7 +74,7 @@ def _op_fault(graph: Graph, index: int, op: Op) -> str:
             return f"reads tensor {t} before op {graph.tensors[t].producer} writes it"
     if op.phase not in PHASES:
         return f"has the phase {op.phase!r}; choose from {', '.join(PHASES)}"
-    return f"is repeated {op.repeat:.3g} times" if not 0 <= op.repeat <= MAX_REPEAT else ""
+    return f"is repeated {min(op.repeat, 10**99):.3g} times" if not 0 <= op.repeat <= MAX_REPEAT else ""
 
 
 def _fits(value: Any, expected: type | tuple[str, ...]) -> bool:

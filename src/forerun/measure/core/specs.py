@@ -32,7 +32,7 @@ def load(path: str) -> dict[str, Any]:
 def bounded(count: int) -> int:
     """The count itself; more cases than anyone measures are refused before they are listed."""
     if not 0 <= count <= MAX_CASES:
-        raise ValueError(f"it lists {count:.3g} cases, and {MAX_CASES:,} are the most of one sweep")
+        raise ValueError(f"it lists {min(count, 10**99):.3g} cases, and {MAX_CASES:,} are the most of one sweep")
     return count
 
 
