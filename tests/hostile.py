@@ -33,12 +33,12 @@ def _laughs(levels: int, times: int) -> str:
 
 def devices(folder: Path) -> dict[str, Command]:
     """Device sheets in YAML."""
-    merge = "\n".join(["a0: &a0 {k: 1}"] + [f"a{i}: &a{i} {{<<: [{', '.join([f'*a{i - 1}'] * 10)}]}}" for i in range(1, 10)])
+    merged = [f"a{i}: &a{i} {{<<: [{', '.join([f'*a{i - 1}'] * 10)}]}}" for i in range(1, 10)]
     texts: dict[str, str | bytes] = {
         "laughs": _laughs(10, 10),
         "laughs-field": GOOD_CHIP + _laughs(9, 9).replace("a8:", "note:"),
         "quadratic": "a: &a " + "x" * 50_000 + "\nb: [" + ", ".join(["*a"] * 150_000) + "]",
-        "merge-keys": merge,
+        "merge-keys": "\n".join(["a0: &a0 {k: 1}", *merged]),
         "brackets": "[" * 100_000,
         "braces": "{a: " * 100_000,
         "closed-brackets": "[" * 100_000 + "]" * 100_000,

@@ -113,7 +113,7 @@ def _check_yaml(events: Any, where: str) -> None:
         elif isinstance(event, yaml.AliasEvent):
             if any(event.anchor == anchor for anchor, _ in open_):
                 raise ForerunError(f"{where}: *{event.anchor} stands inside what it names")
-            values += sizes.get(event.anchor, 1)
+            values += sizes.get(str(event.anchor), 1)
         elif isinstance(event, (yaml.SequenceStartEvent, yaml.MappingStartEvent)):
             open_.append((event.anchor, values))
             values += 1

@@ -6,7 +6,7 @@ sentence.
 
 The child is forked when the main thread asks, which costs milliseconds and keeps what is imported. Another thread, such
 as one of a web server, and a platform without fork get a fresh interpreter, which pays for its imports. Processor time
-and memory are limited where the system can do so (Linux; macOS limits processor time only); the deadline works everywhere.
+and memory are limited where the system can do so: Linux both, macOS processor time. The deadline works everywhere.
 """
 
 from __future__ import annotations
@@ -89,7 +89,8 @@ def _error(answer: dict[str, Any], what: str, allowed: Limits) -> ForerunError:
     if "missing" in answer:
         error: ForerunError = MissingPackage(*answer["missing"])
     elif answer.get("memory"):
-        error = ForerunError(f"{what} needs more than {allowed.memory_mb:,} MB to read and is refused (FORERUN_LIMIT_MB)")
+        limit = f"{allowed.memory_mb:,} MB of memory are the limit (FORERUN_LIMIT_MB)"
+        error = ForerunError(f"{what} takes too much memory to read and is refused: {limit}")
     else:
         error = ForerunError(answer["error"] if answer.get("known") else f"{what} cannot be read: {answer['error']}")
     error.add_note(str(answer.get("trace", "")))
@@ -186,7 +187,7 @@ def _in_child(work: Callable[..., Any], arguments: Any, allowed: Limits, writer:
 
 def _read_until(reader: int, deadline: float) -> tuple[bytes, bool]:
     """All that comes through a pipe, and whether it came to its end before the deadline."""
-    parts = []
+    parts: list[bytes] = []
     while (left := deadline - time.monotonic()) > 0:
         if not select.select([reader], [], [], left)[0]:
             break

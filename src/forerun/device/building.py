@@ -100,7 +100,9 @@ def _calibrated(written: Any, problems: list[str]) -> dict[str, float]:
     for name, value in written.items():
         number = value.get("value") if isinstance(value, dict) else value
         if (found := fields.number(number)) is None:
-            problems.append(f"calibrated {name if isinstance(name, str) else short(name)} must be a number, got {short(number)}")
+            problems.append(
+                f"calibrated {name if isinstance(name, str) else short(name)} must be a number, got {short(number)}"
+            )
         else:
             numbers[str(name)] = found
     return numbers

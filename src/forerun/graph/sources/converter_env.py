@@ -200,7 +200,7 @@ def convert(name: str, script: str, arguments: Sequence[str], what: str, timeout
 
 
 def _limited(arguments: Sequence[str], timeout_s: float) -> dict[str, Any]:
-    """How a converter is started so that a file cannot make it take the machine's memory; TensorFlow needs 1 GB itself."""
+    """How a converter is started so that a file cannot make it take the machine's memory."""
     if sys.platform == "win32":
         return {}
     size_mb = sum(Path(a).stat().st_size for a in arguments if Path(a).is_file()) / 2**20
