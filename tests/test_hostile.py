@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import resource
+import signal
 import subprocess
 import sys
 import time
@@ -23,6 +25,11 @@ from forerun.graph import cache, torch_compat
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 SECONDS, MEGABYTES = 20, 2048
+
+
+def processor_seconds() -> float:
+    """Of this process and its children; a busy machine does not change it much."""
+    return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
 
 
 @pytest.fixture
@@ -47,9 +54,9 @@ def test_every_hostile_input_is_one_sentence(alone: Path, capsys: pytest.Capture
     assert len(corpus) >= 100
     before, faults = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, []
     for name, words in corpus.items():
-        began = time.monotonic()
+        began = processor_seconds()
         code = run(words)
-        took = time.monotonic() - began
+        took = processor_seconds() - began
         out, err = capsys.readouterr()
         one_line = err.startswith("forerun: ") and len(err) < 1500 and err[:-1].isprintable() and err[-1] == "\n"
         if code != 2 or out or not one_line or took > SECONDS:
@@ -127,7 +134,8 @@ def waits() -> None:
 
 
 def crashes() -> None:
-    os.kill(os.getpid(), 11)
+    faulthandler.disable()  # pytest's, which would print where
+    os.kill(os.getpid(), signal.SIGSEGV)
 
 
 def fails(kind: str) -> None:

@@ -31,7 +31,7 @@ UNSAFE = ("keras.utils", "keras.src.utils", "keras.saving", "keras.src.saving", 
 #: TensorFlow ops that call Python, read or write files, print, or open connections.
 REACHES_OUT = re.compile(
     r"(Eager)?PyFunc(Stateless)?|ReadFile|WriteFile|MatchingFiles|ImmutableConst|Print(V2)?|(De|En)codeProto(V2)?"
-    r"|GenerateVocabRemapping|LoadAndRemapMatrix|FixedUnigramCandidateSampler|MergeV2Checkpoints|ImportEvent"
+    r"|GenerateVocabRemapping|LoadAndRemapMatrix|FixedUnigramCandidateSampler|ImportEvent"
     r"|RemoteCall|Collective\w*|Nccl\w*|_?(Host)?(Send|Recv)|FileSystemSetConfiguration"
     r"|\w*Reader(V2)?|\w*Dataset(V\d)?|\w*Summary\w*|Debug\w*|\w*Rpc|\w*TextFile(V2)?|Save(Slices)?|Restore(Slice)?"
 )
