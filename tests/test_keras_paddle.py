@@ -261,13 +261,60 @@ y = i = keras.Input((32, 32, 3))
 y = L.Conv2D(8, 3, bias_initializer="ones")(y)  # tf2onnx leaves a bias of zeros out
 y = L.Dense(10, bias_initializer="ones")(L.GlobalAveragePooling2D()(L.ReLU()(y)))
 keras.Model(i, y).save("plain.keras")
+z = i = keras.Input((32, 32, 3))
+z = L.Conv2D(8, 3)(z)
+z = (z + 3.0) * (1.0 / 6.0) - z / 2.0  # operations, which are no layers, as in MobileNetV3
+keras.Model(i, L.Add()([z, z])).save("operations.h5")
+"""
+HOSTILE_SAVED_MODELS = """
+import os
 import tensorflow as tf
-class Writes(tf.Module):
+def called():
+    open("written", "w").write("by Python")
+    return 1.0
+bodies = {
+    "writes": lambda x: tf.io.write_file(os.path.abspath("written"), "by the model"),
+    "reads": lambda x: tf.strings.length(tf.io.read_file("/etc/passwd")),
+    "python": lambda x: tf.py_function(called, [], tf.float32),
+    "numpy": lambda x: tf.numpy_function(called, [], tf.float64),
+    "prints": lambda x: tf.print("printed by the model"),
+}
+class Hostile(tf.Module):
+    def __init__(self, body):
+        self.w, self.body = tf.Variable(2.0), body
     @tf.function(input_signature=[tf.TensorSpec([None, 2])])
     def __call__(self, x):
-        tf.io.write_file("written", "by the model")
-        return {"y": x + 1}
-tf.saved_model.save(Writes(), "writes")
+        made = self.body(x)
+        if isinstance(made, tf.Tensor):
+            x = x + tf.cast(made, tf.float32)
+        return {"y": x * self.w}
+for name, body in bodies.items():
+    tf.saved_model.save(Hostile(body), name)
+table = tf.lookup.StaticVocabularyTable(tf.lookup.KeyValueTensorInitializer(["a"], tf.constant([1], tf.int64)), 1)
+class Table(tf.Module):
+    def __init__(self):
+        self.table = table
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+    def __call__(self, x):
+        return {"y": self.table.lookup(x)}
+tf.saved_model.save(Table(), "table")
+harmless = Hostile(lambda x: None)
+tf.saved_model.save(harmless, "harmless")
+"""
+SEQUENTIALS = """
+import keras
+from keras import layers as L
+one = dict(bias_initializer="ones")  # tf2onnx leaves a bias of zeros out
+images = keras.Sequential([keras.Input((32, 32, 3)), L.Conv2D(8, 3, **one), L.ReLU(), L.MaxPooling2D(2),
+    L.Conv2D(16, 3, activation="relu", **one), L.GlobalAveragePooling2D(), L.Dropout(0.2), L.Dense(10, **one)])
+images.save("images.keras"); images.save("images.h5")
+late = keras.Sequential([L.Dense(64, activation="relu", **one), L.Dense(10, **one)])
+late.build((None, 100))
+late.save("late.h5")
+inner = keras.Sequential([L.Conv2D(8, 3, **one), L.ReLU()])
+nested = keras.Sequential([keras.Input((16, 16, 3)), inner, L.Flatten(), L.Dense(10, **one)])
+nested.save("nested.keras")
+keras.Sequential([L.Dense(4)]).save("unbuilt.keras")
 """
 PADDLE_NET = """
 import paddle
@@ -304,13 +351,50 @@ def test_keras_conversion(tmp_path: Path) -> None:
         assert graph.at(5).tensors[graph.outputs[0]].shape == (5, 10)
     with pytest.raises(ForerunError, match=r"lambda\.h5 cannot be converted to ONNX: it holds a Lambda layer"):
         one(KERAS, tmp_path / "lambda.h5")
-    with pytest.raises(ForerunError, match=r"writes cannot be converted to ONNX: its graph holds the op WriteFile"):
-        one(KERAS, tmp_path / "writes")
-    assert not list(tmp_path.rglob("written"))
+    sums = [op.name for op in one(KERAS, tmp_path / "operations.h5").ops]
+    assert sum("Add" in name for name in sums) == 2 and any("Mul" in name for name in sums), sums
     (tmp_path / "cut.keras").write_bytes((tmp_path / "plain.keras").read_bytes()[:500])
     with pytest.raises(ForerunError, match="truncated"):
         one(KERAS, tmp_path / "cut.keras")
     assert "same_network" in check_door(KERAS, [Example(tmp_path / "plain.keras", **same_network())])
+
+
+def test_hostile_saved_models_are_refused_and_do_nothing(tmp_path: Path) -> None:
+    make(environment_or_skip("keras"), HOSTILE_SAVED_MODELS, tmp_path)
+    (tmp_path / "written").unlink(missing_ok=True)  # tracing a function in TensorFlow may call it
+    for name, op in {
+        "writes": "WriteFile", "reads": "ReadFile", "python": "EagerPyFunc", "numpy": "PyFunc", "prints": "PrintV2",
+    }.items():  # fmt: skip
+        with pytest.raises(ForerunError, match=rf"{name} cannot be converted to ONNX: its graph holds the op {op}"):
+            one(KERAS, tmp_path / name)
+    with pytest.raises(ForerunError, match="lookup tables or assets"):
+        one(KERAS, tmp_path / "table")
+    assert not list(tmp_path.rglob("written"))
+    assert one(KERAS, tmp_path / "harmless").parameters == 1
+
+
+def test_a_keras_sequential_equals_its_layers_in_pytorch(tmp_path: Path) -> None:
+    from torch import nn
+
+    from forerun.graph.cost import totals
+    from forerun.graph.sources import load_graph
+
+    make(environment_or_skip("keras"), SEQUENTIALS, tmp_path)
+    conv = [nn.Conv2d(3, 8, 3), nn.ReLU()]
+    pooled = [nn.MaxPool2d(2), nn.Conv2d(8, 16, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+    networks = {
+        "images": (nn.Sequential(*conv, *pooled, nn.Dropout(0.2), nn.Linear(16, 10)), (3, 32, 32)),
+        "late": (nn.Sequential(nn.Linear(100, 64), nn.ReLU(), nn.Linear(64, 10)), (100,)),
+        "nested": (nn.Sequential(*conv, nn.Flatten(), nn.Linear(8 * 14 * 14, 10)), (3, 16, 16)),
+    }
+    for name, (network, shape) in networks.items():
+        expected = load_graph(Workload(network, batch=4, input_shape=shape))
+        for path in tmp_path.glob(f"{name}.*"):
+            graph = load_graph(Workload(str(path), batch=4))
+            assert graph.parameters == expected.parameters
+            assert totals(graph).macs == pytest.approx(totals(expected).macs, rel=0.01)
+    with pytest.raises(ForerunError, match="saved before it was built"):
+        one(KERAS, tmp_path / "unbuilt.keras")
 
 
 def test_paddle_conversion(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ class MissingPackage(ForerunError):
 
     def __init__(self, what: str, package: str, command: str) -> None:
         super().__init__(f"{what} needs {package}, which is not installed; add it with: {command}")
+        self.what = what
         self.package = package
         self.command = command
 

@@ -1,6 +1,14 @@
-"""Numbers for people: three significant digits, in a unit of the right size."""
+"""What people read: numbers of three significant digits in a unit of the right size, and text that is safe to show."""
 
 from __future__ import annotations
+
+import re
+import reprlib
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = 60
+_SHORT.maxlevel = 2
 
 #: unit -> (threshold, factor, new unit): the first entry whose threshold the value reaches is used.
 _READABLE = {
@@ -27,3 +35,16 @@ def pretty(x: float) -> str:
     if abs(x) >= 100:
         return f"{x:,.0f}"
     return f"{x:.3g}"
+
+
+def visible(text: str) -> str:
+    """A user's text on a terminal: signs that would move the cursor, ring or recolour are shown as \\x1b."""
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def short(value: object) -> str:
+    """A user's value in a message: its first parts, however large and nested it is."""
+    try:
+        return _SHORT.repr(value)
+    except ValueError:  # a whole number of more digits than Python converts
+        return f"a {type(value).__name__} of great length"

@@ -9,7 +9,7 @@ import html
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from forerun.readable import pretty
+from forerun.readable import pretty, visible
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,7 +63,7 @@ def prediction_view(p: Any) -> Iterator[Any]:
     from rich.table import Table
     from rich.text import Text
 
-    yield Text(headline(p), style="bold")
+    yield Text(visible(headline(p)), style="bold")
     yield Text(size_line(p), style="dim")
     table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False)
     table.add_column("")
@@ -72,7 +72,7 @@ def prediction_view(p: Any) -> Iterator[Any]:
     table.add_column("", style="dim")
     for label, value, interval, remark in p.rows():
         bad = value == "unknown" or remark.startswith("does not fit")
-        table.add_row(label, value, interval, remark, style="red" if bad else None)
+        table.add_row(label, value, interval, _text(remark), style="red" if bad else None)
     yield table
     if p.mig_options and (p.fit is None or p.fit.fits):
         yield Text()
@@ -80,9 +80,9 @@ def prediction_view(p: Any) -> Iterator[Any]:
     yield Text()
     yield Text(f"Basis: {p.basis} ({_BASIS.get(p.basis, '')})", style="dim")
     for note in p.notes:
-        yield Text(f"Note: {note}", style="yellow")
+        yield Text(visible(f"Note: {note}"), style="yellow")
     if p.check:
-        yield Text(f"Check it on the device: {p.check}", style="dim")
+        yield Text(visible(f"Check it on the device: {p.check}"), style="dim")
 
 
 def _mig_table(p: Any) -> Any:
@@ -134,16 +134,16 @@ def comparison_view(frame: pd.DataFrame, title: str, width: int = 160, confidenc
     problems = []
     for row in frame.itertuples():
         if isinstance(row.error, str):
-            problems.append(Text(row.error, style="red"))
+            problems.append(Text(visible(row.error), style="red"))
             continue
         usd = row.cost_usd / (row.throughput * row.latency_ms / 1e3) * 1e6
         cells = [
-            str(row.device), pretty(row.latency_ms), f"{pretty(row.latency_low_ms)} … {pretty(row.latency_high_ms)}",
+            _text(row.device), pretty(row.latency_ms), f"{pretty(row.latency_low_ms)} … {pretty(row.latency_high_ms)}",
             pretty(row.throughput), pretty(row.memory_mb / 1024), {True: "yes", False: "no"}.get(row.fits, "?"),
         ]  # fmt: skip
         cells += [row.bound, _or_unknown(row.energy_j), _or_unknown(row.power_w)] if wide else []
         table.add_row(*cells, _or_unknown(usd), style=None if row.fits is not False else "dim")
-    yield Text(title, style="bold")
+    yield Text(visible(title), style="bold")
     yield table
     yield from problems
 
@@ -158,7 +158,7 @@ def explanation_view(e: Explanation, top: int, width: int = 160) -> Iterator[Any
     from rich.text import Text
 
     binds = "host (launch overhead)" if e.host_ms > e.device_ms else "device"
-    yield Text(f"{e.model} on {e.device}: {pretty(e.latency_ms)} ms, set by the {binds}", style="bold")
+    yield Text(visible(f"{e.model} on {e.device}: {pretty(e.latency_ms)} ms, set by the {binds}"), style="bold")
     yield Text(f"device time {pretty(e.device_ms)} ms, host time {pretty(e.host_ms)} ms", style="dim")
     if e.host_ms > e.device_ms:
         yield Text(
@@ -178,7 +178,7 @@ def explanation_view(e: Explanation, top: int, width: int = 160) -> Iterator[Any
         words = (o.op, o.kernel, shape, o.scope, o.bound) if wide else (o.op, shape, o.bound)
         sizes = (pretty(o.gflops), pretty(o.mb)) if wide else ()
         bar = ("█" * round(o.share * 20),) if wide else ()
-        table.add_row(*words, f"{o.calls:,}", pretty(o.time_ms), *sizes, f"{o.share:.1%}", *bar)
+        table.add_row(*map(_text, words), f"{o.calls:,}", pretty(o.time_ms), *sizes, f"{o.share:.1%}", *bar)
     rest = e.ops[top:]
     if rest:
         calls, ms, share = sum(o.calls for o in rest), sum(o.time_ms for o in rest), sum(o.share for o in rest)
@@ -226,7 +226,7 @@ def verification_view(v: Any) -> Iterator[Any]:
     from rich.table import Table
     from rich.text import Text
 
-    yield Text(headline(v.prediction), style="bold")
+    yield Text(visible(headline(v.prediction)), style="bold")
     table = Table(box=None, padding=(0, 2, 0, 0))
     for name in ("", "predicted", interval_heading(v.prediction.confidence), "measured", "error", ""):
         table.add_column(name, justify="left" if not name else "right")
@@ -248,16 +248,20 @@ def _check_cells(check: Any) -> list[str]:
     return [*cells, measured, error, inside]
 
 
-def devices_table(devices: Iterable[Device]) -> Any:
-    """The catalogue, one row per device."""
+def devices_table(devices: Iterable[Device], width: int = 160) -> Any:
+    """The catalogue, one row per device; a narrow terminal gets fewer columns."""
     from rich.table import Table
 
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for name in ("id", "name", "kind", "memory GB", "GB/s", "fp32", "fp16", "bf16", "TDP W", "released"):
-        table.add_column(name, justify="left" if name in ("id", "name", "kind", "released") else "right", no_wrap=True)
+    wide = width >= _WIDE
+    table = Table(box=None, padding=(0, 2 if wide else 1, 0, 0))
+    texts = ("id", *(("name", "kind") if wide else ()))
+    dtypes = ("fp32", "fp16", *(("bf16",) if wide else ()))
+    for name in (*texts, "memory GB" if wide else "GB", "GB/s", *dtypes, "TDP W", "released"):
+        table.add_column(name, justify="left" if name in (*texts, "released") else "right", no_wrap=True)
     for d in devices:
-        table.add_row(d.id, d.name, d.kind, *(_or_blank(x) for x in (d.memory_gb, d.bandwidth_gbs, *(
-            d.peak_tflops.get(t) for t in ("fp32", "fp16", "bf16")), d.tdp_w)), d.release_date or "")  # fmt: skip
+        numbers = (d.memory_gb, d.bandwidth_gbs, *(d.peak_tflops.get(t) for t in dtypes), d.tdp_w)
+        words = (d.id, d.name, d.kind) if wide else (d.id,)
+        table.add_row(*words, *map(_or_blank, numbers), d.release_date or "")
     return table
 
 
@@ -266,9 +270,9 @@ def device_view(d: Device) -> Iterator[Any]:
     from rich.table import Table
     from rich.text import Text
 
-    yield Text(f"{d.name} ({d.id})", style="bold")
+    yield Text(visible(f"{d.name} ({d.id})"), style="bold")
     if d.note:
-        yield Text(d.note, style="dim")
+        yield Text(visible(d.note), style="dim")
     table = Table(box=None, padding=(0, 2, 0, 0))
     for name in ("field", "value", "source"):
         table.add_column(name, justify="right" if name == "value" else "left")
@@ -280,9 +284,9 @@ def device_view(d: Device) -> Iterator[Any]:
         if value is None:
             table.add_row(name, "unknown", "", style="dim")
         else:
-            table.add_row(name, value if isinstance(value, str) else f"{value:,g}", d.provenance.get(name, ""))
+            table.add_row(name, value if isinstance(value, str) else f"{value:,g}", _text(d.provenance.get(name, "")))
     for name, value in d.calibrated.items():
-        table.add_row(f"{name} (measured)", f"{value:,g}", d.provenance.get(name, ""))
+        table.add_row(_text(f"{name} (measured)"), f"{value:,g}", _text(d.provenance.get(name, "")))
     if d.generation is not None:
         for name in ("fp32_gflops_per_watt", "half_gflops_per_watt", "cublas_workspace_mb", "cudnn_layout_copies"):
             if (value := getattr(d.generation, name)) is not None:
@@ -293,6 +297,13 @@ def device_view(d: Device) -> Iterator[Any]:
         yield Text(f"No arithmetic units for: {', '.join(d.unsupported)}", style="dim")
     if d.generation_note:
         yield Text(f"Note: {d.generation_note}", style="yellow")
+
+
+def _text(value: Any) -> Any:
+    """A user's text as a cell: rich interprets nothing in it, and no sign in it moves the cursor."""
+    from rich.text import Text
+
+    return Text(visible(str(value)))
 
 
 def _or_blank(x: float | None) -> str:

@@ -44,7 +44,9 @@ class Workload:
             ("mode", self.mode, MODES), ("dtype", self.dtype, DTYPES), ("runtime", self.runtime, RUNTIMES),
             ("optimizer", self.optimizer, OPTIMIZERS), ("amp", self.amp, AMP),
         ):  # fmt: skip
-            if value is not None and value not in allowed:
+            if isinstance(value, str) and value.lower() in allowed:
+                object.__setattr__(self, name, value.lower())
+            elif value is not None:
                 known_as = _ALSO_CALLED.get(str(value).removeprefix("torch."))
                 hint = f" Did you mean {known_as}?" if known_as in allowed else did_you_mean(str(value), allowed)
                 hint = hint or f" Choose from {', '.join(allowed)}."

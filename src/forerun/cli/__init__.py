@@ -10,28 +10,73 @@ import sys
 def main() -> None:
     """Runs the command line and exits with its code."""
     gc.set_threshold(100_000, 50, 50)  # importing torch makes a million permanent objects: collecting is wasted
-    code = _run()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    code = run(sys.argv[1:])
     if "torch" in sys.modules:
         os._exit(code)  # skips the tear-down of torch, which takes most of a second
     sys.exit(code)
 
 
-def _run() -> int:
+def run(arguments: list[str]) -> int:
+    """Runs one command and returns its exit code; everything that it prints has been written when it returns."""
+    from forerun.cli.terminal import print_what_can_be_printed
+
+    print_what_can_be_printed()
+    as_json = "--json" in arguments
+    try:
+        code = _code(arguments, as_json)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        return code
+    except BrokenPipeError:
+        _drop_output()
+        return 0
+    except OSError as error:
+        place = f" ({os.fsdecode(error.filename)})" if isinstance(error.filename, (str, bytes)) else ""
+        reason = f"{error.strerror or error}{place}"
+        try:
+            return _failed(reason if place else f"the output cannot be written: {reason}", as_json)
+        except OSError:  # the output is what cannot be written
+            _drop_output()
+            return _failed(f"the output cannot be written: {reason}", as_json=False)
+
+
+def _code(arguments: list[str], as_json: bool) -> int:
     from forerun.cli.app import app
     from forerun.errors import ForerunError
 
     try:
-        app()
-    except ForerunError as e:
-        print(f"forerun: {e}", file=sys.stderr)
-        return 2
-    except SystemExit as e:
-        return e.code if isinstance(e.code, int) else int(bool(e.code))
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        if not as_json:
+            app(arguments)
+            return 0
+        code = app(arguments, standalone_mode=False)  # a wrong option is raised and not printed
+        return code if isinstance(code, int) else 0
+    except ForerunError as error:
+        return _failed(str(error), as_json)
+    except SystemExit as error:
+        return error.code if isinstance(error.code, int) else int(bool(error.code))
     except KeyboardInterrupt:
         return 130
-    return 0
+    except OSError:
+        raise
+    except Exception as error:
+        if not hasattr(error, "format_message"):  # Click's own errors are not in one module in all versions of Typer
+            raise
+        return _failed(str(error.format_message()), as_json)
+
+
+def _failed(sentence: str, as_json: bool) -> int:
+    """Prints what went wrong, as JSON where that was asked for."""
+    if as_json:
+        import json
+
+        print(json.dumps({"error": sentence}, indent=2), flush=True)
+    else:
+        from forerun.readable import visible
+
+        print(f"forerun: {visible(' '.join(sentence.splitlines()))}", file=sys.stderr, flush=True)
+    return 2
+
+
+def _drop_output() -> None:
+    """Sends what is still to be written nowhere, so that Python does not try again when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

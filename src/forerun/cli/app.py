@@ -28,7 +28,7 @@ from forerun.cli.options import (
     TaskOption,
     parse_input_shape,
 )
-from forerun.cli.terminal import show, terminal_width, waiting
+from forerun.cli.terminal import plain_text, show, terminal_width, waiting
 from forerun.errors import ForerunError
 
 app = typer.Typer(
@@ -179,7 +179,7 @@ def devices(
         if as_json:
             print(json.dumps([d.to_dict() for d in found], indent=2))
         else:
-            show(devices_table(found))
+            show(devices_table(found, terminal_width()))
         return
     device = load_device(name)
     if as_json:
@@ -223,8 +223,8 @@ def install(what: Annotated[str, typer.Argument(help="keras or paddle.")]) -> No
 
     from forerun.graph.sources import converter_env
 
-    with Console(stderr=True).status(f"installing {what} …") as status:
-        where = converter_env.install(what, progress=lambda line: status.update(line))
+    with Console(stderr=True).status(plain_text(f"installing {what} …")) as status:
+        where = converter_env.install(what, progress=lambda line: status.update(plain_text(line)))
     print(f"{what} is ready in {where}")
 
 

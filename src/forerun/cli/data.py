@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from forerun.cli.options import JsonOption
-from forerun.cli.terminal import show, waiting
+from forerun.cli.terminal import plain_text, show, waiting
 from forerun.errors import ForerunError
 
 app = typer.Typer(help="The store of measurements, ours and other people's.", no_args_is_help=True)
@@ -35,20 +36,27 @@ def query(
     sql: Annotated[
         str, typer.Argument(help='SQL over models, operators, curves, hosts: "select count(*) from models"')
     ],
-    limit: Annotated[int, typer.Option(help="How many rows to show.", min=1)] = 40,
+    limit: Annotated[
+        int | None, typer.Option(help="How many rows to print; default: 40, with --json 10,000.", min=1)
+    ] = None,
+    time_limit: Annotated[float, typer.Option(help="Seconds after which the query is stopped.", min=0.1)] = 30.0,
     as_json: JsonOption = False,
 ) -> None:
-    """The answer to one SQL query (DuckDB)."""
+    """The answer to one SQL query (a SELECT of DuckDB), which reads the store and nothing else."""
+    from forerun.data.sql import answer
     from forerun.data.store import Store
 
-    store = Store()
-    frame = store.query(sql)
+    rows = limit or (10_000 if as_json else 40)
+    with waiting("asking the store", quiet=as_json):
+        found = answer(Store(), sql, rows=rows, seconds=time_limit)
     if as_json:
-        print(frame.to_json(orient="records", indent=2))
-        return
-    rest = len(frame) - limit
-    show(table_of(frame.head(limit), f"… and {rest:,} more rows (--limit)" if rest > 0 else ""))
-    _say_set_aside(store)
+        print(json.dumps(found.records(), indent=2))
+    else:
+        show(_table(found.columns, found.numeric, found.rows, ""))
+    if found.cut:
+        print(f"only the first {rows:,} rows are shown; --limit changes that", file=sys.stderr)
+    for file in found.set_aside:
+        print(f"set aside, since it could not be read: {file}", file=sys.stderr)
 
 
 @app.command("import")
@@ -128,23 +136,29 @@ def card(
 def table_of(frame: Any, caption: str, numbers: Any = None) -> Any:
     """A frame as a table for the terminal; columns that are numeric in `numbers` (the frame itself) stand right."""
     import pandas as pd
+
+    numeric = [pd.api.types.is_numeric_dtype(kind) for kind in (frame if numbers is None else numbers).dtypes]
+    return _table(list(map(str, frame.columns)), numeric, list(frame.itertuples(index=False)), caption)
+
+
+def _table(columns: list[str], numeric: list[bool], rows: list[Any], caption: str) -> Any:
     from rich.table import Table
 
-    table = Table(box=None, padding=(0, 2, 0, 0), title=caption or None, title_justify="left", title_style="bold")
-    numeric = [pd.api.types.is_numeric_dtype(kind) for kind in (frame if numbers is None else numbers).dtypes]
-    for name, right in zip(frame.columns, numeric, strict=True):
-        table.add_column(str(name), justify="right" if right else "left", overflow="fold")
-    for row in frame.itertuples(index=False):
-        table.add_row(*(_cell(value) for value in row))
+    title = plain_text(caption) if caption else None
+    table = Table(box=None, padding=(0, 2, 0, 0), title=title, title_justify="left", title_style="bold")
+    for name, right in zip(columns, numeric, strict=True):
+        table.add_column(plain_text(name), justify="right" if right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(plain_text(_cell(value)) for value in row))
     return table
 
 
 def _cell(value: Any) -> str:
-    if value is None or value != value:
+    if value is None or (isinstance(value, float) and value != value) or type(value).__name__ in ("NaTType", "NAType"):
         return ""
     if isinstance(value, float):
         return f"{value:,.4g}" if abs(value) < 1e5 else f"{value:,.0f}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
 def _say_set_aside(store: Any) -> None:

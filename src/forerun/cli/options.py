@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 import typer
 
 from forerun.errors import ForerunError
+from forerun.readable import short
 from forerun.workload import AMP, DTYPES, MODES, OPTIMIZERS, RUNTIMES
 
 
@@ -26,6 +28,17 @@ def _complete_model(incomplete: str) -> list[str]:
     return [n for n in hf_catalog.architecture_ids() if n.lower().startswith(incomplete.lower())]
 
 
+def whole_number(text: str | int) -> int:
+    """'900' or '9e2' as a whole number."""
+    if isinstance(text, int):
+        return text
+    if re.fullmatch(r"\s*[-+]?\d{1,20}\s*", text):
+        return int(text)
+    if re.fullmatch(r"\s*\d{1,9}(\.\d{1,9})?[eE]\+?\d{1,2}\s*", text) and float(text).is_integer():
+        return int(float(text))
+    raise typer.BadParameter(f"{text[:60]!r} is not a whole number")
+
+
 ModelArgument = Annotated[
     str,
     typer.Argument(
@@ -39,10 +52,17 @@ DeviceOption = Annotated[
         "--device", "-d", help="A device's id or alias, or a .yaml file of one.", autocompletion=_complete_device
     ),
 ]
-BatchOption = Annotated[int, typer.Option("--batch", "-b", help="Samples per call.")]
+BatchOption = Annotated[
+    int, typer.Option("--batch", "-b", help="Samples per call.", parser=whole_number, metavar="INTEGER")
+]
 DtypeOption = Annotated[str, typer.Option(help=", ".join(DTYPES), autocompletion=_complete(DTYPES))]
 ModeOption = Annotated[str, typer.Option(help=", ".join(MODES), autocompletion=_complete(MODES))]
-SeqLenOption = Annotated[int | None, typer.Option("--seq-len", "-s", help="Tokens per sample (decode: in the cache).")]
+SeqLenOption = Annotated[
+    int | None,
+    typer.Option(
+        "--seq-len", "-s", help="Tokens per sample (decode: in the cache).", parser=whole_number, metavar="INTEGER"
+    ),
+]
 InputShapeOption = Annotated[
     list[str] | None,
     typer.Option("--input-shape", help="Sizes without the batch: 3,224,224; or per input, repeated: NAME=3,224,224."),
@@ -78,6 +98,6 @@ def parse_input_shape(words: list[str] | None) -> tuple[int, ...] | dict[str, tu
 
 def _sizes(text: str, word: str) -> tuple[int, ...]:
     try:
-        return tuple(int(n) for n in text.replace("x", ",").split(",") if n.strip())
-    except ValueError:
-        raise ForerunError(f"--input-shape {word!r} is not a list of sizes such as 3,224,224") from None
+        return tuple(whole_number(n) for n in text.replace("x", ",").split(",") if n.strip())
+    except typer.BadParameter:
+        raise ForerunError(f"--input-shape {short(word)} is not a list of sizes such as 3,224,224") from None

@@ -1,13 +1,48 @@
-"""Terminal output that all commands share: width, spinner, printing."""
+"""Terminal output that all commands share: width, spinner, printing text of users as it is."""
 
 from __future__ import annotations
 
+import codecs
 import os
 import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+
+from forerun.readable import visible
+
+#: What a terminal that has only ASCII shows for the signs that our tables use.
+_PLAIN = {
+    "…": "...", "µ": "u", "×": "x", "█": "#", "–": "-", "—": "-", "²": "2", "³": "3", "°": " deg", "’": "'",
+    "•": "*", "─": "-", "━": "-", "│": "|", "┃": "|",
+}  # fmt: skip
+
+
+def print_what_can_be_printed() -> None:
+    """Makes printing never fail: a sign that the output's encoding lacks is replaced, a closed output is ignored."""
+    codecs.register_error("forerun", _replaced)
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed by whoever started the command
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - open until the end
+        elif hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="forerun")
+
+
+def _replaced(error: UnicodeError) -> tuple[str | bytes, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    missing = error.object[error.start : error.end]
+    text = "".join(_PLAIN.get(sign) or sign.encode("ascii", "backslashreplace").decode() for sign in missing)
+    return text, error.end
+
+
+def plain_text(value: Any) -> Any:
+    """Text that rich prints as it is: neither [markup] nor :emoji: in it is interpreted."""
+    from rich.text import Text
+
+    return Text(visible(str(value)))
 
 
 @contextmanager
@@ -18,7 +53,7 @@ def waiting(what: str, quiet: bool = False) -> Iterator[None]:
         return
     from rich.console import Console
 
-    with Console(stderr=True).status(f"{what} …"):
+    with Console(stderr=True).status(plain_text(f"{what} …")):
         yield
 
 
@@ -28,9 +63,9 @@ def terminal_width() -> int:
 
 
 def show(*things: Any) -> None:
-    """Prints rich objects at the terminal's width."""
+    """Prints rich objects at the terminal's width. Strings in them are printed as they are."""
     from rich.console import Console
 
-    console = Console(width=terminal_width(), highlight=False)
+    console = Console(width=terminal_width(), highlight=False, markup=False, emoji=False)
     for thing in things:
         console.print(thing)

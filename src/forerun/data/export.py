@@ -8,6 +8,7 @@ import uuid
 from pathlib import Path
 
 from forerun.data import intake, schema
+from forerun.data.sql import matching
 from forerun.data.store import Store
 from forerun.errors import ForerunError
 
@@ -28,7 +29,7 @@ def write(store: Store, path: Path, table: str = "models", where: str = "true") 
             part.write_text("".join(json.dumps(row) + "\n" for row in rows))
             count = len(rows)
         else:
-            frame = store.query(f"select * from {table} where {where}")
+            frame = matching(store, table, where)
             frame.to_parquet(part, index=False) if kind == ".parquet" else frame.to_csv(part, index=False)
             count = len(frame)
         os.replace(part, path)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from forerun.data.sql import matching
 from forerun.data.store import Store
 from forerun.device import aliases
 from forerun.errors import ForerunError
@@ -107,9 +108,7 @@ def to_core(store: Store, *, where: str = "true") -> list[dict[str, Any]]:
     """The store's own rows in the core's form: what a later sweep needs to know that they are done, and on what."""
     out: list[dict[str, Any]] = []
     for table, kind in (("models", "model"), ("operators", "op"), ("curves", "curve")):
-        rows = store.query(
-            f"select * from {table} where protocol like '{PROTOCOL}%' and case_key is not null and ({where})"
-        )
+        rows = matching(store, table, f"protocol like '{PROTOCOL}%' and case_key is not null and (\n{where}\n)")
         machines = rows[["session", "device_reported"]].drop_duplicates()
         for session, device in machines.itertuples(index=False):
             out.append({"kind": "session", "session": session, "device": {"name": device}})

@@ -14,13 +14,14 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
 from forerun.data import schema
@@ -30,10 +31,18 @@ from forerun.errors import ForerunError
 if TYPE_CHECKING:
     import duckdb
 
+T = TypeVar("T")
+
 META = b"forerun"
 MERGE_FILES, SMALL_BYTES = 64, 2**20
 TRIES = 5  # a reader that loses a file to a merge looks again
 STALE_S = 3600.0  # a part file this old was left by a writer that died
+#: What SQL may not do, and that it cannot change any of this itself. Nothing is spilled to disk.
+LOCKED_DOWN = (
+    "temp_directory = ''", "memory_limit = '4GB'", "autoinstall_known_extensions = false",
+    "autoload_known_extensions = false", "python_enable_replacements = false", "enable_external_access = false",
+    "lock_configuration = true",
+)  # fmt: skip
 
 
 class Store:
@@ -177,40 +186,61 @@ class Store:
             self.set_aside.append(aside / file.name)
 
     def connect(self) -> duckdb.DuckDBPyConnection:
-        """A DuckDB connection with a view per table."""
+        """A DuckDB connection with a view per table. SQL that runs in it reaches nothing else.
+
+        Arrow reads the files, so that DuckDB itself needs no file, network, extension or Python variable. Even a
+        statement that parses as SELECT can write in DuckDB (`with a as (copy ...)`).
+        """
         import duckdb
 
         link = duckdb.connect(":memory:")
         link.execute("set enable_progress_bar = false")  # it would be printed into what --json prints
-        for table, columns in schema.TABLES.items():
-            files = self.files(table)
-            older = [file for file in files if _version(file) < schema.SCHEMA_VERSION]
-            parts = []
-            for number, file in enumerate(older):
-                link.register(f"_{table}_{number}", _converted(file, table))
-                parts.append(f"select * from _{table}_{number}")
-            names = ["'" + str(file).replace("'", "''") + "'" for file in files if file not in older]
-            if names:
-                parts.append(f"select * from read_parquet([{', '.join(names)}])")
-            if parts:
-                link.execute(f"create view {table} as " + " union all by name ".join(parts))
-            else:
-                link.register(table, columns.empty_table())
+        for table in schema.TABLES:
+            parts = self._parts(table)
+            if len(parts) == 1:
+                link.register(table, parts[0])
+                continue
+            for number, part in enumerate(parts):
+                link.register(f"_{table}_{number}", part)
+            every = " union all by name ".join(f"select * from _{table}_{number}" for number in range(len(parts)))
+            link.execute(f"create view {table} as {every}")
+        for setting in LOCKED_DOWN:
+            link.execute(f"set {setting}")
         return link
 
+    def _parts(self, table: str) -> list[Any]:
+        """What a view of a table is made of: its files, and those of an older schema converted."""
+        files = self.files(table)
+        older = [file for file in files if _version(file) < schema.SCHEMA_VERSION]
+        current = [str(file) for file in files if file not in older]
+        parts: list[Any] = [_converted(file, table) for file in older]
+        if current:
+            parts.append(pads.dataset(current, schema=schema.TABLES[table], format="parquet"))
+        return parts or [schema.TABLES[table].empty_table()]
+
     def query(self, sql: str) -> pd.DataFrame:
-        """The answer to one SQL query over the tables."""
+        """The answer to one SQL query over the tables. `sql.answer` limits its time, memory and rows, too."""
+        return self.asked(sql, lambda link, text: link.execute(text).df())
+
+    def asked(self, sql: str, take: Callable[[duckdb.DuckDBPyConnection, str], T]) -> T:
+        """What `take` makes of a connection and one SELECT; what is wrong with the SQL is one sentence."""
         import duckdb
 
         try:
+            found = duckdb.extract_statements(sql)
+            if [str(one.type).rpartition(".")[2] for one in found] != ["SELECT"]:
+                raise ForerunError("a query is one SELECT statement over models, operators, curves and hosts")
             for attempt in range(TRIES):
+                files = [file for table in schema.TABLES for file in self.files(table)]
                 try:
-                    return self.connect().execute(sql).df()
-                except duckdb.IOException:
-                    if attempt == TRIES - 1:
+                    return take(self.connect(), sql)
+                except (duckdb.Error, OSError):
+                    # A file that was merged into another since it was listed: look again.
+                    if attempt == TRIES - 1 or all(file.exists() for file in files):
                         raise
-        except duckdb.Error as error:
-            raise ForerunError(f"the query failed: {str(error).splitlines()[0]}") from error
+        except (duckdb.Error, OSError, ValueError, TypeError, OverflowError) as error:
+            reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+            raise ForerunError(f"the query failed: {reason}") from error
         raise AssertionError("unreachable")
 
     def read(self, table: str, *, columns: list[str] | None = None, filters: Any = None) -> pd.DataFrame:

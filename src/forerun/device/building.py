@@ -8,6 +8,7 @@ from typing import Any
 
 from forerun.device import fields
 from forerun.device.device import Device
+from forerun.readable import short
 
 
 def build(
@@ -15,24 +16,25 @@ def build(
 ) -> tuple[Device | None, dict[str, fields.Cell]]:
     """A device from one entry, on top of `base`; every wrong field is noted once in `problems`."""
     if not isinstance(entry, dict):
-        problems.append(f"must be a mapping of fields, got {entry!r:.60}")
+        problems.append(f"must be a mapping of fields, got {short(entry)}")
         return None, {}
     values: dict[str, Any] = {}
     for name, value in entry.items():
         if name in fields.TEXTS and value is not None:
             if not isinstance(value, str) or not value.strip():
-                problems.append(f"{name} must be text, got {value!r}")
+                problems.append(f"{name} must be text, got {short(value)}")
             elif name == "kind" and value not in fields.KINDS:
-                problems.append(f"kind must be one of {', '.join(fields.KINDS)}, got {value!r}")
+                problems.append(f"kind must be one of {', '.join(fields.KINDS)}, got {short(value)}")
             elif name != "id":
                 values[name] = value
         elif name not in fields.ENTRY and name not in fields.DATASHEET:
             problems.append(fields.unknown_field(name, (*fields.ENTRY, *fields.DATASHEET)))
     if (capability := entry.get("compute_capability")) is not None:
-        if isinstance(capability, bool) or not isinstance(capability, (int, float)) or not 1 <= capability < 20:
-            problems.append(f"compute_capability must be a number such as 9.0, got {capability!r}")
+        known = fields.number(capability)
+        if known is None or not 1 <= known < 20:
+            problems.append(f"compute_capability must be a number such as 9.0, got {short(capability)}")
         else:
-            values["compute_capability"] = float(capability)
+            values["compute_capability"] = known
     for name, allowed in (("aliases", None), ("unsupported", fields.DTYPES)):
         if entry.get(name) is None:
             continue
@@ -82,7 +84,7 @@ def _cells(entry: dict[str, Any], problems: list[str], sources: Mapping[str, Any
             else:
                 problems.append(fields.unknown_field(name, fields.DATASHEET))
     elif datasheet is not None:
-        problems.append(f"datasheet must be a mapping of fields, got {datasheet!r:.60}")
+        problems.append(f"datasheet must be a mapping of fields, got {short(datasheet)}")
     cells = {name: fields.cell(name, value, problems, sources) for name, value in written.items()}
     return {name: found for name, found in cells.items() if found is not None}
 
@@ -92,13 +94,15 @@ def _calibrated(written: Any, problems: list[str]) -> dict[str, float]:
     if written is None:
         return {}
     if not isinstance(written, dict):
-        problems.append(f"calibrated must be a mapping of names to numbers, got {written!r:.60}")
+        problems.append(f"calibrated must be a mapping of names to numbers, got {short(written)}")
         return {}
     numbers: dict[str, float] = {}
     for name, value in written.items():
         number = value.get("value") if isinstance(value, dict) else value
-        if isinstance(number, bool) or not isinstance(number, (int, float)):
-            problems.append(f"calibrated {name} must be a number, got {number!r}")
+        if (found := fields.number(number)) is None:
+            problems.append(
+                f"calibrated {name if isinstance(name, str) else short(name)} must be a number, got {short(number)}"
+            )
         else:
-            numbers[str(name)] = float(number)
+            numbers[str(name)] = found
     return numbers

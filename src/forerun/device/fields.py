@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
+from forerun.readable import short
+
 DTYPES = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8", "int4", "fp4")
 KINDS = ("gpu", "cpu", "tpu", "asic", "soc")
 
@@ -58,11 +60,24 @@ def peak_dtype(field: str) -> str:
     return field.partition("_")[0]
 
 
+def number(value: Any) -> float | None:
+    """A finite number, or None. YAML reads 9e2 as text, since it wants a point and a sign in such a number."""
+    if isinstance(value, str) and re.fullmatch(r"[-+]?\d+(\.\d*)?[eE][-+]?\d{1,3}", value):
+        value = float(value)
+    try:
+        good = not isinstance(value, bool) and isinstance(value, (int, float)) and math.isfinite(value)
+        return float(value) if good else None
+    except OverflowError:  # a whole number of hundreds of digits
+        return None
+
+
 def number_problem(field: str, value: Any) -> str | None:
     """Why this value cannot be this field, or None when it can."""
     quantity = QUANTITIES[field]
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value <= 0:
-        return f"{field} must be a positive number of {quantity.unit}, got {value!r}"
+    found = number(value)
+    if found is None or found <= 0:
+        return f"{field} must be a positive number of {quantity.unit}, got {short(value)}"
+    value = found
     if quantity.low <= value <= quantity.high:
         return None
     mixed_up = quantity.too_low if value < quantity.low else quantity.too_high
@@ -81,7 +96,7 @@ def date_text(value: Any) -> str | None:
 def unknown_field(field: Any, known: Iterable[str]) -> str:
     """'bandwidth is not a field (did you mean bandwidth_gbs?)'."""
     known = list(known)
-    text = str(field)
+    text = field if isinstance(field, str) and len(field) < 60 else short(field)
     habit = _HABITS.get(text.lower())
     near = [habit] if habit in known else get_close_matches(text.lower(), known, n=1, cutoff=0.6)
     return f"{text} is not a field" + (f" (did you mean {near[0]}?)" if near else "")
@@ -90,7 +105,7 @@ def unknown_field(field: Any, known: Iterable[str]) -> str:
 def text_list_problem(field: str, value: Any, allowed: Iterable[str] | None = None) -> str | None:
     """Why this is not a list of words (of the allowed ones), or None when it is."""
     if not isinstance(value, list) or not all(isinstance(item, str) and item.strip() for item in value):
-        return f"{field} must be a list of names, got {value!r}"
+        return f"{field} must be a list of names, got {short(value)}"
     if allowed is not None and (wrong := [item for item in value if item not in allowed]):
         return f"{field}: {', '.join(wrong)} unknown; known are {', '.join(allowed)}"
     return None
@@ -111,15 +126,15 @@ def cell(field: str, written: Any, problems: list[str], sources: Mapping[str, An
     value = written
     if isinstance(written, Mapping):
         if "value" not in written:
-            problems.append(f"{field} must be a number or {{value, source, date}}, got {dict(written)!r}")
+            problems.append(f"{field} must be a number or {{value, source, date}}, got {short(dict(written))}")
             return None
         if extra := [name for name in written if name not in ("value", "source", "date")]:
             problems.append(f"{field}: {unknown_field(extra[0], ('value', 'source', 'date'))}")
         value, source = written["value"], written.get("source")
         if "date" in written and (date := date_text(written["date"])) is None:
-            problems.append(f"{field}: date must be a date such as 2026-07-01, got {written['date']!r}")
+            problems.append(f"{field}: date must be a date such as 2026-07-01, got {short(written['date'])}")
     if source is not None and not isinstance(source, str):
-        problems.append(f"{field}: source must be text, got {source!r}")
+        problems.append(f"{field}: source must be text, got {short(source)}")
         source = None
     if sources and source is not None and source not in sources:
         problems.append(f"{field}: source {source!r} is not under sources")
@@ -127,10 +142,10 @@ def cell(field: str, written: Any, problems: list[str], sources: Mapping[str, An
         return None
     if field == "release_date":
         if (text := date_text(value)) is None:
-            problems.append(f"release_date must be a date such as 2024-11-18, got {value!r}")
+            problems.append(f"release_date must be a date such as 2024-11-18, got {short(value)}")
             return None
         return Cell(text, source, date)
     if problem := number_problem(field, value):
         problems.append(problem)
         return None
-    return Cell(float(value), source, date)
+    return Cell(number(value), source, date)

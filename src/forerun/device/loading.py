@@ -8,12 +8,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from forerun import documents
 from forerun.device import fields
 from forerun.device.building import build
 from forerun.device.device import Device
 from forerun.device.mig import slice_device
 from forerun.device.reading import CATALOG, key, read_yaml, source_line, unknown
 from forerun.errors import ForerunError
+from forerun.readable import short
 
 _USER = "given by the user"
 
@@ -29,9 +31,9 @@ def load_device(spec: str | Path | Device | Mapping[str, Any]) -> Device:
         return _from_user(dict(spec), "device", default_id=None)
     if isinstance(spec, Path) or str(spec).lower().endswith((".yaml", ".yml")):
         path = Path(spec)
-        return _from_user(read_yaml(path), path.name, default_id=path.stem)
+        return _from_user(documents.read_yaml(path), path.name, default_id=path.stem)
     if not isinstance(spec, str) or not spec.strip():
-        raise ForerunError(f"a device is a name, a .yaml file or a mapping of fields, got {spec!r}")
+        raise ForerunError(f"a device is a name, a .yaml file or a mapping of fields, got {short(spec)}")
     devices, names = _catalogue()
     if found := names.get(key(spec)):
         return devices[found]
@@ -87,7 +89,7 @@ def _catalogue() -> tuple[dict[str, Device], dict[str, str]]:
 def _from_user(content: Any, where: str, default_id: str | None) -> Device:
     """A device from a user's own mapping: flat, or with `datasheet:`, or a catalogue file with one device."""
     if not isinstance(content, dict):
-        raise ForerunError(f"{where}: a device is a mapping of fields such as memory_gb: 24, got {content!r:.60}")
+        raise ForerunError(f"{where}: a device is a mapping of fields such as memory_gb: 24, got {short(content)}")
     sources: Mapping[str, Any] = {}
     if isinstance(content.get("devices"), dict):
         if len(content["devices"]) != 1:
@@ -96,14 +98,14 @@ def _from_user(content: Any, where: str, default_id: str | None) -> Device:
             sources = content["sources"]
         ((default_id, content),) = content["devices"].items()
         if not isinstance(content, dict):
-            raise ForerunError(f"{where}: {default_id} must be a mapping of fields, got {content!r:.60}")
+            raise ForerunError(f"{where}: {default_id} must be a mapping of fields, got {short(content)}")
     problems: list[str] = []
     base: Device | None = None
     if "base" in content:
         named = content["base"]
         try:
             if not isinstance(named, str) or named.lower().endswith((".yaml", ".yml")):  # no chains, so no loops
-                raise ForerunError(f"must be the name of a catalogued device, got {named!r:.60}")
+                raise ForerunError(f"must be the name of a catalogued device, got {short(named)}")
             base = load_device(named)
         except ForerunError as error:
             problems.append(f"base: {error}")

@@ -12,10 +12,14 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+from forerun.errors import ForerunError
 from forerun.graph.ir import Graph
+from forerun.graph.validate import validate
 
 #: Raise when capture, folding or the IR change, so that graphs of older versions are not taken for new ones.
 VERSION = 7
+#: What reading a file raises that holds something other than graphs.
+_DAMAGED = (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError, MemoryError)
 
 
 def folder() -> Path:
@@ -39,7 +43,7 @@ def read(key: str) -> list[Graph]:
         return list(_parsed(path, path.stat().st_mtime_ns))
     except OSError:
         return []
-    except (zlib.error, ValueError, KeyError, TypeError):
+    except (zlib.error, ForerunError, *_DAMAGED):
         path.unlink(missing_ok=True)
         return []
 
@@ -47,7 +51,10 @@ def read(key: str) -> list[Graph]:
 @functools.lru_cache(maxsize=24)
 def _parsed(path: Path, written: int) -> tuple[Graph, ...]:
     """The graphs of a file, remembered for the next batch size of the same model; graphs are never changed in place."""
-    return tuple(Graph.from_dict(d) for d in json.loads(zlib.decompress(path.read_bytes())))  # zlib has a checksum
+    graphs = tuple(Graph.from_dict(d) for d in json.loads(zlib.decompress(path.read_bytes())))  # zlib has a checksum
+    for graph in graphs:
+        validate(graph)  # a file of another version, or of somebody else, is not taken for ours
+    return graphs
 
 
 def write(key: str, graphs: list[Graph]) -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from forerun.errors import ForerunError, did_you_mean
 from forerun.graph.ir import DTYPE_BYTES, PHASES, ROLES, Graph, Op
 from forerun.graph.kinds import KINDS
+
+#: Elements of one tensor: two terabytes in fp32. Products of two such tensors are still counted exactly.
+MAX_ELEMENTS = 2**39
+MAX_REPEAT = 2**31
 
 
 def validate(graph: Graph) -> None:
@@ -24,6 +29,8 @@ def validate(graph: Graph) -> None:
             fault = f"is written by op {t.producer}, and there are {len(graph.ops)}"
         elif any(d < 0 for d in t.shape):
             fault = f"has a negative size: {list(t.shape)}"
+        elif math.prod(t.shape) > MAX_ELEMENTS:
+            fault = f"has {min(math.prod(t.shape), 10**99):.3g} elements, which is more than any machine holds"
         elif t.per_sample is not None and len(t.per_sample) != len(t.shape):
             fault = f"has {len(t.shape)} dimensions and says how {len(t.per_sample)} grow"
         if fault:
@@ -32,7 +39,7 @@ def validate(graph: Graph) -> None:
         fault = ""
         if s.role not in ROLES:
             fault = f"has the role {s.role!r}; choose from {', '.join(ROLES)}"
-        elif s.bytes < 0 or s.repeat < 0:
+        elif not (0 <= s.bytes <= 16 * MAX_ELEMENTS and 0 <= s.repeat <= MAX_REPEAT):
             fault = f"has {s.bytes} bytes, {s.repeat} times"
         elif not -1 <= s.born <= len(graph.ops):  # what is allocated behind the last op has no op
             fault = f"is made by op {s.born}, and there are {len(graph.ops)}"
@@ -67,7 +74,7 @@ def _op_fault(graph: Graph, index: int, op: Op) -> str:
             return f"reads tensor {t} before op {graph.tensors[t].producer} writes it"
     if op.phase not in PHASES:
         return f"has the phase {op.phase!r}; choose from {', '.join(PHASES)}"
-    return f"is repeated {op.repeat} times" if op.repeat < 0 else ""
+    return f"is repeated {min(op.repeat, 10**99):.3g} times" if not 0 <= op.repeat <= MAX_REPEAT else ""
 
 
 def _fits(value: Any, expected: type | tuple[str, ...]) -> bool:

@@ -32,9 +32,11 @@ def load(path: str | Path) -> dict[str, Any]:
     """A sweep spec; a ForerunError gives what is wrong with it."""
     try:
         spec = specs.load(str(path))
-    except FileNotFoundError as e:
-        raise ForerunError(f"there is no sweep spec {path}") from e
-    except Exception as e:  # PyYAML and json have errors of their own
+    except ForerunError as e:
+        if not Path(path).exists():
+            raise ForerunError(f"there is no sweep spec {path}") from None
+        raise ForerunError(f"{path} is not a sweep spec: {e}") from None
+    except Exception as e:
         raise ForerunError(f"{path} is not a sweep spec: {str(e).splitlines()[0]}") from e
     problem = _problem(spec)
     if problem:
@@ -47,7 +49,9 @@ def _problem(spec: dict[str, Any]) -> str | None:
     if kind not in ("model", "op", "curve"):
         return f"kind must be model, op or curve, not {kind!r}"
     if kind == "op":
-        return None if isinstance(spec.get("n"), int) else "an operator sweep needs n, the number of cases"
+        n = spec.get("n")
+        good = isinstance(n, int) and 0 < n <= specs.MAX_CASES
+        return None if good else f"an operator sweep needs n, the number of cases (at most {specs.MAX_CASES:,})"
     blocks = spec.get("blocks")
     if not isinstance(blocks, list) or not blocks or not all(isinstance(b, dict) for b in blocks):
         return "a sweep needs blocks: a list of models with their settings"
@@ -69,7 +73,7 @@ def wanted(spec: dict[str, Any], seed: int) -> set[tuple[str, int]]:
             for unit in units:
                 for case in unit.cases:
                     workload_of(case)  # a case that the store could not take is refused before it is measured
-    except (KeyError, TypeError, ValueError, AttributeError) as e:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as e:
         raise ForerunError(f"sweep {spec.get('name')} cannot be expanded: {type(e).__name__} {e}") from e
     return {(specs.key_of(case), unit.repeat) for unit in units for case in unit.cases}
 

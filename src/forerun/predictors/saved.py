@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from forerun.documents import read_json
 from forerun.errors import ForerunError
 from forerun.predictors.conformal import Calibration
 
@@ -64,6 +65,7 @@ class Saved:
     @classmethod
     def load(cls, folder: Path) -> Self:
         """The predictor that `save` wrote."""
+        from safetensors import SafetensorError
         from safetensors.numpy import load_file
 
         saved = read_description(folder)
@@ -71,22 +73,26 @@ class Saved:
             raise ForerunError(f"{folder} holds the predictor {saved.get('predictor')}, not {cls.name}")
         if saved.get("format") != FORMAT:
             raise ForerunError(f"{folder} is of format {saved.get('format')}, this forerun reads {FORMAT}")
-        out = cls(**saved["parameters"])
-        for key, value in saved["learned"].items():
-            calibrated = isinstance(value, dict) and set(value) == {"calibration"}
-            setattr(out, key, Calibration.from_dict(value["calibration"]) if calibrated else value)
-        if (folder / ARRAYS).exists():
-            for key, value in load_file(folder / ARRAYS).items():
-                setattr(out, key, value)
+        try:
+            out = cls(**saved["parameters"])
+            arrays = load_file(folder / ARRAYS) if (folder / ARRAYS).exists() else {}
+            for key, value in {**saved["learned"], **arrays}.items():
+                if not key.endswith("_") or key.startswith("_"):
+                    raise ValueError(f"{key} is not the name of a learned value")
+                calibrated = isinstance(value, dict) and set(value) == {"calibration"}
+                setattr(out, key, Calibration.from_dict(value["calibration"]) if calibrated else value)
+        except (KeyError, TypeError, ValueError, AttributeError, OSError, SafetensorError) as error:
+            reason = f"{type(error).__name__}: {str(error)[:200]}"
+            raise ForerunError(f"{folder} holds no whole predictor {cls.name}: {reason}") from error
         return out
 
 
 def read_description(folder: Path) -> dict[str, Any]:
     """`predictor.json` of a folder; a ForerunError where there is none."""
     try:
-        found = json.loads((folder / FILE).read_text())
-    except (OSError, ValueError) as error:
-        raise ForerunError(f"{folder} holds no predictor: {str(error).splitlines()[0]}") from error
+        found = read_json(folder / FILE)
+    except ForerunError as error:
+        raise ForerunError(f"{folder} holds no predictor: {error}") from error
     if not isinstance(found, dict):
         raise ForerunError(f"{folder} holds no predictor: {FILE} is not an object")
     return found

@@ -7,6 +7,7 @@ import pandas as pd
 
 from forerun.data.importers import importers
 from forerun.data.splits import in_turns
+from forerun.data.sql import row_ids
 from forerun.data.store import Store
 from forerun.device import load_device
 from forerun.errors import ForerunError
@@ -51,7 +52,7 @@ def chosen_models(store: Store, where: str | None) -> pd.DataFrame:
     rows = store.read("models")
     if where is None:
         return rows
-    chosen = rows[rows["row_id"].isin(store.query(f"select row_id from models where {where}")["row_id"])]
+    chosen = rows[rows["row_id"].isin(row_ids(store, "models", where))]
     if chosen.empty:
         raise ForerunError(
             f"no row of a model meets {where!r}; models are named like timm/resnet50 (forerun data query)"

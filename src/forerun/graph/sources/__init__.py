@@ -9,6 +9,7 @@ from importlib.metadata import entry_points, version
 from pathlib import Path
 from typing import Any
 
+from forerun import documents, limits
 from forerun.errors import ForerunError, did_you_mean
 from forerun.graph import cache
 from forerun.graph.ir import Graph
@@ -102,12 +103,13 @@ def _captured(workload: Workload) -> list[Graph]:
     if isinstance(model, Graph):
         return [_given(model, workload)]
     name, door = find_door(model)
+    _check_file(door, model)
     key = door.key(model, workload)
     request = {"door": name, "key": key, "settings": workload.graph_settings, "forerun": _own_version()}
     hashed = None if key is None else cache.digest(request)
     graphs = cache.read(hashed) if hashed else []
     if not any(g.serves(workload.batch) for g in graphs):
-        fresh = [with_bias_adds(_entered(g)) for g in door.load(model, workload)]
+        fresh = [with_bias_adds(_entered(g)) for g in _loaded(name, door, model, workload)]
         graphs = fresh + [g for g in graphs if not any(f.serves(g.batch) for f in fresh)]
         if not any(g.serves(workload.batch) for g in fresh):
             raise ForerunError(f"the front door {name} gave no graph of {model} that serves batch {workload.batch}")
@@ -118,6 +120,31 @@ def _captured(workload: Workload) -> list[Graph]:
     title = door.title(model)
     # Equal configs share one entry; each is called as it was asked for.
     return graphs if title is None else [replace(graph, name=title) for graph in graphs]
+
+
+def _check_file(door: Door, model: Any) -> None:
+    """Refuses pipes, devices and files of impossible size before anything of them is read."""
+    if door.claims(model) and Path(model).exists() and not Path(model).is_dir():
+        size = documents.regular_file(Path(model))
+        if size > door.max_bytes:
+            raise ForerunError(f"{model} has {size:,} bytes; files of its kind have at most {door.max_bytes:,}")
+
+
+def _loaded(name: str, door: Door, model: Any, workload: Workload) -> list[Graph]:
+    """What the door makes of a model; an untrusted one is read by a child process, so that it can do no harm here."""
+    if not door.untrusted(model):
+        return door.load(model, workload)
+    path = Path(model) if isinstance(model, (str, Path)) else None
+    given = str(model) if path else model
+    size_mb = path.stat().st_size / 2**20 if path and path.is_file() else 0.0
+    what = path.name if path else str(door.title(model) or name)
+    settings = {**workload.to_dict(), "model": None}
+    found = limits.run(_load_in_child, name, given, settings, what=what, limits=limits.for_a_file_of(size_mb))
+    return [Graph.from_dict(one) for one in found]
+
+
+def _load_in_child(name: str, model: Any, settings: dict[str, Any]) -> list[dict[str, Any]]:
+    return [graph.to_dict() for graph in doors()[name].load(model, Workload(**{**settings, "model": model}))]
 
 
 def _given(graph: Graph, workload: Workload) -> Graph:

@@ -9,20 +9,24 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from forerun import limits
 from forerun.graph.ir import Graph
 from forerun.graph.sources import converter_env
 from forerun.workload import Workload
 
 
 def convert_once(key: dict[str, Any] | None, run: Callable[[Path, Path], None]) -> tuple[Any, dict[str, Any]]:
-    """The ONNX model and the facts that `run(onnx_path, facts_path)` writes; from the store when it ran before."""
+    """The ONNX that `run(onnx_path, facts_path)` writes, and its facts; from the store when it ran before.
+
+    The ONNX is the path of a kept file, or the model itself without a key.
+    """
     from forerun.graph.sources import onnx_read
 
     name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:32] if key else ""
     store = converter_env.home() / "converted"
     kept, kept_facts = store / f"{name}.onnx", store / f"{name}.json"
     if key and kept.is_file() and kept_facts.is_file():
-        return onnx_read.read(kept), json.loads(kept_facts.read_text())
+        return kept, json.loads(kept_facts.read_text())
     with tempfile.TemporaryDirectory(prefix="forerun-") as scratch:
         made, facts_path = Path(scratch) / "model.onnx", Path(scratch) / "facts.json"
         run(made, facts_path)
@@ -35,15 +39,28 @@ def convert_once(key: dict[str, Any] | None, run: Callable[[Path, Path], None]) 
             partial = path.with_suffix(path.suffix + f".{id(proto)}")
             partial.write_bytes(data)
             partial.replace(path)
+        return kept, facts
     return proto, facts
 
 
-def graph_from(proto: Any, facts: dict[str, Any], workload: Workload, name: str, source: str) -> Graph:
+def graph_from(onnx: Any, facts: dict[str, Any], workload: Workload, name: str, source: str) -> Graph:
     """The graph of a converted model, with the parameter count its own framework reports."""
     from forerun.graph.sources.onnx_build import build
 
-    graph = build(proto, workload, name)
+    if isinstance(onnx, Path):  # the file that was converted may have been anybody's
+        size_mb = onnx.stat().st_size / 2**20
+        settings = {**workload.to_dict(), "model": None}
+        made = limits.run(_build_kept, str(onnx), settings, name, what=name, limits=limits.for_a_file_of(size_mb))
+        graph = Graph.from_dict(made)
+    else:
+        graph = build(onnx, workload, name)
     graph.facts["source"] = source
     if (parameters := facts.get("parameters")) and parameters != graph.parameters:
         graph.parameters = graph.active_parameters = int(parameters)
     return graph
+
+
+def _build_kept(path: str, settings: dict[str, Any], name: str) -> dict[str, Any]:
+    from forerun.graph.sources import onnx_build, onnx_read
+
+    return onnx_build.build(onnx_read.read(Path(path)), Workload(**{**settings, "model": path}), name).to_dict()

@@ -20,11 +20,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from forerun import limits
 from forerun.errors import ForerunError, MissingPackage, did_you_mean
 
 #: Seconds a conversion may take. ResNet-50 takes 25 s through tf2onnx on two cores.
-TIMEOUT_S = 900
+TIMEOUT_S = 600
 
 
 @dataclass(frozen=True)
@@ -182,7 +184,7 @@ def convert(name: str, script: str, arguments: Sequence[str], what: str, timeout
     with tempfile.TemporaryFile("w+", errors="replace") as log:
         process = subprocess.Popen(
             [python, *isolated, str(path), *arguments], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-            env={**os.environ, **quiet}, start_new_session=True,
+            env={**os.environ, **quiet}, start_new_session=True, **_limited(arguments, timeout_s),
         )  # fmt: skip
         try:
             code = process.wait(timeout=timeout_s)
@@ -195,6 +197,15 @@ def convert(name: str, script: str, arguments: Sequence[str], what: str, timeout
         text = log.read()
     if code:
         raise ForerunError(f"{what} cannot be converted to ONNX: {reason(text, code)}.")
+
+
+def _limited(arguments: Sequence[str], timeout_s: float) -> dict[str, Any]:
+    """How a converter is started so that a file cannot make it take the machine's memory."""
+    if sys.platform == "win32":
+        return {}
+    size_mb = sum(Path(a).stat().st_size for a in arguments if Path(a).is_file()) / 2**20
+    allowed = limits.Limits(cpu_s=8 * timeout_s, memory_mb=int(4096 + 6 * size_mb))
+    return {"preexec_fn": lambda: limits.restrict(allowed)}
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -34,6 +34,8 @@ class Door(ABC):
     #: Suffixes of the files that the door takes, in lower case: (".onnx",). A path with such a suffix is offered only
     #: to doors that claim it, so a door that takes names need not know the suffixes of files.
     suffixes: ClassVar[tuple[str, ...]] = ()
+    #: The most bytes that a file of this kind has; a larger one is refused before it is read.
+    max_bytes: ClassVar[int] = 16 * 2**30
 
     @abstractmethod
     def matches(self, model: Any) -> bool:
@@ -64,6 +66,11 @@ class Door(ABC):
         """What the model is called in answers; None: what `load` called it."""
         return None
 
+    def untrusted(self, model: Any) -> bool:
+        """Whether the model is a file or a config that anybody may have written: `load` then runs under limits of
+        memory and time, in a process of its own."""
+        return False
+
     def claims(self, model: Any) -> bool:
         """Whether the model is a path with one of this door's suffixes."""
         return isinstance(model, (str, Path)) and Path(model).suffix.lower() in self.suffixes
@@ -82,6 +89,11 @@ def inference_only(workload: Workload, what: str) -> None:
             f"{what} can be predicted for inference only; for {workload.mode} pass the PyTorch model or a "
             "Hugging Face id instead."
         )
+
+
+def one_line(error: BaseException) -> str:
+    """The whole of an error's message in one line: what is wrong with a config often stands in its second line."""
+    return " ".join(str(error).split())[:1000].rstrip(".") or type(error).__name__
 
 
 def first_line(error: BaseException) -> str:

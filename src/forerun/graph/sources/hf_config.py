@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from forerun import documents
 from forerun.errors import ForerunError, did_you_mean
 from forerun.graph.sources import hf_catalog
-from forerun.graph.sources.door import first_line
+from forerun.graph.sources.config_sizes import check_sizes
+from forerun.graph.sources.door import first_line, one_line
+from forerun.readable import short
 
 #: Seconds the hub may take to say whether it has a model.
 HUB_TIMEOUT_S = 5
@@ -26,14 +28,12 @@ def offline_config(model: Any) -> dict[str, Any] | None:
     path = path / "config.json" if path.is_dir() else path
     if path.name != "config.json":
         return None
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as e:
-        raise ForerunError(f"{path} cannot be read: {e.strerror}") from e
-    except ValueError as e:
-        raise ForerunError(f"{path} is not valid JSON: {e}") from e
+    config = documents.read_json(path)
     if not isinstance(config, dict) or "model_type" not in config:
         raise ForerunError(f"{path} is not a Hugging Face config: it has no model_type")
+    if not isinstance(config["model_type"], str):
+        raise ForerunError(f"{path}: model_type must be a name such as llama, got {short(config['model_type'])}")
+    check_sizes(config, str(path))
     return config
 
 
@@ -44,15 +44,16 @@ def load_config(model: Any, trust_remote_code: bool) -> Any:
     data = offline_config(model)
     if data is None:
         return _config_from_hub(str(model), trust_remote_code)
+    check_sizes(data, str(model) if not isinstance(model, dict) else "the config")
     data = dict(data)
     kind = data.pop("model_type")
-    if kind not in CONFIG_MAPPING:
-        hint = did_you_mean(str(kind), CONFIG_MAPPING.keys())
-        raise ForerunError(f"transformers {version('transformers')} knows no model_type {kind!r}.{hint}")
+    if not isinstance(kind, str) or kind not in CONFIG_MAPPING:
+        hint = did_you_mean(kind, CONFIG_MAPPING.keys()) if isinstance(kind, str) else ""
+        raise ForerunError(f"transformers {version('transformers')} knows no model_type {short(kind)}.{hint}")
     try:
         return AutoConfig.for_model(kind, **data)
     except Exception as e:
-        raise ForerunError(f"the {kind} config is not valid: {first_line(e)}") from e
+        raise ForerunError(f"the {kind} config is not valid: {one_line(e)}") from e
 
 
 def _config_from_hub(name: str, trust_remote_code: bool) -> Any:

@@ -41,6 +41,9 @@ class HuggingFaceDoor(Door):
         organisation, slash, name = str(model).partition("/")
         return bool(slash and name) and "/" not in name and organisation not in ("timm", "torchvision", ".", "")
 
+    def untrusted(self, model: Any) -> bool:
+        return isinstance(model, dict) or hf_catalog.architecture(str(model)) is None
+
     def key(self, model: Any, workload: Workload) -> dict[str, Any] | None:
         config = offline_config(model)
         if config is None:

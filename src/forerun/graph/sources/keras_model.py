@@ -11,12 +11,14 @@ import hashlib
 import io
 import sys
 import tempfile
+import zipfile
 from pathlib import Path
 from typing import Any
 
 from forerun.errors import ForerunError
 from forerun.graph.ir import Graph
 from forerun.graph.sources import converted, converter_env, onnx_file
+from forerun.graph.sources.converters import keras_to_onnx
 from forerun.graph.sources.door import Door, file_hash, first_line, inference_only
 from forerun.workload import Workload
 
@@ -62,11 +64,22 @@ class KerasDoor(Door):
                 graph = _from_path(saved, workload, str(model.name), None)
         else:
             path = Path(model)
-            if not path.exists():
+            if not path.is_file() and not (path / "saved_model.pb").is_file():
                 raise ForerunError(f"There is no file {path}.")
+            _refuse(path)
             graph = _from_path(path, workload, path.stem, self.key(model, workload))
         graph.notes.append("Converted by tf2onnx, which folds batch normalization into the convolution before it.")
         return [graph]
+
+
+def _refuse(path: Path) -> None:
+    """Refuses an archive that no converter need look at: one that unpacks to gigabytes, or asks for code."""
+    if not path.is_file() or keras_to_onnx.true_suffix(path) != ".keras":
+        return
+    try:
+        keras_to_onnx.check(keras_to_onnx.model_config(path))
+    except (ValueError, OSError, RuntimeError, RecursionError, KeyError, TypeError, zipfile.BadZipFile) as error:
+        raise ForerunError(f"{path.name} cannot be converted to ONNX: {first_line(error)}.") from error
 
 
 def _is_live(model: Any) -> bool:
@@ -99,5 +112,5 @@ def _from_path(path: Path, workload: Workload, name: str, content: dict[str, Any
         arguments = [str(path.resolve()), str(made), str(facts)]
         converter_env.convert("keras", "keras_to_onnx.py", arguments, path.name if content else name)
 
-    proto, facts = converted.convert_once(content, run)
-    return converted.graph_from(proto, facts, workload, name, "keras")
+    onnx, facts = converted.convert_once(content, run)
+    return converted.graph_from(onnx, facts, workload, name, "keras")

@@ -20,10 +20,14 @@ class OnnxDoor(Door):
     takes = "an ONNX file or onnx.ModelProto"
     priority = 100
     suffixes = (".onnx",)
+    max_bytes = 2**31  # the limit of protobuf; larger models keep their weights in files beside it
 
     def matches(self, model: Any) -> bool:
         live = type(model).__name__ == "ModelProto" and type(model).__module__.startswith("onnx")
         return live or self.claims(model)
+
+    def untrusted(self, model: Any) -> bool:
+        return isinstance(model, (str, Path))
 
     def key(self, model: Any, workload: Workload) -> dict[str, Any] | None:
         if not isinstance(model, (str, Path)) or not Path(model).is_file():

@@ -50,12 +50,14 @@ class PaddleDoor(Door):
             arguments = [str(program.resolve()), str(params.resolve()), str(made)]
             converter_env.convert("paddle", "paddle_to_onnx.py", arguments, program.name)
 
-        proto, facts = converted.convert_once(self.key(model, workload), run)
-        return [converted.graph_from(proto, facts, workload, program.stem, "paddle")]
+        onnx, facts = converted.convert_once(self.key(model, workload), run)
+        return [converted.graph_from(onnx, facts, workload, program.stem, "paddle")]
 
 
 def _is_program(path: Path) -> bool:
     """A .json is Paddle's when it opens as one; a Hugging Face config.json does not."""
+    if not path.is_file():  # a pipe would be waited for
+        return False
     try:
         with path.open("rb") as handle:
             head = handle.read(256)

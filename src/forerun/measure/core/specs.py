@@ -5,14 +5,17 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import math
 import random
 from pathlib import Path
 from typing import Any
 
+from forerun import documents
 from forerun.graph import families
 
 from .runtimes import EAGER
 
+MAX_CASES = 200_000
 KEY_FIELDS = (
     *("kind", "source", "name", "config", "overrides", "task", "attention", "mode", "batch", "dtype", "seq_len"),
     *("input_shape", "optimizer", "amp", "op", "shape", "direction", "epochs", "learning_rate", "threads"),
@@ -21,15 +24,15 @@ KEY_FIELDS = (
 
 
 def load(path: str) -> dict[str, Any]:
-    text = Path(path).read_text()
-    if path.endswith((".yaml", ".yml")):
-        import yaml
+    spec = _read(Path(path))
+    return _more(_read(Path(path).with_stem(str(spec["like"]))), spec) if "like" in spec else spec
 
-        spec = yaml.safe_load(text)
-    else:
-        spec = json.loads(text)
-    spec.setdefault("name", Path(path).stem)
-    return _more(load(str(Path(path).with_stem(spec["like"]))), spec) if "like" in spec else dict(spec)
+
+def _read(path: Path) -> dict[str, Any]:
+    spec = documents.read_yaml(path) if path.suffix in (".yaml", ".yml") else documents.read_json(path)
+    if not isinstance(spec, dict):
+        raise ValueError("it is not a mapping with the blocks of a sweep")
+    return {"name": path.stem, **spec}
 
 
 def _more(base: dict[str, Any], spec: dict[str, Any]) -> dict[str, Any]:
@@ -41,6 +44,13 @@ def _more(base: dict[str, Any], spec: dict[str, Any]) -> dict[str, Any]:
         wanted = {"per_model": times * int(block["per_model"])} if "per_model" in block else {}
         blocks.append({**block, **({"variants": variants} if variants else {}), **wanted})
     return {**base, "blocks": blocks, **{k: v for k, v in spec.items() if k not in ("like", "times")}}
+
+
+def bounded(count: int) -> int:
+    """The count itself; more cases than anyone measures are refused before they are listed."""
+    if not 0 <= count <= MAX_CASES:
+        raise ValueError(f"it lists {min(count, 10**99):.3g} cases, and {MAX_CASES:,} are the most of one sweep")
+    return count
 
 
 def key_of(case: dict[str, Any]) -> str:
@@ -96,15 +106,19 @@ def _variants(variant: dict[str, Any], seed: int) -> list[dict[str, Any]]:
     for choices in draw.values():
         everything *= len(choices)
     rng = random.Random(f"{seed}/{json.dumps(variant, sort_keys=True)}")
-    count = min(int(variant.get("n", everything)), everything)
+    count = bounded(min(int(variant.get("n", everything)), everything))
     drawn: dict[str, dict[str, Any]] = {}
     if count == everything:
         combos = [dict(zip(draw, combo, strict=True)) for combo in itertools.product(*draw.values())]
     else:
         unique: dict[str, dict[str, Any]] = {}
-        while len(unique) < count:
+        for _ in range(1000 + 100 * count):
+            if len(unique) == count:
+                break
             combo = {key: rng.choice(choices) for key, choices in draw.items()}
             unique[json.dumps(combo)] = combo
+        else:
+            raise ValueError(f"fewer than {count} of its variants differ: a choice is listed twice")
         combos = list(unique.values())
     for combo in combos:
         for name, factors in variant.get("product", {}).items():
@@ -129,6 +143,7 @@ def _settings(block: dict[str, Any]) -> list[dict[str, Any]]:
     out = []
     for setting in block["settings"]:
         lists = [value if isinstance(value, list) else [value] for value in setting.values()]
+        bounded(math.prod(map(len, lists)))
         out += [dict(zip(setting, combo, strict=True)) for combo in itertools.product(*lists)]
     return out
 
