@@ -38,12 +38,13 @@ def convert_once(key: dict[str, Any] | None, run: Callable[[Path, Path], None]) 
     return proto, facts
 
 
-def graph_from(proto: Any, facts: dict[str, Any], workload: Workload, name: str, source: str) -> Graph:
-    """The graph of a converted model, with the parameter count its own framework reports."""
+def graphs_from(proto: Any, facts: dict[str, Any], workload: Workload, name: str, source: str) -> list[Graph]:
+    """The graphs of a converted model, with the parameter count its own framework reports."""
     from forerun.graph.sources.onnx_build import build
 
-    graph = build(proto, workload, name)
-    graph.facts["source"] = source
-    if (parameters := facts.get("parameters")) and parameters != graph.parameters:
-        graph.parameters = graph.active_parameters = int(parameters)
-    return graph
+    graphs = build(proto, workload, name)
+    for graph in graphs:
+        graph.facts["source"] = source
+        if (parameters := facts.get("parameters")) and parameters != graph.parameters:
+            graph.parameters = graph.active_parameters = int(parameters)
+    return graphs
