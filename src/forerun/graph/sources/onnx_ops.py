@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from forerun.graph.sources import onnx_fused
+from forerun.graph.sources import onnx_fused, onnx_quantised
 from forerun.graph.sources.onnx_trace import Trace
 from forerun.graph.sources.onnx_values import Node, Value, groups_of, printable
 
@@ -21,8 +21,8 @@ KINDS_OF: dict[str, str] = _kinds(
     "Ceil Celu Clip Cos Cosh Div Elu Equal Erf Erfc Exp Floor Gelu Greater GreaterOrEqual HardSigmoid HardSwish "
     "Hardmax IsInf IsNaN LeakyRelu Less LessOrEqual Log Max Mean Min Mish Mod Mul Neg Not Or PRelu Pow QuickGelu "
     "Reciprocal Relu Round Selu Shrink Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Sub Sum Swish Tan Tanh "
-    "ThresholdedRelu Where Xor RotaryEmbedding FastGelu BiasGelu BiasAdd BiasSplitGelu AffineGrid QuantizeLinear "
-    "DequantizeLinear DynamicQuantizeLinear QLinearSigmoid QLinearLeakyRelu NegativeLogLikelihoodLoss "
+    "ThresholdedRelu Where Xor RotaryEmbedding FastGelu BiasGelu BiasAdd BiasSplitGelu AffineGrid "
+    "QLinearSigmoid QLinearLeakyRelu NegativeLogLikelihoodLoss "
     "SoftmaxCrossEntropyLoss Swiglu",
     reduce="ArgMax ArgMin CumSum CumProd NonZero ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean "
     "ReduceMin ReduceProd ReduceSum ReduceSumSquare Det",
@@ -38,7 +38,7 @@ KINDS_OF: dict[str, str] = _kinds(
 #: Only these many leading inputs are data; the others (axes, shapes, bounds) are read by the host.
 DATA_INPUTS: dict[str, int] = {
     **dict.fromkeys(("Pad", "Expand", "Tile", "Split", "Slice", "CenterCropPad", "TopK", "Clip", "CumSum", "CumProd",
-                     "Trilu", "Col2Im", "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "CastLike",
+                     "Trilu", "Col2Im", "CastLike",
                      "QLinearSigmoid", "QLinearLeakyRelu", "QLinearSoftmax", "AffineGrid", "DFT"), 1),
     **dict.fromkeys(("NonMaxSuppression", "ReverseSequence", "STFT"), 2),
     **dict.fromkeys(("ConstantOfShape", "Range", "EyeLike", "OneHot", "RandomNormalLike", "RandomUniformLike"), 0),
@@ -78,11 +78,12 @@ def _conv(t: Trace, n: Node) -> None:
         bias = None
     if n.op in ("QLinearConv", "ConvInteger"):
         t.mark_weight(w, bias)
+    unit = onnx_quantised.integer_product(t, n) if n.op == "ConvInteger" else onnx_quantised.unit_of(t, x, w)
     rank = len(w.shape) - 2
     t.emit(
         "conv", n, [x, w, bias],
         groups=int(n.attrs.get("group", 1)), transposed=n.op == "ConvTranspose",
-        stride=list(n.attrs.get("strides", [1] * rank)), dilation=list(n.attrs.get("dilations", [1] * rank)),
+        stride=list(n.attrs.get("strides", [1] * rank)), dilation=list(n.attrs.get("dilations", [1] * rank)), **unit,
     )  # fmt: skip
 
 
@@ -102,7 +103,7 @@ def _gemm(t: Trace, n: Node) -> None:
         t.mark_weight(b, c)
     a = t.swapped(a) if n.attrs.get("transA") else a
     b = t.swapped(b) if n.attrs.get("transB") else b
-    t.product(n, a, b, c)
+    t.product(n, a, b, c, **onnx_quantised.unit_of(t, a, b))
 
 
 def _matmul(t: Trace, n: Node) -> None:
@@ -112,7 +113,9 @@ def _matmul(t: Trace, n: Node) -> None:
         t.mark_weight(b)
     a = t.swapped(a) if n.attrs.get("transA") else a
     b = t.swapped(b) if n.attrs.get("transB") else b
-    t.product(n, a, b, bias)
+    integer = n.op in ("MatMulInteger", "MatMulIntegerToFloat", "DynamicQuantizeMatMul")
+    unit = onnx_quantised.integer_product(t, n) if integer else onnx_quantised.unit_of(t, a, b)
+    t.product(n, a, b, bias, **unit)
 
 
 def _einsum(t: Trace, n: Node) -> None:
@@ -228,17 +231,6 @@ def _pad(t: Trace, n: Node) -> None:
         t.emit("copy", n, [x])
 
 
-def _dequantize(t: Trace, n: Node) -> None:
-    """A quantized weight stays quantized in memory: the kernel that reads it dequantizes as it goes."""
-    x = n.need(0)
-    if x.constant:
-        t.mark_weight(x)
-        t.count(x)
-        n.out[0] = t.alias(x, x.shape, n.out[0].dtype)
-    else:
-        t.emit("elementwise", n, [x])
-
-
 def _dropout(t: Trace, n: Node) -> None:
     n.out[0] = t.alias(n.need(0), n.need(0).shape)
     if len(n.outputs) > 1 and n.outputs[1]:
@@ -259,14 +251,17 @@ HANDLERS: dict[str, Callable[[Trace, Node], None]] = {
     **dict.fromkeys(("LSTM", "GRU", "RNN"), _rnn),
     **dict.fromkeys(VIEWS - {"Dropout"}, _view),
     "Pad": _pad, "Gather": _gather, "Transpose": _transpose, "Cast": _cast, "Concat": _concat,
-    "DequantizeLinear": _dequantize, "Dropout": _dropout,
+    "Dropout": _dropout,
 }  # fmt: skip
 HANDLERS.update(onnx_fused.HANDLERS)
+HANDLERS.update(onnx_quantised.HANDLERS)
 SHAPE_RULES = onnx_fused.SHAPE_RULES
 
 
 def emit(t: Trace, n: Node) -> None:
     """Turn a shaped node into ops, or into a view of its input."""
+    if onnx_quantised.folded(t, n):
+        return
     if (handler := HANDLERS.get(n.op)) is not None:
         handler(t, n)
         return

@@ -92,6 +92,7 @@ def _visit(t: Trace, proto: onnx.NodeProto) -> None:
         onnx_ops.emit(t, node)
     for name, value in zip(node.outputs, node.out, strict=False):
         if name:
+            value.shared = value.shared or t.is_shared(name)
             t.env[name] = value
 
 
