@@ -92,7 +92,8 @@ def spec_problem(device: Device) -> str | None:
 _NEXT_BEST = {
     "fp64": ("fp64", "fp32", "fp16", "bf16"), "fp32": ("fp32", "tf32", "bf16", "fp16"),
     "tf32": ("tf32", "fp32", "bf16", "fp16"), "fp16": ("fp16", "bf16", "fp32"), "bf16": ("bf16", "fp16", "fp32"),
-    "fp8": ("fp8", "fp16", "bf16", "fp32"), "int8": ("int8", "fp16", "bf16", "fp32"), "vector": ("fp32", "bf16", "fp16"),
+    "fp8": ("fp8", "fp16", "bf16", "fp32"), "int8": ("int8", "fp16", "bf16", "fp32"),
+    "vector": ("fp32", "bf16", "fp16"),
 }  # fmt: skip
 
 

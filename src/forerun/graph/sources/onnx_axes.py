@@ -76,9 +76,8 @@ class Axes:
             if without:
                 return dict.fromkeys(without, (1, *asked))
             batches = (1, self.workload.batch)
-            with_batch = [
-                name for name, dims in self.inputs.items() if dims and asked[0] in batches and _fits(dims[1:], asked[1:])
-            ]
+            fitting = [name for name, dims in self.inputs.items() if dims and _fits(dims[1:], asked[1:])]
+            with_batch = fitting if asked[0] in batches else []
             if with_batch:
                 return dict.fromkeys(with_batch, tuple(asked))
             wanted = "; ".join(f"{name}: {_show(dims)}" for name, dims in self.inputs.items())
@@ -132,7 +131,7 @@ class Axes:
         second = len(dims) > 2 and isinstance(dims[1], str) and may_be_batch(dims[1])  # [layers, batch, size]
         if dims and isinstance(dims[0], str) and may_be_batch(dims[0]):
             # Where the user writes 1 for the batch on one input, a number that equals the batch on another is none.
-            fronts = [shape[0] for other, shape in self.given.items() if shape and isinstance(self.inputs[other][0], str)]
+            fronts = {shape[0] for other, shape in self.given.items() if shape and isinstance(self.inputs[other][0], str)}
             sizes = (1,) if 1 in fronts else (1, batch)
             if given[0] in sizes:
                 return 0
@@ -141,9 +140,8 @@ class Axes:
             self._check_batch(name, 0, given)
             return None
         elsewhere = any(d and isinstance(d[0], str) and may_be_batch(d[0]) for d in self.inputs.values())
-        if second and (given[1] == batch != 1 and dims[0] != 1 or given[1] == 1 and (elsewhere or dims[0] != 1)):
-            return 1
-        return None
+        layers = dims[0] != 1 if dims else False
+        return 1 if second and ((given[1] == batch and layers) or (given[1] == 1 and (elsewhere or layers))) else None
 
     def _check_batch(self, name: str, axis: int, given: Sequence[int]) -> None:
         if given[axis] not in (1, self.workload.batch):

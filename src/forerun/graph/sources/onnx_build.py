@@ -103,8 +103,19 @@ class _Walks:
             slopes.fill(graph)
             graphs.append(graph.at(batch) if graph.serves(batch) else graph)
         if not any(graph.serves(batch) for graph in graphs):
-            graphs.insert(0, self.graph(self.at(batch, self.guide), batch, name))
+            graphs.insert(0, self.graph(self.at_asked(batch, works_at_1=probed[1] is not None), batch, name))
         return graphs
+
+    def at_asked(self, batch: int, works_at_1: bool) -> Trace:
+        try:
+            return self.at(batch, self.guide)
+        except ForerunError as error:
+            if batch == 1 or not works_at_1:
+                raise
+            raise ForerunError(
+                f"This file runs at batch 1 and not at batch {batch}, though its batch axis is open ({error}); "
+                "ask for batch 1, or export it anew."
+            ) from error
 
     def graph(self, trace: Trace, batch: int, name: str) -> Graph:
         graph = Graph(

@@ -28,6 +28,7 @@ def _if(t: Trace, n: Node, walk: Walk) -> None:
     chosen = _truth(n.need(0))
     branch = n.attrs["else_branch" if chosen is False else "then_branch"]
     if chosen is None:
+        t.exact = False
         t.notes["An If whose condition depends on the data: its then-branch is counted."] = None
     t.bind_initializers(branch)
     walk(t, branch)
@@ -54,6 +55,8 @@ def _loop(t: Trace, n: Node, walk: Walk) -> None:
     if found.count == 0:
         _no_turns(t, n, body, carried)
         return
+    if found.count is None or found.bound:
+        t.exact = False
     if found.count is None:
         t.notes[f"A {n.op} whose number of turns depends on the data: one turn is counted."] = None
     elif found.bound:
@@ -102,6 +105,7 @@ def _walked(t: Trace, n: Node, carried: list[Value], turns: int, walk: Walk) -> 
     for op in t.ops[start:]:
         op.repeat *= turns
     if grows:
+        t.exact = False
         t.notes[f"A {n.op} that carries tensors of changing sizes: those of its first turn are counted."] = None
         for value in results[: len(carried)]:
             if value.items:

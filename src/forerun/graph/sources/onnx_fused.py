@@ -86,6 +86,12 @@ def _embed_shape(n: Node) -> list[Value]:
     return _pad(n, Value(full, table.dtype), Value((ids.shape[0],), TensorProto.INT32), Value(full, table.dtype))
 
 
+def _quantize_shape(n: Node) -> list[Value]:
+    x, zero = n.need(0), n.input(2)
+    kind = TensorProto.UINT8 if zero is None else zero.dtype
+    return _pad(n, Value(x.shape, kind if n.op == "QuantizeLinear" else n.need(1).dtype))
+
+
 def _half(n: Node) -> list[Value]:
     x = n.need(0)
     return _pad(n, Value((*x.shape[:-1], x.shape[-1] // 2), x.dtype))
@@ -258,6 +264,7 @@ SHAPE_RULES: dict[str, Rule] = {
     **dict.fromkeys(_MATMULS, _matmul_shape),
     **dict.fromkeys(("QLinearAdd", "QLinearMul"), _binary_shape),
     **dict.fromkeys(("QLinearAveragePool", "QLinearGlobalAveragePool"), _qpool_shape),
+    **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), _quantize_shape),
     "QLinearConcat": _qconcat_shape, "QGemm": _qgemm_shape, "MatMulNBits": _nbits_shape,
     "EmbedLayerNormalization": _embed_shape, "BiasSplitGelu": _half,
 }  # fmt: skip

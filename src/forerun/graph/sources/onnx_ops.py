@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from forerun.graph.sources import onnx_fused, onnx_quantised
+from forerun.graph.sources import onnx_blocked, onnx_fused, onnx_quantised
 from forerun.graph.sources.onnx_trace import Trace
 from forerun.graph.sources.onnx_values import Node, Value, groups_of, printable
 
@@ -47,14 +47,15 @@ DATA_INPUTS: dict[str, int] = {
 #: Operations per element where one node does more than one.
 FLOPS_PER_ELEMENT: dict[str, int] = {"BiasGelu": 2, "BiasSplitGelu": 3, "RotaryEmbedding": 3, "AffineGrid": 6}
 #: Rename memory and launch nothing.
-VIEWS = frozenset(("Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Dropout", "StringNormalizer", "BitCast"))
+VIEWS = frozenset(("Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Dropout", "StringNormalizer", "BitCast",
+                   "ReorderInput", "ReorderOutput"))
 NORMS: dict[str, str] = {
     "BatchNormalization": "batch", "LayerNormalization": "layer", "GroupNormalization": "group",
     "InstanceNormalization": "instance", "RMSNormalization": "rms", "SimplifiedLayerNormalization": "rms",
     "LRN": "lrn", "MeanVarianceNormalization": "instance", "LpNormalization": "layer", "GroupNorm": "group",
 }  # fmt: skip
 #: Nodes of com.microsoft that have the signature of a standard op.
-SCHEMA_AS: dict[str, str] = {"FusedConv": "Conv", "FusedGemm": "Gemm"}
+SCHEMA_AS: dict[str, str] = {"FusedGemm": "Gemm"}
 #: Ops whose output has the shape of the first input, for those that ONNX gives no shape rule of their own.
 SAME_SHAPE = frozenset((*NORMS, "Gelu", "Swish", "QuickGelu", "RotaryEmbedding", "Softmax", "LogSoftmax", "Erfc"))
 
@@ -85,6 +86,8 @@ def _conv(t: Trace, n: Node) -> None:
         groups=int(n.attrs.get("group", 1)), transposed=n.op == "ConvTranspose",
         stride=list(n.attrs.get("strides", [1] * rank)), dilation=list(n.attrs.get("dilations", [1] * rank)), **unit,
     )  # fmt: skip
+    if n.domain:
+        onnx_blocked.epilogue(t, n, None if quantized else n.input(3))
 
 
 def _deform_conv(t: Trace, n: Node) -> None:
@@ -104,6 +107,8 @@ def _gemm(t: Trace, n: Node) -> None:
     a = t.swapped(a) if n.attrs.get("transA") else a
     b = t.swapped(b) if n.attrs.get("transB") else b
     t.product(n, a, b, c, **onnx_quantised.unit_of(t, a, b))
+    if n.domain:
+        onnx_blocked.epilogue(t, n, None)
 
 
 def _matmul(t: Trace, n: Node) -> None:
@@ -178,9 +183,14 @@ def _rnn(t: Trace, n: Node) -> None:
     if n.attrs.get("layout"):
         x = t.alias(x, (x.shape[1], x.shape[0], *x.shape[2:]))
     directions, hidden = w.shape[0], int(n.attrs.get("hidden_size", r.shape[-1]))
+    unit = {}
+    if n.op == "DynamicQuantizeLSTM":
+        t.mark_weight(w, r)
+        unit = onnx_quantised.marked(t)
     t.emit(
         "rnn", n, [x, w, r, n.input(3), n.input(5), n.input(6), n.input(7)],
-        cell=n.op.lower(), hidden=hidden, layers=1, directions=directions, steps=x.shape[0],
+        cell=n.op.lower().removeprefix("dynamicquantize"), hidden=hidden, layers=1, directions=directions,
+        steps=x.shape[0], **unit,
     )  # fmt: skip
 
 
@@ -248,14 +258,14 @@ HANDLERS: dict[str, Callable[[Trace, Node], None]] = {
     **dict.fromkeys(("MaxPool", "AveragePool", "LpPool", "GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool",
                      "MaxRoiPool", "MaxUnpool", "QLinearAveragePool", "QLinearGlobalAveragePool"), _pool),
     **dict.fromkeys(("Resize", "Upsample", "GridSample", "RoiAlign"), _resize),
-    **dict.fromkeys(("LSTM", "GRU", "RNN"), _rnn),
+    **dict.fromkeys(("LSTM", "GRU", "RNN", "DynamicQuantizeLSTM"), _rnn),
     **dict.fromkeys(VIEWS - {"Dropout"}, _view),
     "Pad": _pad, "Gather": _gather, "Transpose": _transpose, "Cast": _cast, "Concat": _concat,
     "Dropout": _dropout,
 }  # fmt: skip
 HANDLERS.update(onnx_fused.HANDLERS)
 HANDLERS.update(onnx_quantised.HANDLERS)
-SHAPE_RULES = onnx_fused.SHAPE_RULES
+SHAPE_RULES = onnx_blocked.SHAPE_RULES | onnx_fused.SHAPE_RULES
 
 
 def emit(t: Trace, n: Node) -> None:

@@ -1,4 +1,4 @@
-"""8-bit arithmetic in ONNX files: quantize and dequantize steps become part of the convolutions and products around them.
+"""8-bit arithmetic in ONNX files: quantize and dequantize steps become part of the convolutions and products around.
 
 Runtimes run `dequantize, convolve, quantize` as one kernel that reads and writes 8-bit numbers. So a dequantized tensor
 is its 8-bit memory under another type, and what is quantized is written in 8 bits by the op that makes it. A step stays
@@ -26,24 +26,25 @@ _BYTES = ("int8", "uint8")
 #: Clamps that a kernel does as it rounds its result.
 _CLAMPS = ("Relu", "Clip")
 #: What is done to scales and zero points on the way to the product that they belong to.
-_SCALE_ARITHMETIC = frozenset("Mul Div Add Sub Cast Reshape Squeeze Unsqueeze Identity".split())
+_SCALE_ARITHMETIC = frozenset("Mul Div Add Sub Floor Ceil Round Clip Cast Reshape Squeeze Unsqueeze Identity".split())
 
 
 def unit_of(t: Trace, a: Value, b: Value) -> dict[str, Any]:
     """The attribute that marks a product of 8-bit numbers; nothing for other products."""
     dtypes = [t.tensors[t.tensor(v)].dtype for v in (a, b)]
-    return _marked(t) if all(dtype in _BYTES for dtype in dtypes) else {}
+    return marked(t) if all(dtype in _BYTES for dtype in dtypes) else {}
 
 
-def _marked(t: Trace) -> dict[str, Any]:
+def marked(t: Trace) -> dict[str, Any]:
+    """The attribute of a product of 8-bit numbers, and the note that goes with it."""
     t.notes[NOTE] = None
     return {"unit": "int8"}
 
 
 def integer_product(t: Trace, n: Node) -> dict[str, Any]:
-    """MatMulInteger, ConvInteger and their fused forms: the attribute, and a result that its scales turn into floats."""
-    n.out[0].dtype, n.out[0].accumulator = TensorProto.FLOAT, n.op in ("MatMulInteger", "ConvInteger")
-    return _marked(t)
+    """MatMulInteger, ConvInteger and their fused forms: the attribute, and sums that scales turn into floats."""
+    n.out[0].accumulator = n.op in ("MatMulInteger", "ConvInteger")
+    return marked(t)
 
 
 def quantize(t: Trace, n: Node) -> None:
@@ -101,25 +102,33 @@ def folded(t: Trace, n: Node) -> bool:
         return False
     moving = [v for v in values if not v.constant]
     if n.op in _SCALE_ARITHMETIC and moving and all(v.scale for v in moving):
+        _keep(t, [v for v in values if v.constant])
         for value in n.out:
             value.scale = True
         return True
     sums = [v for v in moving if v.accumulator]
     others = [v for v in values if not v.accumulator]
     if len(sums) == 1 and not sums[0].shared and n.out[0].shape == sums[0].shape:
-        scaled = n.op == "Mul" and all(v.scale for v in others)
+        scaled = n.op in ("Mul", "Add") and all(v.scale for v in others)
         biased = n.op == "Add" and all(v.constant for v in others)
         if n.op == "Cast" or scaled or biased:
-            for bias in others if biased else ():
-                t.count(bias)
-                t.tensor(bias)
-            n.out[0] = t.alias(sums[0], n.out[0].shape, TensorProto.FLOAT, same=False)
+            _keep(t, others if biased else [])
+            _rewrite(t, sums[0], t.ir_dtype(Value((), TensorProto.FLOAT)))
+            n.out[0] = t.alias(sums[0], n.out[0].shape, n.out[0].dtype, same=False)
             n.out[0].accumulator = not biased
             return True
     if n.op in _CLAMPS and len(moving) == 1 and _clamps_int8(t, n, moving[0]):
         n.out[0] = t.alias(moving[0], n.out[0].shape, same=False)
         return True
     return False
+
+
+def _keep(t: Trace, constants: list[Value]) -> None:
+    """Weights that a folded node reads stay in memory and count."""
+    for value in constants:
+        if t.is_weight(value) and value.size > 1:
+            t.count(value)
+            t.tensor(value)
 
 
 def _clamps_int8(t: Trace, n: Node, x: Value) -> bool:

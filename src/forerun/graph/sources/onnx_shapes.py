@@ -7,7 +7,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper, shape_inference
 
 from forerun.errors import ForerunError
-from forerun.graph.sources.onnx_ops import KINDS_OF, SAME_SHAPE, SCHEMA_AS, SHAPE_RULES, data_dependent
+from forerun.graph.sources.onnx_ops import SAME_SHAPE, SCHEMA_AS, SHAPE_RULES, data_dependent
 from forerun.graph.sources.onnx_trace import Trace
 from forerun.graph.sources.onnx_values import Node, UnsafeBatchError, Value, dims_of
 
@@ -27,7 +27,7 @@ def infer(t: Trace, node: Node, proto: onnx.NodeProto) -> list[Value]:
     except onnx.shape_inference.InferenceError as error:
         if t.rebatch is not None:
             raise UnsafeBatchError(f"node '{node.name}' ({node.op})") from error
-        if t.strict:
+        if t.strict and t.exact:
             reason = str(error).split("] ")[-1].strip().splitlines()[0].rstrip(".")
             raise ForerunError(
                 f"These input shapes do not fit node '{node.name}' ({node.op}) of the ONNX file: {reason}."
@@ -40,20 +40,26 @@ def infer(t: Trace, node: Node, proto: onnx.NodeProto) -> list[Value]:
         if name in known:
             out.append(known[name])
             continue
-        if name and node.op not in SAME_SHAPE:
-            out.append(_declared(t, name) or Value(fallback.shape, fallback.dtype))
-            if node.op in KINDS_OF and _declared(t, name) is None:
-                t.notes[f"The shape '{node.name}' ({node.op}) returns is unknown: its input's is taken."] = None
-        else:
-            out.append(Value(fallback.shape, fallback.dtype))
-    if node.op == "Reshape" and not node.domain and out[0].size != node.need(0).size:
-        if t.rebatch is not None:
-            raise UnsafeBatchError(f"node '{node.name}' (Reshape)")
+        declared = _declared(t, name) if name and node.op not in SAME_SHAPE else None
+        if name and declared is None and node.op not in SAME_SHAPE:
+            t.exact = False
+            t.notes[f"The shape that {node.op} returns is unknown for some nodes: that of their input is taken."] = None
+        out.append(declared or Value(fallback.shape, fallback.dtype))
+    _check_reshape(t, node, out)
+    return out
+
+
+def _check_reshape(t: Trace, node: Node, out: list[Value]) -> None:
+    """A Reshape keeps the number of elements, unless a shape before it was assumed."""
+    if node.op != "Reshape" or node.domain or out[0].size == node.need(0).size:
+        return
+    if t.rebatch is not None:
+        raise UnsafeBatchError(f"node '{node.name}' (Reshape)")
+    if t.exact:
         raise ForerunError(
             f"Reshape '{node.name}' of the ONNX file cannot turn {list(node.need(0).shape)} into "
             f"{list(out[0].shape)}; give the input shape the file was made for."
         )
-    return out
 
 
 def _schema_types(t: Trace, node: Node, proto: onnx.NodeProto) -> dict[str, Value]:
@@ -84,6 +90,7 @@ def _schema_types(t: Trace, node: Node, proto: onnx.NodeProto) -> dict[str, Valu
             bound = data_dependent(node, dims)
             if bound is None:
                 continue
+            t.exact = False
             t.notes[f"{node.op} returns as many results as the data hold; its upper bound is counted."] = None
             dims = [*bound]
         found[name] = Value(tuple(int(d) for d in dims), kind.tensor_type.elem_type)

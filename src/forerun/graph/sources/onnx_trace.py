@@ -61,6 +61,7 @@ class Trace:
         self.readers: dict[str, set[int]] = {}  # weight -> ops that read it
         self.protos: dict[str, onnx.TensorProto] = {}
         self.notes: dict[str, None] = {}  # ordered set
+        self.exact = True  # no shape so far was assumed
         self.outputs: list[int] = []
 
     def bind_initializers(self, graph: onnx.GraphProto) -> None:
