@@ -20,7 +20,7 @@ from forerun.graph.sources.onnx_control import BODIES, SEQUENCES
 from forerun.graph.sources.onnx_order import in_order
 from forerun.graph.sources.onnx_shapes import infer
 from forerun.graph.sources.onnx_trace import Trace
-from forerun.graph.sources.onnx_values import FLOATS, Node, UnsafeBatchError, Value, attributes
+from forerun.graph.sources.onnx_values import FLOATS, Node, UnsafeBatchError, Value, attributes, printable
 
 
 def run(t: Trace) -> Trace:
@@ -88,11 +88,24 @@ def _visit(t: Trace, proto: onnx.NodeProto) -> None:
         return
     node.out = infer(t, node, proto)
     if not (known and not domain and _evaluate(t, node)):
-        onnx_ops.emit(t, node)
+        _emit(t, node)
     for name, value in zip(node.outputs, node.out, strict=False):
         if name:
             value.shared = value.shared or t.is_shared(name)
             t.env[name] = value
+
+
+def _emit(t: Trace, node: Node) -> None:
+    """Turn a shaped node into ops; where a shape before it was assumed and does not fit, its bytes alone count."""
+    start, out = len(t.ops), list(node.out)
+    try:
+        onnx_ops.emit(t, node)
+    except (IndexError, KeyError, TypeError, ValueError):
+        if t.exact:
+            raise
+        del t.ops[start:]
+        node.out = [Value(v.shape, v.dtype) for v in out]
+        t.emit("unknown", node, node.inputs, name=printable(node.op))
 
 
 def _is_merged_weight(t: Trace, value: Value) -> bool:
