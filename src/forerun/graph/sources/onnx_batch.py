@@ -16,11 +16,13 @@ PROBES = (1, 2, 3, 7)
 def check_rebatched(trace: Trace, base: Trace, old: int, new: int) -> None:
     """After a change of batch the outputs grew by the same factor in front, or behind the layers of a state."""
     grew = False
+    if len(trace.outputs) != len(base.outputs):
+        raise UnsafeBatchError("it has another number of outputs")
     for now, before in zip(trace.outputs, base.outputs, strict=True):
         a, b = trace.tensors[now].shape, base.tensors[before].shape
         if a == b:
             continue
-        moved = [axis for axis, (x, y) in enumerate(zip(a, b, strict=False)) if x != y]
+        moved = [axis for axis, (x, y) in enumerate(zip(a, b, strict=False)) if x != y] or [0]
         axis = moved[0]
         able = axis == 0 or (axis == 1 and len(a) == 3 and b[1] == old)
         if len(a) != len(b) or len(moved) > 1 or not able or a[axis] * old != b[axis] * new:

@@ -33,16 +33,27 @@ def spatial(n: Node, sizes: Sequence[int], kernel: Sequence[int]) -> list[int]:
     ]
 
 
+def _image(n: Node) -> tuple[int, ...]:
+    """The sizes of the first input with the channels behind the batch."""
+    batch, *rest = n.need(0).shape
+    return (batch, rest[-1], *rest[:-1]) if n.attrs.get("channels_last") or n.op.startswith("Nhwc") else (batch, *rest)
+
+
+def _laid_out(n: Node, batch: int, channels: int, sizes: Sequence[int]) -> list[Value]:
+    last = n.attrs.get("channels_last") or n.op.startswith("Nhwc")
+    return [Value((batch, *sizes, channels) if last else (batch, channels, *sizes), n.need(0).dtype)]
+
+
 def _conv_shape(n: Node) -> list[Value]:
-    x, w = n.need(0), n.need(1)
-    return [Value((x.shape[0], w.shape[0], *spatial(n, x.shape[2:], w.shape[2:])), x.dtype)]
+    w = n.need(3 if n.op == "QLinearConv" else 1)
+    batch, _, *sizes = _image(n)
+    return _laid_out(n, batch, w.shape[0], spatial(n, sizes, w.shape[2:]))
 
 
 def _pool_shape(n: Node) -> list[Value]:
-    x = n.need(0)
-    if n.op.startswith("Global"):
-        return [Value((*x.shape[:2], *[1] * (len(x.shape) - 2)), x.dtype)]
-    return [Value((*x.shape[:2], *spatial(n, x.shape[2:], n.attrs["kernel_shape"])), x.dtype)]
+    batch, channels, *sizes = _image(n)
+    whole = "Global" in n.op
+    return _laid_out(n, batch, channels, [1] * len(sizes) if whole else spatial(n, sizes, n.attrs["kernel_shape"]))
 
 
 def _upsample_shape(n: Node) -> list[Value]:
@@ -86,8 +97,9 @@ def epilogue(t: Trace, n: Node, added: Value | None) -> None:
 Rule = Callable[[Node], list[Value]]
 #: Shapes of nodes in domains of onnxruntime's own.
 SHAPE_RULES: dict[str, Rule] = {
-    **dict.fromkeys(("Conv", "FusedConv"), _conv_shape),
-    **dict.fromkeys(("MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool"), _pool_shape),
+    **dict.fromkeys(("Conv", "FusedConv", "QLinearConv"), _conv_shape),
+    **dict.fromkeys(("MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool", "NhwcMaxPool",
+                     "QLinearAveragePool", "QLinearGlobalAveragePool"), _pool_shape),
     **dict.fromkeys(("ReorderInput", "ReorderOutput"), _reorder_shape),
     "Upsample": _upsample_shape, "DynamicQuantizeLSTM": _lstm_shape,
 }  # fmt: skip

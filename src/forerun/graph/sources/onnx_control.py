@@ -172,7 +172,11 @@ def _split(t: Trace, n: Node) -> None:
     length = x.shape[axis]
     if length > MOST_PARTS:
         raise ForerunError(f"'{n.name}' splits a tensor into {length:,} parts; {MOST_PARTS:,} is the limit.")
-    if sizes is None or sizes.data is None:
+    if sizes is None:
+        parts = [1] * length
+    elif sizes.data is None:
+        t.exact = False
+        t.notes["A SplitToSequence whose sizes depend on the data: parts of one are counted."] = None
         parts = [1] * length
     elif sizes.data.ndim == 0:
         step = max(int(sizes.data), 1)

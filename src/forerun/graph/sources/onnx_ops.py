@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from onnx import TensorProto
+
 from forerun.graph.sources import onnx_blocked, onnx_fused, onnx_quantised
 from forerun.graph.sources.onnx_trace import Trace
 from forerun.graph.sources.onnx_values import Node, Value, groups_of, printable
@@ -79,6 +81,8 @@ def _conv(t: Trace, n: Node) -> None:
         bias = None
     if n.op in ("QLinearConv", "ConvInteger"):
         t.mark_weight(w, bias)
+    if n.attrs.get("channels_last"):
+        x = t.alias(x, (x.shape[0], x.shape[-1], *x.shape[1:-1]))
     unit = onnx_quantised.integer_product(t, n) if n.op == "ConvInteger" else onnx_quantised.unit_of(t, x, w)
     rank = len(w.shape) - 2
     t.emit(
@@ -160,6 +164,8 @@ def _norm(t: Trace, n: Node) -> None:
 
 def _pool(t: Trace, n: Node) -> None:
     x = n.need(0)
+    if n.attrs.get("channels_last"):
+        x = t.alias(x, (x.shape[0], x.shape[-1], *x.shape[1:-1]))
     window = math.prod(x.shape[2:]) if "Global" in n.op else math.prod(n.attrs.get("kernel_shape", [1]))
     if n.op == "MaxRoiPool":
         window = math.prod(x.shape[2:]) // max(math.prod(n.out[0].shape[2:]), 1)
@@ -196,6 +202,8 @@ def _rnn(t: Trace, n: Node) -> None:
 
 def _gather(t: Trace, n: Node) -> None:
     x, index = n.need(0), n.need(1)
+    if x.dtype in (TensorProto.INT8, TensorProto.UINT8) and len(x.shape) == 2:
+        t.mark_weight(x)  # a quantized embedding
     table = t.is_weight(x) and len(x.shape) == 2 and int(n.attrs.get("axis", 0)) == 0
     t.emit("embedding" if table else "gather", n, [x, index])
 
@@ -256,7 +264,7 @@ HANDLERS: dict[str, Callable[[Trace, Node], None]] = {
     "Einsum": _einsum,
     **dict.fromkeys(NORMS, _norm),
     **dict.fromkeys(("MaxPool", "AveragePool", "LpPool", "GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool",
-                     "MaxRoiPool", "MaxUnpool", "QLinearAveragePool", "QLinearGlobalAveragePool"), _pool),
+                     "MaxRoiPool", "MaxUnpool", "NhwcMaxPool", "QLinearAveragePool", "QLinearGlobalAveragePool"), _pool),
     **dict.fromkeys(("Resize", "Upsample", "GridSample", "RoiAlign"), _resize),
     **dict.fromkeys(("LSTM", "GRU", "RNN", "DynamicQuantizeLSTM"), _rnn),
     **dict.fromkeys(VIEWS - {"Dropout"}, _view),
