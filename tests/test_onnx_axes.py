@@ -89,6 +89,19 @@ def test_a_batch_that_changes_the_structure_has_one_answer(tmp_path: Path, monke
             assert macs(load_graph(Workload(str(path), batch=batch))) == batch * batch * 16
 
 
+def test_a_file_without_a_batch_is_refused_at_another_batch_even_from_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORERUN_CACHE", str(tmp_path / "cache"))
+    path = tmp_path / "net.onnx"
+    proto = model([helper.make_node("Relu", ["x"], ["y"])], {"x": (FLOAT, ["time", 80])}, ["y"])
+    path.write_bytes(proto.SerializeToString())
+    for _ in range(2):
+        assert shape_of(load_graph(Workload(str(path), seq_len=9))) == (9, 80)
+        with pytest.raises(ForerunError, match="No input of this file has a batch axis"):
+            load_graph(Workload(str(path), batch=8, seq_len=9))
+
+
 @pytest.mark.parametrize("name", ["N", "num_samples", "time", "length", "batch"])
 def test_an_axis_beside_the_batch_is_asked_for(name: str) -> None:
     node = helper.make_node("Conv", ["u", "w"], ["y"], strides=[4])

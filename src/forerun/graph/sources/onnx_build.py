@@ -11,7 +11,7 @@ from forerun.graph.ir import Graph
 from forerun.graph.sources import onnx_walk
 from forerun.graph.sources.door import first_line
 from forerun.graph.sources.onnx_axes import Axes, Layout, axes_of
-from forerun.graph.sources.onnx_batch import PROBES, check_rebatched, scalable_from
+from forerun.graph.sources.onnx_batch import PROBES, Slopes, check_rebatched, scalable_from
 from forerun.graph.sources.onnx_parameters import count_parameters
 from forerun.graph.sources.onnx_read import check, inlined
 from forerun.graph.sources.onnx_trace import Trace
@@ -40,12 +40,15 @@ def _build(proto: onnx.ModelProto, workload: Workload, name: str) -> list[Graph]
     proto = inlined(proto)
     axes = axes_of(proto, workload)
     override = {"fp16": "fp16", "bf16": "bf16", "int8": "fp16", "int4": "fp16"}.get(workload.dtype)
+    walks = [_Walks(proto, axes, layout, override) for layout in axes.layouts()]
+    # What grows evenly with the batch is what the file means, whichever batch is asked for.
+    likeliest = next((each for each in walks if each.growth is not None), None)
     refused: ForerunError | None = None
-    for layout in axes.layouts():
+    for each in sorted(walks, key=lambda each: each is not likeliest):
         try:
-            return _Walks(proto, axes, layout, override).graphs(workload.batch, name)
+            return each.graphs(workload.batch, name)
         except UnsafeBatchError as unsafe:
-            refused = refused or _cannot_move(layout, workload.batch, unsafe)
+            refused = refused or _cannot_move(each.layout, workload.batch, unsafe)
     raise refused or ForerunError("this ONNX file has no input shapes")
 
 
@@ -88,29 +91,43 @@ class _Walks:
         check_rebatched(trace, base, fixed, batch)
         return trace
 
+    @functools.cached_property
+    def follows_batch(self) -> bool:
+        """Whether any input's shape changes with the batch."""
+        return self.axes.at(1, self.layout).shapes != self.axes.at(2, self.layout).shapes
+
+    @functools.cached_property
+    def probed(self) -> dict[int, Trace | None]:
+        """The walks at PROBES, None where the model does not work at that batch."""
+        return {batch: self.tried(batch, self.guide) for batch in PROBES}
+
+    @functools.cached_property
+    def growth(self) -> tuple[int, Slopes] | None:
+        """From which batch on all sizes grow evenly, and how."""
+        return scalable_from(self.probed) if self.follows_batch else None
+
     def graphs(self, batch: int, name: str) -> list[Graph]:
         """The graph at this batch, and the one that serves all others if there is one."""
-        if batch != 1 and self.axes.at(batch, self.layout).shapes == self.axes.at(1, self.layout).shapes:
+        if batch != 1 and not self.follows_batch:
             raise ForerunError(f"No input of this file has a batch axis: ask for batch 1, not {batch}.")
-        probed = {b: self.tried(b, self.guide) for b in PROBES}
-        found = scalable_from(probed)
         graphs = []
-        if found is not None:
-            low, slopes = found
-            trace = probed[low]
+        if self.growth is not None:
+            low, slopes = self.growth
+            trace = self.probed[low]
             assert trace is not None
             graph = self.graph(trace, low, name)
             slopes.fill(graph)
             graphs.append(graph.at(batch) if graph.serves(batch) else graph)
         if not any(graph.serves(batch) for graph in graphs):
-            graphs.insert(0, self.graph(self.at_asked(batch, works_at_1=probed[1] is not None), batch, name))
+            graphs.insert(0, self.graph(self.at_asked(batch), batch, name))
         return graphs
 
-    def at_asked(self, batch: int, works_at_1: bool) -> Trace:
+    def at_asked(self, batch: int) -> Trace:
+        """The walk at a batch that no other walk stands for."""
         try:
-            return self.at(batch, self.guide)
+            return self.at(batch, self.guide if self.follows_batch else None)
         except ForerunError as error:
-            if batch == 1 or not works_at_1:
+            if batch == 1 or self.probed[1] is None:
                 raise
             raise ForerunError(
                 f"This file runs at batch 1 and not at batch {batch}, though its batch axis is open ({error}); "
