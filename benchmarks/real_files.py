@@ -110,9 +110,7 @@ def stored_values(path: Path) -> int:
     """How many float and 8-bit values the tensors of a file hold, those of the larger branch where it has two."""
     import onnx
 
-    counted = {
-        getattr(onnx.TensorProto, name) for name in ("FLOAT", "FLOAT16", "BFLOAT16", "DOUBLE", "INT8", "UINT8")
-    }
+    counted = {getattr(onnx.TensorProto, name) for name in ("FLOAT", "FLOAT16", "BFLOAT16", "DOUBLE", "INT8", "UINT8")}
 
     def held(graph: Any) -> int:
         own = sum(math.prod(t.dims) for t in graph.initializer if t.data_type in counted)

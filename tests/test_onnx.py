@@ -12,14 +12,14 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from onnx_files import FLOAT, INT64, check_graph, ints, kinds, load, macs, model, one, weight
-
 from forerun.errors import ForerunError
 from forerun.graph.ir import Graph
 from forerun.graph.sources import load_graph
 from forerun.graph.sources.onnx_build import MEANING
 from forerun.graph.sources.onnx_file import OnnxDoor
 from forerun.workload import Workload
+from onnx_files import FLOAT, INT64, check_graph, ints, kinds, load, macs, model, one, weight
+
 
 def small_cnn(opset: int, batch: Any = "N", **more: Any) -> onnx.ModelProto:
     """Conv, BatchNormalization, Relu6, upsample, pool, flatten, linear, in the words of each opset."""

@@ -1,4 +1,4 @@
-"""The inputs of ONNX files: which axis is the batch, which sizes are asked for, one answer whatever was asked before."""
+"""The inputs of ONNX files: which axis is the batch, which sizes are asked for, one answer in whatever order."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 from onnx import helper
-from onnx_files import FLOAT, INT64, ints, kinds, load, macs, model, weight
 
 from forerun.errors import ForerunError
 from forerun.graph.cost import totals
 from forerun.graph.ir import Graph
 from forerun.graph.sources import load_graph, load_graphs
 from forerun.workload import Workload
+from onnx_files import FLOAT, INT64, ints, kinds, load, macs, model, weight
 
 
 def images(*dims: Any) -> Any:
@@ -38,7 +38,7 @@ def test_the_batch_axis_follows_the_batch(given: Any, dims: tuple[Any, ...]) -> 
 
 
 def test_a_batch_in_the_shape_that_is_not_the_batch_is_refused() -> None:
-    with pytest.raises(ForerunError, match=r"Axis 0 of input 'x' is the batch.*gives it 4, and --batch is 6; give --inp"):
+    with pytest.raises(ForerunError, match=r"Axis 0 of input 'x' is the batch.*gives it 4, and --batch is 6; give"):
         load(images("N", 3, "H", "W"), batch=6, input_shape={"x": (4, 3, 8, 8)})
 
 

@@ -8,9 +8,9 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from onnx_files import FLOAT, INT64, check_graph, ints, kinds, load, macs, model, weight
 
 from forerun.errors import ForerunError
+from onnx_files import FLOAT, INT64, check_graph, ints, kinds, load, macs, model, weight
 
 BOOL = TensorProto.BOOL
 

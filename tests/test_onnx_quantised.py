@@ -8,13 +8,13 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
-from onnx_files import FLOAT, INT64, ints, kinds, load, macs, model, weight
 
 import forerun
 from forerun.graph.ir import Graph
 from forerun.graph.profile import unit
 from forerun.graph.sources.onnx_quantised import NOTE
 from forerun.graph.splice import with_bias_adds
+from onnx_files import FLOAT, INT64, ints, kinds, load, macs, model, weight
 
 SCALE = [numpy_helper.from_array(np.float32(0.1), "s"), numpy_helper.from_array(np.int8(0), "z")]
 CHANNELS, SIDE, LAYERS = 64, 56, 6
@@ -146,7 +146,8 @@ def test_nodes_of_onnxruntime_in_8_bits() -> None:
     ]
     weights = [*SCALE, weight("w", 64, 128, dtype=np.int8), weight("b", 128)]
     graph = load(model(nodes, {"x": (FLOAT, ["batch", 64])}, ["y"], weights), batch=2)
-    assert [op.name for op in graph.ops] == ["DynamicQuantizeMatMul", "QLinearSigmoid", "QLinearMul", "DequantizeLinear"]
+    names = ["DynamicQuantizeMatMul", "QLinearSigmoid", "QLinearMul", "DequantizeLinear"]
+    assert [op.name for op in graph.ops] == names
     assert units(graph) == ["int8"]
 
 
@@ -168,8 +169,11 @@ def test_dynamic_quantize_lstm() -> None:
 
 
 def test_a_quantized_embedding_is_a_weight() -> None:
-    nodes = [helper.make_node("Gather", ["table", "ids"], ["e"]),
-             helper.make_node("DequantizeLinear", ["e", "s", "z"], ["f"]), helper.make_node("Relu", ["f"], ["y"])]  # fmt: skip
+    nodes = [
+        helper.make_node("Gather", ["table", "ids"], ["e"]),
+        helper.make_node("DequantizeLinear", ["e", "s", "z"], ["f"]),
+        helper.make_node("Relu", ["f"], ["y"]),
+    ]
     proto = model(nodes, {"ids": (INT64, ["batch", "seq"])}, ["y"], [*SCALE, weight("table", 100, 16, dtype=np.int8)],
                   opset=13)  # fmt: skip
     graph = load(proto, seq_len=5)
@@ -180,14 +184,15 @@ def test_blocked_convolutions_of_onnxruntime() -> None:
     """A file that onnxruntime optimised for one CPU: blocks of channels, activations and sums inside convolutions."""
     blocked = {"domain": "com.microsoft.nchwc"}
     nodes = [
-        helper.make_node("Conv", ["x", "w0", "b0"], ["c0"], pads=[1, 1, 1, 1], strides=[2, 2], activation="Relu", **blocked),
+        helper.make_node("Conv", ["x", "w0", "b0"], ["c0"], pads=[1] * 4, strides=[2, 2], activation="Relu", **blocked),
         helper.make_node("Conv", ["c0", "w1", "b1", "c0"], ["c1"], pads=[1, 1, 1, 1], **blocked),
         helper.make_node("MaxPool", ["c1"], ["p"], kernel_shape=[2, 2], strides=[2, 2], **blocked),
         helper.make_node("GlobalAveragePool", ["p"], ["g"], **blocked),
         helper.make_node("ReorderOutput", ["g"], ["o"], channels=10, **blocked),
         helper.make_node("Reshape", ["o", "to"], ["y"]),
     ]  # fmt: skip
-    weights = [weight("w0", 16, 3, 3, 3), weight("b0", 16), weight("w1", 16, 16, 3, 3), weight("b1", 16), ints("to", 0, 10)]
+    weights = [weight("w0", 16, 3, 3, 3), weight("b0", 16), weight("w1", 16, 16, 3, 3), weight("b1", 16)]
+    weights.append(ints("to", 0, 10))
     proto = model(nodes, {"x": (FLOAT, ["batch", 3, 32, 32])}, ["y"], weights)
     proto.opset_import.append(helper.make_opsetid("com.microsoft.nchwc", 1))
     graph = load(proto, batch=2)

@@ -44,7 +44,8 @@ class Workload:
 
     def __post_init__(self) -> None:
         for name, value, allowed in (
-            ("mode", self.mode, MODES), ("dtype", self.dtype, DTYPES), ("runtime", self.runtime, (*RUNTIMES, *UNMEASURED_RUNTIMES)),
+            ("mode", self.mode, MODES), ("dtype", self.dtype, DTYPES),
+            ("runtime", self.runtime, (*RUNTIMES, *UNMEASURED_RUNTIMES)),
             ("optimizer", self.optimizer, OPTIMIZERS), ("amp", self.amp, AMP),
         ):  # fmt: skip
             if value is not None and value not in allowed:

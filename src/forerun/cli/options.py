@@ -45,8 +45,11 @@ ModeOption = Annotated[str, typer.Option(help=", ".join(MODES), autocompletion=_
 SeqLenOption = Annotated[int | None, typer.Option("--seq-len", "-s", help="Tokens per sample (decode: in the cache).")]
 InputShapeOption = Annotated[
     list[str] | None,
-    typer.Option("--input-shape", help="Sizes without the batch: 3,224,224; or per input, repeated: NAME=3,224,224. A 1 in the place of an ONNX "
-        "input's batch may stand in front (NAME=1,3,224,224): that axis follows --batch."),
+    typer.Option(
+        "--input-shape",
+        help="Sizes without the batch: 3,224,224; or per input, repeated: NAME=3,224,224. A 1 in the place of an ONNX "
+        "input's batch may stand in front (NAME=1,3,224,224): that axis follows --batch.",
+    ),
 ]
 OptimizerOption = Annotated[str | None, typer.Option(help=", ".join(OPTIMIZERS), autocompletion=_complete(OPTIMIZERS))]
 AmpOption = Annotated[str | None, typer.Option(help="Mixed precision: fp16, bf16.", autocompletion=_complete(AMP))]

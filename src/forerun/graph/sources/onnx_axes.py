@@ -131,7 +131,9 @@ class Axes:
         second = len(dims) > 2 and isinstance(dims[1], str) and may_be_batch(dims[1])  # [layers, batch, size]
         if dims and isinstance(dims[0], str) and may_be_batch(dims[0]):
             # Where the user writes 1 for the batch on one input, a number that equals the batch on another is none.
-            fronts = {shape[0] for other, shape in self.given.items() if shape and isinstance(self.inputs[other][0], str)}
+            fronts = {
+                shape[0] for other, shape in self.given.items() if shape and isinstance(self.inputs[other][0], str)
+            }
             sizes = (1,) if 1 in fronts else (1, batch)
             if given[0] in sizes:
                 return 0

@@ -121,6 +121,8 @@ def _turn(t: Trace, body: onnx.GraphProto, turn: int, carried: list[Value], walk
         t.env[info.name] = value
     walk(t, body)
     return [t.env[o.name] for o in body.output][1:]
+
+
 def _scan(t: Trace, n: Node, walk: Walk) -> None:
     body, scanned = n.attrs["body"], int(n.attrs["num_scan_inputs"])
     batched = t.opsets.get("", 9) < 9  # the first input was the lengths, and every tensor had a batch in front

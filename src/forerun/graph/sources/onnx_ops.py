@@ -49,8 +49,9 @@ DATA_INPUTS: dict[str, int] = {
 #: Operations per element where one node does more than one.
 FLOPS_PER_ELEMENT: dict[str, int] = {"BiasGelu": 2, "BiasSplitGelu": 3, "RotaryEmbedding": 3, "AffineGrid": 6}
 #: Rename memory and launch nothing.
-VIEWS = frozenset(("Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Dropout", "StringNormalizer", "BitCast",
-                   "ReorderInput", "ReorderOutput"))
+VIEWS = frozenset(
+    "Identity Reshape Squeeze Unsqueeze Flatten Dropout StringNormalizer BitCast ReorderInput ReorderOutput".split()
+)
 NORMS: dict[str, str] = {
     "BatchNormalization": "batch", "LayerNormalization": "layer", "GroupNormalization": "group",
     "InstanceNormalization": "instance", "RMSNormalization": "rms", "SimplifiedLayerNormalization": "rms",
@@ -264,7 +265,8 @@ HANDLERS: dict[str, Callable[[Trace, Node], None]] = {
     "Einsum": _einsum,
     **dict.fromkeys(NORMS, _norm),
     **dict.fromkeys(("MaxPool", "AveragePool", "LpPool", "GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool",
-                     "MaxRoiPool", "MaxUnpool", "NhwcMaxPool", "QLinearAveragePool", "QLinearGlobalAveragePool"), _pool),
+                     "MaxRoiPool", "MaxUnpool", "NhwcMaxPool", "QLinearAveragePool",
+                     "QLinearGlobalAveragePool"), _pool),
     **dict.fromkeys(("Resize", "Upsample", "GridSample", "RoiAlign"), _resize),
     **dict.fromkeys(("LSTM", "GRU", "RNN", "DynamicQuantizeLSTM"), _rnn),
     **dict.fromkeys(VIEWS - {"Dropout"}, _view),
