@@ -74,12 +74,20 @@ def test_a_condition_on_the_data_is_stated() -> None:
                     [weight("w", 4, 4), limit])  # fmt: skip
     graph = load(endless)
     assert macs(graph) == 16
-    assert "A Loop whose number of turns depends on the data: one turn is counted." in graph.notes
+    assert "A Loop whose number of turns is not known: one turn is counted." in graph.notes
     bound = model([helper.make_node("Loop", ["most_turns", "", "x"], ["y"], body=recurrence(condition))], inputs, ["y"],
                   [weight("w", 4, 4), limit, number("most_turns", 12)])  # fmt: skip
     graph = load(bound)
     assert macs(graph) == 12 * 16
     assert "A Loop that the data may end early: all of its 12 turns are counted." in graph.notes
+
+
+def test_a_loop_that_counts_far_is_bounded() -> None:
+    """A counter to ten million: evaluating every turn would take minutes, so the turns count as unknown."""
+    condition = [helper.make_node("Less", ["i", "far"], ["go2"])]
+    proto = model([helper.make_node("Loop", ["", "", "x"], ["y"], body=recurrence(condition))],
+                  {"x": (FLOAT, ["batch", 4])}, ["y"], [weight("w", 4, 4), number("far", 10_000_000)])  # fmt: skip
+    assert any("number of turns is not known" in note for note in load(proto).notes)
 
 
 def test_no_turns() -> None:
@@ -165,3 +173,21 @@ def test_sizes_from_the_data_are_assumed_and_noted() -> None:
     ]  # fmt: skip
     graph = load(model(nodes, {"size": (INT64, [3])}, ["y"]), batch=3)
     assert any("Sizes that ConstantOfShape computes from the data are not known" in note for note in graph.notes)
+
+
+def test_loops_in_loops_end() -> None:
+    """A hostile file: each of five nested loops grows what it carries over a million turns."""
+    inner: onnx.GraphProto | None = None
+    for depth in range(5):
+        grown = helper.make_node("Concat", [f"c{depth}", f"c{depth}"], [f"d{depth}"], axis=0)
+        more = (
+            [] if inner is None else [helper.make_node("Loop", ["turns", "", f"c{depth}"], [f"o{depth}"], body=inner)]
+        )
+        inner = helper.make_graph(
+            [grown, *more, helper.make_node("Identity", [f"go{depth}"], [f"stop{depth}"])], f"body{depth}",
+            [info(f"i{depth}", INT64, []), info(f"go{depth}", BOOL, []), info(f"c{depth}", FLOAT)],
+            [info(f"stop{depth}", BOOL, []), info(f"d{depth}", FLOAT)],
+        )  # fmt: skip
+    node = helper.make_node("Loop", ["turns", "", "x"], ["y"], body=inner)
+    graph = load(model([node], {"x": (FLOAT, ["batch", 4])}, ["y"], [number("turns", 1_000_000)]))
+    assert any("changing sizes" in note for note in graph.notes)

@@ -16,8 +16,6 @@ from forerun.graph.sources.onnx_values import FLOATS, Node, Value, dims_of
 
 Walk = Callable[[Trace, onnx.GraphProto], None]
 MOST_PARTS = 1 << 16
-#: Nodes that a loop is written out to where the sizes of its tensors change from turn to turn.
-MOST_UNROLLED = 4096
 
 
 def _truth(value: Value | None) -> bool | None:
@@ -58,7 +56,7 @@ def _loop(t: Trace, n: Node, walk: Walk) -> None:
     if found.count is None or found.bound:
         t.exact = False
     if found.count is None:
-        t.notes[f"A {n.op} whose number of turns depends on the data: one turn is counted."] = None
+        t.notes[f"A {n.op} whose number of turns is not known: one turn is counted."] = None
     elif found.bound:
         t.notes[f"A {n.op} that the data may end early: all of its {found.count} turns are counted."] = None
     turns = found.count or 1
@@ -98,7 +96,8 @@ def _walked(t: Trace, n: Node, carried: list[Value], turns: int, walk: Walk) -> 
         before.shape != after.shape or len(before.items or ()) != len(after.items or ())
         for before, after in zip(carried, results, strict=False)
     )
-    if turns == 1 or (grows and turns * len(body.node) <= MOST_UNROLLED):
+    if turns == 1 or (grows and turns * len(body.node) <= t.unrolled_left):
+        t.unrolled_left -= (turns - 1) * len(body.node)
         for turn in range(1, turns):
             results = _turn(t, body, turn, results[: len(carried)], walk)
         return results

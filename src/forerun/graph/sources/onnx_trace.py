@@ -22,6 +22,9 @@ _BUFFER_NAME = re.compile(
     r"(running_(mean|var)|moving_(mean|variance)|num_batches_tracked|inv_freq|attn_mask|position_ids|masked_bias"
     r"|relative_(position|coords)_(index|table)|anchors?|lookup|_cached)$"
 )
+#: Nodes that all loops of a model together are written out to where sizes change from turn to turn, and what the host
+#: evaluates to count turns: beyond that, sizes of a first turn are taken, and turns count as unknown.
+MOST_UNROLLED, MOST_EVALUATIONS = 8192, 60_000
 _SCALAR_WEIGHT = re.compile(r"^[\w.]*(weight|bias|slope|scale|gamma|beta|alpha)$")
 
 
@@ -45,6 +48,7 @@ class Trace:
         # What vanishes at batch 1 by accident (a transpose over an axis of one) is decided as in the guide's walk, so
         # that the graph has the same ops at every batch.
         self.decisions: dict[str, bool] = {} if guide is None else guide.decisions
+        self.turns: dict[Any, Any] = {} if guide is None else guide.turns  # of loops that were counted before
         self.opsets = {o.domain if o.domain != "ai.onnx" else "": o.version for o in model.opset_import}
         self.from_torch = model.producer_name == "pytorch"
         self.described = {info.name: info for info in (*model.graph.value_info, *model.graph.output)}
@@ -62,6 +66,8 @@ class Trace:
         self.protos: dict[str, onnx.TensorProto] = {}
         self.notes: dict[str, None] = {}  # ordered set
         self.exact = True  # no shape so far was assumed
+        self.unrolled_left = MOST_UNROLLED
+        self.evaluations_left = MOST_EVALUATIONS
         self.outputs: list[int] = []
 
     def bind_initializers(self, graph: onnx.GraphProto) -> None:

@@ -15,10 +15,8 @@ from forerun.graph.sources.onnx_order import in_order
 from forerun.graph.sources.onnx_trace import Trace
 from forerun.graph.sources.onnx_values import Value, attributes
 
-#: Loops that are said to run longer than this run until their condition ends them.
+#: Loops with a larger trip count than this run until their condition ends them.
 MOST_TURNS = 1 << 20
-#: Host evaluations that are spent on one loop before its number of turns counts as unknown.
-MOST_EVALUATIONS = 200_000
 
 Array = np.ndarray[Any, Any]
 
@@ -43,7 +41,11 @@ def count_turns(
     plan = _Plan(t, body, carried)
     if not plan.known:
         return Turns(limit, bound=limit is not None)
-    return plan.run(limit)
+    key = (limit, body.output[0].name, plan.reads())
+    if key not in t.turns:
+        t.turns[key] = plan.run(limit)
+    found: Turns = t.turns[key]
+    return found
 
 
 class _Plan:
@@ -62,12 +64,14 @@ class _Plan:
         after = {info.name: out.name for info, out in zip(body.input[2:], body.output[1:], strict=False)}
         open_names, seen = [body.output[0].name] if body.output else [], set()
         self.known = bool(open_names)
+        self.counts = False  # the condition depends on the number of the turn
         while open_names and self.known:
             name = open_names.pop()
             if not name or name in seen:
                 continue
             seen.add(name)
             if name in (self.counter, self.condition):
+                self.counts = self.counts or name == self.counter
                 continue
             if name in self.state:
                 self.known = self.state[name].data is not None and name in after
@@ -95,12 +99,18 @@ class _Plan:
         open_names.extend(node.input)
         return True
 
+    def reads(self) -> tuple[tuple[str, bytes], ...]:
+        """All values that decide the number of turns."""
+        began = {name: self.state[name].data for name in self.carried}
+        return tuple((name, np.asarray(data).tobytes()) for name, data in sorted({**self.fixed, **began}.items()))
+
     def run(self, limit: int | None) -> Turns:
         values: dict[str, Array] = {self.condition: np.array(True)}
         values |= {name: self.state[name].data for name in self.carried}  # type: ignore[misc]
         plan = [(n, attributes(n)) for n in in_order(self.body) if n.output and n.output[0] in self.wanted]
-        budget = MOST_EVALUATIONS // max(len(plan), 1)
+        budget = self.t.evaluations_left // max(len(plan), 1)
         for turn in range(min(limit if limit is not None else budget, budget)):
+            self.t.evaluations_left -= len(plan)
             now = {**self.fixed, **values, self.counter: np.array(turn, dtype=np.int64)}
             for node, attrs in plan:
                 made = onnx_eval.node_value(node.op_type, attrs, [now.get(i) if i else None for i in node.input],
@@ -108,11 +118,13 @@ class _Plan:
                 if made is None:
                     return Turns(limit, bound=limit is not None)
                 now.update(zip(node.output, made, strict=False))
-            values = {name: now[out] for name, out in self.carried.items()}
+            before, values = values, {name: now[out] for name, out in self.carried.items()}
             go_on = now[self.body.output[0].name]
             values[self.condition] = go_on
             if not bool(np.ravel(go_on)[0]):
                 return self._done(turn + 1, values)
+            if not self.counts and all(np.array_equal(before[name], value) for name, value in values.items()):
+                return self._done(limit, values) if limit is not None else Turns(None)  # every turn is like this one
         if limit is not None and limit <= budget:
             return self._done(limit, values)
         return Turns(limit, bound=limit is not None)
