@@ -20,7 +20,7 @@ from forerun.graph.sources.onnx_control import BODIES, SEQUENCES
 from forerun.graph.sources.onnx_order import in_order
 from forerun.graph.sources.onnx_shapes import infer
 from forerun.graph.sources.onnx_trace import Trace
-from forerun.graph.sources.onnx_values import FLOATS, Node, UnsafeBatchError, Value, attributes, printable
+from forerun.graph.sources.onnx_values import FLOATS, Node, UnsafeBatchError, Value, attributes, dims_of, printable
 
 
 def run(t: Trace) -> Trace:
@@ -40,9 +40,11 @@ def run(t: Trace) -> Trace:
 
 
 def _input_value(t: Trace, info: onnx.ValueInfoProto) -> Value:
-    if info.type.HasField("sequence_type"):
+    kind = info.type.optional_type.elem_type if info.type.HasField("optional_type") else info.type
+    if kind.HasField("sequence_type"):
         return Value((), TensorProto.FLOAT, items=[])
-    value = Value(t.shapes.get(info.name, ()), info.type.tensor_type.elem_type)
+    declared = tuple(d if isinstance(d, int) else 1 for d in dims_of(kind) or ())
+    value = Value(t.shapes.get(info.name, declared), kind.tensor_type.elem_type)
     t.store(value, "input", -1)
     return value
 
