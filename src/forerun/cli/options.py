@@ -9,7 +9,7 @@ import typer
 
 from forerun.errors import ForerunError
 from forerun.readable import short
-from forerun.workload import AMP, DTYPES, MODES, OPTIMIZERS, RUNTIMES
+from forerun.workload import AMP, DTYPES, MODES, OPTIMIZERS, RUNTIMES, UNMEASURED_RUNTIMES
 
 
 def _complete(words: tuple[str, ...]):  # type: ignore[no-untyped-def]
@@ -65,11 +65,21 @@ SeqLenOption = Annotated[
 ]
 InputShapeOption = Annotated[
     list[str] | None,
-    typer.Option("--input-shape", help="Sizes without the batch: 3,224,224; or per input, repeated: NAME=3,224,224."),
+    typer.Option(
+        "--input-shape",
+        help="Sizes without the batch: 3,224,224; or per input, repeated: NAME=3,224,224. A 1 in the place of an ONNX "
+        "input's batch may stand in front (NAME=1,3,224,224): that axis follows --batch.",
+    ),
 ]
 OptimizerOption = Annotated[str | None, typer.Option(help=", ".join(OPTIMIZERS), autocompletion=_complete(OPTIMIZERS))]
 AmpOption = Annotated[str | None, typer.Option(help="Mixed precision: fp16, bf16.", autocompletion=_complete(AMP))]
-RuntimeOption = Annotated[str, typer.Option(help=", ".join(RUNTIMES), autocompletion=_complete(RUNTIMES))]
+RuntimeOption = Annotated[
+    str,
+    typer.Option(
+        help=f"{', '.join(RUNTIMES)}; {' and '.join(UNMEASURED_RUNTIMES)} are not measured and refused.",
+        autocompletion=_complete(RUNTIMES),
+    ),
+]
 TaskOption = Annotated[str | None, typer.Option(help="Hugging Face task, such as text-classification or causal-lm.")]
 RemoteCodeOption = Annotated[bool, typer.Option("--trust-remote-code", help="Run code that ships with a hub model.")]
 PredictorOption = Annotated[str, typer.Option(help="The predictor to use.")]

@@ -27,7 +27,7 @@ CLASS_OF_KIND = {
 }  # fmt: skip
 
 #: Units that do the arithmetic. "vector" stands for the plain fp32 lanes that elementwise work runs on.
-UNITS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "vector")
+UNITS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "vector", "int8")
 
 
 def kernel_class(op: Op, graph: Graph) -> str:
@@ -50,6 +50,8 @@ def unit(op: Op, graph: Graph, dtype: str) -> str:
     """Which units do the arithmetic of an op under a workload's dtype setting (see workload.DTYPES)."""
     if op.kind not in CONTRACTIONS or not op.inputs or graph.depthwise(op):  # no matrix unit does depthwise work
         return "vector"
+    if "unit" in op.attrs:  # where it is not that of the first input: products of 8-bit numbers
+        return str(op.attrs["unit"])
     own = graph.tensors[op.inputs[0]].dtype
     if own in ("fp16", "bf16", "fp64", "fp8"):
         return own

@@ -17,7 +17,7 @@ def quantise(graph: Graph, dtype: str, *, fused: bool = False) -> Graph:
     weights: set[int] = set()
     looked_up: set[int] = set()
     for op in graph.ops:
-        if op.kind in ("matmul", "moe_matmul"):
+        if op.kind in ("matmul", "moe_matmul") and "unit" not in op.attrs:  # 8-bit products keep the weights they have
             weights |= {graph.tensors[t].storage for t in op.inputs[1:2]}
         if op.kind == "embedding":
             looked_up |= {graph.tensors[t].storage for t in op.inputs[:1]}

@@ -24,7 +24,7 @@ from forerun.graph.profile import Profile
 from forerun.predictors.conformal import Calibration, calibrate, out_of_domain_deviation
 from forerun.predictors.saved import Saved
 from forerun.predictors.specs import op_roofline_s
-from forerun.workload import MODES, Workload
+from forerun.workload import MODES, RUNTIMES, UNMEASURED_RUNTIMES, Workload
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -171,6 +171,9 @@ class Predictor(Saved, abc.ABC):
         """Why it cannot answer this question, as a sentence, or None."""
         if workload.mode not in self.modes:
             return f"the predictor {self.name} answers {', '.join(self.modes)}, not {workload.mode}"
+        if workload.runtime in UNMEASURED_RUNTIMES:
+            named = ", ".join(RUNTIMES)
+            return f"{workload.runtime} is not measured on any device, so no time is predicted for it: choose {named}"
         if workload.runtime != "eager" and "runtime" not in self.honours:
             return f"the predictor {self.name} knows runtime eager only, not {workload.runtime}"
         if workload.runtime == "cudagraph" and device.kind not in ("gpu", "soc"):

@@ -16,7 +16,7 @@ from forerun.predictors.specs import power_slowdown, spec_matrix
 #: What a factor stands before: the power limit over the whole call, then each kind of arithmetic and the bytes at what
 #: the limit buys at the rate it allows, then the power limit over the time that the device is busy.
 TERMS = ("waiting", "fp64", "fp32", "tf32", "half", "fp8", "vector", "bytes", "busy")
-_TERM_OF_UNIT = {"fp64": 1, "fp32": 2, "tf32": 3, "fp16": 4, "bf16": 4, "fp8": 5, "vector": 6}
+_TERM_OF_UNIT = {"fp64": 1, "fp32": 2, "tf32": 3, "fp16": 4, "bf16": 4, "fp8": 5, "vector": 6, "int8": 4}
 #: A call by itself waits for its own end. In a loop, over which energy is measured, the next one follows sooner: by so
 #: many microseconds in the median of our H200 rows (median of latency_ms - loop_ms), which are judged too.
 SYNCHRONISED_US = 149.0

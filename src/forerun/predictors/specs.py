@@ -24,7 +24,7 @@ def op_roofline_s(profile: Profile, devices: Sequence[Device]) -> tuple[np.ndarr
 
 
 #: Products per watt in a dtype, relative to half precision on the same tensor cores.
-_RELATIVE_TO_HALF = {"tf32": 0.5, "fp16": 1.0, "bf16": 1.0, "fp8": 2.0}
+_RELATIVE_TO_HALF = {"tf32": 0.5, "fp16": 1.0, "bf16": 1.0, "fp8": 2.0, "int8": 2.0}
 
 
 def power_slowdown(devices: Sequence[Device]) -> np.ndarray:
@@ -92,7 +92,8 @@ def spec_problem(device: Device) -> str | None:
 _NEXT_BEST = {
     "fp64": ("fp64", "fp32", "fp16", "bf16"), "fp32": ("fp32", "tf32", "bf16", "fp16"),
     "tf32": ("tf32", "fp32", "bf16", "fp16"), "fp16": ("fp16", "bf16", "fp32"), "bf16": ("bf16", "fp16", "fp32"),
-    "fp8": ("fp8", "fp16", "bf16", "fp32"), "vector": ("fp32", "bf16", "fp16"),
+    "fp8": ("fp8", "fp16", "bf16", "fp32"), "int8": ("int8", "fp16", "bf16", "fp32"),
+    "vector": ("fp32", "bf16", "fp16"),
 }  # fmt: skip
 
 

@@ -43,24 +43,26 @@ def convert_once(key: dict[str, Any] | None, run: Callable[[Path, Path], None]) 
     return proto, facts
 
 
-def graph_from(onnx: Any, facts: dict[str, Any], workload: Workload, name: str, source: str) -> Graph:
-    """The graph of a converted model, with the parameter count its own framework reports."""
+def graphs_from(onnx: Any, facts: dict[str, Any], workload: Workload, name: str, source: str) -> list[Graph]:
+    """The graphs of a converted model, with the parameter count its own framework reports."""
     from forerun.graph.sources.onnx_build import build
 
     if isinstance(onnx, Path):  # the file that was converted may have been anybody's
         size_mb = onnx.stat().st_size / 2**20
         settings = {**workload.to_dict(), "model": None}
         made = limits.run(_build_kept, str(onnx), settings, name, what=name, limits=limits.for_a_file_of(size_mb))
-        graph = Graph.from_dict(made)
+        graphs = [Graph.from_dict(one) for one in made]
     else:
-        graph = build(onnx, workload, name)
-    graph.facts["source"] = source
-    if (parameters := facts.get("parameters")) and parameters != graph.parameters:
-        graph.parameters = graph.active_parameters = int(parameters)
-    return graph
+        graphs = build(onnx, workload, name)
+    for graph in graphs:
+        graph.facts["source"] = source
+        if (parameters := facts.get("parameters")) and parameters != graph.parameters:
+            graph.parameters = graph.active_parameters = int(parameters)
+    return graphs
 
 
-def _build_kept(path: str, settings: dict[str, Any], name: str) -> dict[str, Any]:
+def _build_kept(path: str, settings: dict[str, Any], name: str) -> list[dict[str, Any]]:
     from forerun.graph.sources import onnx_build, onnx_read
 
-    return onnx_build.build(onnx_read.read(Path(path)), Workload(**{**settings, "model": path}), name).to_dict()
+    made = onnx_build.build(onnx_read.read(Path(path)), Workload(**{**settings, "model": path}), name)
+    return [graph.to_dict() for graph in made]

@@ -39,6 +39,13 @@ class KerasDoor(Door):
         return _is_live(model)
 
     def key(self, model: Any, workload: Workload) -> dict[str, Any] | None:
+        content = self.content(model)
+        return content and {**content, "batch_in_shape": onnx_file.batch_in_shape(workload)}
+
+    def title(self, model: Any) -> str | None:
+        return Path(model).stem if isinstance(model, (str, Path)) else None
+
+    def content(self, model: Any) -> dict[str, Any] | None:
         """The content of the file or folder, and the versions of what converts it."""
         if not isinstance(model, (str, Path)):
             return None
@@ -61,15 +68,16 @@ class KerasDoor(Door):
             with tempfile.TemporaryDirectory(prefix="forerun-") as scratch:
                 with contextlib.redirect_stdout(io.StringIO()):
                     saved = _save(model, Path(scratch))
-                graph = _from_path(saved, workload, str(model.name), None)
+                graphs = _from_path(saved, workload, str(model.name), None)
         else:
             path = Path(model)
             if not path.is_file() and not (path / "saved_model.pb").is_file():
                 raise ForerunError(f"There is no file {path}.")
             _refuse(path)
-            graph = _from_path(path, workload, path.stem, self.key(model, workload))
-        graph.notes.append("Converted by tf2onnx, which folds batch normalization into the convolution before it.")
-        return [graph]
+            graphs = _from_path(path, workload, path.stem, self.content(model))
+        for graph in graphs:
+            graph.notes.append("Converted by tf2onnx, which folds batch normalization into the convolution before it.")
+        return graphs
 
 
 def _refuse(path: Path) -> None:
@@ -107,10 +115,10 @@ def _save(model: Any, scratch: Path) -> Path:
     raise ForerunError(f"This Keras model cannot be saved: {reason}.") from trouble
 
 
-def _from_path(path: Path, workload: Workload, name: str, content: dict[str, Any] | None) -> Graph:
+def _from_path(path: Path, workload: Workload, name: str, content: dict[str, Any] | None) -> list[Graph]:
     def run(made: Path, facts: Path) -> None:
         arguments = [str(path.resolve()), str(made), str(facts)]
         converter_env.convert("keras", "keras_to_onnx.py", arguments, path.name if content else name)
 
     onnx, facts = converted.convert_once(content, run)
-    return converted.graph_from(onnx, facts, workload, name, "keras")
+    return converted.graphs_from(onnx, facts, workload, name, "keras")

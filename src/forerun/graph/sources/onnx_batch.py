@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-from forerun.errors import ForerunError
 from forerun.graph.ir import Graph, Op
 from forerun.graph.sources.onnx_trace import Trace
 from forerun.graph.sources.onnx_values import UnsafeBatchError
 
+#: Batch sizes at which every model is walked.
+PROBES = (1, 2, 3, 7)
+
 
 def check_rebatched(trace: Trace, base: Trace, old: int, new: int) -> None:
-    """After a change of batch the outputs grew in front by the same factor, and nowhere else."""
+    """After a change of batch the outputs grew by the same factor in front, or behind the layers of a state."""
     grew = False
+    if len(trace.outputs) != len(base.outputs):
+        raise UnsafeBatchError("it has another number of outputs")
     for now, before in zip(trace.outputs, base.outputs, strict=True):
         a, b = trace.tensors[now].shape, base.tensors[before].shape
         if a == b:
             continue
-        if len(a) != len(b) or a[0] * old != b[0] * new or a[1:] != b[1:]:
+        moved = [axis for axis, (x, y) in enumerate(zip(a, b, strict=False)) if x != y] or [0]
+        axis = moved[0]
+        able = axis == 0 or (axis == 1 and len(a) == 3 and b[1] == old)
+        if len(a) != len(b) or len(moved) > 1 or not able or a[axis] * old != b[axis] * new:
             raise UnsafeBatchError("its outputs do not follow the batch")
         grew = True
     if not grew:
@@ -29,7 +36,7 @@ def _same_structure(a: Trace, b: Trace) -> bool:
     """Whether two walks wrote the same ops over the same memory, whatever the sizes."""
 
     def plain(op: Op) -> tuple[Any, ...]:
-        return op.kind, op.name, op.inputs, op.outputs, op.attrs
+        return op.kind, op.name, op.inputs, op.outputs, op.attrs, op.repeat
 
     return (
         len(a.ops) == len(b.ops) and len(a.tensors) == len(b.tensors)
@@ -39,34 +46,55 @@ def _same_structure(a: Trace, b: Trace) -> bool:
     )  # fmt: skip
 
 
-def learn_slopes(graph: Graph, trace: Trace, walk: Callable[[int], Trace]) -> None:
-    """Fill `per_sample` from the walk at two batch sizes, and check it at the asked one."""
-    for low in dict.fromkeys((1, 2, graph.batch)):
-        try:
-            first = trace if low == graph.batch else walk(low)
-            second = trace if low + 1 == graph.batch else walk(low + 1)
-        except (UnsafeBatchError, ForerunError):
-            continue
-        if not (_same_structure(first, trace) and _same_structure(second, trace)):
-            continue
-        step = graph.batch - low
-        slopes = [
-            tuple(y - x for x, y in zip(a.shape, b.shape, strict=True))
-            for a, b in zip(first.tensors, second.tensors, strict=True)
-        ]
-        straight = all(
-            tuple(d + s * step for d, s in zip(a.shape, slope, strict=True)) == t.shape
-            for a, slope, t in zip(first.tensors, slopes, trace.tensors, strict=True)
-        )
-        grown = [b.bytes - a.bytes for a, b in zip(first.storages, second.storages, strict=True)]
-        straight = straight and all(
-            a.bytes + g * step == s.bytes for a, g, s in zip(first.storages, grown, trace.storages, strict=True)
-        )
-        if not straight:
-            continue
-        for tensor, slope in zip(graph.tensors, slopes, strict=True):
+@dataclass(frozen=True)
+class Slopes:
+    """How the tensors and storages of a graph grow with each further sample."""
+
+    tensors: list[tuple[int, ...]]
+    storages: list[int]
+
+    def fill(self, graph: Graph) -> None:
+        """Write the slopes into the graph that they were learned from."""
+        for tensor, slope in zip(graph.tensors, self.tensors, strict=True):
             tensor.per_sample = slope if any(slope) else None
-        for storage, bytes_more in zip(graph.storages, grown, strict=True):
+        for storage, bytes_more in zip(graph.storages, self.storages, strict=True):
             storage.per_sample = bytes_more
-        graph.scalable, graph.min_batch = True, low
-        return
+        graph.scalable = True
+
+
+def scalable_from(probed: dict[int, Trace | None]) -> tuple[int, Slopes] | None:
+    """The least batch from which every dimension grows evenly, by walks at PROBES, and how it grows."""
+    for low in PROBES[:-2]:
+        first, *more = [probed[batch] for batch in PROBES if batch >= low]
+        if first is None or any(walk is None or not _same_structure(first, walk) for walk in more):
+            continue
+        steps = [batch - low for batch in PROBES if batch > low]
+        slopes = _slopes(first, more[0], steps[0])
+        if slopes is not None and all(
+            _follows(first, walk, slopes, step) for walk, step in zip(more, steps, strict=True) if walk is not None
+        ):
+            return low, slopes
+    return None
+
+
+def _slopes(first: Trace, second: Trace | None, step: int) -> Slopes | None:
+    assert second is not None
+    growth = [
+        tuple(y - x for x, y in zip(a.shape, b.shape, strict=True))
+        for a, b in zip(first.tensors, second.tensors, strict=True)
+    ]
+    grown = [b.bytes - a.bytes for a, b in zip(first.storages, second.storages, strict=True)]
+    if any(n % step for dims in growth for n in dims) or any(n % step for n in grown):
+        return None
+    return Slopes([tuple(n // step for n in dims) for dims in growth], [n // step for n in grown])
+
+
+def _follows(first: Trace, other: Trace, slopes: Slopes, step: int) -> bool:
+    """Whether another walk has the sizes that the slopes give it."""
+    return all(
+        tuple(d + s * step for d, s in zip(a.shape, slope, strict=True)) == b.shape
+        for a, slope, b in zip(first.tensors, slopes.tensors, other.tensors, strict=True)
+    ) and all(
+        a.bytes + more * step == b.bytes
+        for a, more, b in zip(first.storages, slopes.storages, other.storages, strict=True)
+    )

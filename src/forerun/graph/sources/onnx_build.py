@@ -1,8 +1,7 @@
-"""The graph of a parsed ONNX model at a workload's batch and shapes: from the proto to the IR."""
+"""The graphs of a parsed ONNX model at a workload's batch and shapes: from the proto to the IR."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
 
 import onnx
@@ -11,68 +10,140 @@ from forerun.errors import ForerunError
 from forerun.graph.ir import Graph
 from forerun.graph.sources import onnx_walk
 from forerun.graph.sources.door import first_line
-from forerun.graph.sources.onnx_axes import axes_of
-from forerun.graph.sources.onnx_batch import check_rebatched, learn_slopes
+from forerun.graph.sources.onnx_axes import Axes, Layout, axes_of
+from forerun.graph.sources.onnx_batch import PROBES, Slopes, check_rebatched, scalable_from
 from forerun.graph.sources.onnx_parameters import count_parameters
 from forerun.graph.sources.onnx_read import check, inlined
 from forerun.graph.sources.onnx_trace import Trace
 from forerun.graph.sources.onnx_values import UnsafeBatchError, printable
 from forerun.workload import Workload
 
+#: What an answer about such a file stands for; a note of every graph.
+MEANING = "the network is predicted as eager PyTorch would run it, not as onnxruntime or TensorRT would"
 
-def build(proto: onnx.ModelProto, workload: Workload, name: str) -> Graph:
-    """The graph of a parsed model; a file that breaks ONNX's own rules is one clear error."""
+
+def build(proto: onnx.ModelProto, workload: Workload, name: str) -> list[Graph]:
+    """The graphs of a parsed model; a file that breaks ONNX's own rules is one clear error."""
     try:
-        graph = _build(proto, workload, name)
+        graphs = _build(proto, workload, name)
     except ForerunError as error:
         raise ForerunError(printable(str(error))) from error
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, RuntimeError, OverflowError) as error:
         raise ForerunError(f"This ONNX file breaks the rules of ONNX: {printable(first_line(error))}.") from error
-    graph.notes = [printable(note) for note in graph.notes]
-    return graph
+    for graph in graphs:
+        graph.notes = [printable(note) for note in graph.notes]
+    return graphs
 
 
-def _build(proto: onnx.ModelProto, workload: Workload, name: str) -> Graph:
-    """Walk the model at the asked batch, and at two more to learn how every dimension grows with the batch."""
+def _build(proto: onnx.ModelProto, workload: Workload, name: str) -> list[Graph]:
     check(proto)
     proto = inlined(proto)
     axes = axes_of(proto, workload)
     override = {"fp16": "fp16", "bf16": "bf16", "int8": "fp16", "int4": "fp16"}.get(workload.dtype)
-    fixed = axes.fixed_batch
+    walks = [_Walks(proto, axes, layout, override) for layout in axes.layouts()]
+    # What grows evenly with the batch is what the file means, whichever batch is asked for.
+    likeliest = next((each for each in walks if each.growth is not None), None)
+    refused: ForerunError | None = None
+    for each in sorted(walks, key=lambda each: each is not likeliest):
+        try:
+            return each.graphs(workload.batch, name)
+        except UnsafeBatchError as unsafe:
+            refused = refused or _cannot_move(each.layout, workload.batch, unsafe)
+    raise refused or ForerunError("this ONNX file has no input shapes")
 
-    @functools.cache
-    def walk(batch: int, guide: Trace | None = None) -> Trace:
-        bound = axes.at(batch)
+
+def _cannot_move(layout: Layout, batch: int, unsafe: UnsafeBatchError) -> ForerunError:
+    return ForerunError(
+        f"This file fixes its batch at {layout.fixed} and cannot be moved to {batch} ({unsafe}); "
+        f"ask for batch {layout.fixed}, or export it with a dynamic batch axis."
+    )
+
+
+class _Walks:
+    """Walks through one model at several batch sizes.
+
+    How its dimensions grow with the batch is learned at the same few batch sizes whatever batch is asked for, so that
+    an answer depends on the question alone and not on what a cache holds already.
+    """
+
+    def __init__(self, proto: onnx.ModelProto, axes: Axes, layout: Layout, override: str | None) -> None:
+        self.proto, self.axes, self.layout, self.override = proto, axes, layout, override
+
+    @functools.cached_property
+    def guide(self) -> Trace | None:
+        """The walk at batch 2, which decides for all others what launches nothing."""
+        return self.tried(2, None)
+
+    def tried(self, batch: int, guide: Trace | None) -> Trace | None:
+        try:
+            return self.at(batch, guide)
+        except (UnsafeBatchError, ForerunError):
+            return None
+
+    @functools.cache  # noqa: B019 - lives as long as the build of one graph
+    def at(self, batch: int, guide: Trace | None) -> Trace:
+        bound, fixed = self.axes.at(batch, self.layout), self.layout.fixed
         if fixed is None or batch == fixed:
-            return onnx_walk.run(Trace(proto, bound.shapes, override, strict=bound.chosen, guide=guide))
-        base = walk(fixed)
-        trace = onnx_walk.run(Trace(proto, bound.shapes, override, rebatch=(fixed, batch, base), guide=guide))
+            return onnx_walk.run(Trace(self.proto, bound.shapes, self.override, strict=bound.chosen, guide=guide))
+        base = self.at(fixed, None)
+        rebatch = (fixed, batch, base)
+        trace = onnx_walk.run(Trace(self.proto, bound.shapes, self.override, rebatch=rebatch, guide=guide))
         check_rebatched(trace, base, fixed, batch)
         return trace
 
-    guide: Trace | None = None
-    with contextlib.suppress(UnsafeBatchError, ForerunError):
-        guide = walk(2)
-    try:
-        trace = walk(workload.batch, guide)
-    except UnsafeBatchError as unsafe:
-        raise ForerunError(
-            f"This file fixes its batch at {fixed} and cannot be moved to {workload.batch} ({unsafe}); "
-            f"ask for batch {fixed}, or export it with a dynamic batch axis."
-        ) from unsafe
-    graph = Graph(
-        name=name, ops=trace.ops, tensors=trace.tensors, storages=trace.storages,
-        parameters=0, active_parameters=0, batch=workload.batch, min_batch=workload.batch,
-        outputs=tuple(trace.outputs), notes=list(trace.notes),
-        facts={
-            "source": "onnx", "opset": trace.opsets.get("", 0), "producer": proto.producer_name,
-            "inputs": {k: list(v) for k, v in trace.shapes.items()},
-        },
-    )  # fmt: skip
-    graph.parameters = graph.active_parameters = count_parameters(trace)
-    if fixed is not None and fixed != workload.batch:
-        graph.notes.append(f"The file fixes its batch at {fixed}; the same network at batch {workload.batch} is meant.")
-    if override is not None:
-        graph.notes.append(f"Floating-point tensors are taken as {override}, whatever the file holds.")
-    learn_slopes(graph, trace, lambda batch: walk(batch, guide))
-    return graph
+    @functools.cached_property
+    def follows_batch(self) -> bool:
+        """Whether any input's shape changes with the batch."""
+        return self.axes.at(1, self.layout).shapes != self.axes.at(2, self.layout).shapes
+
+    @functools.cached_property
+    def probed(self) -> dict[int, Trace | None]:
+        """The walks at PROBES, None where the model does not work at that batch."""
+        return {batch: self.tried(batch, self.guide) for batch in PROBES}
+
+    @functools.cached_property
+    def growth(self) -> tuple[int, Slopes] | None:
+        """From which batch on all sizes grow evenly, and how."""
+        return scalable_from(self.probed) if self.follows_batch else None
+
+    def graphs(self, batch: int, name: str) -> list[Graph]:
+        """The graph at this batch, and the one that serves all others if there is one."""
+        if batch != 1 and not self.follows_batch:
+            raise ForerunError(f"No input of this file has a batch axis: ask for batch 1, not {batch}.")
+        graphs = []
+        if self.growth is not None:
+            low, slopes = self.growth
+            trace = self.probed[low]
+            assert trace is not None
+            graph = self.graph(trace, low, name)
+            slopes.fill(graph)
+            graphs.append(graph.at(batch) if graph.serves(batch) else graph)
+        if not any(graph.serves(batch) for graph in graphs):
+            graphs.insert(0, self.graph(self.at_asked(batch), batch, name))
+        return graphs
+
+    def at_asked(self, batch: int) -> Trace:
+        """The walk at a batch that no other walk stands for."""
+        try:
+            return self.at(batch, self.guide if self.follows_batch else None)
+        except ForerunError as error:
+            if batch == 1 or self.probed[1] is None:
+                raise
+            raise ForerunError(
+                f"This file runs at batch 1 and not at batch {batch}, though its batch axis is open ({error}); "
+                "ask for batch 1, or export it anew."
+            ) from error
+
+    def graph(self, trace: Trace, batch: int, name: str) -> Graph:
+        graph = Graph(
+            name=name, ops=trace.ops, tensors=trace.tensors, storages=trace.storages,
+            parameters=0, active_parameters=0, batch=batch, min_batch=batch,
+            outputs=tuple(trace.outputs), notes=[MEANING, *trace.notes],
+            facts={"source": "onnx", "opset": trace.opsets.get("", 0), "producer": self.proto.producer_name},
+        )  # fmt: skip
+        graph.parameters = graph.active_parameters = count_parameters(trace)
+        if (fixed := self.layout.fixed) is not None and self.layout.axes:
+            graph.notes.append(f"The file fixes its batch at {fixed}; at another batch the same network is meant.")
+        if self.override is not None:
+            graph.notes.append(f"Floating-point tensors are taken as {self.override}, whatever the file holds.")
+        return graph

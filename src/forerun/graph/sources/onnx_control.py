@@ -11,11 +11,10 @@ from onnx import TensorProto
 
 from forerun.errors import ForerunError
 from forerun.graph.sources.onnx_trace import Trace
-from forerun.graph.sources.onnx_values import Node, Value
+from forerun.graph.sources.onnx_turns import count_turns
+from forerun.graph.sources.onnx_values import FLOATS, Node, Value, dims_of
 
 Walk = Callable[[Trace, onnx.GraphProto], None]
-#: A Loop with more turns than this runs until its condition says stop.
-MOST_TURNS = 1 << 20
 MOST_PARTS = 1 << 16
 
 
@@ -27,6 +26,7 @@ def _if(t: Trace, n: Node, walk: Walk) -> None:
     chosen = _truth(n.need(0))
     branch = n.attrs["else_branch" if chosen is False else "then_branch"]
     if chosen is None:
+        t.exact = False
         t.notes["An If whose condition depends on the data: its then-branch is counted."] = None
     t.bind_initializers(branch)
     walk(t, branch)
@@ -34,70 +34,125 @@ def _if(t: Trace, n: Node, walk: Walk) -> None:
         t.env[name] = t.env[info.name]
 
 
-def _stack(t: Trace, n: Node, item: Value, turns: int) -> Value:
+def _stack(t: Trace, n: Node, item: Value, turns: int, axis: int = 0) -> Value:
     """What a Loop or Scan collects: the result of every turn, one after the other."""
-    out = Value((turns, *item.shape), item.dtype)
+    shape = list(item.shape)
+    shape.insert(axis if axis >= 0 else axis + len(shape) + 1, turns)
+    out = Value(tuple(shape), item.dtype)
     t.emit("copy", n, [item], [out])
     return out
 
 
-def _turns(t: Trace, n: Node, body: onnx.GraphProto, turns: int | None, walk: Walk) -> None:
-    """Walk the body once; each of its ops stands for as many as there are turns."""
-    start = len(t.ops)
-    walk(t, body)
-    if turns is None:
-        t.notes[f"A {n.op} whose number of turns depends on the data: one turn is counted."] = None
-        return
-    for op in t.ops[start:]:
-        op.repeat *= turns
-
-
 def _loop(t: Trace, n: Node, walk: Walk) -> None:
     body = n.attrs["body"]
-    limit, start = n.input(0), _truth(n.input(1))
-    turns = int(limit.data.ravel()[0]) if limit is not None and limit.data is not None and limit.data.size else None
+    limit = n.input(0)
+    most = int(limit.data.ravel()[0]) if limit is not None and limit.data is not None and limit.data.size else None
     carried = [v for v in n.inputs[2:] if v is not None]
-    if turns == 0 or start is False:
-        for name, value in zip(n.outputs, carried, strict=False):
-            t.env[name] = value
-        for name in n.outputs[len(carried) :]:
-            t.env[name] = Value((0,), TensorProto.FLOAT, constant=True)
-        return
-    if turns is not None and turns > MOST_TURNS:
-        turns = None  # "until the condition says so" is written as the largest integer
     t.bind_initializers(body)
-    counter = Value((), TensorProto.INT64, np.array(0, dtype=np.int64), constant=True)
-    go_on = Value((), TensorProto.BOOL, np.array(True), constant=True)
-    for info, value in zip(body.input, [counter, go_on, *carried], strict=False):
-        t.env[info.name] = value
-    _turns(t, n, body, turns, walk)
-    results = [t.env[o.name] for o in body.output][1:]
-    stacked = turns or 1
+    found = count_turns(t, body, most, _truth(n.input(1)), carried)
+    if found.count == 0:
+        _no_turns(t, n, body, carried)
+        return
+    if found.count is None or found.bound:
+        t.exact = False
+    if found.count is None:
+        t.notes[f"A {n.op} whose number of turns is not known: one turn is counted."] = None
+    elif found.bound:
+        t.notes[f"A {n.op} that the data may end early: all of its {found.count} turns are counted."] = None
+    turns = found.count or 1
+    results = _walked(t, n, [_varying(t, body, i, v) if turns > 1 else v for i, v in enumerate(carried)], turns, walk)
     for position, (name, value) in enumerate(zip(n.outputs, results, strict=False)):
         if position >= len(carried):
-            value = _stack(t, n, value, stacked)
+            value = _stack(t, n, value, turns)
+        elif position in found.carried:
+            data = found.carried[position]
+            value = replace(value, data=data, shape=data.shape, tensor=None, constant=True)
         elif turns != 1 and value.data is not None:
             value = replace(value, data=None)  # later turns change it
         if name:
             t.env[name] = value
 
 
+def _no_turns(t: Trace, n: Node, body: onnx.GraphProto, carried: list[Value]) -> None:
+    for name, value in zip(n.outputs, carried, strict=False):
+        t.env[name] = value
+    for name, info in zip(n.outputs[len(carried) :], body.output[1 + len(carried) :], strict=False):
+        dims = [d if isinstance(d, int) else 0 for d in dims_of(info.type) or []]
+        t.env[name] = Value((0, *dims), info.type.tensor_type.elem_type or TensorProto.FLOAT, constant=True)
+
+
+def _varying(t: Trace, body: onnx.GraphProto, position: int, value: Value) -> Value:
+    """A value that a loop carries as its turns see it: floats that the body changes are not what they begin as."""
+    if body.output[position + 1].name == body.input[position + 2].name or value.dtype not in FLOATS or value.items:
+        return value
+    return Value(value.shape, value.dtype, tensor=t.tensor(value))
+
+
+def _walked(t: Trace, n: Node, carried: list[Value], turns: int, walk: Walk) -> list[Value]:
+    """Walk the body once for all turns, or turn by turn where what it carries changes its size."""
+    body, start = n.attrs["body"], len(t.ops)
+    results = _turn(t, body, 0, carried, walk)
+    grows = any(
+        before.shape != after.shape or len(before.items or ()) != len(after.items or ())
+        for before, after in zip(carried, results, strict=False)
+    )
+    if turns == 1 or (grows and turns * len(body.node) <= t.unrolled_left):
+        t.unrolled_left -= (turns - 1) * len(body.node)
+        for turn in range(1, turns):
+            results = _turn(t, body, turn, results[: len(carried)], walk)
+        return results
+    for op in t.ops[start:]:
+        op.repeat *= turns
+    if grows:
+        t.exact = False
+        t.notes[f"A {n.op} that carries tensors of changing sizes: those of its first turn are counted."] = None
+        for value in results[: len(carried)]:
+            if value.items:
+                value.items += [value.items[-1]] * min(turns - 1, MOST_PARTS)
+    return results
+
+
+def _turn(t: Trace, body: onnx.GraphProto, turn: int, carried: list[Value], walk: Walk) -> list[Value]:
+    """One turn of a loop's body: what it hands on, and what it collects."""
+    counter = Value((), TensorProto.INT64, np.array(turn, dtype=np.int64), constant=True)
+    go_on = Value((), TensorProto.BOOL, np.array(True), constant=True)
+    for info, value in zip(body.input, [counter, go_on, *carried], strict=False):
+        t.env[info.name] = value
+    walk(t, body)
+    return [t.env[o.name] for o in body.output][1:]
+
+
 def _scan(t: Trace, n: Node, walk: Walk) -> None:
     body, scanned = n.attrs["body"], int(n.attrs["num_scan_inputs"])
-    values = [v for v in n.inputs if v is not None]
+    batched = t.opsets.get("", 9) < 9  # the first input was the lengths, and every tensor had a batch in front
+    values = [v for v in (n.inputs[1:] if batched else n.inputs) if v is not None]
     states, inputs = values[: len(values) - scanned], values[len(values) - scanned :]
-    axes = list(n.attrs.get("scan_input_axes") or [0] * scanned)
+    axes = [1] * scanned if batched else list(n.attrs.get("scan_input_axes") or [0] * scanned)
     turns = inputs[0].shape[axes[0]] if inputs and inputs[0].shape else 1
+    samples = inputs[0].shape[0] if batched and inputs and inputs[0].shape else 1
     t.bind_initializers(body)
-    slices = [t.alias(v, tuple(d for i, d in enumerate(v.shape) if i != ax % len(v.shape)))
-              for v, ax in zip(inputs, axes, strict=True)]  # fmt: skip
+    if batched:
+        states = [t.alias(v, v.shape[1:]) for v in states]
+    left_out = [{0, 1} if batched else {ax % max(len(v.shape), 1)} for v, ax in zip(inputs, axes, strict=True)]
+    slices = [
+        t.alias(v, tuple(d for i, d in enumerate(v.shape) if i not in out))
+        for v, out in zip(inputs, left_out, strict=True)
+    ]
+    start = len(t.ops)
     for info, value in zip(body.input, [*states, *slices], strict=False):
         t.env[info.name] = value
-    _turns(t, n, body, turns, walk)
+    walk(t, body)
+    for op in t.ops[start:]:
+        op.repeat *= turns * samples
     results = [t.env[o.name] for o in body.output]
+    out_axes = list(n.attrs.get("scan_output_axes") or [0] * len(results))
     for position, (name, value) in enumerate(zip(n.outputs, results, strict=False)):
+        if position >= len(states):
+            value = _stack(t, n, value, turns, out_axes[position - len(states)])
+        if batched:
+            value = t.alias(value, (samples, *value.shape))
         if name:
-            t.env[name] = value if position < len(states) else _stack(t, n, value, turns)
+            t.env[name] = value
 
 
 def _sequence(t: Trace, n: Node) -> None:
@@ -118,7 +173,11 @@ def _split(t: Trace, n: Node) -> None:
     length = x.shape[axis]
     if length > MOST_PARTS:
         raise ForerunError(f"'{n.name}' splits a tensor into {length:,} parts; {MOST_PARTS:,} is the limit.")
-    if sizes is None or sizes.data is None:
+    if sizes is None:
+        parts = [1] * length
+    elif sizes.data is None:
+        t.exact = False
+        t.notes["A SplitToSequence whose sizes depend on the data: parts of one are counted."] = None
         parts = [1] * length
     elif sizes.data.ndim == 0:
         step = max(int(sizes.data), 1)

@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import onnx
+from onnx import helper, numpy_helper
 
 #: Initializers up to this many elements keep their values.
 MAX_CONSTANT = 4096
@@ -190,6 +192,38 @@ def _scatter_nd(a: Attrs, i: Inputs, _: int) -> Array:
 
 
 EVALUATORS["ScatterND"] = _scatter_nd
+
+
+def node_value(op: str, attrs: Attrs, inputs: Inputs, outputs: int) -> list[Array] | None:
+    """The values of any node whose inputs are all known, constants and casts included; None when it has no rule."""
+    if op in ("Cast", "CastLike"):
+        kind = helper.tensor_dtype_to_np_dtype(attrs["to"]) if op == "Cast" else np.asarray(inputs[1]).dtype
+        with np.errstate(all="ignore"):
+            return [np.asarray(inputs[0]).astype(kind)]
+    if op == "ConstantOfShape":
+        shape = tuple(int(d) for d in np.ravel(np.asarray(inputs[0])))
+        if math.prod(shape) > MAX_CONSTANT:
+            return None
+        fill = attrs.get("value")
+        return [np.full(shape, numpy_helper.to_array(fill).ravel()[0] if fill is not None else np.float32(0))]
+    if op == "Constant":
+        return None if (made := constant_value(attrs)) is None else [made]
+    if op == "Shape":
+        return [np.array(np.asarray(inputs[0]).shape[slice(attrs.get("start"), attrs.get("end"))], dtype=np.int64)]
+    if op == "Size":
+        return [np.array(np.asarray(inputs[0]).size, dtype=np.int64)]
+    return evaluate(op, attrs, inputs, outputs)
+
+
+def constant_value(attrs: Attrs) -> Array | None:
+    """The value of a Constant node, where it is a plain number or a small tensor of them."""
+    tensor = attrs.get("value")
+    if isinstance(tensor, onnx.TensorProto):
+        return numpy_helper.to_array(tensor) if math.prod(tensor.dims) <= MAX_CONSTANT else None
+    for key, value in attrs.items():
+        if key.startswith("value_") and "string" not in key:
+            return np.array(value, dtype=np.int64 if "int" in key else np.float32)
+    return None
 
 
 def evaluate(op: str, attrs: Attrs, inputs: Inputs, outputs: int) -> list[Array] | None:

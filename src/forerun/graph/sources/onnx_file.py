@@ -11,7 +11,7 @@ from forerun.graph.sources.door import Door, file_hash, inference_only
 from forerun.workload import Workload
 
 #: Bumped when this door would read the same file differently.
-DOOR_VERSION = 2
+DOOR_VERSION = 3
 
 
 class OnnxDoor(Door):
@@ -33,7 +33,13 @@ class OnnxDoor(Door):
         if not isinstance(model, (str, Path)) or not Path(model).is_file():
             return None
         onnx = metadata.version("onnx")
-        return {"door": "onnx", "version": DOOR_VERSION, "onnx": onnx, "sha256": file_hash(Path(model))}
+        return {
+            "door": "onnx", "version": DOOR_VERSION, "onnx": onnx, "sha256": file_hash(Path(model)),
+            "batch_in_shape": batch_in_shape(workload),
+        }  # fmt: skip
+
+    def title(self, model: Any) -> str | None:
+        return Path(model).stem if isinstance(model, (str, Path)) else None
 
     def load(self, model: Any, workload: Workload) -> list[Graph]:
         from forerun.graph.sources.onnx_build import build
@@ -41,5 +47,12 @@ class OnnxDoor(Door):
 
         inference_only(workload, "An ONNX file")
         if isinstance(model, (str, Path)):
-            return [build(read(Path(model)), workload, Path(model).stem)]
-        return [build(model, workload, model.graph.name or "onnx")]
+            return build(read(Path(model)), workload, Path(model).stem)
+        return build(model, workload, model.graph.name or "onnx")
+
+
+def batch_in_shape(workload: Workload) -> list[tuple[str, int]]:
+    """Where the given shapes hold the batch itself: only there a shape means different things at different batches."""
+    given, batch = workload.input_shape, workload.batch
+    shapes = given if isinstance(given, dict) else {"": given or ()}
+    return [(name, axis) for name, shape in shapes.items() for axis, size in enumerate(shape) if size == batch != 1]

@@ -69,21 +69,16 @@ def _qconcat_shape(n: Node) -> list[Value]:
     return _pad(n, Value(tuple(shape), parts[0].dtype))
 
 
-def _qpool_shape(n: Node) -> list[Value]:
-    x = n.need(0)
-    if n.op == "QLinearGlobalAveragePool":
-        return _pad(n, Value((*x.shape[:2], *[1] * (len(x.shape) - 2)), x.dtype))
-    kernel = list(n.attrs["kernel_shape"])
-    strides = list(n.attrs.get("strides", [1] * len(kernel)))
-    pads = list(n.attrs.get("pads", [0] * 2 * len(kernel)))
-    spatial = [(d + pads[i] + pads[i + len(kernel)] - kernel[i]) // strides[i] + 1 for i, d in enumerate(x.shape[2:])]
-    return _pad(n, Value((*x.shape[:2], *spatial), x.dtype))
-
-
 def _embed_shape(n: Node) -> list[Value]:
     ids, table = n.need(0), n.need(2)
     full = (*ids.shape, table.shape[-1])
     return _pad(n, Value(full, table.dtype), Value((ids.shape[0],), TensorProto.INT32), Value(full, table.dtype))
+
+
+def _quantize_shape(n: Node) -> list[Value]:
+    x, zero = n.need(0), n.input(2)
+    kind = TensorProto.UINT8 if zero is None else zero.dtype
+    return _pad(n, Value(x.shape, kind if n.op == "QuantizeLinear" else n.need(1).dtype))
 
 
 def _half(n: Node) -> list[Value]:
@@ -257,7 +252,7 @@ SHAPE_RULES: dict[str, Rule] = {
     **dict.fromkeys(_SKIP, _skip_norm_shape),
     **dict.fromkeys(_MATMULS, _matmul_shape),
     **dict.fromkeys(("QLinearAdd", "QLinearMul"), _binary_shape),
-    **dict.fromkeys(("QLinearAveragePool", "QLinearGlobalAveragePool"), _qpool_shape),
+    **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), _quantize_shape),
     "QLinearConcat": _qconcat_shape, "QGemm": _qgemm_shape, "MatMulNBits": _nbits_shape,
     "EmbedLayerNormalization": _embed_shape, "BiasSplitGelu": _half,
 }  # fmt: skip

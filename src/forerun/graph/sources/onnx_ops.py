@@ -6,7 +6,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from forerun.graph.sources import onnx_fused
+from onnx import TensorProto
+
+from forerun.graph.sources import onnx_blocked, onnx_fused, onnx_quantised
 from forerun.graph.sources.onnx_trace import Trace
 from forerun.graph.sources.onnx_values import Node, Value, groups_of, printable
 
@@ -21,8 +23,8 @@ KINDS_OF: dict[str, str] = _kinds(
     "Ceil Celu Clip Cos Cosh Div Elu Equal Erf Erfc Exp Floor Gelu Greater GreaterOrEqual HardSigmoid HardSwish "
     "Hardmax IsInf IsNaN LeakyRelu Less LessOrEqual Log Max Mean Min Mish Mod Mul Neg Not Or PRelu Pow QuickGelu "
     "Reciprocal Relu Round Selu Shrink Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Sub Sum Swish Tan Tanh "
-    "ThresholdedRelu Where Xor RotaryEmbedding FastGelu BiasGelu BiasAdd BiasSplitGelu AffineGrid QuantizeLinear "
-    "DequantizeLinear DynamicQuantizeLinear QLinearSigmoid QLinearLeakyRelu NegativeLogLikelihoodLoss "
+    "ThresholdedRelu Where Xor RotaryEmbedding FastGelu BiasGelu BiasAdd BiasSplitGelu AffineGrid "
+    "QLinearSigmoid QLinearLeakyRelu NegativeLogLikelihoodLoss "
     "SoftmaxCrossEntropyLoss Swiglu",
     reduce="ArgMax ArgMin CumSum CumProd NonZero ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean "
     "ReduceMin ReduceProd ReduceSum ReduceSumSquare Det",
@@ -38,7 +40,7 @@ KINDS_OF: dict[str, str] = _kinds(
 #: Only these many leading inputs are data; the others (axes, shapes, bounds) are read by the host.
 DATA_INPUTS: dict[str, int] = {
     **dict.fromkeys(("Pad", "Expand", "Tile", "Split", "Slice", "CenterCropPad", "TopK", "Clip", "CumSum", "CumProd",
-                     "Trilu", "Col2Im", "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "CastLike",
+                     "Trilu", "Col2Im", "CastLike",
                      "QLinearSigmoid", "QLinearLeakyRelu", "QLinearSoftmax", "AffineGrid", "DFT"), 1),
     **dict.fromkeys(("NonMaxSuppression", "ReverseSequence", "STFT"), 2),
     **dict.fromkeys(("ConstantOfShape", "Range", "EyeLike", "OneHot", "RandomNormalLike", "RandomUniformLike"), 0),
@@ -47,14 +49,16 @@ DATA_INPUTS: dict[str, int] = {
 #: Operations per element where one node does more than one.
 FLOPS_PER_ELEMENT: dict[str, int] = {"BiasGelu": 2, "BiasSplitGelu": 3, "RotaryEmbedding": 3, "AffineGrid": 6}
 #: Rename memory and launch nothing.
-VIEWS = frozenset(("Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Dropout", "StringNormalizer", "BitCast"))
+VIEWS = frozenset(
+    "Identity Reshape Squeeze Unsqueeze Flatten Dropout StringNormalizer BitCast ReorderInput ReorderOutput".split()
+)
 NORMS: dict[str, str] = {
     "BatchNormalization": "batch", "LayerNormalization": "layer", "GroupNormalization": "group",
     "InstanceNormalization": "instance", "RMSNormalization": "rms", "SimplifiedLayerNormalization": "rms",
     "LRN": "lrn", "MeanVarianceNormalization": "instance", "LpNormalization": "layer", "GroupNorm": "group",
 }  # fmt: skip
 #: Nodes of com.microsoft that have the signature of a standard op.
-SCHEMA_AS: dict[str, str] = {"FusedConv": "Conv", "FusedGemm": "Gemm"}
+SCHEMA_AS: dict[str, str] = {"FusedGemm": "Gemm"}
 #: Ops whose output has the shape of the first input, for those that ONNX gives no shape rule of their own.
 SAME_SHAPE = frozenset((*NORMS, "Gelu", "Swish", "QuickGelu", "RotaryEmbedding", "Softmax", "LogSoftmax", "Erfc"))
 
@@ -78,12 +82,17 @@ def _conv(t: Trace, n: Node) -> None:
         bias = None
     if n.op in ("QLinearConv", "ConvInteger"):
         t.mark_weight(w, bias)
+    if n.attrs.get("channels_last"):
+        x = t.alias(x, (x.shape[0], x.shape[-1], *x.shape[1:-1]))
+    unit = onnx_quantised.integer_product(t, n) if n.op == "ConvInteger" else onnx_quantised.unit_of(t, x, w)
     rank = len(w.shape) - 2
     t.emit(
         "conv", n, [x, w, bias],
         groups=int(n.attrs.get("group", 1)), transposed=n.op == "ConvTranspose",
-        stride=list(n.attrs.get("strides", [1] * rank)), dilation=list(n.attrs.get("dilations", [1] * rank)),
+        stride=list(n.attrs.get("strides", [1] * rank)), dilation=list(n.attrs.get("dilations", [1] * rank)), **unit,
     )  # fmt: skip
+    if n.domain:
+        onnx_blocked.epilogue(t, n, None if quantized else n.input(3))
 
 
 def _deform_conv(t: Trace, n: Node) -> None:
@@ -102,7 +111,9 @@ def _gemm(t: Trace, n: Node) -> None:
         t.mark_weight(b, c)
     a = t.swapped(a) if n.attrs.get("transA") else a
     b = t.swapped(b) if n.attrs.get("transB") else b
-    t.product(n, a, b, c)
+    t.product(n, a, b, c, **onnx_quantised.unit_of(t, a, b))
+    if n.domain:
+        onnx_blocked.epilogue(t, n, None)
 
 
 def _matmul(t: Trace, n: Node) -> None:
@@ -112,7 +123,9 @@ def _matmul(t: Trace, n: Node) -> None:
         t.mark_weight(b)
     a = t.swapped(a) if n.attrs.get("transA") else a
     b = t.swapped(b) if n.attrs.get("transB") else b
-    t.product(n, a, b, bias)
+    integer = n.op in ("MatMulInteger", "MatMulIntegerToFloat", "DynamicQuantizeMatMul")
+    unit = onnx_quantised.integer_product(t, n) if integer else onnx_quantised.unit_of(t, a, b)
+    t.product(n, a, b, bias, **unit)
 
 
 def _einsum(t: Trace, n: Node) -> None:
@@ -152,6 +165,8 @@ def _norm(t: Trace, n: Node) -> None:
 
 def _pool(t: Trace, n: Node) -> None:
     x = n.need(0)
+    if n.attrs.get("channels_last"):
+        x = t.alias(x, (x.shape[0], x.shape[-1], *x.shape[1:-1]))
     window = math.prod(x.shape[2:]) if "Global" in n.op else math.prod(n.attrs.get("kernel_shape", [1]))
     if n.op == "MaxRoiPool":
         window = math.prod(x.shape[2:]) // max(math.prod(n.out[0].shape[2:]), 1)
@@ -175,14 +190,21 @@ def _rnn(t: Trace, n: Node) -> None:
     if n.attrs.get("layout"):
         x = t.alias(x, (x.shape[1], x.shape[0], *x.shape[2:]))
     directions, hidden = w.shape[0], int(n.attrs.get("hidden_size", r.shape[-1]))
+    unit = {}
+    if n.op == "DynamicQuantizeLSTM":
+        t.mark_weight(w, r)
+        unit = onnx_quantised.marked(t)
     t.emit(
         "rnn", n, [x, w, r, n.input(3), n.input(5), n.input(6), n.input(7)],
-        cell=n.op.lower(), hidden=hidden, layers=1, directions=directions, steps=x.shape[0],
+        cell=n.op.lower().removeprefix("dynamicquantize"), hidden=hidden, layers=1, directions=directions,
+        steps=x.shape[0], **unit,
     )  # fmt: skip
 
 
 def _gather(t: Trace, n: Node) -> None:
     x, index = n.need(0), n.need(1)
+    if x.dtype in (TensorProto.INT8, TensorProto.UINT8) and len(x.shape) == 2:
+        t.mark_weight(x)  # a quantized embedding
     table = t.is_weight(x) and len(x.shape) == 2 and int(n.attrs.get("axis", 0)) == 0
     t.emit("embedding" if table else "gather", n, [x, index])
 
@@ -228,17 +250,6 @@ def _pad(t: Trace, n: Node) -> None:
         t.emit("copy", n, [x])
 
 
-def _dequantize(t: Trace, n: Node) -> None:
-    """A quantized weight stays quantized in memory: the kernel that reads it dequantizes as it goes."""
-    x = n.need(0)
-    if x.constant:
-        t.mark_weight(x)
-        t.count(x)
-        n.out[0] = t.alias(x, x.shape, n.out[0].dtype)
-    else:
-        t.emit("elementwise", n, [x])
-
-
 def _dropout(t: Trace, n: Node) -> None:
     n.out[0] = t.alias(n.need(0), n.need(0).shape)
     if len(n.outputs) > 1 and n.outputs[1]:
@@ -254,19 +265,23 @@ HANDLERS: dict[str, Callable[[Trace, Node], None]] = {
     "Einsum": _einsum,
     **dict.fromkeys(NORMS, _norm),
     **dict.fromkeys(("MaxPool", "AveragePool", "LpPool", "GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool",
-                     "MaxRoiPool", "MaxUnpool", "QLinearAveragePool", "QLinearGlobalAveragePool"), _pool),
+                     "MaxRoiPool", "MaxUnpool", "NhwcMaxPool", "QLinearAveragePool",
+                     "QLinearGlobalAveragePool"), _pool),
     **dict.fromkeys(("Resize", "Upsample", "GridSample", "RoiAlign"), _resize),
-    **dict.fromkeys(("LSTM", "GRU", "RNN"), _rnn),
+    **dict.fromkeys(("LSTM", "GRU", "RNN", "DynamicQuantizeLSTM"), _rnn),
     **dict.fromkeys(VIEWS - {"Dropout"}, _view),
     "Pad": _pad, "Gather": _gather, "Transpose": _transpose, "Cast": _cast, "Concat": _concat,
-    "DequantizeLinear": _dequantize, "Dropout": _dropout,
+    "Dropout": _dropout,
 }  # fmt: skip
 HANDLERS.update(onnx_fused.HANDLERS)
-SHAPE_RULES = onnx_fused.SHAPE_RULES
+HANDLERS.update(onnx_quantised.HANDLERS)
+SHAPE_RULES = onnx_blocked.SHAPE_RULES | onnx_fused.SHAPE_RULES
 
 
 def emit(t: Trace, n: Node) -> None:
     """Turn a shaped node into ops, or into a view of its input."""
+    if onnx_quantised.folded(t, n):
+        return
     if (handler := HANDLERS.get(n.op)) is not None:
         handler(t, n)
         return

@@ -86,19 +86,38 @@ def drop_values(proto: onnx.ModelProto) -> None:
                 tensor.ClearField(values)
 
 
+def without_values(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy of a model in which large weights have their shapes and types alone; their values are never copied."""
+    import onnx
+
+    small = onnx.ModelProto(ir_version=proto.ir_version, producer_name=proto.producer_name)
+    small.opset_import.extend(proto.opset_import)
+    small.functions.extend(proto.functions)
+    graph = small.graph
+    graph.name = proto.graph.name
+    graph.node.extend(proto.graph.node)
+    graph.input.extend(proto.graph.input)
+    graph.output.extend(proto.graph.output)
+    graph.value_info.extend(proto.graph.value_info)
+    graph.sparse_initializer.extend(proto.graph.sparse_initializer)
+    for tensor in proto.graph.initializer:
+        if math.prod(tensor.dims) <= MAX_VALUES:
+            graph.initializer.append(tensor)
+        else:
+            graph.initializer.add(name=tensor.name, dims=tensor.dims, data_type=tensor.data_type)
+    drop_values(small)
+    return small
+
+
 def inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Functions of the model replaced by their bodies; large values are dropped first, they are not needed."""
+    """Functions of the model replaced by their bodies; large values are left out, they are not needed."""
     if not proto.functions:
         return proto
-    import onnx
     from onnx import inliner
 
     refuse_explosion(proto)
-    small = onnx.ModelProto()
-    small.CopyFrom(proto)
-    drop_values(small)
     try:
-        return inliner.inline_local_functions(small)
+        return inliner.inline_local_functions(without_values(proto))
     except Exception as error:
         raise ForerunError(f"The functions in this ONNX file cannot be expanded: {first_line(error)}.") from error
 

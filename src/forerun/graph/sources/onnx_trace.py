@@ -14,6 +14,7 @@ from onnx import TensorProto, numpy_helper
 from forerun.errors import ForerunError
 from forerun.graph.ir import DTYPE_BYTES, Op, Storage, Tensor
 from forerun.graph.sources import onnx_eval
+from forerun.graph.sources.onnx_read import graphs
 from forerun.graph.sources.onnx_values import DTYPES, FLOATS, Node, Value
 
 #: Float tensors that a module keeps beside its weights, by the name they have in a state dict.
@@ -21,6 +22,9 @@ _BUFFER_NAME = re.compile(
     r"(running_(mean|var)|moving_(mean|variance)|num_batches_tracked|inv_freq|attn_mask|position_ids|masked_bias"
     r"|relative_(position|coords)_(index|table)|anchors?|lookup|_cached)$"
 )
+#: Nodes that all loops of a model together are written out to where sizes change from turn to turn, and what the host
+#: evaluates to count turns: beyond that, sizes of a first turn are taken, and turns count as unknown.
+MOST_UNROLLED, MOST_EVALUATIONS = 8192, 60_000
 _SCALAR_WEIGHT = re.compile(r"^[\w.]*(weight|bias|slope|scale|gamma|beta|alpha)$")
 
 
@@ -44,18 +48,26 @@ class Trace:
         # What vanishes at batch 1 by accident (a transpose over an axis of one) is decided as in the guide's walk, so
         # that the graph has the same ops at every batch.
         self.decisions: dict[str, bool] = {} if guide is None else guide.decisions
+        self.turns: dict[Any, Any] = {} if guide is None else guide.turns  # of loops that were counted before
         self.opsets = {o.domain if o.domain != "ai.onnx" else "": o.version for o in model.opset_import}
         self.from_torch = model.producer_name == "pytorch"
         self.described = {info.name: info for info in (*model.graph.value_info, *model.graph.output)}
+        self.readers_of = _readers(model.graph)
+        self.output_names = {info.name for info in model.graph.output}
         self.env: dict[str, Value] = {}
         self.ops: list[Op] = []
         self.tensors: list[Tensor] = []
         self.storages: list[Storage] = []
+        self.members: dict[int, list[Tensor]] = {}  # storage -> the tensors in it
+        self.read: set[int] = set()  # storages that an op has read
         self.counted: dict[str, int] = {}  # weight -> elements
         self.elements: dict[str, int] = {}  # initializer -> elements, for those that may be weights
         self.readers: dict[str, set[int]] = {}  # weight -> ops that read it
         self.protos: dict[str, onnx.TensorProto] = {}
         self.notes: dict[str, None] = {}  # ordered set
+        self.exact = True  # no shape so far was assumed
+        self.unrolled_left = MOST_UNROLLED
+        self.evaluations_left = MOST_EVALUATIONS
         self.outputs: list[int] = []
 
     def bind_initializers(self, graph: onnx.GraphProto) -> None:
@@ -116,9 +128,21 @@ class Trace:
         elif value.data is not None and value.origin and not value.data.size:
             size = 0
         self.storages.append(Storage(math.ceil(size * DTYPE_BYTES[dtype]), role, born))
-        self.tensors.append(Tensor(value.shape, dtype, len(self.storages) - 1, born))
-        value.tensor = len(self.tensors) - 1
+        value.tensor = self._add(Tensor(value.shape, dtype, len(self.storages) - 1, born))
         return value.tensor
+
+    def _add(self, tensor: Tensor) -> int:
+        self.tensors.append(tensor)
+        self.members.setdefault(tensor.storage, []).append(tensor)
+        return len(self.tensors) - 1
+
+    def is_shared(self, name: str) -> bool:
+        """Whether a value is used by more than one node, or leaves the model."""
+        return name in self.output_names or (len(self.readers_of.get(name, ())) > 1 and not self.quantized_next(name))
+
+    def quantized_next(self, name: str) -> bool:
+        """Whether all that reads a value quantizes it."""
+        return name not in self.output_names and set(self.readers_of.get(name, ())) == {"QuantizeLinear"}
 
     def is_weight(self, value: Value) -> bool:
         return value.role != "buffer" and (value.dtype in FLOATS or value.role == "parameter") and any(
@@ -143,10 +167,9 @@ class Trace:
         kind = value.dtype if dtype is None else dtype
         if (tuple(shape) == value.shape and kind == value.dtype) if same is None else same:
             return value
-        other = Value(tuple(shape), kind, None, None, value.origin, value.constant, value.role)
+        other = Value(tuple(shape), kind, None, None, value.origin, value.constant, value.role, shared=value.shared)
         base = self.tensors[self.tensor(value)]
-        self.tensors.append(Tensor(other.shape, base.dtype, base.storage, base.producer))
-        other.tensor = len(self.tensors) - 1
+        other.tensor = self._add(Tensor(other.shape, base.dtype, base.storage, base.producer))
         return other
 
     def mark_weight(self, *values: Value | None) -> None:
@@ -160,7 +183,9 @@ class Trace:
     def swapped(self, value: Value) -> Value:
         return self.alias(value, (*value.shape[:-2], value.shape[-1], value.shape[-2]))
 
-    def product(self, node: Node, a: Value, b: Value, bias: Value | None = None, out: Value | None = None) -> None:
+    def product(
+        self, node: Node, a: Value, b: Value, bias: Value | None = None, out: Value | None = None, **attrs: Any
+    ) -> None:
         """Append one GEMM (or one per leading index) for `a @ b`, whatever the ranks."""
         y = node.out[0] if out is None else out
         if len(a.shape) == 1:
@@ -168,7 +193,7 @@ class Trace:
         if len(b.shape) == 1:
             b = self.alias(b, (*b.shape, 1))
         full = Value((*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1]), y.dtype)
-        self.emit("matmul", node, [a, b, bias], [full], shared_b=len(b.shape) == 2)
+        self.emit("matmul", node, [a, b, bias], [full], shared_b=len(b.shape) == 2, **attrs)
         y.tensor = self.alias(full, y.shape).tensor
 
     def emit(
@@ -192,6 +217,7 @@ class Trace:
             if self.decisions.setdefault(f"{node.outputs[0]}#{kind}#{position}", inline):
                 continue
             read.append(self.tensor(value))
+            self.read.add(self.tensors[read[-1]].storage)
         outs = [v for n, v in zip(node.outputs, node.out, strict=False) if n] if outputs is None else outputs
         written = [self.store(v, "activation", index) for v in outs]
         self.ops.append(Op(kind, name or node.op, tuple(read), tuple(written), attrs, node.name))
@@ -207,3 +233,17 @@ class Trace:
                     storage.dies = index
         for index in kept:
             self.storages[index].dies = None
+
+
+def _readers(graph: onnx.GraphProto) -> dict[str, list[str]]:
+    """The op types that read every value; asking for a shape reads nothing."""
+    found: dict[str, list[str]] = {}
+    for inner in graphs(graph):
+        for node in inner.node:
+            if node.op_type not in ("Shape", "Size"):
+                for name in node.input:
+                    found.setdefault(name, []).append(node.op_type)
+        if inner is not graph:
+            for info in inner.output:
+                found.setdefault(info.name, []).append("")
+    return found

@@ -40,6 +40,9 @@ class Value:
     role: str | None = None  # forced by the op that reads it: BatchNormalization statistics are a buffer
     packed: tuple[int, str] | None = None  # (elements, dtype) of a weight packed into bytes
     items: list[Value] | None = None  # a sequence
+    shared: bool = False  # more than one node reads it, or it leaves the model
+    scale: bool = False  # a scale or zero point that is found while the model runs
+    accumulator: bool = False  # sums of an 8-bit product, before their scale
 
     @property
     def size(self) -> int:

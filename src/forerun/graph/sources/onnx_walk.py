@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 from forerun.errors import ForerunError
 from forerun.graph.sources import onnx_eval, onnx_ops
 from forerun.graph.sources.onnx_control import BODIES, SEQUENCES
+from forerun.graph.sources.onnx_order import in_order
 from forerun.graph.sources.onnx_shapes import infer
 from forerun.graph.sources.onnx_trace import Trace
-from forerun.graph.sources.onnx_values import FLOATS, Node, UnsafeBatchError, Value, attributes
+from forerun.graph.sources.onnx_values import FLOATS, Node, UnsafeBatchError, Value, attributes, dims_of, printable
 
 
 def run(t: Trace) -> Trace:
@@ -40,15 +40,17 @@ def run(t: Trace) -> Trace:
 
 
 def _input_value(t: Trace, info: onnx.ValueInfoProto) -> Value:
-    if info.type.HasField("sequence_type"):
+    kind = info.type.optional_type.elem_type if info.type.HasField("optional_type") else info.type
+    if kind.HasField("sequence_type"):
         return Value((), TensorProto.FLOAT, items=[])
-    value = Value(t.shapes.get(info.name, ()), info.type.tensor_type.elem_type)
+    declared = tuple(d if isinstance(d, int) else 1 for d in dims_of(kind) or ())
+    value = Value(t.shapes.get(info.name, declared), kind.tensor_type.elem_type)
     t.store(value, "input", -1)
     return value
 
 
 def walk(t: Trace, graph: onnx.GraphProto) -> None:
-    for node in graph.node:
+    for node in in_order(graph):
         _visit(t, node)
 
 
@@ -88,10 +90,24 @@ def _visit(t: Trace, proto: onnx.NodeProto) -> None:
         return
     node.out = infer(t, node, proto)
     if not (known and not domain and _evaluate(t, node)):
-        onnx_ops.emit(t, node)
+        _emit(t, node)
     for name, value in zip(node.outputs, node.out, strict=False):
         if name:
+            value.shared = value.shared or t.is_shared(name)
             t.env[name] = value
+
+
+def _emit(t: Trace, node: Node) -> None:
+    """Turn a shaped node into ops; where a shape before it was assumed and does not fit, its bytes alone count."""
+    start, out = len(t.ops), list(node.out)
+    try:
+        onnx_ops.emit(t, node)
+    except (IndexError, KeyError, TypeError, ValueError):
+        if t.exact:
+            raise
+        del t.ops[start:]
+        node.out = [Value(v.shape, v.dtype) for v in out]
+        t.emit("unknown", node, node.inputs, name=printable(node.op))
 
 
 def _is_merged_weight(t: Trace, value: Value) -> bool:
@@ -112,11 +128,9 @@ def _constant_node(t: Trace, node: Node) -> Value:
     if (tensor := node.attrs.get("value")) is not None and isinstance(tensor, onnx.TensorProto):
         # torch.onnx keeps weights in initializers and literals in Constant nodes; other exporters mix them.
         return t.constant(tensor, name, weight=not t.from_torch and math.prod(tensor.dims) > 1)
-    for key, value in node.attrs.items():
-        if key.startswith("value_") and "string" not in key:
-            data = np.array(value, dtype=np.int64 if "int" in key else np.float32)
-            kind = TensorProto.INT64 if "int" in key else TensorProto.FLOAT
-            return Value(data.shape, kind, data, constant=True)
+    if (data := onnx_eval.constant_value(node.attrs)) is not None:
+        kind = TensorProto.INT64 if data.dtype == np.int64 else TensorProto.FLOAT
+        return Value(data.shape, kind, data, constant=True)
     if (sparse := node.attrs.get("sparse_value")) is not None:
         return Value(tuple(sparse.dims), sparse.values.data_type, constant=True)
     return Value((), TensorProto.STRING, constant=True)
@@ -136,17 +150,9 @@ def _evaluate(t: Trace, node: Node) -> bool:
     if not node.out or not t.decide(node, all(onnx_eval.keeps(v.shape) for v in node.out)):
         return False
     inputs = [v.data if v is not None else None for v in node.inputs]
-    arrays: list[Any] | None
-    if node.op == "Cast" or node.op == "CastLike":
-        kind = helper.tensor_dtype_to_np_dtype(node.out[0].dtype)
-        with np.errstate(all="ignore"):
-            arrays = [np.asarray(inputs[0]).astype(kind)]
-    elif node.op == "ConstantOfShape":
-        fill = node.attrs.get("value")
-        value = numpy_helper.to_array(fill).ravel()[0] if fill is not None else np.float32(0)
-        arrays = [np.full(node.out[0].shape, value)]
-    else:
-        arrays = onnx_eval.evaluate(node.op, node.attrs, inputs, len(node.outputs))
+    if node.op == "CastLike":
+        inputs[1] = np.empty(0, helper.tensor_dtype_to_np_dtype(node.out[0].dtype))
+    arrays = onnx_eval.node_value(node.op, node.attrs, inputs, len(node.outputs))
     if arrays is None:
         return False
     origin = frozenset().union(*(v.origin for v in node.inputs if v is not None))

@@ -31,6 +31,16 @@ class PaddleDoor(Door):
         return self.claims(path) or (path.is_dir() and any(path.glob("*.pdiparams")))
 
     def key(self, model: Any, workload: Workload) -> dict[str, Any] | None:
+        content = self.content(model)
+        return content and {**content, "batch_in_shape": onnx_file.batch_in_shape(workload)}
+
+    def title(self, model: Any) -> str | None:
+        try:
+            return _pair(model)[0].stem
+        except ForerunError:
+            return None
+
+    def content(self, model: Any) -> dict[str, Any] | None:
         """The content of the program and the versions of what converts it."""
         try:
             program, params = _pair(model)
@@ -50,8 +60,8 @@ class PaddleDoor(Door):
             arguments = [str(program.resolve()), str(params.resolve()), str(made)]
             converter_env.convert("paddle", "paddle_to_onnx.py", arguments, program.name)
 
-        onnx, facts = converted.convert_once(self.key(model, workload), run)
-        return [converted.graph_from(onnx, facts, workload, program.stem, "paddle")]
+        onnx, facts = converted.convert_once(self.content(model), run)
+        return converted.graphs_from(onnx, facts, workload, program.stem, "paddle")
 
 
 def _is_program(path: Path) -> bool:

@@ -35,6 +35,8 @@ _AXES: dict[str, tuple[str | None, ...]] = {
 }  # fmt: skip
 #: What stands in for a name that the weights do not know. New numbers of an op have no stand-in: they count nothing.
 _STAND_IN = {"classes": "unknown", "units": "vector", "variants": "", "counted": "unknown"}
+#: Names that stand closer to another one: products of 8-bit numbers run on the matrix units, as those of halves do.
+_CLOSEST = {"units": {"int8": "fp16"}}
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,7 @@ def places(axis: str, stored: Sequence[str]) -> np.ndarray:
         # A class counted behind the forward pass stands for itself there.
         behind = name.partition(":")[2]
         stand_in = f"{_STAND_IN[axis]}:{behind}" if axis == "counted" and behind else _STAND_IN[axis]
-        return at[stand_in]
+        return at[_CLOSEST.get(axis, {}).get(name, stand_in)]
 
     return np.array([place(name) for name in vocabularies()[axis]])
 
