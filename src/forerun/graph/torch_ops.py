@@ -24,7 +24,7 @@ _BY_KIND: dict[str, str] = {
                "scatter_add scatter_add_ scatter_reduce scatter_reduce_ index_fill index_fill_ masked_scatter "
                "slice_scatter select_scatter slice_backward select_backward gather_backward index_reduce "
                "_index_put_impl_ histc bincount",
-    "sort": "sort topk argsort unique_dim _unique2 kthvalue median multinomial",
+    "sort": "sort topk argsort unique_dim _unique2 unique_consecutive kthvalue median multinomial",
     "reduce": "sum mean max min amax amin argmax argmin var std var_mean std_mean norm linalg_vector_norm cumsum "
               "cumprod prod any all logsumexp nll_loss_forward nll_loss2d_forward nll_loss_backward "
               "nll_loss2d_backward mse_loss smooth_l1_loss aminmax count_nonzero nansum cummax cummin trace "
