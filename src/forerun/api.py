@@ -29,7 +29,7 @@ def predict(
     device: str | Path | Device | dict[str, Any],
     *,
     batch: int = 1,
-    dtype: str = "fp32",
+    dtype: str | None = None,
     mode: str = "inference",
     input_shape: Sequence[int] | Mapping[str, Sequence[int]] | None = None,
     seq_len: int | None = None,
@@ -46,12 +46,14 @@ def predict(
 ) -> Prediction:
     """How `model` will run on `device`: every estimate with its interval, and the basis it stands on.
 
+    Without `dtype`, a PyTorch module is answered in the dtype of its weights, and every other model in fp32.
     `predictor` is a name, a folder that `forerun train` wrote, or an object. `host` is how fast the machine around the
     device launches work: 'default', 'this' (as `forerun measure host` found it), or how many times slower than the
     reference host.
     """
     shape: Any = input_shape  # checked and made a tuple, or a dict of them, by Workload
-    workload = Workload(model, batch, dtype, mode, shape, seq_len, optimizer, amp, runtime, task, trust_remote_code)
+    number: Any = dtype  # None becomes the model's own
+    workload = Workload(model, batch, number, mode, shape, seq_len, optimizer, amp, runtime, task, trust_remote_code)
     return predict_workload(
         workload, load_device(device), region=region, instance=instance, predictor=predictor, confidence=confidence,
         host=host,

@@ -1,7 +1,7 @@
 """Answers for calls whose result depends on values, which meta tensors do not have; every answer becomes a note.
 
-A value that is read is taken as one, a condition as not met, a size that depends on data as its upper bound. A loop that
-ends by a value would then run for ever: the second time that it asks, it gets an answer that ends it.
+A value that is read is taken as one, a condition as not met, a size that depends on data as its upper bound. A loop
+that ends by a value would then run for ever: the second time that it asks, it gets an answer that ends it.
 """
 
 from __future__ import annotations
