@@ -126,7 +126,7 @@ def own_dtype(model: Any) -> str | None:
 
 
 def _shapes(given: Any) -> tuple[int, ...] | dict[str, tuple[int, ...]] | None:
-    """One shape, or shapes by name: parts of a nested input are named by their path, as in `batch.image`, `frames.0`."""
+    """One shape, or shapes by name: parts of a nested input by their path, such as `batch.image` or `frames.0`."""
     if given is None:
         return None
     if isinstance(given, dict):

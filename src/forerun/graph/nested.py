@@ -1,4 +1,4 @@
-"""Inputs of a model that are nested: a flat dict by path (`batch.image`, `frames.0`), and what the model is called with."""
+"""Nested inputs of a model: given flat, by path (`batch.image`, `frames.0`), and nested when the model is called."""
 
 from __future__ import annotations
 

@@ -13,12 +13,12 @@ from forerun.errors import ForerunError, did_you_mean
 from forerun.graph import cache
 from forerun.graph.ir import Graph
 from forerun.graph.quantise import quantise
-from forerun.graph.sources.door import Door
+from forerun.graph.sources.door import Door, weights_only
 from forerun.graph.splice import with_bias_adds
 from forerun.graph.validate import validate
 from forerun.workload import Workload
 
-#: Files that hold weights or code and no architecture; no door of ours takes them.
+#: Files that hold weights or code and no architecture, unless a door says otherwise.
 _WEIGHTS = (".pt", ".pth", ".bin", ".safetensors", ".ckpt", ".pkl")
 
 
@@ -54,10 +54,7 @@ def find_door(model: Any) -> tuple[str, Door]:
             raise ForerunError("a model needs a name, an id or a path of reasonable length")
         claimed = _claimants(path)
         if path.suffix.lower() in _WEIGHTS and not claimed:
-            raise ForerunError(
-                f"{model} is a file of weights or a pickle, which forerun does not execute; pass the torch.nn.Module "
-                "from Python, an ONNX export, or the model's name"
-            )
+            raise ForerunError(weights_only(model))
     for name, door in (claimed or doors()).items():
         if door.matches(model):
             return name, door

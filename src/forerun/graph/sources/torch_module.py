@@ -29,6 +29,10 @@ class TorchDoor(Door):
         from forerun.graph.fold import meta_copy
 
         inner, notes = unwrapped(model)
+        if type(inner).__module__.startswith("torch.jit"):
+            from forerun.graph.sources.torchscript_file import capture_script, copies_of
+
+            return capture_script(copies_of(inner), workload, inner.original_name)
         check_initialised(inner)
         inputs = input_spec(inner, workload)
         # In its own dtype a module is taken as it is: some of its layers may be in another.
@@ -51,7 +55,6 @@ def capture(
     import torch
 
     from forerun.graph.capture import TORCH_DTYPES
-    from forerun.graph.steps import capture_module
 
     dtype = TORCH_DTYPES[workload.weight_dtype]
 
@@ -63,11 +66,20 @@ def capture(
 
     if workload.mode in ("prefill", "decode") and "input_ids" not in inputs:
         raise ForerunError(f"{name} has no {workload.mode} mode: it is not a language model that forerun can step")
+    shapes = ", ".join(f"{a or 'input'} {tuple(s)}" for a, (s, _) in inputs.items())
+    return captured(build, make_inputs, workload, name, shapes, mask_density)
+
+
+def captured(
+    build: Any, make_inputs: Any, workload: Workload, name: str, shapes: str, mask_density: float = 1.0
+) -> list[Graph]:
+    """The graphs of a module on inputs that `make_inputs` makes; `shapes` names them in the sentence of a failure."""
+    from forerun.graph.steps import capture_module
+
     try:
         return capture_module(build, make_inputs, workload, name, mask_density)
     except ForerunError:
         raise
     except Exception as e:
-        shapes = ", ".join(f"{a or 'input'} {tuple(s)}" for a, (s, _) in inputs.items())
         reason = (str(e).strip().splitlines() or [type(e).__name__])[0]
         raise ForerunError(f"{name} could not be run on {shapes}: {reason}") from e
