@@ -40,7 +40,9 @@ DeviceOption = Annotated[
     ),
 ]
 BatchOption = Annotated[int, typer.Option("--batch", "-b", help="Samples per call.")]
-DtypeOption = Annotated[str, typer.Option(help=", ".join(DTYPES), autocompletion=_complete(DTYPES))]
+DtypeOption = Annotated[
+    str | None, typer.Option(help=f"{', '.join(DTYPES)}; default: fp32.", autocompletion=_complete(DTYPES))
+]
 ModeOption = Annotated[str, typer.Option(help=", ".join(MODES), autocompletion=_complete(MODES))]
 SeqLenOption = Annotated[int | None, typer.Option("--seq-len", "-s", help="Tokens per sample (decode: in the cache).")]
 InputShapeOption = Annotated[
@@ -51,7 +53,16 @@ OptimizerOption = Annotated[str | None, typer.Option(help=", ".join(OPTIMIZERS),
 AmpOption = Annotated[str | None, typer.Option(help="Mixed precision: fp16, bf16.", autocompletion=_complete(AMP))]
 RuntimeOption = Annotated[str, typer.Option(help=", ".join(RUNTIMES), autocompletion=_complete(RUNTIMES))]
 TaskOption = Annotated[str | None, typer.Option(help="Hugging Face task, such as text-classification or causal-lm.")]
-RemoteCodeOption = Annotated[bool, typer.Option("--trust-remote-code", help="Run code that ships with a hub model.")]
+RegionOption = Annotated[str | None, typer.Option(help="Country or cloud region, for carbon: DEU, aws/us-east-1.")]
+InstanceOption = Annotated[str | None, typer.Option(help="Cloud instance, for cost: p4d.24xlarge.")]
+RemoteCodeOption = Annotated[
+    bool,
+    typer.Option(
+        "--trust-remote-code",
+        help="Run code that comes with the model: Python from the hub for an id, the .py files in it for a local "
+        "folder, and the program in a TorchScript file.",
+    ),
+]
 PredictorOption = Annotated[str, typer.Option(help="The predictor to use.")]
 ConfidenceOption = Annotated[float, typer.Option(help="How often the interval holds the truth: 0.5 to 0.99.")]
 HostOption = Annotated[

@@ -72,7 +72,8 @@ def model_row(row: dict[str, Any], dataset: str) -> dict[str, Any]:
     training = case["mode"] == "training"
     return {
         **_origin(row, dataset), "model": model_name(case), "source": case["source"], "family": case.get("family"),
-        "case": case, "case_key": row["key"], "repeat": row.get("repeat", 0), "runtime": "eager", "devices": 1,
+        "case": case, "case_key": row["key"], "repeat": row.get("repeat", 0), "devices": 1,
+        "runtime": case.get("runtime", "eager"),
         "mode": case["mode"], "batch": case["batch"], "dtype": case["dtype"], "amp": case.get("amp"),
         "optimizer": OPTIMIZERS.get(case.get("optimizer", "sgd")) if training else None, "seq_len": case.get("seq_len"),
         "input_shape": case.get("input_shape"), "event_ms": (row.get("event_ms") or {}).get("mean"),
