@@ -54,6 +54,7 @@ class Recorder(TorchDispatchMode):
         self._repeats_by_scope: dict[str, int] = {}
         self._made_in: dict[int, str] = {}  # storage made before the recorded call -> the scope that made it
         self._scope_of_node: dict[int, str] = {}  # autograd sequence number -> scope, to place backward ops
+        self._nodes: int | None = None  # autograd nodes there were at the last call
 
     # -- memory ------------------------------------------------------------------------------------------------------
 
@@ -96,6 +97,14 @@ class Recorder(TorchDispatchMode):
             return self._scope_of_node.get(node._sequence_nr(), "")
         return self.scopes[-1] if self.scopes and self.phase == "forward" else ""
 
+    def _place_nodes(self) -> None:
+        """Notes the scope of every autograd node made since the last call: one as a rule, two where a call that works
+        in place saves a copy of its input first. An op with a backward of its own runs with gradients off."""
+        made = torch._C._autograd._get_sequence_nr()
+        for number in range(made - 1 if self._nodes is None else self._nodes, made):
+            self._scope_of_node.setdefault(number, self.scope())
+        self._nodes = made
+
     def repeat_of(self, scope: str) -> int:
         """How many equal ones an op in this scope stands for."""
         if scope not in self._repeats_by_scope:
@@ -126,8 +135,8 @@ class Recorder(TorchDispatchMode):
             for t in tensors_in(out):
                 self._made_in[t.untyped_storage()._cdata] = self.scope()
             return out
-        if self.phase == "forward" and torch.is_grad_enabled():
-            self._scope_of_node.setdefault(torch._C._autograd._get_sequence_nr() - 1, self.scope())
+        if self.phase == "forward":
+            self._place_nodes()
         inputs = tensors_in((args, kwargs))
         input_ids = [self.tensor_id(t) for t in inputs]
         out = cuda_layout(name, args, run(self.assumed, func, name, args, kwargs))

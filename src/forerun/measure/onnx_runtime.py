@@ -52,7 +52,7 @@ def measure_onnx(workload: Workload, device: str = "auto") -> dict[str, Any]:
     case = {
         "kind": "model", "source": "onnx", "name": path.stem, "path": str(path.resolve()), "sha256": file_hash(path),
         "mode": "inference", "batch": workload.batch, "dtype": floats[0] if floats else "fp32", "threads": threads,
-        "input_shape": {name: list(value.shape[1:]) for name, value in given.items()}, "runtime": RUNTIME,
+        "input_shape": {name: list(value.shape) for name, value in given.items()}, "runtime": RUNTIME,
     }  # fmt: skip
     software = {**host_facts.software(meter), RUNTIME: runtime.__version__}
     return {
@@ -112,7 +112,7 @@ def _inputs(declared: Any, workload: Workload, name: str) -> dict[str, Any]:
 def _shape(declared: Any, given: tuple[int, ...] | None, workload: Workload, name: str) -> tuple[int, ...]:
     """The sizes of an input: those of the file, with the batch first, and what was given for those left open."""
     if given is not None:
-        return (workload.batch, *given)
+        return given if len(given) == len(declared.shape) else (workload.batch, *given)
     sizes = []
     for place, size in enumerate(declared.shape):
         if isinstance(size, int) and size > 0:
