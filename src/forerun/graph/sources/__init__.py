@@ -53,11 +53,12 @@ def find_door(model: Any) -> tuple[str, Door]:
         if not 0 < len(str(model)) < 1000 or any(len(part) > 255 for part in path.parts):
             raise ForerunError("a model needs a name, an id or a path of reasonable length")
         claimed = _claimants(path)
-        if path.suffix.lower() in _WEIGHTS and not claimed:
-            raise ForerunError(weights_only(model))
-    for name, door in (claimed or doors()).items():
+    weights = isinstance(model, (str, Path)) and Path(model).suffix.lower() in _WEIGHTS
+    for name, door in (claimed if claimed or weights else doors()).items():
         if door.matches(model):
             return name, door
+    if weights:
+        raise ForerunError(weights_only(model))
     raise ForerunError(_unknown(model, is_file=bool(claimed)))
 
 

@@ -33,7 +33,7 @@ class TorchScriptDoor(Door):
     suffixes = (".pt", ".pth", ".ts", ".torchscript")
 
     def matches(self, model: Any) -> bool:
-        return self.claims(model)
+        return self.claims(model) and is_torchscript(Path(model))
 
     def key(self, model: Any, workload: Workload) -> dict[str, Any] | None:
         if not Path(model).is_file() or not workload.trust_remote_code:
@@ -42,8 +42,6 @@ class TorchScriptDoor(Door):
 
     def load(self, model: Any, workload: Workload) -> list[Graph]:
         path = Path(model)
-        if not path.is_file():
-            raise ForerunError(f"there is no file {path}")
         if not is_torchscript(path):
             raise ForerunError(weights_only(model))
         if not workload.trust_remote_code:
