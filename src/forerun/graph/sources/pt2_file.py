@@ -69,7 +69,12 @@ def _captured(program: Any, workload: Workload, name: str) -> list[Graph]:
     sizes = _Sizes(program, workload, name)
     notes += sizes.notes
     shapes = ", ".join(f"{s.name} {tuple(d.value for d in s.sizes)}" for s in program.inputs)
-    maker = ExportedModule(program, dtype)
+    try:
+        maker = ExportedModule(program, dtype)
+    except ForerunError:
+        raise
+    except Exception as e:  # whatever is wrong in a damaged file
+        raise ForerunError(f"{name} is not a program that can be read ({type(e).__name__}: {first_line(e)})") from e
 
     def make_inputs(batch: int) -> dict[str, Any]:
         symbols = sizes.at(batch)
