@@ -173,8 +173,8 @@ def _distinct(assumed: Assumptions, x: torch.Tensor, size: int, wants: tuple[boo
     """All distinct: values, and where asked for the place and the count of each."""
     inverse, counts = wants
     assumed.sizes[model_line()] = None
-    long = {"dtype": torch.int64}
-    return x.new_empty(size if inverse else 0, **long), x.new_empty(size if counts else 0, **long)
+    lengths = (size if inverse else 0, size if counts else 0)
+    return tuple(x.new_empty((length,), dtype=torch.int64) for length in lengths)
 
 
 def _unique(assumed: Assumptions, x: Any, sorted: bool = True, inverse: bool = False, counts: bool = False) -> Any:
