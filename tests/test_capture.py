@@ -358,3 +358,30 @@ def test_remembered_results_have_the_layout_of_real_ones() -> None:
             for x, y in pairs:
                 assert (x.shape, x.stride(), x.dtype, y.is_meta) == (y.shape, y.stride(), y.dtype, True), func
                 assert shares(x, args[0]) == shares(y, args[0]), func
+
+
+class Experts(nn.Module):
+    """Rows against the weights of their experts, and a call that works in place and saves its input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4, 16, 16))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        ends = torch.arange(4, device=x.device, dtype=torch.int32)
+        y = torch._grouped_mm(x, self.weight, offs=ends)
+        shares = y * 2
+        shares /= shares.sum(-1, keepdim=True)
+        return x + shares
+
+
+def test_experts_are_trained_in_every_folded_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = nn.Sequential(*(Experts() for _ in range(9)))
+    folded = graph_of(net, input_shape=(16,), batch=8, mode="training")
+    monkeypatch.setattr(folding, "MIN_EQUAL", 10**6)
+    whole = graph_of(net, input_shape=(16,), batch=8, mode="training")
+    assert len(folded.ops) < len(whole.ops) / 2
+    assert totals(folded).macs == totals(whole).macs
+    for name in ("forerun::moe_matmul_backward", "aten::div.Tensor", "aten::neg"):
+        counts = [sum(op.repeat for op in g.ops if op.name == name) for g in (folded, whole)]
+        assert counts[0] == counts[1] > 0, name

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from forerun.advice import carbon as carbon_advice
 from forerun.advice import cost as cost_advice
 from forerun.answers import answer
 from forerun.device import Device, load_device
@@ -29,7 +30,7 @@ def predict(
     device: str | Path | Device | dict[str, Any],
     *,
     batch: int = 1,
-    dtype: str = "fp32",
+    dtype: str | None = None,
     mode: str = "inference",
     input_shape: Sequence[int] | Mapping[str, Sequence[int]] | None = None,
     seq_len: int | None = None,
@@ -46,12 +47,14 @@ def predict(
 ) -> Prediction:
     """How `model` will run on `device`: every estimate with its interval, and the basis it stands on.
 
+    Without `dtype`, a PyTorch module is answered in the dtype of its weights, and every other model in fp32.
     `predictor` is a name, a folder that `forerun train` wrote, or an object. `host` is how fast the machine around the
     device launches work: 'default', 'this' (as `forerun measure host` found it), or how many times slower than the
     reference host.
     """
     shape: Any = input_shape  # checked and made a tuple, or a dict of them, by Workload
-    workload = Workload(model, batch, dtype, mode, shape, seq_len, optimizer, amp, runtime, task, trust_remote_code)
+    number: Any = dtype  # None becomes the model's own
+    workload = Workload(model, batch, number, mode, shape, seq_len, optimizer, amp, runtime, task, trust_remote_code)
     return predict_workload(
         workload, load_device(device), region=region, instance=instance, predictor=predictor, confidence=confidence,
         host=host,
@@ -83,18 +86,22 @@ def predict_many(
     predictor: str | Path | Predictor = "default",
     confidence: float = 0.9,
     host: str | float = "default",
+    region: str | None = None,
+    instance: str | None = None,
 ) -> pd.DataFrame:
     """Every workload on every device, as one table; a case that cannot run has its reason in column `error`.
 
-    The store is not asked, so that all rows of a table stand on the same footing.
+    The store is not asked, so that all rows of a table stand on the same footing. `instance` gives the price of the
+    device that it carries; the others have their cheapest one.
     """
     import pandas as pd
 
     cases = [w if isinstance(w, Workload) else workload_from(w) for w in workloads]
     chosen = list(dict.fromkeys(load_device(d) for d in devices))
     asked = load_predictor(predictor).with_settings(confidence=confidence, host_slowness=slowness(host))
-    prices = [cost_advice.choose_instance(d, None) for d in chosen]
-    frames = [table(w, chosen, prices, asked) for w in cases]
+    prices = cost_advice.choose_instances(chosen, instance)
+    grids = [carbon_advice.choose_grid(region, p if instance and p and p.id == instance else None) for p in prices]
+    frames = [table(w, chosen, prices, grids, asked) for w in cases]
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 
 
@@ -105,12 +112,16 @@ def compare(
     predictor: str | Path | Predictor = "default",
     confidence: float = 0.9,
     host: str | float = "default",
+    region: str | None = None,
+    instance: str | None = None,
     **settings: Any,
 ) -> pd.DataFrame:
     """One model on several devices, fastest first; `settings` are those of a workload (batch, dtype, mode ...)."""
     workload = workload_from({"model": model, **settings})
     profiled(workload)  # a model that cannot be read is the user's to put right, not a row
-    found = predict_many([workload], devices, predictor=predictor, confidence=confidence, host=host)
+    found = predict_many(
+        [workload], devices, predictor=predictor, confidence=confidence, host=host, region=region, instance=instance
+    )
     last = found["fits"].eq(False)  # what does not fit stands last, however fast it would be
     return found.assign(last=last).sort_values(["last", "latency_ms"], ignore_index=True).drop(columns="last")
 

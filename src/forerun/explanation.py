@@ -10,7 +10,7 @@ from forerun.device import Device
 from forerun.graph.ir import Graph
 from forerun.graph.profile import CLASSES, UNITS, Profile
 from forerun.predictors.base import Predictor
-from forerun.predictors.kernels import HOST_US, runtime
+from forerun.predictors.kernels import FLOOR_US, HOST_US, runtime
 from forerun.predictors.roofline import with_losses
 from forerun.predictors.specs import op_roofline_s, power_slowdown
 from forerun.workload import Workload
@@ -73,7 +73,9 @@ def explain_ops(
     seconds = with_losses(columns, [device], by_compute, by_memory)
     compute_ms, memory_ms = (1e3 * s[0, :, 0] for s in seconds)
     compute_ms = compute_ms * power_slowdown([device])[columns.units, 0]
-    launch_ms = HOST_US[columns.classes] * runtime(device, workload.runtime).host_share / 1e3
+    costs = runtime(device, workload.runtime)
+    launch_ms = HOST_US[columns.classes] * costs.host_share / 1e3
+    floor_ms = FLOOR_US[columns.classes] * costs.floor_share / 1e3
     total = float((per_call * columns.repeat).sum())
     groups: dict[tuple[str, ...], list[int]] = defaultdict(list)
     for i, op in enumerate(graph.ops):
@@ -83,9 +85,8 @@ def explain_ops(
     rows = []
     for (name, kernel, _unit, shape_text, _phase), members in groups.items():
         first = members[0]
-        work = max(compute_ms[first], memory_ms[first])
-        # Launching takes longer than the kernel, or the kernel much longer than its arithmetic and bytes need.
-        if launch_ms[first] > per_call[first] or per_call[first] > 2 * work:
+        # Launching takes longer than the kernel, or most of the kernel is what even an empty one takes.
+        if launch_ms[first] > per_call[first] or 2 * floor_ms[first] > per_call[first]:
             bound = "launch"
         else:
             bound = "compute" if compute_ms[first] >= memory_ms[first] else "memory"

@@ -117,8 +117,10 @@ def prediction_html(p: Any) -> str:
 _WIDE = 120
 
 
-def comparison_view(frame: pd.DataFrame, title: str, width: int = 160, confidence: float = 0.9) -> Iterator[Any]:
-    """One row per device; devices without an answer are listed below, each with the reason."""
+def comparison_view(
+    frame: pd.DataFrame, title: str, width: int = 160, confidence: float = 0.9, carbon: bool = False
+) -> Iterator[Any]:
+    """One row per device; devices without an answer are listed below, each with the reason. `carbon` adds grams."""
     from rich.table import Table
     from rich.text import Text
 
@@ -128,6 +130,7 @@ def comparison_view(frame: pd.DataFrame, title: str, width: int = 160, confidenc
     headers += (
         ["set by", "energy J", "power W", f"USD per million {unit.removesuffix('/s')}"] if wide else ["USD/million"]
     )
+    headers += ["CO2 g"] if carbon else []
     table = Table(box=None, padding=(0, 2 if wide else 1, 0, 0))
     for name in headers:
         table.add_column(name, justify="left" if name in ("device", "set by") else "right", no_wrap=True)
@@ -142,7 +145,8 @@ def comparison_view(frame: pd.DataFrame, title: str, width: int = 160, confidenc
             pretty(row.throughput), pretty(row.memory_mb / 1024), {True: "yes", False: "no"}.get(row.fits, "?"),
         ]  # fmt: skip
         cells += [row.bound, _or_unknown(row.energy_j), _or_unknown(row.power_w)] if wide else []
-        table.add_row(*cells, _or_unknown(usd), style=None if row.fits is not False else "dim")
+        cells += [_or_unknown(usd), *([_or_unknown(row.carbon_g)] if carbon else [])]
+        table.add_row(*cells, style=None if row.fits is not False else "dim")
     yield Text(visible(title), style="bold")
     yield table
     yield from problems
@@ -218,7 +222,8 @@ def measurement_view(row: dict[str, Any]) -> Iterator[Any]:
         table.add_row("Energy per call", "unknown", str(row.get("energy_reason", "")))
     yield table
     software = row["software"]
-    yield Text(f"torch {software['torch']}, protocol {row['protocol']}", style="dim")
+    runtime = row["case"].get("runtime", "torch")
+    yield Text(f"{runtime} {software[runtime]}, protocol {row['protocol']}", style="dim")
 
 
 def verification_view(v: Any) -> Iterator[Any]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from forerun.advice import cost as cost_advice
 from forerun.device import Device
+from forerun.device.carbon import carbon_g
 from forerun.errors import ForerunError
 from forerun.predictors import memory as memory_model
 from forerun.predictors.base import Predictor
@@ -19,11 +20,16 @@ from forerun.workload import Workload
 if TYPE_CHECKING:
     import pandas as pd
 
+    from forerun.device.carbon import Grid
     from forerun.device.cloud import Instance
 
 
 def table(
-    workload: Workload, devices: Sequence[Device], prices: Sequence[Instance | None], predictor: Predictor
+    workload: Workload,
+    devices: Sequence[Device],
+    prices: Sequence[Instance | None],
+    grids: Sequence[Grid],
+    predictor: Predictor,
 ) -> pd.DataFrame:
     """One workload on every device; a case that cannot run has its reason in column `error`."""
     import pandas as pd
@@ -70,6 +76,7 @@ def table(
             "energy_j": energy,
             "bound": _bound(column("host_ms"), column("device_ms")),
             "power_w": 1e3 * energy / back_to_back_ms(latency, column("device_ms"), devices),
+            "carbon_g": energy * np.array([carbon_g(1.0, grid) for grid in grids]),
             "cost_usd": latency * price, "basis": [predictor.basis_for(d) for d in devices], "error": problems,
         }
     )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -11,7 +12,7 @@ from forerun.errors import ForerunError, did_you_mean
 MODES = ("inference", "training", "prefill", "decode")
 #: fp32 is what PyTorch does by default (convolutions in TF32, matmuls not); tf32 lets matmuls use TF32 too; fp32-ieee
 #: forbids it everywhere. int8 and int4 are weight-only: matmul weights are stored so, activations stay in fp16.
-DTYPES = ("fp32", "tf32", "fp32-ieee", "fp16", "bf16", "int8", "int4")
+DTYPES = ("fp32", "tf32", "fp32-ieee", "fp16", "bf16", "fp64", "int8", "int4")
 OPTIMIZERS = ("sgd", "momentum", "adam", "adamw")
 AMP = ("fp16", "bf16")
 #: eager pays for every launch; cudagraph replays them at once; compile also fuses chains of memory-bound ops.
@@ -20,6 +21,7 @@ RUNTIMES = ("eager", "cudagraph", "compile")
 UNMEASURED_RUNTIMES = ("onnxruntime", "tensorrt")
 _ALSO_CALLED = {
     "float16": "fp16", "half": "fp16", "f16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float": "fp32",
+    "float64": "fp64", "double": "fp64",
     "train": "training", "infer": "inference", "generate": "decode", "nf4": "int4", "4bit": "int4", "8bit": "int8",
     "ort": "onnxruntime", "trt": "tensorrt",
 }  # fmt: skip
@@ -32,7 +34,7 @@ class Workload:
 
     model: Any
     batch: int = 1
-    dtype: str = "fp32"
+    dtype: str = None  # type: ignore[assignment]  # None: the model's own where it is a live object, else fp32
     mode: str = "inference"
     input_shape: tuple[int, ...] | dict[str, tuple[int, ...]] | None = None
     seq_len: int | None = None
@@ -43,6 +45,8 @@ class Workload:
     trust_remote_code: bool = False  # run Python that ships with a Hugging Face config: only when asked
 
     def __post_init__(self) -> None:
+        if self.dtype is None:
+            object.__setattr__(self, "dtype", own_dtype(self.model) or "fp32")
         for name, value, allowed in (
             ("mode", self.mode, MODES), ("dtype", self.dtype, DTYPES),
             ("runtime", self.runtime, (*RUNTIMES, *UNMEASURED_RUNTIMES)),
@@ -106,12 +110,47 @@ def _positive(name: str, value: Any) -> int:
     return number
 
 
+def own_dtype(model: Any) -> str | None:
+    """The dtype that most weights of a live model have; None where the model is a name, or has none that is known.
+
+    A PyTorch module is recognised by what it offers, so that no framework is imported here.
+    """
+    if isinstance(settings := getattr(model, "facts", {}), dict) and "settings" in settings:  # a captured graph
+        return settings["settings"].get("quantised") or settings["settings"].get("weights")
+    parameters = getattr(model, "parameters", None)
+    if not callable(parameters):
+        return None
+    try:
+        sizes: dict[str, int] = {}
+        for p in parameters():
+            name = _ALSO_CALLED.get(str(p.dtype).removeprefix("torch."), "")
+            sizes[name] = sizes.get(name, 0) + int(p.numel())
+    except (TypeError, AttributeError, ValueError, RuntimeError):  # of another framework, or not initialised yet
+        return None
+    known = {name: size for name, size in sizes.items() if name in DTYPES}
+    return max(known, key=lambda name: known[name]) if known else None
+
+
 def _shapes(given: Any) -> tuple[int, ...] | dict[str, tuple[int, ...]] | None:
+    """One shape, or shapes by name: parts of a nested input by their path, such as `batch.image` or `frames.0`."""
     if given is None:
         return None
     if isinstance(given, dict):
-        return {str(k): _shape(v) for k, v in given.items()}
+        return dict(_named_shapes("", given))
+    if isinstance(given, (list, tuple)) and given and all(isinstance(g, (dict, list, tuple)) for g in given):
+        return dict(_named_shapes("", dict(enumerate(given))))
     return _shape(given)
+
+
+def _named_shapes(path: str, given: Any) -> Iterator[tuple[str, tuple[int, ...]]]:
+    for key, value in given.items():
+        name = f"{path}.{key}" if path else str(key)
+        if isinstance(value, dict):
+            yield from _named_shapes(name, value)
+        elif isinstance(value, (list, tuple)) and value and all(isinstance(v, (dict, list, tuple)) for v in value):
+            yield from _named_shapes(name, dict(enumerate(value)))
+        else:
+            yield name, _shape(value)
 
 
 def _shape(given: Any) -> tuple[int, ...]:

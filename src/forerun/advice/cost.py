@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from forerun.device import Device
 from forerun.device.cloud import Instance, instances_for, load_instance
 from forerun.errors import ForerunError
@@ -19,6 +21,14 @@ def choose_instance(device: Device, instance: str | None) -> Instance | None:
     if chosen.device_id != device.id:
         raise ForerunError(f"{chosen.id} carries {chosen.device_id}, not {device.id}")
     return chosen
+
+
+def choose_instances(devices: Sequence[Device], instance: str | None) -> list[Instance | None]:
+    """One for each device: the instance named where it carries the device, else the cheapest."""
+    named = load_instance(instance) if instance else None
+    if named is not None and named.device_id not in {d.id for d in devices}:
+        raise ForerunError(f"{named.id} carries {named.device_id}, which is not among the devices")
+    return [named if named is not None and named.device_id == d.id else choose_instance(d, None) for d in devices]
 
 
 def usd_per_ms(instance: Instance) -> float:

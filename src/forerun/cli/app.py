@@ -17,11 +17,13 @@ from forerun.cli.options import (
     DtypeOption,
     HostOption,
     InputShapeOption,
+    InstanceOption,
     JsonOption,
     ModelArgument,
     ModeOption,
     OptimizerOption,
     PredictorOption,
+    RegionOption,
     RemoteCodeOption,
     RuntimeOption,
     SeqLenOption,
@@ -51,7 +53,7 @@ def predict(
     model: ModelArgument,
     device: DeviceOption,
     batch: BatchOption = 1,
-    dtype: DtypeOption = "fp32",
+    dtype: DtypeOption = None,
     mode: ModeOption = "inference",
     seq_len: SeqLenOption = None,
     input_shape: InputShapeOption = None,
@@ -59,8 +61,8 @@ def predict(
     amp: AmpOption = None,
     runtime: RuntimeOption = "eager",
     task: TaskOption = None,
-    region: Annotated[str | None, typer.Option(help="Country or cloud region, for carbon: DEU, aws/us-east-1.")] = None,
-    instance: Annotated[str | None, typer.Option(help="Cloud instance, for cost: p4d.24xlarge.")] = None,
+    region: RegionOption = None,
+    instance: InstanceOption = None,
     predictor: PredictorOption = "default",
     confidence: ConfidenceOption = 0.9,
     host: HostOption = "default",
@@ -87,7 +89,7 @@ def compare(
     model: ModelArgument,
     devices: Annotated[str, typer.Option("--devices", "-d", help="Devices, separated by commas.")],
     batch: BatchOption = 1,
-    dtype: DtypeOption = "fp32",
+    dtype: DtypeOption = None,
     mode: ModeOption = "inference",
     seq_len: SeqLenOption = None,
     input_shape: InputShapeOption = None,
@@ -95,9 +97,12 @@ def compare(
     amp: AmpOption = None,
     runtime: RuntimeOption = "eager",
     task: TaskOption = None,
+    region: RegionOption = None,
+    instance: InstanceOption = None,
     predictor: PredictorOption = "default",
     confidence: ConfidenceOption = 0.9,
     host: HostOption = "default",
+    trust_remote_code: RemoteCodeOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Predict a model on several devices and list them, fastest first."""
@@ -110,7 +115,7 @@ def compare(
         frame = run(
             model, names, batch=batch, dtype=dtype, mode=mode, seq_len=seq_len, optimizer=optimizer, amp=amp,
             input_shape=parse_input_shape(input_shape), runtime=runtime, task=task, predictor=predictor,
-            confidence=confidence, host=host,
+            confidence=confidence, host=host, region=region, instance=instance, trust_remote_code=trust_remote_code,
         )  # fmt: skip
     if as_json:
         print(frame.to_json(orient="records", indent=2))
@@ -120,14 +125,16 @@ def compare(
     settings = [
         mode,
         f"batch {batch}",
-        dtype,
+        str(frame["dtype"].iloc[0]),
         f"{seq_len:,} tokens" if seq_len else "",
         optimizer or "",
         f"amp {amp}" if amp else "",
         runtime if runtime != "eager" else "",
         f"basis: {', '.join(sorted(set(frame['basis'].dropna())))}" if "basis" in frame else "",
     ]
-    show(*comparison_view(frame, f"{model}: {', '.join(s for s in settings if s)}", terminal_width(), confidence))
+    title = f"{model}: {', '.join(s for s in settings if s)}"
+    carbon = region is not None or instance is not None
+    show(*comparison_view(frame, title, terminal_width(), confidence, carbon))
 
 
 @app.command()
@@ -135,7 +142,7 @@ def explain(
     model: ModelArgument,
     device: DeviceOption,
     batch: BatchOption = 1,
-    dtype: DtypeOption = "fp32",
+    dtype: DtypeOption = None,
     mode: ModeOption = "inference",
     seq_len: SeqLenOption = None,
     input_shape: InputShapeOption = None,
@@ -145,6 +152,7 @@ def explain(
     task: TaskOption = None,
     predictor: PredictorOption = "default",
     host: HostOption = "default",
+    trust_remote_code: RemoteCodeOption = False,
     top: Annotated[int, typer.Option(help="How many rows to show.", min=1)] = 15,
     as_json: JsonOption = False,
 ) -> None:
@@ -155,7 +163,7 @@ def explain(
         found = run(
             model, device, batch=batch, dtype=dtype, mode=mode, seq_len=seq_len, optimizer=optimizer, amp=amp,
             input_shape=parse_input_shape(input_shape), runtime=runtime, task=task, predictor=predictor,
-            host=host,
+            host=host, trust_remote_code=trust_remote_code,
         )  # fmt: skip
     if as_json:
         print(json.dumps(found.to_dict(), indent=2))

@@ -22,6 +22,7 @@ from forerun.cli.options import (
 )
 from forerun.cli.progress import progress, tracked
 from forerun.cli.terminal import show, waiting
+from forerun.errors import ForerunError
 
 if TYPE_CHECKING:
     from forerun.workload import Workload
@@ -33,7 +34,7 @@ KeepOption = Annotated[bool, typer.Option("--keep/--no-keep", help="Add the row 
 def measure(
     model: ModelArgument,
     batch: BatchOption = 1,
-    dtype: DtypeOption = "fp32",
+    dtype: DtypeOption = None,
     mode: ModeOption = "inference",
     seq_len: SeqLenOption = None,
     input_shape: InputShapeOption = None,
@@ -45,6 +46,9 @@ def measure(
 ) -> None:
     """Measure a model on this machine, on its GPU or else its CPU; print the row and add it to the store.
 
+    It takes timm and torchvision names, language models and encoders of the Hugging Face catalogue (forerun models),
+    families such as cnn:depth=6,filters=32, and ONNX files, which onnxruntime runs on the CPU (forerun[onnxruntime]).
+
     `forerun measure host` measures how fast this machine launches work; predictions use it with --host this.
     """
     from forerun.workload import Workload
@@ -52,7 +56,7 @@ def measure(
     if model == "host":
         return _host(device, as_json)
 
-    work = Workload(model, batch, dtype, mode, parse_input_shape(input_shape), seq_len, optimizer, amp)
+    work = Workload(model, batch, dtype or "fp32", mode, parse_input_shape(input_shape), seq_len, optimizer, amp)
     with waiting(f"measuring {model}", quiet=as_json):
         row = _measured(work, keep, device)
     if as_json:
@@ -66,7 +70,7 @@ def measure(
 def verify(
     model: ModelArgument,
     batch: BatchOption = 1,
-    dtype: DtypeOption = "fp32",
+    dtype: DtypeOption = None,
     mode: ModeOption = "inference",
     seq_len: SeqLenOption = None,
     input_shape: InputShapeOption = None,
@@ -83,9 +87,12 @@ def verify(
     from forerun.api import verification
     from forerun.device import load_device
     from forerun.measure.machine import this_device
+    from forerun.measure.onnx_runtime import is_onnx
     from forerun.workload import Workload
 
-    work = Workload(model, batch, dtype, mode, parse_input_shape(input_shape), seq_len, optimizer, amp)
+    if is_onnx(model):
+        raise ForerunError("predictions are of PyTorch, which does not run ONNX files: forerun measure takes them")
+    work = Workload(model, batch, dtype or "fp32", mode, parse_input_shape(input_shape), seq_len, optimizer, amp)
     with waiting("identifying this machine", quiet=as_json):
         chosen = load_device(device) if device else this_device()
     with waiting(f"predicting and measuring {model}", quiet=as_json):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from forerun.errors import ForerunError, did_you_mean
+from forerun.graph.families import FILES, family
 from forerun.graph.sources import hf_catalog, vision_zoo
 
 
@@ -22,16 +23,17 @@ def list_models(name: str | None) -> Listing:
     if name is not None and (known := hf_catalog.architecture(name)) is not None:
         return _one(known)
     architectures = [hf_catalog.architecture(i) for i in hf_catalog.architecture_ids()]
-    vision = vision_zoo.names()
+    vision, families = vision_zoo.names(), list(FILES)
     if name is not None:
         part = name.lower()
         found = [a for a in architectures if a is not None and part in a.id.lower()]
         vision = [v for v in vision if part in v.lower()]
-        if not found and not vision:
-            hint = did_you_mean(name, [*hf_catalog.known_names(), *vision_zoo.names()])
+        families = [f for f in families if part.partition(":")[0] in f]
+        if not found and not vision and not families:
+            hint = did_you_mean(name, [*hf_catalog.known_names(), *vision_zoo.names(), *FILES])
             raise ForerunError(f"no model's name contains {name!r}.{hint}")
         architectures = list(found)
-    return _many([a for a in architectures if a is not None], vision)
+    return _many([a for a in architectures if a is not None], vision, families)
 
 
 def _one(a: hf_catalog.Architecture) -> Listing:
@@ -50,7 +52,23 @@ def _one(a: hf_catalog.Architecture) -> Listing:
     return Listing({**vars(a), "aliases": list(a.aliases)}, [*view, table])
 
 
-def _many(architectures: list[hf_catalog.Architecture], vision: list[str]) -> Listing:
+def _families(prefixes: list[str]) -> tuple[list[dict[str, Any]], Any]:
+    """The families of networks that are named by their settings: as plain data, and as a table."""
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for column in ("family", "kind of network", "settings with their defaults"):
+        table.add_column(column, no_wrap=column == "family", overflow="fold")
+    rows = []
+    for known in map(family, prefixes):
+        settings = {key: setting.default for key, setting in known.settings.items()}
+        shown = ",".join(f"{key}={'…' if value is None else value}" for key, value in settings.items())
+        table.add_row(f"{known.prefix}:", known.kind, shown)
+        rows.append({"family": f"{known.prefix}:", "kind": known.kind, "settings": settings})
+    return rows, table
+
+
+def _many(architectures: list[hf_catalog.Architecture], vision: list[str], prefixes: list[str]) -> Listing:
     from rich.columns import Columns
     from rich.table import Table
     from rich.text import Text
@@ -65,4 +83,7 @@ def _many(architectures: list[hf_catalog.Architecture], vision: list[str]) -> Li
         view += [table, Text(f"{len(architectures)} Hugging Face architectures", style="dim"), Text()]
     if vision:
         view += [Columns(vision, padding=(0, 2)), Text(f"{len(vision)} timm and torchvision models", style="dim")]
-    return Listing({"huggingface": [a.id for a in architectures], "vision": vision}, view)
+    rows, listed = _families(prefixes)
+    if rows:
+        view += [Text(), listed, Text(f"{len(rows)} families of networks, named by their settings", style="dim")]
+    return Listing({"huggingface": [a.id for a in architectures], "vision": vision, "families": rows}, view)

@@ -55,7 +55,9 @@ DeviceOption = Annotated[
 BatchOption = Annotated[
     int, typer.Option("--batch", "-b", help="Samples per call.", parser=whole_number, metavar="INTEGER")
 ]
-DtypeOption = Annotated[str, typer.Option(help=", ".join(DTYPES), autocompletion=_complete(DTYPES))]
+DtypeOption = Annotated[
+    str | None, typer.Option(help=f"{', '.join(DTYPES)}; default: fp32.", autocompletion=_complete(DTYPES))
+]
 ModeOption = Annotated[str, typer.Option(help=", ".join(MODES), autocompletion=_complete(MODES))]
 SeqLenOption = Annotated[
     int | None,
@@ -81,7 +83,16 @@ RuntimeOption = Annotated[
     ),
 ]
 TaskOption = Annotated[str | None, typer.Option(help="Hugging Face task, such as text-classification or causal-lm.")]
-RemoteCodeOption = Annotated[bool, typer.Option("--trust-remote-code", help="Run code that ships with a hub model.")]
+RegionOption = Annotated[str | None, typer.Option(help="Country or cloud region, for carbon: DEU, aws/us-east-1.")]
+InstanceOption = Annotated[str | None, typer.Option(help="Cloud instance, for cost: p4d.24xlarge.")]
+RemoteCodeOption = Annotated[
+    bool,
+    typer.Option(
+        "--trust-remote-code",
+        help="Run code that comes with the model: Python from the hub for an id, the .py files in it for a local "
+        "folder, and the program in a TorchScript file.",
+    ),
+]
 PredictorOption = Annotated[str, typer.Option(help="The predictor to use.")]
 ConfidenceOption = Annotated[float, typer.Option(help="How often the interval holds the truth: 0.5 to 0.99.")]
 HostOption = Annotated[

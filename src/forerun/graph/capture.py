@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from forerun.graph.assumed import EndlessLoop
 from forerun.graph.ir import Graph
 from forerun.graph.recorder import Census, Recorder, tensors_in
 from forerun.graph.torch_modes import Emulation, leaf_functions
@@ -63,9 +64,23 @@ def census(
 ) -> Counter[tuple[Any, ...]]:
     """What one forward pass of `model` launches: {(aten call, result shapes): times}."""
     counter = Census(repeats, mask_density)
-    with torch.no_grad(), _recording(counter, Emulation(), model):
-        call()
+    with torch.no_grad(), _recording(counter, Emulation(assumed=counter.assumed), model):
+        _first_pass(counter, call)
     return counter.count
+
+
+def _first_pass(recorder: Recorder, run: Callable[[], Any]) -> None:
+    """Runs a model; a loop in it that waits for a value is found, and ends after one turn from then on."""
+    while True:
+        try:
+            run()
+            return
+        except EndlessLoop as loop:
+            recorder.assumed.end_loop(loop)
+            recorder.scopes.clear()
+            recorder.assumed.begin()
+            if isinstance(recorder, Census):
+                recorder.count.clear()
 
 
 def record(
@@ -85,9 +100,10 @@ def record(
     recorder.host_calls["transformers"] = int(
         any(type(m).__module__.startswith("transformers.") for m in model.modules())
     )
-    emulation = Emulation(amp)
+    emulation = Emulation(amp, recorder.assumed)
     with _recording(recorder, emulation, model):
-        step(recorder, emulation)
+        _first_pass(recorder, lambda: step(recorder, emulation))
+        recorder.assumed.begin()
         emulation.clear_weight_cache()
         recorder.phase = "forward"
         for name, p in model.named_parameters():
@@ -104,11 +120,6 @@ def record(
         for role, _, t in held():
             if role == "gradient":
                 recorder.storages[recorder.storage_id(t)].role = role
-    notes = []
-    if recorder.assumed_branch:
-        notes.append("where the model asks whether a tensor's values meet a condition, the answer was taken as no")
-    if recorder.assumed_size:
-        notes.append("sizes that hang on the data (which token goes to which expert) are taken as spread evenly")
     graph = Graph(
         name=type(model).__name__,
         ops=recorder.ops,
@@ -118,6 +129,6 @@ def record(
         active_parameters=0,
         outputs=outputs,
         facts={"host_calls": dict(recorder.host_calls)},
-        notes=notes,
+        notes=recorder.assumed.notes(),
     )
     return graph

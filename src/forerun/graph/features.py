@@ -146,8 +146,15 @@ def _matmul(op: Op, s: Shapes) -> tuple[Any, ...]:
 
 def _moe(op: Op, s: Shapes) -> tuple[Any, ...]:
     x = s.dims(op.inputs[0])
-    hit = experts_hit(op.attrs.get("experts", 1), x[0])
+    hit = experts_hit(op.attrs["experts"], x[0])
     return x[0] / hit, s.dims(op.outputs[0])[-1], x[-1], hit, 1, 1, 0
+
+
+def _moe_backward(op: Op, s: Shapes) -> tuple[Any, ...]:
+    """A product for every expert that is hit: x^T gy, summed over its rows."""
+    x, weight = s.dims(op.inputs[0]), s.dims(op.outputs[0])
+    hit = experts_hit(weight[0], x[0])
+    return x[-1], weight[-1], x[0] / hit, hit, 1, 1, 0
 
 
 def _conv(op: Op, s: Shapes) -> tuple[Any, ...]:
@@ -228,7 +235,8 @@ def _rnn(op: Op, s: Shapes) -> tuple[Any, ...]:
 
 #: How the sizes of every kind are read: {kind: law}, each giving values for the first columns of DIMS.
 SIZES: dict[str, Callable[[Op, Shapes], tuple[Any, ...]]] = {
-    "matmul": _matmul, "moe_matmul": _moe, "moe_matmul_backward": _moe, "conv": _conv, "conv_backward": _conv_backward,
+    "matmul": _matmul, "moe_matmul": _moe, "moe_matmul_backward": _moe_backward, "conv": _conv,
+    "conv_backward": _conv_backward,
     "attention": _attention, "attention_backward": _attention, "softmax": _softmax, "softmax_backward": _last_dim,
     "norm": _norm, "norm_backward": _norm, "reduce": _reduce, "pool": _pool, "pool_backward": _pool, "rnn": _rnn,
     "rnn_backward": _rnn, "resize": _resize,

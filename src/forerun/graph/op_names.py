@@ -50,7 +50,9 @@ COPIES = _names(
     cat="cat Concat ConcatFromSequence QLinearConcat",
     cast="_to_copy Cast CastLike",
     pad="constant_pad_nd reflection_pad1d reflection_pad2d reflection_pad2d_backward replication_pad1d "
-    "replication_pad2d replication_pad2d_backward replication_pad3d Pad CenterCropPad",
+    "replication_pad2d replication_pad2d_backward replication_pad3d reflection_pad1d_backward "
+    "replication_pad1d_backward replication_pad3d_backward reflection_pad3d reflection_pad3d_backward Pad "
+    "CenterCropPad",
 )
 #: Copies that a compiler leaves as kernels of their own.
 UNFUSED_COPIES = frozenset(
@@ -66,6 +68,8 @@ POOLS = _names(
 #: Resizes that are not (bi)linear.
 RESIZES = _names(
     nearest="upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_nearest2d_backward "
-    "_upsample_nearest_exact1d _upsample_nearest_exact2d",
+    "_upsample_nearest_exact1d _upsample_nearest_exact2d upsample_nearest1d_backward upsample_nearest3d_backward "
+    "_upsample_nearest_exact1d_backward _upsample_nearest_exact2d_backward _upsample_nearest_exact3d "
+    "_upsample_nearest_exact3d_backward",
     bicubic="upsample_bicubic2d upsample_bicubic2d_backward _upsample_bicubic2d_aa _upsample_bicubic2d_aa_backward",
 )

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from forerun.graph import meta_results
+from forerun.graph.assumed import Assumptions, run
 from forerun.graph.ir import Op, Storage, Tensor
 from forerun.graph.layout import cuda_layout, strided
 from forerun.graph.op_names import base_name
@@ -28,15 +28,16 @@ DTYPES: dict[torch.dtype, str] = {
     torch.float8_e4m3fn: "fp8", torch.float8_e5m2: "fp8",
 }  # fmt: skip
 
+#: aten calls whose answer is a value or a size that depends on values, and which are no kernel to speak of.
+_ASKS = frozenset({"_local_scalar_dense", "nonzero", "equal", "allclose"})
+
 
 class Recorder(TorchDispatchMode):
     """Writes every aten call into ops, tensors and storages while `recording` is on."""
 
     def __init__(self, repeats: dict[str, int], mask_density: float = 1.0) -> None:
         super().__init__()
-        self.mask_density = mask_density
-        self.assumed_size = False  # a size depends on values, which meta tensors do not have
-        self.assumed_branch = False  # a branch does
+        self.assumed = Assumptions(mask_density)
         self.repeats = repeats  # scope of a folded block -> how many blocks it stands for
         self.parameter_scopes: dict[int, str] = {}
         self.recording = False
@@ -53,6 +54,7 @@ class Recorder(TorchDispatchMode):
         self._repeats_by_scope: dict[str, int] = {}
         self._made_in: dict[int, str] = {}  # storage made before the recorded call -> the scope that made it
         self._scope_of_node: dict[int, str] = {}  # autograd sequence number -> scope, to place backward ops
+        self._nodes: int | None = None  # autograd nodes there were at the last call
 
     # -- memory ------------------------------------------------------------------------------------------------------
 
@@ -95,6 +97,14 @@ class Recorder(TorchDispatchMode):
             return self._scope_of_node.get(node._sequence_nr(), "")
         return self.scopes[-1] if self.scopes and self.phase == "forward" else ""
 
+    def _place_nodes(self) -> None:
+        """Notes the scope of every autograd node made since the last call: one as a rule, two where a call that works
+        in place saves a copy of its input first. An op with a backward of its own runs with gradients off."""
+        made = torch._C._autograd._get_sequence_nr()
+        for number in range(made - 1 if self._nodes is None else self._nodes, made):
+            self._scope_of_node.setdefault(number, self.scope())
+        self._nodes = made
+
     def repeat_of(self, scope: str) -> int:
         """How many equal ones an op in this scope stands for."""
         if scope not in self._repeats_by_scope:
@@ -104,19 +114,13 @@ class Recorder(TorchDispatchMode):
 
     def _stand_in(self, name: str, args: Any) -> Any:
         """An answer where the real one depends on values that meta tensors do not have; else None."""
-        if name not in ("_local_scalar_dense", "nonzero") or args[0].device.type != "meta":
+        if name not in _ASKS or args[0].device.type != "meta":
             return None
         if name == "nonzero":
-            return self._found(args[0])
-        self.assumed_branch = self.assumed_branch or (self.recording and args[0].dtype == torch.bool)
-        return _scalar(args[0])
-
-    def _found(self, mask: torch.Tensor) -> torch.Tensor:
-        """What `nonzero` finds on a tensor without values: all of a vector, a share of a mask (uniform routing)."""
-        hits = mask.numel() if mask.dim() < 2 else max(1, round(mask.numel() * self.mask_density))
-        if self.recording:
-            self.assumed_size = True
-        return mask.new_empty((hits, mask.dim()), dtype=torch.int64)
+            return self.assumed.found(args[0])
+        if name in ("equal", "allclose"):
+            return self.assumed.no()
+        return self.assumed.scalar(args[0], self.scopes[-1] if self.scopes else "", noted=self.phase != "optimizer")
 
     # -- recording ---------------------------------------------------------------------------------------------------
 
@@ -127,15 +131,15 @@ class Recorder(TorchDispatchMode):
         if stand_in is not None:
             return stand_in
         if not self.recording:
-            out = cuda_layout(name, args, meta_results.run(func, args, kwargs))
+            out = cuda_layout(name, args, run(self.assumed, func, name, args, kwargs))
             for t in tensors_in(out):
                 self._made_in[t.untyped_storage()._cdata] = self.scope()
             return out
-        if self.phase == "forward" and torch.is_grad_enabled():
-            self._scope_of_node.setdefault(torch._C._autograd._get_sequence_nr() - 1, self.scope())
+        if self.phase == "forward":
+            self._place_nodes()
         inputs = tensors_in((args, kwargs))
         input_ids = [self.tensor_id(t) for t in inputs]
-        out = cuda_layout(name, args, meta_results.run(func, args, kwargs))
+        out = cuda_layout(name, args, run(self.assumed, func, name, args, kwargs))
         outputs = tensors_in(out)
         mutates = func._schema.is_mutable
         known = {t.untyped_storage()._cdata for t in inputs}
@@ -190,19 +194,15 @@ class Census(Recorder):
         self.count: Counter[tuple[Any, ...]] = Counter()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        stand_in = self._stand_in(base_name(func.name()), args)
+        name = base_name(func.name())
+        stand_in = self._stand_in(name, args)
         if stand_in is not None:
             return stand_in
-        out = meta_results.run(func, args, kwargs or {})
+        out = run(self.assumed, func, name, args, kwargs or {})
         shapes = tuple(t.shape for t in tensors_in(out) if t.device.type == "meta")
         if shapes:
             self.count[func.name(), shapes] += self.repeat_of(self.scope())
         return out
-
-
-def _scalar(t: torch.Tensor) -> Any:
-    """What `.item()` answers on a tensor without values: "nothing special here", one. Models branch on it."""
-    return False if t.dtype == torch.bool else 1.0 if t.dtype.is_floating_point else 1
 
 
 def tensors_in(tree: Any) -> list[torch.Tensor]:

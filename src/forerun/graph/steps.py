@@ -15,10 +15,11 @@ from forerun.graph.capture import TORCH_DTYPES, census, record, tensors_in
 from forerun.graph.families.base import training_loss
 from forerun.graph.fold import fold, folded_size, parameter_bytes
 from forerun.graph.ir import Graph
+from forerun.graph.nested import call_arguments
 from forerun.graph.scale import merge
 from forerun.workload import Workload
 
-Inputs = dict[str, Any]  # what the model is called with, by argument name ("" and "1" ... for positional ones)
+Inputs = dict[str, Any]  # what the model is called with, by argument or path (see `nested`)
 Held = Iterator[tuple[str, str, torch.Tensor]]
 
 
@@ -29,8 +30,7 @@ class Step:
         self.model, self.inputs, self.workload = model, inputs, workload
 
     def call(self, **extra: Any) -> Any:
-        positional = [v for k, v in self.inputs.items() if not k or k.isdigit()]
-        named = {k: v for k, v in self.inputs.items() if k and not k.isdigit()}
+        positional, named = call_arguments(self.inputs)
         return self.model(*positional, **named, **extra)
 
     def once(self) -> None:

@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - the name every PyTorch user knows
 from torch.overrides import TorchFunctionMode
 
+from forerun.graph.assumed import Assumptions
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Attention. On CUDA, scaled_dot_product_attention runs as one fused kernel (flash in half precision, memory-efficient
 # in fp32) for every shape that matters; on meta it would decompose into matmuls and a stored S x T matrix. These two
@@ -213,13 +215,33 @@ _FUSED: dict[str, Any] = {
     "rms_norm": _fused_rms_norm,
 }  # fmt: skip
 
+#: Calls by which values leave PyTorch.
+_READS = frozenset({"__format__", "tolist", "numpy", "__array__"})
+
+
+def _off_the_gpu(func: Any, name: str, args: Any, kwargs: Any) -> tuple[Any, Any, Any]:
+    """A call that names a GPU, with meta in its place."""
+
+    def moved(x: Any) -> Any:
+        named = isinstance(x, (str, torch.device)) and str(x).startswith(("cuda", "mps", "xpu"))
+        return torch.device("meta") if named else x
+
+    if name == "cuda":
+        return torch.Tensor.to, (args[0], torch.device("meta")), {}
+    args = tuple(map(moved, args)) if name == "to" else args
+    return func, args, {k: moved(v) if k == "device" else v for k, v in kwargs.items()}
+
 
 class Emulation(TorchFunctionMode):
-    """Sends attention and the like to the fused ops and, with `amp`, applies autocast's rules."""
+    """Sends attention and the like to the fused ops and, with `amp`, applies autocast's rules.
 
-    def __init__(self, amp: torch.dtype | None = None) -> None:
+    Code that names a GPU gets meta tensors, and code that reads values gets what `assumed` answers.
+    """
+
+    def __init__(self, amp: torch.dtype | None = None, assumed: Assumptions | None = None) -> None:
         super().__init__()
         self.amp = amp
+        self.assumed = assumed or Assumptions()
         self._weights: dict[int, tuple[Any, Any]] = {}  # autocast casts each weight once a step
 
     def clear_weight_cache(self) -> None:
@@ -227,14 +249,28 @@ class Emulation(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        name = getattr(func, "__name__", "")
+        name = getattr(func, "__name__", "").partition(".")[0]  # 'linear.default' is an exported program's linear
         if self.amp is not None and (name in _TO_HALF or name in _TO_FLOAT):
             cast = self._to_half if name in _TO_HALF else self._to_float
             args, kwargs = torch.utils._pytree.tree_map(cast, (args, kwargs))
-        if name == "__format__" and args[0].dim() == 0 and args[0].device.type == "meta":
-            return format(1, args[1])  # a name made from a value: any expert stands for every other
+        if name in _READS and args[0].device.type == "meta" and (name != "__format__" or not args[0].dim()):
+            return self._read(name, args)
+        if name in ("cuda", "to") or kwargs.get("device") is not None:
+            func, args, kwargs = _off_the_gpu(func, name, args, kwargs)
         fused = _FUSED[name](*args, **kwargs) if name in _FUSED else None
         return func(*args, **kwargs) if fused is None else fused
+
+    def _read(self, name: str, args: Any) -> Any:
+        """Values that leave PyTorch, as text, as lists or as arrays."""
+        if name == "__format__":
+            return format(1, args[1])  # a name made from a value: any expert stands for every other
+        ones = self.assumed.read(args[0])
+        if name == "tolist":
+            return ones
+        import numpy as np
+
+        dtype = torch.empty((), dtype=args[0].dtype, device="cpu").numpy().dtype
+        return np.broadcast_to(np.ones((), dtype=dtype), tuple(args[0].shape)).copy()
 
     def _to_half(self, x: Any) -> Any:
         if not isinstance(x, torch.Tensor) or x.dtype != torch.float32:

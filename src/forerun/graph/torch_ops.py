@@ -23,28 +23,34 @@ _BY_KIND: dict[str, str] = {
     "scatter": "index_put index_put_ _unsafe_index_put index_add index_add_ index_copy index_copy_ scatter scatter_ "
                "scatter_add scatter_add_ scatter_reduce scatter_reduce_ index_fill index_fill_ masked_scatter "
                "slice_scatter select_scatter slice_backward select_backward gather_backward index_reduce "
-               "_index_put_impl_ histc bincount",
-    "sort": "sort topk argsort unique_dim _unique2 kthvalue median multinomial",
+               "_index_put_impl_ histc bincount max_unpool2d max_unpool3d",
+    "sort": "sort topk argsort unique_dim _unique2 unique_consecutive kthvalue median multinomial",
     "reduce": "sum mean max min amax amin argmax argmin var std var_mean std_mean norm linalg_vector_norm cumsum "
               "cumprod prod any all logsumexp nll_loss_forward nll_loss2d_forward nll_loss_backward "
               "nll_loss2d_backward mse_loss smooth_l1_loss aminmax count_nonzero nansum cummax cummin trace "
-              "_foreach_norm logcumsumexp is_nonzero equal dist _cdist_forward binary_cross_entropy",
+              "_foreach_norm logcumsumexp is_nonzero equal dist _cdist_forward _cdist_backward "
+              "binary_cross_entropy",
     "pool": "max_pool2d_with_indices avg_pool2d _adaptive_avg_pool2d adaptive_avg_pool2d adaptive_max_pool2d "
             "max_pool3d_with_indices avg_pool3d _adaptive_avg_pool3d adaptive_max_pool3d avg_pool1d max_pool1d "
             "max_pool2d fractional_max_pool2d adaptive_avg_pool1d unfold im2col",
     "pool_backward": "max_pool2d_with_indices_backward avg_pool2d_backward _adaptive_avg_pool2d_backward "
                      "adaptive_max_pool2d_backward max_pool3d_with_indices_backward avg_pool3d_backward "
-                     "_adaptive_avg_pool3d_backward col2im unfold_backward",
+                     "_adaptive_avg_pool3d_backward col2im unfold_backward adaptive_max_pool3d_backward "
+                     "fractional_max_pool2d_backward",
     "resize": "upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_bilinear2d upsample_bicubic2d "
               "upsample_trilinear3d upsample_linear1d _upsample_bilinear2d_aa _upsample_bicubic2d_aa "
               "_upsample_nearest_exact2d _upsample_nearest_exact1d grid_sampler_2d grid_sampler_3d "
               "upsample_nearest2d_backward upsample_bilinear2d_backward upsample_bicubic2d_backward "
-              "_upsample_bilinear2d_aa_backward _upsample_bicubic2d_aa_backward grid_sampler_2d_backward",
+              "_upsample_bilinear2d_aa_backward _upsample_bicubic2d_aa_backward grid_sampler_2d_backward "
+              "upsample_linear1d_backward upsample_trilinear3d_backward upsample_nearest1d_backward "
+              "upsample_nearest3d_backward _upsample_nearest_exact1d_backward _upsample_nearest_exact2d_backward "
+              "_upsample_nearest_exact3d _upsample_nearest_exact3d_backward grid_sampler_3d_backward",
     "copy": "cat stack clone _to_copy copy_ contiguous constant_pad_nd reflection_pad1d reflection_pad2d repeat "
             "replication_pad1d replication_pad2d roll flip tril triu rot90 repeat_interleave pixel_shuffle tril_ "
             "pixel_unshuffle channel_shuffle _foreach_copy_ expand_copy view_copy permute_copy native_channel_shuffle "
             "reflection_pad2d_backward replication_pad2d_backward _pin_memory diag_embed copy unfold_copy "
-            "replication_pad3d index_select_backward split_with_sizes_copy block_diag",
+            "replication_pad3d index_select_backward split_with_sizes_copy block_diag reflection_pad1d_backward "
+            "replication_pad1d_backward replication_pad3d_backward reflection_pad3d reflection_pad3d_backward",
     "fill": "zeros ones full zeros_like ones_like full_like new_zeros new_ones new_full arange linspace fill_ zero_ "
             "scalar_tensor eye fill zero range tril_indices triu_indices new_empty_strided logspace hann_window",
     "random": "rand randn randint rand_like randn_like bernoulli bernoulli_ native_dropout normal normal_ uniform_ "
@@ -72,7 +78,8 @@ _BY_KIND: dict[str, str] = {
         "angle conj_physical _conj_physical masked_scatter_backward infinitely_differentiable_gelu_backward "
         "rrelu_with_noise celu selu heaviside logit sinc sgn frac copysign special_log1p isin digamma lgamma "
         "addcmul_ addcdiv_ logaddexp deg2rad __and__ __or__ __xor__ __lshift__ __rshift__ gelu_ "
-        "binary_cross_entropy_backward logical_not_",
+        "binary_cross_entropy_backward logical_not_ huber_loss_backward softshrink_backward hardshrink "
+        "hardshrink_backward rrelu_with_noise_backward logit_backward",
 }  # fmt: skip
 #: aten call -> kind.
 KIND_OF: dict[str, str] = {name: kind for kind, names in _BY_KIND.items() for name in names.split()}
@@ -82,7 +89,8 @@ FREE = frozenset(
     "empty empty_like new_empty empty_strided detach alias lift_fresh lift_fresh_copy _local_scalar_dense "
     "is_same_size set_ resize_ record_stream _assert_async _assert_scalar sym_size sym_numel sym_stride "
     "_unsafe_view _reshape_alias is_pinned _has_compatible_shallow_copy_type _reshape_copy dim size stride "
-    "unsafe_split unsafe_chunk unsafe_split_with_sizes as_strided_".split()
+    "unsafe_split unsafe_chunk unsafe_split_with_sizes as_strided_ squeeze_ unsqueeze_ transpose_ t_ swapaxes_ "
+    "swapdims_".split()
 )
 
 

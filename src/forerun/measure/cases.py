@@ -81,6 +81,9 @@ def workload_of(case: dict[str, Any]) -> Workload:
         if named not in OPTIMIZERS:
             raise ForerunError(f"the measuring core has no optimizer {named!r}; it has {', '.join(OPTIMIZERS)}")
         settings |= {"optimizer": OPTIMIZERS[named], "amp": case.get("amp")}
+    if case["source"] == "onnx":
+        shapes = {name: tuple(shape) for name, shape in case["input_shape"].items()}
+        return Workload(case["path"], batch=case["batch"], input_shape=shapes)
     overrides = dict(case.get("overrides") or {})
     if case["source"] == "hf":
         task = _TASKS[case["task"]] if case.get("task") else None
@@ -95,7 +98,7 @@ def workload_of(case: dict[str, Any]) -> Workload:
 
 def model_name(case: dict[str, Any]) -> str:
     """What a case's model is called in the store: a name that the front doors take, but for configs of our own."""
-    if case["source"] in FILES or case["source"] == "tabular":
+    if case["source"] in FILES or case["source"] in ("tabular", "onnx"):
         return str(case["name"])
     if case["source"] == "hf" and "/" in case["name"]:
         return str(case["name"])

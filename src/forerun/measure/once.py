@@ -1,4 +1,4 @@
-"""Measures one workload on this machine, by the meter of its GPU or else of its CPU."""
+"""Measures one workload on this machine, by the meter of its GPU or else of its CPU; ONNX files by onnxruntime."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 from forerun.errors import ForerunError
 from forerun.measure.cases import case_of
+from forerun.measure.onnx_runtime import is_onnx, measure_onnx
 from forerun.workload import Workload
 
 
@@ -14,6 +15,8 @@ def measure_workload(workload: Workload, device: str = "auto") -> dict[str, Any]
 
     `device` names a meter; `auto` takes the best one of this machine.
     """
+    if is_onnx(workload.model):
+        return measure_onnx(workload, device)
     case = case_of(workload)
     from forerun.graph import torch_compat
 

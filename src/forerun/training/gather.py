@@ -61,10 +61,10 @@ def chosen_models(store: Store, where: str | None) -> pd.DataFrame:
 
 
 def own_rows(models: pd.DataFrame) -> pd.DataFrame:
-    """Successful rows of models under our own protocol, run eagerly."""
+    """Successful rows of PyTorch models under our own protocol, run eagerly."""
     own = models[models["protocol"].fillna("").str.startswith("forerun/") & (models["status"] == "ok")]
     own = own[own["runtime"].fillna("eager") == "eager"]
-    return own[own["source"] != "tabular"]
+    return own[~own["source"].isin(["tabular", "onnx"])]
 
 
 def kinds_of(devices: pd.Series) -> dict[str, str | None]:

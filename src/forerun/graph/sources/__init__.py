@@ -14,12 +14,12 @@ from forerun.errors import ForerunError, did_you_mean
 from forerun.graph import cache
 from forerun.graph.ir import Graph
 from forerun.graph.quantise import quantise
-from forerun.graph.sources.door import Door
+from forerun.graph.sources.door import Door, weights_only
 from forerun.graph.splice import with_bias_adds
 from forerun.graph.validate import validate
 from forerun.workload import Workload
 
-#: Files that hold weights or code and no architecture; no door of ours takes them.
+#: Files that hold weights or code and no architecture, unless a door says otherwise.
 _WEIGHTS = (".pt", ".pth", ".bin", ".safetensors", ".ckpt", ".pkl")
 
 
@@ -54,14 +54,12 @@ def find_door(model: Any) -> tuple[str, Door]:
         if not 0 < len(str(model)) < 1000 or any(len(part) > 255 for part in path.parts):
             raise ForerunError("a model needs a name, an id or a path of reasonable length")
         claimed = _claimants(path)
-        if path.suffix.lower() in _WEIGHTS and not claimed:
-            raise ForerunError(
-                f"{model} is a file of weights or a pickle, which forerun does not execute; pass the torch.nn.Module "
-                "from Python, an ONNX export, or the model's name"
-            )
-    for name, door in (claimed or doors()).items():
+    weights = isinstance(model, (str, Path)) and Path(model).suffix.lower() in _WEIGHTS
+    for name, door in (claimed if claimed or weights else doors()).items():
         if door.matches(model):
             return name, door
+    if weights:
+        raise ForerunError(weights_only(model))
     raise ForerunError(_unknown(model, is_file=bool(claimed)))
 
 

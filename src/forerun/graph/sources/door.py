@@ -96,6 +96,14 @@ def one_line(error: BaseException) -> str:
     return " ".join(str(error).split())[:1000].rstrip(".") or type(error).__name__
 
 
+def weights_only(model: Any) -> str:
+    """Why a file of weights is refused."""
+    return (
+        f"{model} is a file of weights or a pickle, which forerun does not execute; pass the torch.nn.Module "
+        "from Python, an ONNX export, or the model's name"
+    )
+
+
 def first_line(error: BaseException) -> str:
     """The first line of an error's message, or its type where it has none."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from forerun.errors import ForerunError
 from forerun.graph.ir import Graph
 from forerun.graph.sources.door import Door
-from forerun.workload import Workload
+from forerun.graph.sources.torch_inputs import input_spec
+from forerun.graph.sources.torch_wrappers import check_initialised, unwrap_inside, unwrapped
+from forerun.workload import Workload, own_dtype
 
 
 class TorchDoor(Door):
@@ -25,34 +28,17 @@ class TorchDoor(Door):
         from forerun.graph.capture import TORCH_DTYPES
         from forerun.graph.fold import meta_copy
 
-        dtype = TORCH_DTYPES[workload.weight_dtype]
-        inputs = input_spec(model, workload)
-        return capture(lambda: meta_copy(model).to(dtype), inputs, workload, name=type(model).__name__)
+        inner, notes = unwrapped(model)
+        if type(inner).__module__.startswith("torch.jit"):
+            from forerun.graph.sources.torchscript_file import capture_script, copies_of
 
-
-def input_spec(model: Any, workload: Workload) -> dict[str, tuple[tuple[int, ...], str]]:
-    """{argument: (shape without batch, 'float' or 'token')}, from the workload or from what the module shows."""
-    shape = workload.input_shape
-    if isinstance(shape, dict):
-        return {k: (tuple(v), "token" if _looks_like_tokens(k) else "float") for k, v in shape.items()}
-    tokens = _first_layer_is_embedding(model)
-    if shape is not None:
-        return {"": (shape, "token" if tokens else "float")}
-    if tokens and workload.seq_len:
-        return {"": ((workload.seq_len,), "token")}
-    raise ForerunError(
-        f"the input of {type(model).__name__} is not known: give input_shape without the batch, such as (3, 224, 224)"
-        + (", or seq_len" if tokens else "")
-    )
-
-
-def _looks_like_tokens(name: str) -> bool:
-    return any(word in name.lower() for word in ("ids", "token", "index", "indices"))
-
-
-def _first_layer_is_embedding(model: Any) -> bool:
-    leaves = [m for m in model.modules() if not list(m.children()) and type(m).__name__ not in ("Dropout", "Identity")]
-    return bool(leaves) and type(leaves[0]).__name__ in ("Embedding", "EmbeddingBag")
+            return capture_script(copies_of(inner), workload, inner.original_name)
+        check_initialised(inner)
+        inputs = input_spec(inner, workload)
+        # In its own dtype a module is taken as it is: some of its layers may be in another.
+        dtype = None if own_dtype(inner) == workload.weight_dtype else TORCH_DTYPES[workload.weight_dtype]
+        graphs = capture(lambda: unwrap_inside(meta_copy(inner)).to(dtype), inputs, workload, type(inner).__name__)
+        return [replace(graph, notes=notes + graph.notes) for graph in graphs] if notes else graphs
 
 
 def capture(
@@ -69,7 +55,6 @@ def capture(
     import torch
 
     from forerun.graph.capture import TORCH_DTYPES
-    from forerun.graph.steps import capture_module
 
     dtype = TORCH_DTYPES[workload.weight_dtype]
 
@@ -81,11 +66,20 @@ def capture(
 
     if workload.mode in ("prefill", "decode") and "input_ids" not in inputs:
         raise ForerunError(f"{name} has no {workload.mode} mode: it is not a language model that forerun can step")
+    shapes = ", ".join(f"{a or 'input'} {tuple(s)}" for a, (s, _) in inputs.items())
+    return captured(build, make_inputs, workload, name, shapes, mask_density)
+
+
+def captured(
+    build: Any, make_inputs: Any, workload: Workload, name: str, shapes: str, mask_density: float = 1.0
+) -> list[Graph]:
+    """The graphs of a module on inputs that `make_inputs` makes; `shapes` names them in the sentence of a failure."""
+    from forerun.graph.steps import capture_module
+
     try:
         return capture_module(build, make_inputs, workload, name, mask_density)
     except ForerunError:
         raise
     except Exception as e:
-        shapes = ", ".join(f"{a or 'input'} {tuple(s)}" for a, (s, _) in inputs.items())
         reason = (str(e).strip().splitlines() or [type(e).__name__])[0]
         raise ForerunError(f"{name} could not be run on {shapes}: {reason}") from e

@@ -1,0 +1,245 @@
+"""Answers for calls whose result depends on values, which meta tensors do not have; every answer becomes a note.
+
+A value that is read is taken as one, a condition as not met, a size that depends on data as its upper bound. A loop
+that ends by a value would then run for ever: the second time that it asks, it gets an answer that ends it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from forerun.errors import ForerunError
+from forerun.graph import meta_results
+
+#: A line of a model that asks for a value more often than this in one module is a loop that waits for one;
+#: loops over experts ask once for each of them.
+MOST_ASKED = 600
+#: What ends a loop, by the kind of value that it waits for.
+_ENDINGS: dict[str, tuple[Any, ...]] = {"bool": (True,), "float": (0.0, 1e9, -1e9), "int": (0, 2**30, -1)}
+_TORCH = str(Path(torch.__file__).parent)
+_OWN = str(Path(__file__).parent)
+_STEPS = str(Path(__file__).with_name("steps.py"))  # what calls the model
+#: Lines of a model that a note names at most.
+_NAMED = 3
+
+
+class EndlessLoop(Exception):
+    """A line of the model asks for a value again and again."""
+
+    def __init__(self, line: str, kind: str) -> None:
+        super().__init__(f"the loop at {line} does not end")
+        self.line, self.kind = line, kind
+
+
+class Assumptions:
+    """What one capture assumes about values, and which lines of the model asked for them."""
+
+    def __init__(self, mask_density: float = 1.0) -> None:
+        self.mask_density = mask_density  # share of a mask that is set
+        #: Code that names no device runs with meta as the default: what it still makes on the CPU belongs there, too.
+        self.everything_on_meta = torch.get_default_device().type == "meta"
+        self.spread_evenly = False
+        self.branches: set[str] = set()
+        self.values: dict[str, None] = {}
+        self.sizes: dict[str, None] = {}
+        self.loops: dict[str, int] = {}  # line -> which of _ENDINGS ends it
+        self._asked: Counter[tuple[str, str]] = Counter()
+
+    def begin(self) -> None:
+        """A new pass through the model begins."""
+        self._asked.clear()
+
+    def end_loop(self, loop: EndlessLoop) -> None:
+        """From the next pass on, the loop's second question is answered so that it ends."""
+        self.loops[loop.line] = self.loops.get(loop.line, -1) + 1
+        self.values.pop(loop.line, None)
+        self.branches.discard(loop.line)
+        if self.loops[loop.line] == len(_ENDINGS[loop.kind]):
+            raise ForerunError(f"the loop at {loop.line} ends by a tensor's values, which are not known before it runs")
+
+    def scalar(self, t: torch.Tensor, scope: str, noted: bool) -> Any:
+        """What `.item()` answers: one, or no; for the second question of a loop, what ends it."""
+        kind = "bool" if t.dtype == torch.bool else "float" if t.dtype.is_floating_point else "int"
+        line = model_line()
+        self._asked[line, scope] += 1
+        asked = self._asked[line, scope]
+        if asked > MOST_ASKED:
+            raise EndlessLoop(line, kind)
+        if line in self.loops and asked % 2 == 0:
+            return _ENDINGS[kind][min(self.loops[line], len(_ENDINGS[kind]) - 1)]
+        if noted and line not in self.loops:
+            self._note(kind, line)
+        return {"bool": False, "float": 1.0, "int": 1}[kind]
+
+    def _note(self, kind: str, line: str) -> None:
+        if kind == "bool":
+            self.branches.add(line)
+        else:
+            self.values[line] = None
+
+    def no(self) -> bool:
+        """What a comparison of whole tensors answers."""
+        self.branches.add(model_line())
+        return False
+
+    def read(self, t: torch.Tensor) -> Any:
+        """What `.tolist()` answers: ones in the shape of the tensor."""
+        kind = "bool" if t.dtype == torch.bool else "float" if t.dtype.is_floating_point else "int"
+        self._note(kind, model_line())
+        value: Any = {"bool": False, "float": 1.0, "int": 1}[kind]
+        for size in reversed(t.shape):
+            value = [value] * size
+        return value
+
+    def hits(self, mask: torch.Tensor) -> int:
+        """How many elements `nonzero` finds: all of a vector, a share of a mask."""
+        if self.mask_density < 1:
+            self.spread_evenly = True
+        else:
+            self.sizes[model_line()] = None
+        return mask.numel() if mask.dim() < 2 else max(1, round(mask.numel() * self.mask_density))
+
+    def found(self, mask: torch.Tensor) -> torch.Tensor:
+        """What `nonzero` answers."""
+        return mask.new_empty((self.hits(mask), mask.dim()), dtype=torch.int64)
+
+    def indices(self, given: Any) -> list[Any]:
+        """Indices with every mask replaced by the positions that it selects, as CUDA does."""
+        masks = (torch.bool, torch.uint8)
+        return [
+            column
+            for index in given
+            for column in (
+                self.found(index).unbind(1)
+                if isinstance(index, torch.Tensor) and index.dtype in masks and index.device.type == "meta"
+                else (index,)
+            )
+        ]
+
+    def notes(self) -> list[str]:
+        """A sentence for everything that was assumed."""
+        out = []
+        if self.branches:
+            out.append("where the model asks whether a tensor's values meet a condition, the answer was taken as no")
+        if self.spread_evenly:
+            out.append("sizes that depend on the data (which token goes to which expert) are taken as spread evenly")
+        if self.sizes:
+            out.append(
+                "sizes that depend on the data (what a mask selects, how many values differ) are taken at their upper "
+                f"bound{_at(self.sizes)}"
+            )
+        if self.values:
+            out.append(f"values that the model reads from its tensors are taken as 1{_at(self.values)}")
+        if self.loops:
+            out.append(f"loops that end by a tensor's values are counted once{_at(self.loops)}")
+        return out
+
+
+def _at(lines: Any) -> str:
+    named = [line for line in lines if line]
+    if not named:
+        return ""
+    more = ", …" if len(named) > _NAMED else ""
+    return f" ({', '.join(named[:_NAMED])}{more})"
+
+
+def model_line() -> str:
+    """The line of the model that is running, as file.py:12: the innermost one that is neither PyTorch's nor ours."""
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if frame.f_code.co_filename == _STEPS:
+            break
+        if not file.startswith((_TORCH, _OWN, "<")):
+            return f"{Path(file).name}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""  # the backward pass, which no line of the model runs
+
+
+# -- calls whose result has a size that depends on data ------------------------------------------------------------
+
+
+def _masked_select(assumed: Assumptions, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    whole = mask.expand(torch.broadcast_shapes(x.shape, mask.shape))
+    return x.new_empty((assumed.hits(whole),))
+
+
+def _distinct(assumed: Assumptions, x: torch.Tensor, size: int, wants: tuple[bool, bool]) -> tuple[Any, ...]:
+    """All distinct: values, and where asked for the place and the count of each."""
+    inverse, counts = wants
+    assumed.sizes[model_line()] = None
+    lengths = (size if inverse else 0, size if counts else 0)
+    return tuple(x.new_empty((length,), dtype=torch.int64) for length in lengths)
+
+
+def _unique(assumed: Assumptions, x: Any, sorted: bool = True, inverse: bool = False, counts: bool = False) -> Any:
+    places, times = _distinct(assumed, x, x.numel(), (inverse, counts))
+    return x.new_empty((x.numel(),)), places.reshape(x.shape) if inverse else places, times
+
+
+def _unique_dim(
+    assumed: Assumptions, x: Any, dim: int, sorted: bool = True, inverse: bool = False, counts: bool = False
+) -> Any:
+    return torch.empty_like(x), *_distinct(assumed, x, x.shape[dim], (inverse, counts))
+
+
+def _unique_consecutive(
+    assumed: Assumptions, x: Any, inverse: bool = False, counts: bool = False, dim: int | None = None
+) -> Any:
+    if dim is None:
+        return _unique(assumed, x, True, inverse, counts)
+    return _unique_dim(assumed, x, dim, True, inverse, counts)
+
+
+def _bincount(assumed: Assumptions, x: Any, weights: Any = None, minlength: int = 0) -> Any:
+    assumed.sizes[model_line()] = None
+    dtype = torch.int64 if weights is None else torch.float64
+    return x.new_empty((max(minlength, x.numel()),), dtype=dtype)
+
+
+def _repeat_interleave(assumed: Assumptions, repeats: Any, output_size: int | None = None) -> Any:
+    """Each element once, unless the caller says how many there will be."""
+    if output_size is None:
+        assumed.values[model_line()] = None
+    return repeats.new_empty((repeats.numel() if output_size is None else output_size,), dtype=torch.int64)
+
+
+#: aten call -> what it gives on meta. They are recorded like any other call.
+SIZED: dict[str, Callable[..., Any]] = {
+    "masked_select": _masked_select, "_unique2": _unique, "unique_dim": _unique_dim,
+    "unique_consecutive": _unique_consecutive, "bincount": _bincount,
+}  # fmt: skip
+
+
+def run(assumed: Assumptions, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+    """Runs a call on meta; where its size depends on values, what is assumed takes the place of its result."""
+    on_meta = bool(args) and isinstance(args[0], torch.Tensor) and args[0].device.type == "meta"
+    if on_meta and name in SIZED:
+        return SIZED[name](assumed, *args, **kwargs)
+    if on_meta and func is torch.ops.aten.repeat_interleave.Tensor:
+        return _repeat_interleave(assumed, *args, **kwargs)
+    if on_meta and name in ("index", "_unsafe_index"):
+        args = (args[0], assumed.indices(args[1]), *args[2:])
+    if on_meta and name == "_to_copy" and str(kwargs.get("device") or "").startswith("cpu"):
+        kwargs = {**kwargs, "device": "meta"}  # a copy to the host takes its time; what it holds is not known
+    if assumed.everything_on_meta:
+        args, kwargs = _on_meta(args, kwargs)
+    return meta_results.run(func, args, kwargs)
+
+
+def _on_meta(args: Any, kwargs: Any) -> Any:
+    """The operands with those that code left on the CPU moved to meta, where one of them is there."""
+    from torch.utils._pytree import tree_leaves, tree_map
+
+    tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
+    stray = [t for t in tensors if t.device.type == "cpu" and t.dim()]
+    if not stray or len(stray) == len(tensors):
+        return args, kwargs
+    found = {id(t): t for t in stray}
+    return tree_map(lambda x: torch.empty_like(x, device="meta") if id(x) in found else x, (args, kwargs))

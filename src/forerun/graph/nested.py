@@ -1,0 +1,26 @@
+"""Nested inputs of a model: given flat, by path (`batch.image`, `frames.0`), and nested when the model is called."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def call_arguments(flat: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Positional and named arguments of a call: '' and numbers are positional, a path leads into dicts and lists."""
+    tree: dict[str, Any] = {}
+    for path, value in flat.items():
+        *way, last = path.split(".")
+        place = tree
+        for step in way:
+            place = place.setdefault(step, {})
+        place[last] = value
+    positional = [_listed(v) for k, v in tree.items() if not k or k.isdigit()]
+    return positional, {k: _listed(v) for k, v in tree.items() if k and not k.isdigit()}
+
+
+def _listed(value: Any) -> Any:
+    """Dicts whose keys are numbers become lists."""
+    if not isinstance(value, dict):
+        return value
+    inside = {k: _listed(v) for k, v in value.items()}
+    return list(inside.values()) if all(k.isdigit() for k in inside) else inside

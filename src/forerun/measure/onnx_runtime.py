@@ -1,0 +1,131 @@
+"""Measures an ONNX file on this machine's CPU with onnxruntime, under the same protocol as PyTorch models."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from forerun.errors import ForerunError, MissingPackage
+from forerun.workload import Workload
+
+RUNTIME = "onnxruntime"
+#: onnxruntime's names of element types -> those of NumPy.
+_NUMPY = {
+    "float": "float32", "float16": "float16", "double": "float64", "int64": "int64", "int32": "int32",
+    "int16": "int16", "int8": "int8", "uint8": "uint8", "bool": "bool",
+}  # fmt: skip
+_DTYPES = {"float32": "fp32", "float16": "fp16", "float64": "fp64"}
+
+
+def is_onnx(model: Any) -> bool:
+    """Whether a model is the path of an ONNX file."""
+    return isinstance(model, (str, Path)) and Path(model).suffix.lower() == ".onnx"
+
+
+def measure_onnx(workload: Workload, device: str = "auto") -> dict[str, Any]:
+    """One row, like that of `once.measure_workload`, with the runtime `onnxruntime`."""
+    path = Path(workload.model)
+    _check(workload, path, device)
+    runtime = _library()
+    from forerun.graph import torch_compat
+
+    torch_compat.prepare()
+    from forerun.graph.sources.door import file_hash, first_line
+    from forerun.measure.core import host_facts, meters, protocol, specs
+    from forerun.measure.core.worker import now_text
+
+    threads = _cores()
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = threads, 3
+    try:
+        session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        given = _inputs(session.get_inputs(), workload, path.name)
+        meter = meters.meter_for("cpu")
+        call = protocol.Call(lambda: session.run(None, given), limit_s=float("inf"))
+        results = protocol.measure(call, meter)
+    except ForerunError:
+        raise
+    except Exception as e:  # whatever a file makes the library raise
+        raise ForerunError(f"{path} could not be measured with onnxruntime: {first_line(e)}") from e
+    floats = [_DTYPES[str(v.dtype)] for v in given.values() if str(v.dtype) in _DTYPES]
+    case = {
+        "kind": "model", "source": "onnx", "name": path.stem, "path": str(path.resolve()), "sha256": file_hash(path),
+        "mode": "inference", "batch": workload.batch, "dtype": floats[0] if floats else "fp32", "threads": threads,
+        "input_shape": {name: list(value.shape) for name, value in given.items()}, "runtime": RUNTIME,
+    }  # fmt: skip
+    software = {**host_facts.software(meter), RUNTIME: runtime.__version__}
+    return {
+        "kind": "model", "key": specs.key_of(case), "repeat": 0, "case": case, "status": "ok",
+        "protocol": protocol.PROTOCOL_VERSION, "time": now_text(), **results,
+        "device": meter.describe(), "host": host_facts.host(), "software": software,
+    }  # fmt: skip
+
+
+def _check(workload: Workload, path: Path, device: str) -> None:
+    if not path.is_file():
+        raise ForerunError(f"there is no file {path}")
+    if device not in ("auto", "cpu"):
+        raise ForerunError(f"ONNX files are measured on this machine's CPU, not by the meter {device}")
+    if workload.mode != "inference":
+        raise ForerunError("an ONNX file can be measured for inference only")
+    if workload.dtype != "fp32":
+        raise ForerunError(f"an ONNX file is measured in its own dtypes: leave out --dtype {workload.dtype}")
+
+
+def _library() -> Any:
+    try:
+        import onnxruntime
+    except ImportError as e:
+        raise MissingPackage("measuring an ONNX file", RUNTIME, "pip install 'forerun[onnxruntime]'") from e
+    return onnxruntime
+
+
+def _cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _inputs(declared: Any, workload: Workload, name: str) -> dict[str, Any]:
+    """Arrays for every input: random numbers, zeros for whole numbers, ones for masks."""
+    import numpy as np
+
+    given = workload.input_shape
+    shapes = given if isinstance(given, dict) else {declared[0].name: given} if given and declared else {}
+    unknown = [n for n in shapes if n not in {i.name for i in declared}]
+    if unknown:
+        raise ForerunError(f"{name} has no input called {unknown[0]!r}; it has {', '.join(i.name for i in declared)}")
+    random = np.random.default_rng(0)
+    out: dict[str, Any] = {}
+    for i in declared:
+        kind = _NUMPY.get(str(i.type).removeprefix("tensor(").removesuffix(")"))
+        if kind is None:
+            raise ForerunError(f"the input {i.name} of {name} is a {i.type}, which cannot be made up")
+        shape = _shape(i, shapes.get(i.name), workload, name)
+        if kind.startswith("float"):
+            out[i.name] = random.standard_normal(shape).astype(kind)
+        else:
+            out[i.name] = (np.ones if "mask" in i.name.lower() else np.zeros)(shape, dtype=kind)
+    return out
+
+
+def _shape(declared: Any, given: tuple[int, ...] | None, workload: Workload, name: str) -> tuple[int, ...]:
+    """The sizes of an input: those of the file, with the batch first, and what was given for those left open."""
+    if given is not None:
+        return given if len(given) == len(declared.shape) else (workload.batch, *given)
+    sizes = []
+    for place, size in enumerate(declared.shape):
+        if isinstance(size, int) and size > 0:
+            if place == 0 and size != workload.batch:
+                raise ForerunError(f"{name} was exported for batch {size} and takes no other")
+            sizes.append(size)
+        elif place == 0:
+            sizes.append(workload.batch)
+        elif workload.seq_len is not None:
+            sizes.append(workload.seq_len)
+        else:
+            raise ForerunError(
+                f"the sizes of {declared.name} are open in {name}: give --seq-len, or --input-shape {declared.name}=… "
+                "without the batch"
+            )
+    return tuple(sizes)
