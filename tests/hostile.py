@@ -196,7 +196,7 @@ def keras_files(folder: Path) -> dict[str, Command]:
     """Keras archives."""
     layer = {"class_name": "system", "module": "os", "config": {"command": "touch owned"}}
     texts = {
-        "bomb": b"{" + b" " * 2**28 + b"}",
+        "bomb": b"{" + b" " * 2**27 + b"}",
         "nested": b'{"a":' * 100_000,
         "code": json.dumps({"class_name": "Sequential", "module": "keras", "config": {"layers": [layer]}}).encode(),
         "giant": json.dumps({"class_name": "Dense", "module": "keras.layers", "config": {"units": 10**15}}).encode(),
@@ -277,6 +277,8 @@ def names(folder: Path) -> dict[str, Command]:
         "depth": "cnn:depth=1000000000000,filters=8",
         "depth digits": "cnn:depth=" + "9" * 5000,
         "nested setting": "resnet18?layers=" + "[" * 100_000,
+        "many layers": "resnet18?layers=[1000000000,2,2,2]",
+        "wide": "resnet18?base_width=99999999999999999999",
         "weights": "evil.pkl",
     }
     found = {f"name {name}": _predict(text) for name, text in given.items()}

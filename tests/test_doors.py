@@ -254,14 +254,15 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 def test_doors_are_asked_by_priority_and_then_by_name(registered: Any) -> None:
-    assert list(doors()) == ["families", "keras", "onnx", "paddle", "torch", "huggingface", "vision"]
+    files_and_objects = ["exported", "families", "keras", "onnx", "paddle", "torch", "torchscript"]
+    assert list(doors()) == [*files_and_objects, "huggingface", "vision"]
 
     class Any1(AcmeDoor):
         def matches(self, model: Any) -> bool:
             return isinstance(model, str)
 
     registered(Point("zeta", Any1), Point("acme", Any1))
-    assert list(doors()) == ["families", "keras", "onnx", "paddle", "torch", "acme", "zeta", "huggingface", "vision"]
+    assert list(doors()) == [*files_and_objects, "acme", "zeta", "huggingface", "vision"]
     assert find_door("resnet50")[0] == "acme"  # before the doors for names
     assert find_door("cnn:depth=1,filters=4")[0] == "families"  # after those for files and families
     assert find_door("net.onnx")[0] == "onnx"  # a suffix that it does not claim

@@ -91,13 +91,13 @@ def test_names_that_would_be_markup_are_printed_as_they_are(alone: Path, capsys:
 
     path = alone / "[bold] :x: net.onnx"
     path.write_bytes(hostile._onnx([helper.make_node("[/red]:x:\x1b[31m", ["x"], ["y"], domain="own")]))
-    (alone / "[/b].yaml").write_text(hostile.GOOD_CHIP.replace("chip", '"[/i] :x:"'))
-    assert run(["explain", str(path), "--device", str(alone / "[/b].yaml")]) == 0
+    (alone / "[b] :x:.yaml").write_text(hostile.GOOD_CHIP.replace("chip", '"[/i] :x:"'))
+    assert run(["explain", str(path), "--device", str(alone / "[b] :x:.yaml")]) == 0
     out = capsys.readouterr().out
-    assert "[bold] :x: net on [/b]" in out and "own.[/red]:x:" in out and "\x1b" not in out
-    assert run(["predict", str(path), "--device", str(alone / "[/b].yaml")]) == 0
-    assert "[bold] :x: net on [/b]" in capsys.readouterr().out
-    assert run(["devices", str(alone / "[/b].yaml")]) == 0
+    assert "[bold] :x: net on [b] :x:" in out and "own.[/red]:x:" in out and "\x1b" not in out
+    assert run(["predict", str(path), "--device", str(alone / "[b] :x:.yaml")]) == 0
+    assert "[bold] :x: net on [b] :x:" in capsys.readouterr().out
+    assert run(["devices", str(alone / "[b] :x:.yaml")]) == 0
     assert "[/i] :x:" in capsys.readouterr().out
 
 

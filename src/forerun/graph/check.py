@@ -22,9 +22,8 @@ from forerun.workload import Workload
 
 #: Models of forerun's own doors: no other door may take one.
 BUILT_IN = {
-    "exported": "net.pt2", "families": "cnn:depth=3,filters=4", "huggingface": "bert-base-uncased",
-    "keras": "net.keras", "onnx": "net.onnx", "paddle": "net.pdmodel", "torchscript": "net.torchscript",
-    "vision": "resnet50",
+    "families": "cnn:depth=3,filters=4", "huggingface": "bert-base-uncased", "keras": "net.keras", "onnx": "net.onnx",
+    "paddle": "net.pdmodel", "vision": "resnet50", "exported": "net.pt2", "torchscript": "net.torchscript",
 }  # fmt: skip
 #: Names of no model: no door may take one.
 STRANGERS: tuple[Any, ...] = (None, 7, 1.5, b"resnet50", [], {}, object(), "a name with spaces", Path("no/such/folder"))

@@ -20,7 +20,7 @@ class ExportedDoor(Door):
     """A program that torch.export made. A file is read as JSON: nothing in it is unpickled, no weight is read."""
 
     takes = "a torch.export program"
-    priority = 110  # its weights look like those of a module
+    priority = 100
     suffixes = (".pt2",)
 
     def matches(self, model: Any) -> bool:

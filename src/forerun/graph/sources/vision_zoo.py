@@ -17,6 +17,7 @@ from typing import Any
 from forerun.errors import ForerunError, MissingPackage, did_you_mean
 from forerun.graph.ir import Graph
 from forerun.graph.sources import hf_catalog
+from forerun.graph.sources.config_sizes import check_sizes
 from forerun.graph.sources.door import Door, first_line
 from forerun.graph.sources.torch_module import capture
 from forerun.workload import Workload
@@ -111,6 +112,7 @@ def parse(model: str) -> tuple[str, str, dict[str, Any]]:
             changed[key] = json.loads(text)
         except ValueError:
             changed[key] = text
+    check_sizes(changed, model)
     return library, name, changed
 
 
