@@ -26,6 +26,7 @@ def _own_folders(tmp_path_factory: pytest.TempPathFactory) -> None:
         folder = folder.parent  # each worker has a folder of its own in that of the run
     os.environ["FORERUN_CACHE"] = str(folder / "cache")
     os.environ["FORERUN_STORE"] = str(tmp_path_factory.mktemp("store"))
+    os.environ["FORERUN_PATIENCE_S"] = "3600"  # a slow machine prints no more than a fast one
 
 
 @pytest.fixture

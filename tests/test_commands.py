@@ -59,7 +59,7 @@ def wait(seconds: float, quiet: bool = False) -> None:
 def test_a_long_wait_is_explained_where_there_is_no_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(terminal, "PATIENCE_S", 0.05)
+    monkeypatch.setenv("FORERUN_PATIENCE_S", "0.05")
     monkeypatch.setattr(terminal, "EVERY_S", 0.1)
     wait(0.4)
     shown = capsys.readouterr()
@@ -70,7 +70,7 @@ def test_a_long_wait_is_explained_where_there_is_no_terminal(
 
 def test_a_short_wait_and_json_are_silent(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     wait(0.0)
-    monkeypatch.setattr(terminal, "PATIENCE_S", 0.01)
+    monkeypatch.setenv("FORERUN_PATIENCE_S", "0.01")
     wait(0.05, quiet=True)
     shown = capsys.readouterr()
     assert not shown.err and not shown.out

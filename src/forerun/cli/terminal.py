@@ -9,13 +9,13 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from forerun.cli.progress import EVERY_S, duration
 from forerun.readable import visible
 
-#: Seconds after which a wait is explained.
+#: Seconds after which a wait is explained where there is no terminal; $FORERUN_PATIENCE_S changes that.
 PATIENCE_S = 2.0
 #: What a terminal that has only ASCII shows for the signs that our tables use.
 _PLAIN = {
@@ -57,7 +57,7 @@ def waiting(what: str, quiet: bool = False) -> Iterator[None]:
         yield
         return
     if not sys.stderr.isatty():
-        with _lines(what):
+        with _lines(visible(what), _patience_s()):
             yield
         return
     from rich.console import Console
@@ -66,13 +66,19 @@ def waiting(what: str, quiet: bool = False) -> Iterator[None]:
         yield
 
 
+def _patience_s() -> float:
+    with suppress(ValueError):
+        return float(os.environ.get("FORERUN_PATIENCE_S", PATIENCE_S))
+    return PATIENCE_S
+
+
 @contextmanager
-def _lines(what: str) -> Iterator[None]:
-    """Says what takes longer than PATIENCE_S, again every EVERY_S, and how long it took."""
+def _lines(what: str, patience_s: float) -> Iterator[None]:
+    """Says what takes longer than `patience_s`, again every EVERY_S, and how long it took."""
     began, over = time.monotonic(), threading.Event()
 
     def report() -> None:
-        wait, line = PATIENCE_S, f"{what} …"
+        wait, line = patience_s, f"{what} …"
         while not over.wait(wait):
             print(line, file=sys.stderr, flush=True)
             wait, line = EVERY_S, f"{what} … {duration(time.monotonic() - began + EVERY_S)}"
@@ -85,7 +91,7 @@ def _lines(what: str) -> Iterator[None]:
         over.set()
         thread.join()
     took = time.monotonic() - began
-    if took > PATIENCE_S:
+    if took > patience_s:
         print(f"{what}: {duration(took)}", file=sys.stderr, flush=True)
 
 
