@@ -29,9 +29,9 @@ def regular_file(path: Path) -> int:
     except (OSError, ValueError) as error:
         raise ForerunError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if stat.S_ISDIR(about.st_mode):
-        raise ForerunError(f"{path} is a folder, not a file")
+        raise ForerunError(f"{path} cannot be read: it is a folder")
     if not stat.S_ISREG(about.st_mode):
-        raise ForerunError(f"{path} is not a regular file (a pipe or a device) and is not read")
+        raise ForerunError(f"{path} cannot be read: it is a pipe or a device, and not a file")
     return about.st_size
 
 

@@ -166,7 +166,7 @@ class Store:
             try:
                 about = _meta(file)
                 version = int(about["schema"])
-            except (pa.ArrowInvalid, KeyError, ValueError):
+            except (pa.ArrowInvalid, KeyError, ValueError, TypeError):
                 self._put_aside(file)
                 continue
             if version > schema.SCHEMA_VERSION:
