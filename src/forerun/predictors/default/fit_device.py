@@ -15,6 +15,8 @@ from forerun.predictors.default.network import (
     FLOOR_RANGE,
     GROUP_OF,
     GROUPS,
+    LEARNED_UNITS,
+    ROW_OF_UNIT,
     SHARPNESS,
     SLOWER,
     Network,
@@ -149,7 +151,7 @@ def _parameters(numbers: int, timing_groups: int) -> dict[str, Any]:
 
     return {
         "in": small(len(GROUPS), numbers, WIDTH, by=numbers**-0.5), "class": small(len(CLASSES), WIDTH, by=0.3),
-        "unit": small(len(UNITS), WIDTH, by=0.3), "variant": small(len(VARIANTS), WIDTH, by=0.1),
+        "unit": small(len(LEARNED_UNITS), WIDTH, by=0.3), "variant": small(len(VARIANTS), WIDTH, by=0.1),
         "middle": small(len(GROUPS), WIDTH, WIDTH, by=WIDTH**-0.5), "middle_bias": small(len(GROUPS), WIDTH, by=0.0),
         "out": small(len(GROUPS), WIDTH, 2, by=0.01), "out_bias": small(len(GROUPS), 2, by=0.0),
         "log_compute": torch.nn.Parameter(torch.tensor(np.log(COMPUTE), dtype=torch.float32)),
@@ -165,7 +167,8 @@ def _op_us(p: dict[str, Any], kinds: Any, kind_of_op: Any, x: Any, terms: Any) -
     `kind_of_op` says which an op is of, and `terms` are those of the law."""
     import torch
 
-    embedded = p["class"][kinds[:, 0]] + p["unit"][kinds[:, 1]] + p["variant"][kinds[:, 2]]
+    units = torch.from_numpy(ROW_OF_UNIT)[kinds[:, 1]]
+    embedded = p["class"][kinds[:, 0]] + p["unit"][units] + p["variant"][kinds[:, 2]]
     classes, (compute, power_slowdown, memory, feed, launches) = kinds[:, 0][kind_of_op], terms.T.contiguous()
     group = torch.from_numpy(GROUP_OF)[classes]
     out = torch.empty(len(x), 2)

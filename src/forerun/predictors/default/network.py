@@ -27,6 +27,10 @@ FLOOR_RANGE = 4.0  # bounds of v: a window of 32 x 32 takes a third of a millise
 #: The network of each class: convolutions, matrix products with attention, all else.
 GROUPS = (("conv",), ("matmul", "attention", "rnn"), ("",))
 GROUP_OF = np.array([next(g for g, words in enumerate(GROUPS) if any(word in c for word in words)) for c in CLASSES])
+#: Units with a row of their own in the network. Nothing was measured in 8-bit products, which run on the matrix units
+#: as those of halves do: they take the row of these.
+LEARNED_UNITS = tuple(unit for unit in UNITS if unit != "int8")
+ROW_OF_UNIT = np.array([LEARNED_UNITS.index("fp16" if unit == "int8" else unit) for unit in UNITS])
 FEED = NUMBERS.index("feed")
 CHUNK = 2048  # ops at once, so that what lies between the layers stays in the processor's cache
 
@@ -63,7 +67,7 @@ class Network:
         a = self.arrays
         known = op_kinds or OpKinds.of(ops)
         place = known.place
-        table = a["class"][known.classes] + a["unit"][known.units] + a["variant"][known.variants]
+        table = a["class"][known.classes] + a["unit"][ROW_OF_UNIT[known.units]] + a["variant"][known.variants]
         out = np.empty((len(place), 2))
         for g, mine in enumerate(known.groups):
             for start in range(0, len(mine), CHUNK):

@@ -18,10 +18,10 @@ import numpy as np
 
 from forerun.errors import ForerunError
 from forerun.graph.features import VARIANTS
-from forerun.graph.profile import CLASSES, UNITS
+from forerun.graph.profile import CLASSES
 from forerun.predictors import energy
 from forerun.predictors.conformal import Calibration
-from forerun.predictors.default.network import GROUPS, Ensemble, Network
+from forerun.predictors.default.network import GROUPS, LEARNED_UNITS, Ensemble, Network
 from forerun.predictors.features import NUMBERS
 from forerun.predictors.host import COUNTED, HostCosts
 from forerun.predictors.saved import ARRAYS, FILE, read_description
@@ -35,8 +35,6 @@ _AXES: dict[str, tuple[str | None, ...]] = {
 }  # fmt: skip
 #: What stands in for a name that the weights do not know. New numbers of an op have no stand-in: they count nothing.
 _STAND_IN = {"classes": "unknown", "units": "vector", "variants": "", "counted": "unknown"}
-#: Names that stand closer to another one: products of 8-bit numbers run on the matrix units, as those of halves do.
-_CLOSEST = {"units": {"int8": "fp16"}}
 
 
 @dataclass(frozen=True)
@@ -109,7 +107,7 @@ class Weights:
 def vocabularies() -> dict[str, Any]:
     """The names that arrays are indexed by, as code has them."""
     return {
-        "classes": list(CLASSES), "units": list(UNITS), "variants": list(VARIANTS), "numbers": list(NUMBERS),
+        "classes": list(CLASSES), "units": list(LEARNED_UNITS), "variants": list(VARIANTS), "numbers": list(NUMBERS),
         "counted": list(COUNTED), "groups": [list(words) for words in GROUPS], "terms": list(energy.TERMS),
     }  # fmt: skip
 
@@ -124,7 +122,7 @@ def places(axis: str, stored: Sequence[str]) -> np.ndarray:
         # A class counted behind the forward pass stands for itself there.
         behind = name.partition(":")[2]
         stand_in = f"{_STAND_IN[axis]}:{behind}" if axis == "counted" and behind else _STAND_IN[axis]
-        return at[_CLOSEST.get(axis, {}).get(name, stand_in)]
+        return at[stand_in]
 
     return np.array([place(name) for name in vocabularies()[axis]])
 
