@@ -26,6 +26,9 @@ class ExportedDoor(Door):
     def matches(self, model: Any) -> bool:
         return type(model).__module__.startswith("torch.export") or self.claims(model)
 
+    def untrusted(self, model: Any) -> bool:
+        return isinstance(model, (str, Path))
+
     def key(self, model: Any, workload: Workload) -> dict[str, Any] | None:
         if not isinstance(model, (str, Path)) or not Path(model).is_file():
             return None

@@ -35,6 +35,9 @@ class TorchScriptDoor(Door):
     def matches(self, model: Any) -> bool:
         return self.claims(model) and is_torchscript(Path(model))
 
+    def untrusted(self, model: Any) -> bool:
+        return isinstance(model, (str, Path))
+
     def key(self, model: Any, workload: Workload) -> dict[str, Any] | None:
         if not Path(model).is_file() or not workload.trust_remote_code:
             return None  # nothing may be answered from the cache that would be refused
