@@ -38,6 +38,8 @@ class Workload:
     runtime: str = "eager"
     task: str | None = None
     trust_remote_code: bool = False  # run Python that ships with a Hugging Face config: only when asked
+    image_size: tuple[int, int] | None = None  # height and width, or one number for both
+    images: int | None = None  # images in the prompt of a vision-language model; 0: the text alone
 
     def __post_init__(self) -> None:
         for name, value, allowed in (
@@ -52,6 +54,9 @@ class Workload:
         object.__setattr__(self, "batch", _positive("batch", self.batch))
         if self.seq_len is not None:
             object.__setattr__(self, "seq_len", _positive("seq_len", self.seq_len))
+        object.__setattr__(self, "image_size", _image_size(self.image_size))
+        if self.images not in (None, 0):
+            object.__setattr__(self, "images", _positive("images", self.images))
         if self.mode == "training":
             if self.dtype in ("int8", "int4"):
                 raise ForerunError(f"a model with {self.dtype} weights cannot be trained; choose fp32, fp16 or bf16")
@@ -72,7 +77,9 @@ class Workload:
     def graph_settings(self) -> dict[str, Any]:
         """What decides the graph besides the model and the batch: part of the cache key."""
         shape = self.input_shape
+        images = {"image_size": self.image_size and list(self.image_size), "images": self.images}
         return {
+            **{name: value for name, value in images.items() if value is not None},
             "weights": self.weight_dtype, "quantised": self.dtype if self.dtype in ("int8", "int4") else None,
             "mode": self.mode, "seq_len": self.seq_len, "optimizer": self.optimizer, "amp": self.amp,
             "task": self.task, "input_shape": list(shape) if isinstance(shape, tuple) else shape,
@@ -84,6 +91,7 @@ class Workload:
         if not isinstance(self.model, str):
             out["model"] = getattr(self.model, "name", type(self.model).__name__)
         shape = self.input_shape
+        out["image_size"] = self.image_size and list(self.image_size)
         out["input_shape"] = (
             {k: list(v) for k, v in shape.items()} if isinstance(shape, dict) else shape and list(shape)
         )
@@ -98,6 +106,20 @@ def _positive(name: str, value: Any) -> int:
     if isinstance(value, bool) or not 1 <= number <= MAX_SIZE:
         raise ForerunError(f"{name} must be a whole number of 1 or more (at most {MAX_SIZE:,}), got {value!r}")
     return number
+
+
+def _image_size(given: Any) -> tuple[int, int] | None:
+    """336, (336, 448), "336" or "336x448" as height and width."""
+    if given is None:
+        return None
+    if isinstance(given, str):
+        words = given.lower().replace(",", "x").split("x")
+        given = [int(word) if word.strip().isdecimal() else 0 for word in words]
+    sides = list(given) if isinstance(given, (list, tuple)) else [given]
+    if len(sides) not in (1, 2):
+        raise ForerunError(f"image_size must be one number or height and width, such as 336x448, got {given!r}")
+    height, width = _positive("image_size", sides[0]), _positive("image_size", sides[-1])
+    return height, width
 
 
 def _shapes(given: Any) -> tuple[int, ...] | dict[str, tuple[int, ...]] | None:

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from forerun.graph.ir import Graph
+from forerun.graph.known_values import following
 from forerun.graph.recorder import Census, Recorder, tensors_in
 from forerun.graph.torch_modes import Emulation, leaf_functions
 
@@ -26,7 +27,7 @@ _ONE_AT_A_TIME = threading.RLock()
 
 
 @contextlib.contextmanager
-def _recording(recorder: Recorder, emulation: Emulation, model: torch.nn.Module) -> Iterator[None]:
+def _recording(recorder: Recorder, emulation: Emulation, model: torch.nn.Module, follow: bool) -> Iterator[None]:
     """Everything that must be in place while a model runs: the modes, and `recorder.scopes` at the module that runs."""
     names = {id(m): n for n, m in model.named_modules()}
     thread = threading.get_ident()
@@ -49,7 +50,7 @@ def _recording(recorder: Recorder, emulation: Emulation, model: torch.nn.Module)
         collecting = gc.isenabled()
         gc.disable()  # deaths come from reference counts alone, at the same op every time
         try:
-            with leaf_functions(), emulation, recorder:
+            with leaf_functions(), emulation, recorder, following(follow):
                 yield
         finally:
             for h in handles:
@@ -59,11 +60,11 @@ def _recording(recorder: Recorder, emulation: Emulation, model: torch.nn.Module)
 
 
 def census(
-    model: torch.nn.Module, call: Callable[[], Any], repeats: dict[str, int], mask_density: float
+    model: torch.nn.Module, call: Callable[[], Any], repeats: dict[str, int], mask_density: float, follow: bool = False
 ) -> Counter[tuple[Any, ...]]:
     """What one forward pass of `model` launches: {(aten call, result shapes): times}."""
     counter = Census(repeats, mask_density)
-    with torch.no_grad(), _recording(counter, Emulation(), model):
+    with torch.no_grad(), _recording(counter, Emulation(), model, follow):
         call()
     return counter.count
 
@@ -76,17 +77,19 @@ def record(
     amp: torch.dtype | None = None,
     mask_density: float = 1.0,
     held: Callable[[], Iterator[tuple[str, str, torch.Tensor]]],
+    follow: bool = False,
 ) -> Graph:
     """Runs `step` twice (once to create lazy state, once recorded) and returns the graph it launched.
 
     `held` yields (role, scope, tensor) for what exists before the call: inputs, gradients, optimizer state, cache.
+    With `follow`, the values that inputs carry are followed (`known_values`).
     """
     recorder = Recorder(repeats, mask_density)
     recorder.host_calls["transformers"] = int(
         any(type(m).__module__.startswith("transformers.") for m in model.modules())
     )
     emulation = Emulation(amp)
-    with _recording(recorder, emulation, model):
+    with _recording(recorder, emulation, model, follow):
         step(recorder, emulation)
         emulation.clear_weight_cache()
         recorder.phase = "forward"

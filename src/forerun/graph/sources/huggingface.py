@@ -12,9 +12,12 @@ from typing import Any
 
 from forerun.graph.ir import Graph
 from forerun.graph.sources import hf_catalog
+from forerun.graph.sources.arguments import Argument, Arguments
 from forerun.graph.sources.door import Door
+from forerun.graph.sources.hf_class import TASKS, Chosen, choose
 from forerun.graph.sources.hf_config import load_config, offline_config
-from forerun.graph.sources.hf_inputs import DEFAULT_SEQ_LEN, TASKS, Inputs, context_limit, inputs_of, task_of
+from forerun.graph.sources.hf_inputs import DEFAULT_SEQ_LEN, InputMaker, context_limit
+from forerun.graph.sources.hf_sizes import preprocessor_of
 from forerun.graph.sources.torch_module import capture
 from forerun.workload import Workload
 
@@ -60,32 +63,38 @@ class HuggingFaceDoor(Door):
         config = load_config(model, workload.trust_remote_code)
         name = self.title(model)
         notes: list[str] = []
-        task = task_of(config, workload, name)
-        inputs = inputs_of(config, workload, name, task, notes)
-        build = _builder(config, task, workload)
-        experts, chosen = _experts(config)
+        chosen = choose(config, workload, name, notes)
+        build = _builder(config, chosen, workload)
+        maker = InputMaker(config, chosen, workload, name, preprocessor_of(model))
+        inputs = maker.arguments(build)
+        experts, met = _experts(config)
         graphs = capture(build, inputs, workload, name, mask_density=1 / experts if experts else 1.0)
-        active = _active_parameters(build, chosen / experts) if experts else None
+        active = _active_parameters(build, met / experts) if experts else None
         for graph in graphs:
             graph.active_parameters = active or graph.parameters
-            graph.facts.update(_facts(config, workload, inputs, task))
-            graph.notes += notes
+            graph.facts.update(_facts(config, workload, inputs, chosen.task))
+            if maker.image_tokens:
+                graph.facts["image_tokens"] = maker.image_tokens
+            graph.notes += [*notes, *maker.notes]
         return graphs
 
 
-def _builder(config: Any, task: str, workload: Workload) -> Any:
+def _builder(config: Any, chosen: Chosen, workload: Workload) -> Any:
     import torch
     import transformers
 
     from forerun.graph.capture import TORCH_DTYPES
 
     dtype = TORCH_DTYPES[workload.weight_dtype]
-    auto = getattr(transformers, TASKS[task])
-    options = {"trust_remote_code": True} if workload.trust_remote_code else {}
+
+    def make() -> Any:
+        if chosen.task in TASKS and workload.trust_remote_code:
+            return getattr(transformers, TASKS[chosen.task]).from_config(config, dtype=dtype, trust_remote_code=True)
+        return chosen.model_class._from_config(config, dtype=dtype)
 
     def build() -> Any:
         with torch.device("meta"):
-            return auto.from_config(config, dtype=dtype, **options).to(device="meta", dtype=dtype)
+            return make().to(device="meta", dtype=dtype)
 
     return build
 
@@ -109,10 +118,10 @@ def _active_parameters(build: Any, share: float) -> int:
     return round(total - routed * (1 - share))
 
 
-def _facts(config: Any, workload: Workload, inputs: Inputs, task: str) -> dict[str, Any]:
-    length = inputs.get("input_ids", inputs.get("decoder_input_ids", ((0,), "")))[0][0]
-    tokens = {"prefill": length, "decode": 1}.get(workload.mode, 0)
-    if workload.mode == "training" and task in ("causal-lm", "seq2seq"):
+def _facts(config: Any, workload: Workload, inputs: Arguments, task: str) -> dict[str, Any]:
+    length = inputs.get("input_ids", inputs.get("decoder_input_ids", Argument((0,), "")))[0][0]
+    tokens = {"prefill": length if "input_ids" in inputs else 0, "decode": 1}.get(workload.mode, 0)
+    if workload.mode == "training" and task in ("causal-lm", "seq2seq", "image-text-to-text"):
         tokens = length
     return {
         "source": "huggingface", "model_type": config.model_type, "task": task, "seq_len": length or None,

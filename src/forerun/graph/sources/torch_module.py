@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from forerun.errors import ForerunError
 from forerun.graph.ir import Graph
+from forerun.graph.sources.arguments import Argument, Arguments, tensors
 from forerun.graph.sources.door import Door
 from forerun.workload import Workload
 
@@ -30,16 +32,16 @@ class TorchDoor(Door):
         return capture(lambda: meta_copy(model).to(dtype), inputs, workload, name=type(model).__name__)
 
 
-def input_spec(model: Any, workload: Workload) -> dict[str, tuple[tuple[int, ...], str]]:
-    """{argument: (shape without batch, 'float' or 'token')}, from the workload or from what the module shows."""
+def input_spec(model: Any, workload: Workload) -> Arguments:
+    """What the module is called with, from the workload or from what the module shows."""
     shape = workload.input_shape
     if isinstance(shape, dict):
-        return {k: (tuple(v), "token" if _looks_like_tokens(k) else "float") for k, v in shape.items()}
+        return {k: Argument(tuple(v), "token" if _looks_like_tokens(k) else "float") for k, v in shape.items()}
     tokens = _first_layer_is_embedding(model)
     if shape is not None:
-        return {"": (shape, "token" if tokens else "float")}
+        return {"": Argument(shape, "token" if tokens else "float")}
     if tokens and workload.seq_len:
-        return {"": ((workload.seq_len,), "token")}
+        return {"": Argument((workload.seq_len,), "token")}
     raise ForerunError(
         f"the input of {type(model).__name__} is not known: give input_shape without the batch, such as (3, 224, 224)"
         + (", or seq_len" if tokens else "")
@@ -56,36 +58,25 @@ def _first_layer_is_embedding(model: Any) -> bool:
 
 
 def capture(
-    build: Any,
-    inputs: dict[str, tuple[tuple[int, ...], str]],
-    workload: Workload,
-    name: str,
-    mask_density: float = 1.0,
+    build: Any, inputs: Mapping[str, tuple[Any, ...]], workload: Workload, name: str, mask_density: float = 1.0
 ) -> list[Graph]:
     """Captures a module on meta; a failure inside the model becomes one sentence.
 
-    `mask_density` is the share of a mask that is set, where a model asks for it (tokens that go to one expert).
+    `inputs` gives every argument as an `Argument`, or as its first fields. `mask_density` is the share of a mask that is set, where a model asks for it (tokens that go to one expert).
     """
-    import torch
-
     from forerun.graph.capture import TORCH_DTYPES
-    from forerun.graph.steps import capture_module
+    from forerun.graph.module_capture import capture_module
 
+    arguments = {name: Argument(*fields) for name, fields in inputs.items()}
     dtype = TORCH_DTYPES[workload.weight_dtype]
-
-    def make_inputs(batch: int) -> dict[str, Any]:
-        return {
-            arg: torch.empty((batch, *shape), device="meta", dtype=torch.int64 if kind == "token" else dtype)
-            for arg, (shape, kind) in inputs.items()
-        }
-
-    if workload.mode in ("prefill", "decode") and "input_ids" not in inputs:
+    steps = workload.mode in ("prefill", "decode")
+    if steps and not any(tokens in arguments for tokens in ("input_ids", "decoder_input_ids")):
         raise ForerunError(f"{name} has no {workload.mode} mode: it is not a language model that forerun can step")
     try:
-        return capture_module(build, make_inputs, workload, name, mask_density)
+        return capture_module(build, lambda batch: tensors(arguments, batch, dtype), workload, name, mask_density)
     except ForerunError:
         raise
     except Exception as e:
-        shapes = ", ".join(f"{a or 'input'} {tuple(s)}" for a, (s, _) in inputs.items())
+        shapes = ", ".join(f"{a or 'input'} {tuple(argument.shape)}" for a, argument in arguments.items())
         reason = (str(e).strip().splitlines() or [type(e).__name__])[0]
         raise ForerunError(f"{name} could not be run on {shapes}: {reason}") from e
