@@ -88,10 +88,14 @@ class Workload:
 
     def to_dict(self) -> dict[str, Any]:
         out = {f.name: getattr(self, f.name) for f in fields(self)}
+        for name in ("image_size", "images"):  # settings of few models
+            if out[name] is None:
+                del out[name]
         if not isinstance(self.model, str):
             out["model"] = getattr(self.model, "name", type(self.model).__name__)
         shape = self.input_shape
-        out["image_size"] = self.image_size and list(self.image_size)
+        if self.image_size is not None:
+            out["image_size"] = list(self.image_size)
         out["input_shape"] = (
             {k: list(v) for k, v in shape.items()} if isinstance(shape, dict) else shape and list(shape)
         )

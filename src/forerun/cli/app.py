@@ -16,6 +16,8 @@ from forerun.cli.options import (
     DeviceOption,
     DtypeOption,
     HostOption,
+    ImagesOption,
+    ImageSizeOption,
     InputShapeOption,
     JsonOption,
     ModelArgument,
@@ -55,6 +57,8 @@ def predict(
     mode: ModeOption = "inference",
     seq_len: SeqLenOption = None,
     input_shape: InputShapeOption = None,
+    image_size: ImageSizeOption = None,
+    images: ImagesOption = None,
     optimizer: OptimizerOption = None,
     amp: AmpOption = None,
     runtime: RuntimeOption = "eager",
@@ -73,7 +77,7 @@ def predict(
     with waiting(f"reading {model}", quiet=as_json):
         answer = run(
             model, device, batch=batch, dtype=dtype, mode=mode, seq_len=seq_len, optimizer=optimizer, amp=amp,
-            input_shape=parse_input_shape(input_shape), runtime=runtime, task=task, region=region, instance=instance,
+            input_shape=parse_input_shape(input_shape), image_size=image_size, images=images, runtime=runtime, task=task, region=region, instance=instance,
             predictor=predictor, trust_remote_code=trust_remote_code, confidence=confidence, host=host,
         )  # fmt: skip
     if as_json:
@@ -91,6 +95,8 @@ def compare(
     mode: ModeOption = "inference",
     seq_len: SeqLenOption = None,
     input_shape: InputShapeOption = None,
+    image_size: ImageSizeOption = None,
+    images: ImagesOption = None,
     optimizer: OptimizerOption = None,
     amp: AmpOption = None,
     runtime: RuntimeOption = "eager",
@@ -109,7 +115,7 @@ def compare(
     with waiting(f"reading {model}", quiet=as_json):
         frame = run(
             model, names, batch=batch, dtype=dtype, mode=mode, seq_len=seq_len, optimizer=optimizer, amp=amp,
-            input_shape=parse_input_shape(input_shape), runtime=runtime, task=task, predictor=predictor,
+            input_shape=parse_input_shape(input_shape), image_size=image_size, images=images, runtime=runtime, task=task, predictor=predictor,
             confidence=confidence, host=host,
         )  # fmt: skip
     if as_json:
@@ -139,6 +145,8 @@ def explain(
     mode: ModeOption = "inference",
     seq_len: SeqLenOption = None,
     input_shape: InputShapeOption = None,
+    image_size: ImageSizeOption = None,
+    images: ImagesOption = None,
     optimizer: OptimizerOption = None,
     amp: AmpOption = None,
     runtime: RuntimeOption = "eager",
@@ -154,7 +162,7 @@ def explain(
     with waiting(f"reading {model}", quiet=as_json):
         found = run(
             model, device, batch=batch, dtype=dtype, mode=mode, seq_len=seq_len, optimizer=optimizer, amp=amp,
-            input_shape=parse_input_shape(input_shape), runtime=runtime, task=task, predictor=predictor,
+            input_shape=parse_input_shape(input_shape), image_size=image_size, images=images, runtime=runtime, task=task, predictor=predictor,
             host=host,
         )  # fmt: skip
     if as_json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -92,7 +93,7 @@ class PrefillStep(Step):
 
     def __call__(self, recorder: Any, emulation: Any) -> Any:
         with torch.no_grad():
-            return self.call(use_cache=True, **_last_logits_only(self.model))
+            return self.call(**_caching(self.model, self.inputs), **_last_logits_only(self.model))
 
 
 class DecodeStep(Step):
@@ -132,14 +133,14 @@ class DecodeStep(Step):
         return self.model(**known, **cache, **_last_logits_only(self.model))
 
     def _prefill(self) -> None:
-        out = self.call(use_cache=True, **_last_logits_only(self.model))
+        with _kept_encoder_output(self.model, self.tokens == "decoder_input_ids") as encoded:
+            out = self.call(**_caching(self.model, self.inputs), **_last_logits_only(self.model))
         names = ("past_key_values", "cache_params", "state")
         self.cache_name = next((n for n in names if getattr(out, n, None) is not None), "")
         if not self.cache_name:
             raise ForerunError(f"{type(self.model).__name__} keeps no cache, so it has no decode mode; use inference")
         self.cache = getattr(out, self.cache_name)
-        if self.tokens == "decoder_input_ids":
-            self.encoded = {"encoder_outputs": _encoder_outputs(out)}
+        self.encoded = {"encoder_outputs": encoded[-1]} if encoded else {}
         self.saved = [_frozen(vars(h)) for h in self._holders()]
 
     def _holders(self) -> list[Any]:
@@ -161,10 +162,25 @@ class DecodeStep(Step):
                 yield "cache", "", t
 
 
-def _encoder_outputs(out: Any) -> Any:
-    from transformers.modeling_outputs import BaseModelOutput
+def _caching(model: nn.Module, inputs: Inputs) -> dict[str, bool]:
+    """Asks for a cache. An encoder-decoder that makes one by itself is not asked: some hand the wish to the encoder."""
+    by_itself = "decoder_input_ids" in inputs and getattr(getattr(model, "config", None), "use_cache", False)
+    return {} if by_itself else {"use_cache": True}
 
-    return BaseModelOutput(last_hidden_state=out.encoder_last_hidden_state)
+
+@contextlib.contextmanager
+def _kept_encoder_output(model: nn.Module, encodes: bool) -> Iterator[list[Any]]:
+    """What the model's encoder puts out while the model runs, as it puts it out."""
+    kept: list[Any] = []
+    encoder = model.get_encoder() if encodes else None  # type: ignore[operator]
+    if encoder is None:
+        yield kept
+        return
+    handle = encoder.register_forward_hook(lambda _module, _args, out: kept.append(out))
+    try:
+        yield kept
+    finally:
+        handle.remove()
 
 
 def _frozen(state: dict[str, Any]) -> dict[str, Any]:

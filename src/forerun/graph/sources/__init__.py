@@ -102,6 +102,8 @@ def _captured(workload: Workload) -> list[Graph]:
     if isinstance(model, Graph):
         return [_given(model, workload)]
     name, door = find_door(model)
+    if (workload.image_size or workload.images) and not door.reads_images:
+        raise ForerunError("image_size and images are settings of Hugging Face models; give the input_shape here")
     key = door.key(model, workload)
     request = {"door": name, "key": key, "settings": workload.graph_settings, "forerun": _own_version()}
     hashed = None if key is None else cache.digest(request)

@@ -35,6 +35,9 @@ class Door(ABC):
     #: to doors that claim it, so a door that takes names need not know the suffixes of files.
     suffixes: ClassVar[tuple[str, ...]] = ()
 
+    #: Whether the door honours a workload's `image_size` and `images`; elsewhere they are refused.
+    reads_images: ClassVar[bool] = False
+
     @abstractmethod
     def matches(self, model: Any) -> bool:
         """Whether this door takes the model: a live object, a name or a path (which need not exist).

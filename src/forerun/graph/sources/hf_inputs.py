@@ -77,7 +77,7 @@ class InputMaker:
         config, workload = self.config, self.workload
         if main == "pixel_values":
             return {"pixel_values": Argument(self._image_shape(), "float")}
-        if main == "input_values" and hasattr(config, "num_mel_bins"):  # a spectrogram rather than a waveform
+        if main == "input_values" and hasattr(config, "num_mel_bins") and hasattr(config, "max_length"):  # a spectrogram rather than a waveform
             return {"input_values": Argument((config.max_length, config.num_mel_bins), "float")}
         if main == "input_features":
             return {"input_features": Argument(self._features(), "float")}

@@ -45,7 +45,8 @@ def image_size(
     if found is not None:
         notes.append(f"images of {found[0]} x {found[1]} pixels, from {PREPROCESSOR}")
         return found
-    vision = getattr(config, "vision_config", None) or config
+    parts = (getattr(config, name, None) for name in ("vision_config", "encoder", "backbone_config"))
+    vision = next((part for part in parts if getattr(part, "image_size", None)), config)
     size = getattr(vision, "image_size", None)
     if isinstance(size, int):
         return size, size

@@ -24,12 +24,17 @@ from forerun.workload import Workload
 __all__ = ["DEFAULT_SEQ_LEN", "HuggingFaceDoor"]
 
 
+#: Raise when models that read something else than text are called in another way.
+READER = 1
+
+
 class HuggingFaceDoor(Door):
     """A Hugging Face model. It takes whatever looks like an id, so only bare names are asked for later."""
 
     takes = "a Hugging Face id, config, config.json or folder"
     priority = 20
     suffixes = (".json",)
+    reads_images = True
 
     def matches(self, model: Any) -> bool:
         if isinstance(model, dict):
@@ -48,7 +53,10 @@ class HuggingFaceDoor(Door):
         config = offline_config(model)
         if config is None:
             return None
-        return {"config": config, "transformers": version("transformers"), "torch": version("torch")}
+        key = {"config": config, "transformers": version("transformers"), "torch": version("torch")}
+        if not _is_plain_text(config):
+            key |= {"reader": READER, "preprocessor": preprocessor_of(model)}
+        return key
 
     def names(self) -> list[str]:
         return hf_catalog.known_names()
@@ -77,6 +85,12 @@ class HuggingFaceDoor(Door):
                 graph.facts["image_tokens"] = maker.image_tokens
             graph.notes += [*notes, *maker.notes]
         return graphs
+
+
+def _is_plain_text(config: dict[str, Any]) -> bool:
+    """Whether a config is surely that of a text model; seen without transformers, whose import takes seconds."""
+    other = ("vision_config", "audio_config", "image_size", "patch_size", "num_mel_bins", "conv_dim", "num_channels")
+    return "vocab_size" in config and not any(field in config for field in other)
 
 
 def _builder(config: Any, chosen: Chosen, workload: Workload) -> Any:
