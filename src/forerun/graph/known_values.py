@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_map
 
 from forerun.graph.op_names import base_name
+from forerun.graph.recorder import INDEXING
 
 #: Results with more elements than this are not followed: they are activations or masks, and nobody branches on them.
 MOST_ELEMENTS = 2**25
@@ -71,7 +72,7 @@ class KnownValues(TorchDispatchMode):
                 return self._second(func, args, kwargs)
         if name == "cat":
             args = (_rejoined(*args), *args[1:])
-        if name in ("index", "index_put", "_index_put_impl"):
+        if name.removesuffix("_") in INDEXING:
             args = (args[0], [i for mask in args[1] for i in _as_indices(mask)], *args[2:])
         try:
             out = func(*args, **kwargs)
@@ -107,13 +108,9 @@ class KnownValues(TorchDispatchMode):
 
 
 def _as_indices(index: Any) -> list[Any]:
-    """An index as CUDA takes it: a mask becomes the positions it selects."""
-    if not isinstance(index, torch.Tensor) or index.dtype not in (torch.bool, torch.uint8):
-        return [index]
-    value = _value(index)
-    if value is None:
-        return list(index.nonzero().unbind(1))
-    return [with_values(column) for column in value.nonzero().unbind(1)]
+    """A mask with known values as the positions it selects; the recorder does the same for one without values."""
+    value = _value(index) if isinstance(index, torch.Tensor) and index.dtype is torch.bool else None
+    return [index] if value is None else [with_values(column) for column in value.nonzero().unbind(1)]
 
 
 def _rejoined(parts: Any, dim: int = 0) -> Any:

@@ -28,6 +28,14 @@ DTYPES: dict[torch.dtype, str] = {
 }  # fmt: skip
 
 
+#: Calls that take a list of indices, some of which may be masks.
+INDEXING = ("index", "index_put", "_index_put_impl", "_unsafe_index", "_unsafe_index_put")
+
+
+def _is_mask(index: Any) -> bool:
+    return isinstance(index, torch.Tensor) and index.dtype is torch.bool and index.device.type == "meta"
+
+
 class Recorder(TorchDispatchMode):
     """Writes every aten call into ops, tensors and storages while `recording` is on."""
 
@@ -117,6 +125,13 @@ class Recorder(TorchDispatchMode):
             self.assumed_size = True
         return mask.new_empty((hits, mask.dim()), dtype=torch.int64)
 
+    def _positions(self, name: str, args: Any) -> Any:
+        """The arguments with masks among indices replaced by the positions they select, as CUDA does it."""
+        if name.removesuffix("_") not in INDEXING or not any(_is_mask(i) for i in args[1]):
+            return args
+        chosen = [p for i in args[1] for p in (self._found(i).unbind(1) if _is_mask(i) else [i])]
+        return (args[0], chosen, *args[2:])
+
     # -- recording ---------------------------------------------------------------------------------------------------
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -125,6 +140,7 @@ class Recorder(TorchDispatchMode):
         stand_in = self._stand_in(name, args)
         if stand_in is not None:
             return stand_in
+        args = self._positions(name, args)
         if not self.recording:
             out = cuda_layout(name, args, func(*args, **kwargs))
             for t in tensors_in(out):
@@ -189,9 +205,11 @@ class Census(Recorder):
         self.count: Counter[tuple[Any, ...]] = Counter()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        stand_in = self._stand_in(base_name(func.name()), args)
+        name = base_name(func.name())
+        stand_in = self._stand_in(name, args)
         if stand_in is not None:
             return stand_in
+        args = self._positions(name, args)
         out = func(*args, **(kwargs or {}))
         shapes = tuple(t.shape for t in tensors_in(out) if t.device.type == "meta")
         if shapes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from forerun.errors import ForerunError, did_you_mean
 from forerun.graph.sources import hf_catalog
 from forerun.graph.sources.door import first_line
+from forerun.graph.sources.hf_checks import checked, read_json
 
 #: Seconds the hub may take to say whether it has a model.
 HUB_TIMEOUT_S = 5
@@ -26,15 +26,7 @@ def offline_config(model: Any) -> dict[str, Any] | None:
     path = path / "config.json" if path.is_dir() else path
     if path.name != "config.json":
         return None
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as e:
-        raise ForerunError(f"{path} cannot be read: {e.strerror}") from e
-    except ValueError as e:
-        raise ForerunError(f"{path} is not valid JSON: {e}") from e
-    if not isinstance(config, dict) or "model_type" not in config:
-        raise ForerunError(f"{path} is not a Hugging Face config: it has no model_type")
-    return config
+    return read_json(path)
 
 
 def load_config(model: Any, trust_remote_code: bool) -> Any:
@@ -44,7 +36,7 @@ def load_config(model: Any, trust_remote_code: bool) -> Any:
     data = offline_config(model)
     if data is None:
         return _config_from_hub(str(model), trust_remote_code)
-    data = dict(data)
+    data = checked(data)
     kind = data.pop("model_type")
     if kind not in CONFIG_MAPPING:
         hint = did_you_mean(str(kind), CONFIG_MAPPING.keys())

@@ -10,10 +10,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from forerun.errors import ForerunError
 from forerun.graph.ir import Graph
 from forerun.graph.sources import hf_catalog
 from forerun.graph.sources.arguments import Argument, Arguments
-from forerun.graph.sources.door import Door
+from forerun.graph.sources.door import Door, first_line
+from forerun.graph.sources.hf_checks import check_parameters
 from forerun.graph.sources.hf_class import TASKS, Chosen, choose
 from forerun.graph.sources.hf_config import load_config, offline_config
 from forerun.graph.sources.hf_inputs import DEFAULT_SEQ_LEN, InputMaker, context_limit
@@ -68,23 +70,34 @@ class HuggingFaceDoor(Door):
         from forerun.graph import torch_compat
 
         torch_compat.prepare()
-        config = load_config(model, workload.trust_remote_code)
         name = self.title(model)
-        notes: list[str] = []
-        chosen = choose(config, workload, name, notes)
-        build = _builder(config, chosen, workload)
-        maker = InputMaker(config, chosen, workload, name, preprocessor_of(model))
-        inputs = maker.arguments(build)
-        experts, met = _experts(config)
-        graphs = capture(build, inputs, workload, name, mask_density=1 / experts if experts else 1.0)
-        active = _active_parameters(build, met / experts) if experts else None
-        for graph in graphs:
-            graph.active_parameters = active or graph.parameters
-            graph.facts.update(_facts(config, workload, inputs, chosen.task))
-            if maker.image_tokens:
-                graph.facts["image_tokens"] = maker.image_tokens
-            graph.notes += [*notes, *maker.notes]
-        return graphs
+        config = load_config(model, workload.trust_remote_code)
+        try:
+            return _captured(model, config, workload, name)
+        except ForerunError:
+            raise
+        except Exception as e:  # a config is anyone's text, and what it breaks in transformers is its own fault
+            raise ForerunError(f"{name} cannot be built from its config: {first_line(e)}") from e
+
+
+def _captured(model: Any, config: Any, workload: Workload, name: str) -> list[Graph]:
+    """The graphs of a config under a workload."""
+    notes: list[str] = []
+    chosen = choose(config, workload, name, notes)
+    build = _builder(config, chosen, workload)
+    maker = InputMaker(config, chosen, workload, name, preprocessor_of(model))
+    inputs = maker.arguments(build)
+    experts, met = _experts(config)
+    graphs = capture(build, inputs, workload, name, mask_density=1 / experts if experts else 1.0)
+    check_parameters(name, graphs[0].parameters)
+    active = _active_parameters(build, met / experts) if experts else None
+    for graph in graphs:
+        graph.active_parameters = active or graph.parameters
+        graph.facts.update(_facts(config, workload, inputs, chosen.task))
+        if maker.image_tokens:
+            graph.facts["image_tokens"] = maker.image_tokens
+        graph.notes += [*notes, *maker.notes]
+    return graphs
 
 
 def _is_plain_text(config: dict[str, Any]) -> bool:

@@ -62,7 +62,8 @@ def capture(
 ) -> list[Graph]:
     """Captures a module on meta; a failure inside the model becomes one sentence.
 
-    `inputs` gives every argument as an `Argument`, or as its first fields. `mask_density` is the share of a mask that is set, where a model asks for it (tokens that go to one expert).
+    `inputs` gives every argument as an `Argument`, or as its first fields. `mask_density` is the share of a mask that
+    is set, where a model asks for it (tokens that go to one expert).
     """
     from forerun.graph.capture import TORCH_DTYPES
     from forerun.graph.module_capture import capture_module
