@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 from dataclasses import dataclass
 from typing import Any
@@ -74,8 +75,22 @@ def class_for(config: Any, task: str) -> Any:
     try:
         found = getattr(transformers, TASKS[task])._model_mapping[type(config)]
     except KeyError as e:
-        raise ForerunError(f"transformers has no {TASKS[task]} for {config.model_type}") from e
+        found = _own_class(config) if task == "base" else None
+        if found is None:
+            raise ForerunError(f"transformers has no {TASKS[task]} for {config.model_type}") from e
     return found[0] if isinstance(found, tuple) else found
+
+
+def _own_class(config: Any) -> Any:
+    """The model of a config that no auto class knows, such as one tower of a larger model."""
+    module = importlib.import_module(type(config).__module__.replace("configuration_", "modeling_"))
+    made = [
+        c for c in vars(module).values()
+        if inspect.isclass(c) and getattr(c, "config_class", None) is type(config)
+        and not c.__name__.endswith("PreTrainedModel") and "forward" in vars(c)
+    ]  # fmt: skip
+    models = [c for c in made if c.__name__.endswith("Model")]
+    return next(iter(models or made), None)
 
 
 def is_text(config: Any) -> bool:
@@ -84,8 +99,8 @@ def is_text(config: Any) -> bool:
 
     if any(getattr(config, part, None) is not None for part in _OTHER_INPUTS):
         return False
-    if config.model_type not in auto.MODEL_MAPPING_NAMES:
-        return config.model_type in auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    if config.model_type in auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and config.model_type not in auto.MODEL_MAPPING_NAMES:
+        return True
     return str(class_for(config, "base").main_input_name) == "input_ids"
 
 
@@ -101,8 +116,8 @@ def reads_images(config: Any) -> bool:
 
 def has_two_towers(config: Any) -> bool:
     """Whether it reads an image and a text side by side, as CLIP does."""
-    both = getattr(config, "vision_config", None) is not None and getattr(config, "text_config", None) is not None
-    return both and not reads_images(config)
+    parts = [getattr(config, part, None) for part in ("vision_config", "backbone_config", "text_config")]
+    return (parts[0] is not None or parts[1] is not None) and parts[2] is not None and not reads_images(config)
 
 
 def _named_class(config: Any, workload: Workload) -> Any:

@@ -82,7 +82,8 @@ def _all_tensors(tree: Any) -> list[Any]:
 
 def _layout(config: Any, chosen: Chosen, size: tuple[int, int], count: int) -> Arguments:
     """`count` images of a size as the class takes them; its arguments show which way that is."""
-    takes, vision = chosen.arguments, config.vision_config
+    takes = chosen.arguments
+    vision = _first(config, "vision_config", "vq_config", default=config)
     channels = _first(vision, "num_channels", "in_channels", "in_chans", default=3)
     if "image_grid_thw" in takes:
         return _patches(vision, channels, size, count)

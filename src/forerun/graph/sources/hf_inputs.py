@@ -15,6 +15,8 @@ DEFAULT_SEQ_LEN = 128
 _IMAGE_TEXT_LENGTH = 77
 #: Ten seconds at 16 kHz.
 _WAVEFORM_SAMPLES = 160_000
+#: Ten seconds of a spectrogram, a frame every 10 ms.
+_FRAMES = 1000
 #: RoBERTa and its kin, which reserve positions up to the padding index.
 _RESERVED_POSITIONS = ("roberta", "xlm-roberta", "camembert", "longformer", "mpnet", "xlm-roberta-xl")
 #: Tasks whose classes compute their own loss from labels that are as long as the text.
@@ -92,9 +94,17 @@ class InputMaker:
         return {}
 
     def _features(self) -> tuple[int, ...]:
-        """The shape of a spectrogram: 30 s for Whisper, whose encoder takes no other length."""
-        frames = 2 * getattr(self.config, "max_source_positions", 1500)
-        return getattr(self.config, "num_mel_bins", 80), frames
+        """The shape of a spectrogram: 30 s with its frames last for Whisper and its kin, 10 s with them first elsewhere."""
+        config = self.config
+        audio = next((p for n in ("encoder_config", "audio_config") if (p := getattr(config, n, None))), config)
+        if hasattr(config, "input_feat_per_channel"):
+            return _FRAMES, config.input_feat_per_channel * config.input_channels
+        if hasattr(audio, "max_source_positions") and not hasattr(audio, "feature_projection_input_dim"):
+            return getattr(audio, "num_mel_bins", 80), 2 * audio.max_source_positions
+        widths = ("feature_projection_input_dim", "input_dim", "num_mel_bins", "feature_size")
+        width = next((v for n in widths if isinstance(v := getattr(audio, n, None), int)), 80)
+        self.notes.append(f"{_FRAMES:,} frames of a spectrogram (10 s) assumed")
+        return _FRAMES, width
 
     def _text(self, main: str) -> Arguments:
         """The tokens that a model reads or writes."""

@@ -12,6 +12,8 @@ from forerun.workload import Workload
 
 #: Where the config has no size and the family is one of classifiers.
 CLASSIFIER_SIZE = 224
+#: Where a detector's or segmenter's family has no preprocessor of its own: the sizes of COCO's photographs, enlarged.
+_PHOTOGRAPH = {"shortest_edge": 800, "longest_edge": 1333}
 PREPROCESSOR = "preprocessor_config.json"
 
 
@@ -45,9 +47,9 @@ def image_size(
     if found is not None:
         notes.append(f"images of {found[0]} x {found[1]} pixels, from {PREPROCESSOR}")
         return found
-    parts = (getattr(config, name, None) for name in ("vision_config", "encoder", "backbone_config"))
+    parts = (getattr(config, name, None) for name in ("vision_config", "encoder"))
     vision = next((part for part in parts if getattr(part, "image_size", None)), config)
-    size = getattr(vision, "image_size", None)
+    size = getattr(vision, "image_size", None) or getattr(config, "anchor_image_size", None)
     if isinstance(size, int):
         return size, size
     if isinstance(size, (list, tuple)) and len(size) >= 2:
@@ -98,4 +100,4 @@ def _usual(kind: str) -> tuple[int, int] | None:
         processor = getattr(transformers, str(name), None)
         if processor is not None and isinstance(getattr(processor, "size", None), dict):
             return _from_preprocessor({"size": processor.size}, int(getattr(processor, "size_divisor", None) or 1))
-    return None
+    return _from_preprocessor({"size": _PHOTOGRAPH}, divisor=32)
