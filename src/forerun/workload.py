@@ -10,8 +10,9 @@ from forerun.errors import ForerunError, did_you_mean
 
 MODES = ("inference", "training", "prefill", "decode")
 #: fp32 is what PyTorch does by default (convolutions in TF32, matmuls not); tf32 lets matmuls use TF32 too; fp32-ieee
-#: forbids it everywhere. int8 and int4 are weight-only: matmul weights are stored so, activations stay in fp16.
-DTYPES = ("fp32", "tf32", "fp32-ieee", "fp16", "bf16", "int8", "int4")
+#: forbids it everywhere. int8 and int4 are weight-only: matmul weights are stored so, activations stay in fp16. fp8
+#: is both: weights are stored so and products are computed so, where the device can.
+DTYPES = ("fp32", "tf32", "fp32-ieee", "fp16", "bf16", "int8", "int4", "fp8")
 OPTIMIZERS = ("sgd", "momentum", "adam", "adamw")
 AMP = ("fp16", "bf16")
 #: eager pays for every launch; cudagraph replays them at once; compile also fuses chains of memory-bound ops.
@@ -19,6 +20,7 @@ RUNTIMES = ("eager", "cudagraph", "compile")
 _ALSO_CALLED = {
     "float16": "fp16", "half": "fp16", "f16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float": "fp32",
     "train": "training", "infer": "inference", "generate": "decode", "nf4": "int4", "4bit": "int4", "8bit": "int8",
+    "float8": "fp8", "float8_e4m3fn": "fp8", "float8_e5m2": "fp8",
 }  # fmt: skip
 MAX_SIZE = 2**31 - 1
 
@@ -58,7 +60,7 @@ class Workload:
         if self.images not in (None, 0):
             object.__setattr__(self, "images", _positive("images", self.images))
         if self.mode == "training":
-            if self.dtype in ("int8", "int4"):
+            if self.dtype in ("int8", "int4", "fp8"):
                 raise ForerunError(f"a model with {self.dtype} weights cannot be trained; choose fp32, fp16 or bf16")
             if self.optimizer is None:
                 object.__setattr__(self, "optimizer", "sgd")
@@ -71,7 +73,7 @@ class Workload:
     @property
     def weight_dtype(self) -> str:
         """The dtype that weights and activations have while the graph is captured."""
-        return {"tf32": "fp32", "fp32-ieee": "fp32", "int8": "fp16", "int4": "fp16"}.get(self.dtype, self.dtype)
+        return {"tf32": "fp32", "fp32-ieee": "fp32", "int8": "fp16", "int4": "fp16", "fp8": "bf16"}.get(self.dtype, self.dtype)
 
     @property
     def graph_settings(self) -> dict[str, Any]:

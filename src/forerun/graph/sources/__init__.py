@@ -12,7 +12,7 @@ from typing import Any
 from forerun.errors import ForerunError, did_you_mean
 from forerun.graph import cache
 from forerun.graph.ir import Graph
-from forerun.graph.quantise import quantise
+from forerun.graph.quantise import FORMATS, in_fp8, quantise
 from forerun.graph.sources.door import Door
 from forerun.graph.splice import with_bias_adds
 from forerun.graph.validate import validate
@@ -89,11 +89,23 @@ def load_graphs(workload: Workload) -> tuple[Graph, Graph | None]:
     graphs = _captured(workload)
     graph = next(g for g in graphs if g.serves(workload.batch))
     scalable = next((g for g in graphs if g.scalable), None)
-    if workload.dtype in ("int8", "int4") and not graph.facts.get("quantised"):
-        fused = workload.runtime == "compile"
-        graph = quantise(graph, workload.dtype, fused=fused)
-        scalable = scalable and quantise(scalable, workload.dtype, fused=fused)
-    return graph.at(workload.batch), scalable
+    # Notes of a format may name sizes, so the graph is brought to its batch first.
+    return _in_format(graph.at(workload.batch), workload), scalable and _in_format(scalable, workload)
+
+
+def _in_format(graph: Graph, workload: Workload) -> Graph:
+    """The graph with its weights in the format that the workload asks for, or else in that of its checkpoint."""
+    if graph.facts.get("quantised"):
+        return graph
+    fused = workload.runtime == "compile"
+    if workload.dtype == "fp8":
+        return in_fp8(graph)
+    if workload.dtype in FORMATS:
+        return quantise(graph, workload.dtype, fused=fused)
+    stored = graph.facts.get("weight_format")
+    if stored and workload.mode != "training":
+        return quantise(graph, stored["dtype"], fused=fused, skip=stored["skip"])
+    return graph
 
 
 def _captured(workload: Workload) -> list[Graph]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from forerun.errors import ForerunError
 from forerun.graph.ir import Graph
-from forerun.graph.sources import hf_catalog
+from forerun.graph.sources import hf_catalog, hf_quantised
 from forerun.graph.sources.arguments import Argument, Arguments
 from forerun.graph.sources.door import Door, first_line
 from forerun.graph.sources.hf_checks import check_parameters
@@ -56,7 +56,7 @@ class HuggingFaceDoor(Door):
         if config is None:
             return None
         key = {"config": config, "transformers": version("transformers"), "torch": version("torch")}
-        if not _is_plain_text(config):
+        if not _is_plain_text(config) or "quantization_config" in config:
             key |= {"reader": READER, "preprocessor": preprocessor_of(model)}
         return key
 
@@ -86,6 +86,9 @@ def _captured(model: Any, config: Any, workload: Workload, name: str) -> list[Gr
     chosen = choose(config, workload, name, notes)
     build = _builder(config, chosen, workload)
     maker = InputMaker(config, chosen, workload, name, preprocessor_of(model))
+    stored = hf_quantised.weight_format(config)
+    if stored is not None:
+        notes.append(hf_quantised.note(stored, workload.mode))
     inputs = maker.arguments(build)
     experts, met = _experts(config)
     graphs = capture(build, inputs, workload, name, mask_density=1 / experts if experts else 1.0)
@@ -94,6 +97,8 @@ def _captured(model: Any, config: Any, workload: Workload, name: str) -> list[Gr
     for graph in graphs:
         graph.active_parameters = active or graph.parameters
         graph.facts.update(_facts(config, workload, inputs, chosen.task))
+        if stored is not None:
+            graph.facts["weight_format"] = stored
         if maker.image_tokens:
             graph.facts["image_tokens"] = maker.image_tokens
         graph.notes += [*notes, *maker.notes]
