@@ -73,7 +73,9 @@ class Workload:
     @property
     def weight_dtype(self) -> str:
         """The dtype that weights and activations have while the graph is captured."""
-        return {"tf32": "fp32", "fp32-ieee": "fp32", "int8": "fp16", "int4": "fp16", "fp8": "bf16"}.get(self.dtype, self.dtype)
+        return {"tf32": "fp32", "fp32-ieee": "fp32", "int8": "fp16", "int4": "fp16", "fp8": "bf16"}.get(
+            self.dtype, self.dtype
+        )
 
     @property
     def graph_settings(self) -> dict[str, Any]:

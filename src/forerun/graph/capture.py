@@ -60,10 +60,18 @@ def _recording(recorder: Recorder, emulation: Emulation, model: torch.nn.Module,
 
 
 def census(
-    model: torch.nn.Module, call: Callable[[], Any], repeats: dict[str, int], mask_density: float, follow: bool = False
+    model: torch.nn.Module,
+    call: Callable[[], Any],
+    repeats: dict[str, int],
+    mask_density: float,
+    follow: bool = False,
+    most_calls: int | None = None,
 ) -> Counter[tuple[Any, ...]]:
-    """What one forward pass of `model` launches: {(aten call, result shapes): times}."""
-    counter = Census(repeats, mask_density)
+    """What one forward pass of `model` launches: {(aten call, result shapes): times}.
+
+    Raises TooManyCalls once it has launched more than `most_calls`.
+    """
+    counter = Census(repeats, mask_density, most_calls)
     with torch.no_grad(), _recording(counter, Emulation(), model, follow):
         call()
     return counter.count
@@ -78,13 +86,15 @@ def record(
     mask_density: float = 1.0,
     held: Callable[[], Iterator[tuple[str, str, torch.Tensor]]],
     follow: bool = False,
+    most_calls: int | None = None,
 ) -> Graph:
     """Runs `step` twice (once to create lazy state, once recorded) and returns the graph it launched.
 
     `held` yields (role, scope, tensor) for what exists before the call: inputs, gradients, optimizer state, cache.
-    With `follow`, the values that inputs carry are followed (`known_values`).
+    With `follow`, the values that inputs carry are followed (`known_values`). Raises TooManyCalls once the first run
+    has launched more than `most_calls`.
     """
-    recorder = Recorder(repeats, mask_density)
+    recorder = Recorder(repeats, mask_density, most_calls)
     recorder.host_calls["transformers"] = int(
         any(type(m).__module__.startswith("transformers.") for m in model.modules())
     )

@@ -61,9 +61,7 @@ def in_fp8(graph: Graph) -> Graph:
         rows = graph.tensors[op.inputs[0]]
         tensors.append(replace(rows, dtype="fp8", storage=len(storages)))
         storages.append(_storage_of(rows, "fp8", i, op.repeat))
-        casts[i] = Op(
-            "copy", "aten::_to_copy", (op.inputs[0],), (len(tensors) - 1,), {}, op.scope, op.phase, op.repeat
-        )
+        casts[i] = Op("copy", "aten::_to_copy", (op.inputs[0],), (len(tensors) - 1,), {}, op.scope, op.phase, op.repeat)
         ops[i] = replace(op, inputs=(len(tensors) - 1, *op.inputs[1:]))
     notes = [
         *graph.notes,

@@ -36,11 +36,16 @@ def _is_mask(index: Any) -> bool:
     return isinstance(index, torch.Tensor) and index.dtype is torch.bool and index.device.type == "meta"
 
 
+class TooManyCalls(Exception):
+    """A forward pass launches more than was to be counted."""
+
+
 class Recorder(TorchDispatchMode):
     """Writes every aten call into ops, tensors and storages while `recording` is on."""
 
-    def __init__(self, repeats: dict[str, int], mask_density: float = 1.0) -> None:
+    def __init__(self, repeats: dict[str, int], mask_density: float = 1.0, most_calls: int | None = None) -> None:
         super().__init__()
+        self.calls, self.most_calls = 0, most_calls
         self.mask_density = mask_density
         self.assumed_size = False  # a size depends on values, which meta tensors do not have
         self.assumed_branch = False  # a branch does
@@ -125,6 +130,12 @@ class Recorder(TorchDispatchMode):
             self.assumed_size = True
         return mask.new_empty((hits, mask.dim()), dtype=torch.int64)
 
+    def _count_call(self) -> None:
+        """Counts the calls of a pass that is not recorded, and ends it where they are too many."""
+        self.calls += 1
+        if self.most_calls is not None and self.calls > self.most_calls:
+            raise TooManyCalls
+
     def _positions(self, name: str, args: Any) -> Any:
         """The arguments with masks among indices replaced by the positions they select, as CUDA does it."""
         if name.removesuffix("_") not in INDEXING or not any(_is_mask(i) for i in args[1]):
@@ -142,6 +153,7 @@ class Recorder(TorchDispatchMode):
             return stand_in
         args = self._positions(name, args)
         if not self.recording:
+            self._count_call()
             out = cuda_layout(name, args, func(*args, **kwargs))
             for t in tensors_in(out):
                 self._made_in[t.untyped_storage()._cdata] = self.scope()
@@ -200,8 +212,8 @@ class Recorder(TorchDispatchMode):
 class Census(Recorder):
     """Counts what a forward pass launches, by call and result shapes; folded blocks as often as they stand for."""
 
-    def __init__(self, repeats: dict[str, int], mask_density: float) -> None:
-        super().__init__(repeats, mask_density)
+    def __init__(self, repeats: dict[str, int], mask_density: float, most_calls: int | None = None) -> None:
+        super().__init__(repeats, mask_density, most_calls)
         self.count: Counter[tuple[Any, ...]] = Counter()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -209,6 +221,7 @@ class Census(Recorder):
         stand_in = self._stand_in(name, args)
         if stand_in is not None:
             return stand_in
+        self._count_call()
         args = self._positions(name, args)
         out = func(*args, **(kwargs or {}))
         shapes = tuple(t.shape for t in tensors_in(out) if t.device.type == "meta")

@@ -99,7 +99,10 @@ def is_text(config: Any) -> bool:
 
     if any(getattr(config, part, None) is not None for part in _OTHER_INPUTS):
         return False
-    if config.model_type in auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and config.model_type not in auto.MODEL_MAPPING_NAMES:
+    if (
+        config.model_type in auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+        and config.model_type not in auto.MODEL_MAPPING_NAMES
+    ):
         return True
     return str(class_for(config, "base").main_input_name) == "input_ids"
 

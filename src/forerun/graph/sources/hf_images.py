@@ -72,7 +72,9 @@ def image_tokens(build: Any, images: Arguments, workload: Workload, name: str) -
     parts = [t for t in _all_tensors(out[0] if features is None else features) if isinstance(t, torch.Tensor)]
     found = sum(t.numel() // t.shape[-1] for t in parts)
     if not found:
-        raise ForerunError(f"how many tokens an image of {name} becomes is not known; images=0 answers for the text alone")
+        raise ForerunError(
+            f"how many tokens an image of {name} becomes is not known; images=0 answers for the text alone"
+        )
     return found
 
 

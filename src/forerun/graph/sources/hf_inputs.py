@@ -79,7 +79,9 @@ class InputMaker:
         config, workload = self.config, self.workload
         if main == "pixel_values":
             return {"pixel_values": Argument(self._image_shape(), "float")}
-        if main == "input_values" and hasattr(config, "num_mel_bins") and hasattr(config, "max_length"):  # a spectrogram rather than a waveform
+        if (
+            main == "input_values" and hasattr(config, "num_mel_bins") and hasattr(config, "max_length")
+        ):  # a spectrogram rather than a waveform
             return {"input_values": Argument((config.max_length, config.num_mel_bins), "float")}
         if main == "input_features":
             return {"input_features": Argument(self._features(), "float")}
@@ -153,7 +155,9 @@ class InputMaker:
         else:
             images = f"{count} image{'s' if count > 1 else ''} of {size[0]} x {size[1]} pixels"
             how = f"{self.image_tokens:,} tokens of {images}" if self.image_tokens else f"beside {images}"
-            whole = f"{total:,} tokens: {length:,} of text and {how}" if self.image_tokens else f"{total:,} tokens {how}"
+            whole = (
+                f"{total:,} tokens: {length:,} of text and {how}" if self.image_tokens else f"{total:,} tokens {how}"
+            )
             self.notes.append(f"the sequence has {whole}; the vision tower runs in {_tower(self.workload.mode)}")
         if self.encodes and "decoder_input_ids" in self.chosen.arguments:
             first_step = self.workload.mode == "prefill"

@@ -54,7 +54,9 @@ def _dtype(method: str, settings: dict[str, Any]) -> str | None:
     if bits is None:
         text = str(settings.get("weights", settings.get("quant_type", ""))).lower()  # quanto, torchao
         bits = next((b for word, b in (("float8", "fp8"), ("int8", 8), ("int4", 4)) if word in text), None)
-    return {"fp8": "fp8", 8: "int8", 4: "int4", 3: "int4", 2: "int4"}.get(bits) if isinstance(bits, (int, str)) else None
+    return (
+        {"fp8": "fp8", 8: "int8", 4: "int4", 3: "int4", 2: "int4"}.get(bits) if isinstance(bits, (int, str)) else None
+    )
 
 
 def _group_dtype(groups: Any) -> str | None:

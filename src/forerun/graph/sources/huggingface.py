@@ -6,6 +6,8 @@ says so (`trust_remote_code=True`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,8 @@ __all__ = ["DEFAULT_SEQ_LEN", "HuggingFaceDoor"]
 
 #: Raise when models that read something else than text are called in another way.
 READER = 1
+#: A model that launches more in one pass is tried as one that loops over its tokens.
+MOST_CALLS = 12_000
 
 
 class HuggingFaceDoor(Door):
@@ -91,7 +95,15 @@ def _captured(model: Any, config: Any, workload: Workload, name: str) -> list[Gr
         notes.append(hf_quantised.note(stored, workload.mode))
     inputs = maker.arguments(build)
     experts, met = _experts(config)
-    graphs = capture(build, inputs, workload, name, mask_density=1 / experts if experts else 1.0)
+    density = 1 / experts if experts else 1.0
+
+    def at(length: int) -> list[Graph]:
+        shorter = InputMaker(config, chosen, replace(workload, seq_len=length), name, None).arguments(build)
+        return capture(build, shorter, workload, name, density)
+
+    graphs = _at_any_length(
+        lambda most: capture(build, inputs, workload, name, density, most), at, inputs, workload, notes
+    )
     check_parameters(name, graphs[0].parameters)
     active = _active_parameters(build, met / experts) if experts else None
     for graph in graphs:
@@ -103,6 +115,33 @@ def _captured(model: Any, config: Any, workload: Workload, name: str) -> list[Gr
             graph.facts["image_tokens"] = maker.image_tokens
         graph.notes += [*notes, *maker.notes]
     return graphs
+
+
+def _at_any_length(
+    whole: Callable[[int | None], list[Graph]],
+    at: Callable[[int], list[Graph]],
+    inputs: Arguments,
+    workload: Workload,
+    notes: list[str],
+) -> list[Graph]:
+    """The graphs at the length asked for; those of a model that loops over its tokens come from shorter ones."""
+    from forerun.graph import time_steps
+    from forerun.graph.recorder import TooManyCalls
+
+    length = inputs["input_ids"].shape[0] if "input_ids" in inputs else 0
+    if length <= time_steps.LENGTHS[-1] or isinstance(workload.input_shape, dict):
+        return whole(None)
+    try:
+        return whole(MOST_CALLS)
+    except TooManyCalls:
+        found = time_steps.extended(at, length, growing=workload.mode != "decode")
+    if found is None:
+        return whole(None)
+    notes.append(
+        f"it goes through its tokens one by one: captured at lengths up to {time_steps.LENGTHS[-1]} tokens, whose steps "
+        f"are equal, and extended to {length:,}"
+    )
+    return found
 
 
 def _is_plain_text(config: dict[str, Any]) -> bool:

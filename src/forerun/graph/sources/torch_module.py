@@ -58,15 +58,21 @@ def _first_layer_is_embedding(model: Any) -> bool:
 
 
 def capture(
-    build: Any, inputs: Mapping[str, tuple[Any, ...]], workload: Workload, name: str, mask_density: float = 1.0
+    build: Any,
+    inputs: Mapping[str, tuple[Any, ...]],
+    workload: Workload,
+    name: str,
+    mask_density: float = 1.0,
+    most_calls: int | None = None,
 ) -> list[Graph]:
     """Captures a module on meta; a failure inside the model becomes one sentence.
 
     `inputs` gives every argument as an `Argument`, or as its first fields. `mask_density` is the share of a mask that
-    is set, where a model asks for it (tokens that go to one expert).
+    is set, where a model asks for it (tokens that go to one expert). Beyond `most_calls` TooManyCalls is raised.
     """
     from forerun.graph.capture import TORCH_DTYPES
     from forerun.graph.module_capture import capture_module
+    from forerun.graph.recorder import TooManyCalls
 
     arguments = {name: Argument(*fields) for name, fields in inputs.items()}
     dtype = TORCH_DTYPES[workload.weight_dtype]
@@ -74,8 +80,10 @@ def capture(
     if steps and not any(tokens in arguments for tokens in ("input_ids", "decoder_input_ids")):
         raise ForerunError(f"{name} has no {workload.mode} mode: it is not a language model that forerun can step")
     try:
-        return capture_module(build, lambda batch: tensors(arguments, batch, dtype), workload, name, mask_density)
-    except ForerunError:
+        return capture_module(
+            build, lambda batch: tensors(arguments, batch, dtype), workload, name, mask_density, most_calls
+        )
+    except (ForerunError, TooManyCalls):
         raise
     except Exception as e:
         shapes = ", ".join(f"{a or 'input'} {tuple(argument.shape)}" for a, argument in arguments.items())
