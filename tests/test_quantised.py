@@ -78,7 +78,7 @@ def test_a_dtype_that_is_asked_for_wins_and_training_keeps_its_own() -> None:
 
 @pytest.mark.parametrize("settings", ["x", [1], {"quant_method": "nope"}, {"quant_method": "gptq", "bits": "many"}])
 def test_an_unknown_format_is_one_sentence(settings: Any) -> None:
-    with pytest.raises(ForerunError, match="quantization_config|config is not valid"):
+    with pytest.raises(ForerunError, match=r"quantization_config|config is not valid"):
         graph({**LLAMA, "quantization_config": settings})
 
 

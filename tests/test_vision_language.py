@@ -34,11 +34,11 @@ def graph(model: Any, **settings: Any) -> Graph:
 
 
 def hand_count(text_tokens: int) -> float:
-    """FLOPs of a prefill of LLaVA-1.5-7B with one image of 336 x 336: two per multiply-add, norms and the like left out.
+    """FLOPs of a prefill of LLaVA-1.5-7B with one image of 336 x 336: two per multiply-add, norms left out.
 
     The image is 24 x 24 = 576 patches of 14 x 14 pixels; the tower sees them and a class token.
     """
-    tokens = 576 + 1 + 0
+    tokens = 576 + 1
     width, wide, depth = 1024, 4096, 24
     patches = 2 * 576 * 3 * 14 * 14 * width
     tower = depth * (2 * tokens * (4 * width * width + 2 * width * wide) + 4 * tokens * tokens * width)

@@ -16,8 +16,8 @@ from forerun.cli.options import (
     DeviceOption,
     DtypeOption,
     HostOption,
-    ImagesOption,
     ImageSizeOption,
+    ImagesOption,
     InputShapeOption,
     JsonOption,
     ModelArgument,
@@ -77,7 +77,8 @@ def predict(
     with waiting(f"reading {model}", quiet=as_json):
         answer = run(
             model, device, batch=batch, dtype=dtype, mode=mode, seq_len=seq_len, optimizer=optimizer, amp=amp,
-            input_shape=parse_input_shape(input_shape), image_size=image_size, images=images, runtime=runtime, task=task, region=region, instance=instance,
+            input_shape=parse_input_shape(input_shape), image_size=image_size, images=images,
+            runtime=runtime, task=task, region=region, instance=instance,
             predictor=predictor, trust_remote_code=trust_remote_code, confidence=confidence, host=host,
         )  # fmt: skip
     if as_json:
@@ -115,7 +116,8 @@ def compare(
     with waiting(f"reading {model}", quiet=as_json):
         frame = run(
             model, names, batch=batch, dtype=dtype, mode=mode, seq_len=seq_len, optimizer=optimizer, amp=amp,
-            input_shape=parse_input_shape(input_shape), image_size=image_size, images=images, runtime=runtime, task=task, predictor=predictor,
+            input_shape=parse_input_shape(input_shape), image_size=image_size, images=images,
+            runtime=runtime, task=task, predictor=predictor,
             confidence=confidence, host=host,
         )  # fmt: skip
     if as_json:
@@ -162,7 +164,8 @@ def explain(
     with waiting(f"reading {model}", quiet=as_json):
         found = run(
             model, device, batch=batch, dtype=dtype, mode=mode, seq_len=seq_len, optimizer=optimizer, amp=amp,
-            input_shape=parse_input_shape(input_shape), image_size=image_size, images=images, runtime=runtime, task=task, predictor=predictor,
+            input_shape=parse_input_shape(input_shape), image_size=image_size, images=images,
+            runtime=runtime, task=task, predictor=predictor,
             host=host,
         )  # fmt: skip
     if as_json:

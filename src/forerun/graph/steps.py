@@ -147,9 +147,8 @@ class DecodeStep(Step):
         """The objects whose attributes are the cache: one per layer; none when it is a plain list of tensors."""
         if isinstance(self.cache, list):
             return []
-        both = [getattr(self.cache, f"{kind}_attention_cache", None) for kind in ("self", "cross")]
-        if all(both):  # an encoder-decoder's, which also notes what it has filled
-            return [*(layer for part in both for layer in part.layers), self.cache]
+        if hasattr(self.cache, "cross_attention_cache"):  # an encoder-decoder's, which also notes what it has filled
+            return [*self.cache.self_attention_cache.layers, *self.cache.cross_attention_cache.layers, self.cache]
         return list(getattr(self.cache, "layers", None) or [self.cache])
 
     def held(self) -> Held:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from forerun.graph.ir import Graph, Op, Tensor
+from forerun.graph.ir import Graph, Op, Storage, Tensor
 
 #: Lengths that are captured, evenly spaced; the last one checks what the others say.
 LENGTHS = (12, 14, 16, 18)
@@ -180,7 +180,8 @@ def _compact(
                 op = loop.start + 2 * loop.size - 1
         return new_index.get(op, op)
 
-    storages, storage_index = [], {}
+    storages: list[Storage] = []
+    storage_index: dict[int, int] = {}
     for i, s in enumerate(graph.storages):
         if any(loop.dropped(s.born) for loop in loops):
             continue

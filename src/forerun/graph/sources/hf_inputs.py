@@ -7,7 +7,7 @@ from typing import Any
 from forerun.errors import ForerunError
 from forerun.graph.sources import hf_images
 from forerun.graph.sources.arguments import Argument, Arguments
-from forerun.graph.sources.hf_class import Chosen, has_two_towers, is_text, reads_images
+from forerun.graph.sources.hf_class import Chosen, has_two_towers, reads_images
 from forerun.graph.sources.hf_sizes import CLASSIFIER_SIZE, image_size
 from forerun.workload import Workload
 
@@ -50,10 +50,7 @@ class InputMaker:
             self.notes.append(
                 "the bare model without its language head; --task causal-lm adds it, prefill and decode have it"
             )
-        if self._reads_images():
-            inputs = self._images_and_text(build)
-        else:
-            inputs = {**self._main(main), **self._text(main)}
+        inputs = self._images_and_text(build) if self._reads_images() else {**self._main(main), **self._text(main)}
         if self.encodes and workload.mode in ("prefill", "decode"):
             self._explain_encoder(inputs)
         if workload.mode == "training" and self.chosen.task in _LABELLED:
@@ -68,10 +65,9 @@ class InputMaker:
         """The name of the model's first input, as its own class states it."""
         if has_two_towers(self.config) and {"pixel_values", "input_ids"} <= self.chosen.arguments:
             return "pixel_values"
-        if not is_text(self.config) and getattr(self.config, "audio_config", None) is not None:
-            if "input_ids" in self.chosen.arguments:
-                self.notes.append("answered for the text alone: its audio input is left out")
-                return "input_ids"
+        if getattr(self.config, "audio_config", None) is not None and "input_ids" in self.chosen.arguments:
+            self.notes.append("answered for the text alone: its audio input is left out")
+            return "input_ids"
         return self.chosen.main_input
 
     def _main(self, main: str) -> Arguments:
@@ -96,7 +92,7 @@ class InputMaker:
         return {}
 
     def _features(self) -> tuple[int, ...]:
-        """The shape of a spectrogram: 30 s with its frames last for Whisper and its kin, 10 s with them first elsewhere."""
+        """The shape of a spectrogram: 30 s with its frames last for Whisper and its kin, else 10 s, frames first."""
         config = self.config
         audio = next((p for n in ("encoder_config", "audio_config") if (p := getattr(config, n, None))), config)
         if hasattr(config, "input_feat_per_channel"):

@@ -1,4 +1,4 @@
-"""How large the images of a Hugging Face model are: as asked, as its preprocessor says, as its config says, as usual."""
+"""How large the images of a Hugging Face model are: as asked, by its preprocessor, by its config, or as usual."""
 
 from __future__ import annotations
 

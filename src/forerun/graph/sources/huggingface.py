@@ -138,8 +138,8 @@ def _at_any_length(
     if found is None:
         return whole(None)
     notes.append(
-        f"it goes through its tokens one by one: captured at lengths up to {time_steps.LENGTHS[-1]} tokens, whose steps "
-        f"are equal, and extended to {length:,}"
+        f"it goes through its tokens one by one: captured at up to {time_steps.LENGTHS[-1]} tokens, whose steps are "
+        f"equal, and extended to {length:,}"
     )
     return found
 
