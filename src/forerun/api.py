@@ -44,17 +44,23 @@ def predict(
     trust_remote_code: bool = False,
     confidence: float = 0.9,
     host: str | float = "default",
+    image_size: int | str | Sequence[int] | None = None,
+    images: int | None = None,
 ) -> Prediction:
     """How `model` will run on `device`: every estimate with its interval, and the basis it stands on.
 
     Without `dtype`, a PyTorch module is answered in the dtype of its weights, and every other model in fp32.
     `predictor` is a name, a folder that `forerun train` wrote, or an object. `host` is how fast the machine around the
     device launches work: 'default', 'this' (as `forerun measure host` found it), or how many times slower than the
-    reference host.
+    reference host. `image_size` (336, or height and width) and `images` are those of Hugging Face models that read
+    images; in a prompt the tokens of the images come on top of `seq_len` tokens of text.
     """
     shape: Any = input_shape  # checked and made a tuple, or a dict of them, by Workload
     number: Any = dtype  # None becomes the model's own
-    workload = Workload(model, batch, number, mode, shape, seq_len, optimizer, amp, runtime, task, trust_remote_code)
+    pixels: Any = image_size  # checked likewise
+    workload = Workload(
+        model, batch, number, mode, shape, seq_len, optimizer, amp, runtime, task, trust_remote_code, pixels, images
+    )
     return predict_workload(
         workload, load_device(device), region=region, instance=instance, predictor=predictor, confidence=confidence,
         host=host,

@@ -50,6 +50,8 @@ def dtype_problem(workload: Workload, device: Device) -> str | None:
         if device.supports(dtype) is False:
             able = ", ".join(d for d in ("fp32", "fp16", "bf16", "tf32") if device.supports(d))
             return f"{device.id} has no {dtype} units; it can run {able}"
+    if workload.dtype == "fp8" and not device.supports("fp8"):
+        return f"whether {device.id} has fp8 units is not known; int8 stores weights as small and runs everywhere"
     return None
 
 

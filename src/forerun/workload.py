@@ -11,8 +11,9 @@ from forerun.errors import ForerunError, did_you_mean
 
 MODES = ("inference", "training", "prefill", "decode")
 #: fp32 is what PyTorch does by default (convolutions in TF32, matmuls not); tf32 lets matmuls use TF32 too; fp32-ieee
-#: forbids it everywhere. int8 and int4 are weight-only: matmul weights are stored so, activations stay in fp16.
-DTYPES = ("fp32", "tf32", "fp32-ieee", "fp16", "bf16", "fp64", "int8", "int4")
+#: forbids it everywhere. int8 and int4 are weight-only: matmul weights are stored so, activations stay in fp16. fp8
+#: is both: weights are stored so and products are computed so, where the device can.
+DTYPES = ("fp32", "tf32", "fp32-ieee", "fp16", "bf16", "fp64", "int8", "int4", "fp8")
 OPTIMIZERS = ("sgd", "momentum", "adam", "adamw")
 AMP = ("fp16", "bf16")
 #: eager pays for every launch; cudagraph replays them at once; compile also fuses chains of memory-bound ops.
@@ -24,6 +25,7 @@ _ALSO_CALLED = {
     "float64": "fp64", "double": "fp64",
     "train": "training", "infer": "inference", "generate": "decode", "nf4": "int4", "4bit": "int4", "8bit": "int8",
     "ort": "onnxruntime", "trt": "tensorrt",
+    "float8": "fp8", "float8_e4m3fn": "fp8", "float8_e5m2": "fp8",
 }  # fmt: skip
 MAX_SIZE = 2**31 - 1
 
@@ -43,6 +45,8 @@ class Workload:
     runtime: str = "eager"
     task: str | None = None
     trust_remote_code: bool = False  # run Python that ships with a Hugging Face config: only when asked
+    image_size: tuple[int, int] | None = None  # height and width, or one number for both
+    images: int | None = None  # images in the prompt of a vision-language model; 0: the text alone
 
     def __post_init__(self) -> None:
         if self.dtype is None:
@@ -62,8 +66,11 @@ class Workload:
         object.__setattr__(self, "batch", _positive("batch", self.batch))
         if self.seq_len is not None:
             object.__setattr__(self, "seq_len", _positive("seq_len", self.seq_len))
+        object.__setattr__(self, "image_size", _image_size(self.image_size))
+        if self.images not in (None, 0):
+            object.__setattr__(self, "images", _positive("images", self.images))
         if self.mode == "training":
-            if self.dtype in ("int8", "int4"):
+            if self.dtype in ("int8", "int4", "fp8"):
                 raise ForerunError(f"a model with {self.dtype} weights cannot be trained; choose fp32, fp16 or bf16")
             if self.optimizer is None:
                 object.__setattr__(self, "optimizer", "sgd")
@@ -76,13 +83,17 @@ class Workload:
     @property
     def weight_dtype(self) -> str:
         """The dtype that weights and activations have while the graph is captured."""
-        return {"tf32": "fp32", "fp32-ieee": "fp32", "int8": "fp16", "int4": "fp16"}.get(self.dtype, self.dtype)
+        return {"tf32": "fp32", "fp32-ieee": "fp32", "int8": "fp16", "int4": "fp16", "fp8": "bf16"}.get(
+            self.dtype, self.dtype
+        )
 
     @property
     def graph_settings(self) -> dict[str, Any]:
         """What decides the graph besides the model and the batch: part of the cache key."""
         shape = self.input_shape
+        images = {"image_size": self.image_size and list(self.image_size), "images": self.images}
         return {
+            **{name: value for name, value in images.items() if value is not None},
             "weights": self.weight_dtype, "quantised": self.dtype if self.dtype in ("int8", "int4") else None,
             "mode": self.mode, "seq_len": self.seq_len, "optimizer": self.optimizer, "amp": self.amp,
             "task": self.task, "input_shape": list(shape) if isinstance(shape, tuple) else shape,
@@ -91,9 +102,14 @@ class Workload:
 
     def to_dict(self) -> dict[str, Any]:
         out = {f.name: getattr(self, f.name) for f in fields(self)}
+        for name in ("image_size", "images"):  # settings of few models
+            if out[name] is None:
+                del out[name]
         if not isinstance(self.model, str):
             out["model"] = getattr(self.model, "name", type(self.model).__name__)
         shape = self.input_shape
+        if self.image_size is not None:
+            out["image_size"] = list(self.image_size)
         out["input_shape"] = (
             {k: list(v) for k, v in shape.items()} if isinstance(shape, dict) else shape and list(shape)
         )
@@ -129,6 +145,20 @@ def own_dtype(model: Any) -> str | None:
         return None
     known = {name: size for name, size in sizes.items() if name in DTYPES}
     return max(known, key=lambda name: known[name]) if known else None
+
+
+def _image_size(given: Any) -> tuple[int, int] | None:
+    """336, (336, 448), "336" or "336x448" as height and width."""
+    if given is None:
+        return None
+    if isinstance(given, str):
+        words = given.lower().replace(",", "x").split("x")
+        given = [int(word) if word.strip().isdecimal() else 0 for word in words]
+    sides = list(given) if isinstance(given, (list, tuple)) else [given]
+    if len(sides) not in (1, 2):
+        raise ForerunError(f"image_size must be one number or height and width, such as 336x448, got {given!r}")
+    height, width = _positive("image_size", sides[0]), _positive("image_size", sides[-1])
+    return height, width
 
 
 def _shapes(given: Any) -> tuple[int, ...] | dict[str, tuple[int, ...]] | None:

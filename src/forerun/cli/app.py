@@ -16,6 +16,8 @@ from forerun.cli.options import (
     DeviceOption,
     DtypeOption,
     HostOption,
+    ImageSizeOption,
+    ImagesOption,
     InputShapeOption,
     InstanceOption,
     JsonOption,
@@ -57,6 +59,8 @@ def predict(
     mode: ModeOption = "inference",
     seq_len: SeqLenOption = None,
     input_shape: InputShapeOption = None,
+    image_size: ImageSizeOption = None,
+    images: ImagesOption = None,
     optimizer: OptimizerOption = None,
     amp: AmpOption = None,
     runtime: RuntimeOption = "eager",
@@ -75,7 +79,8 @@ def predict(
     with waiting(f"reading {model}", quiet=as_json):
         answer = run(
             model, device, batch=batch, dtype=dtype, mode=mode, seq_len=seq_len, optimizer=optimizer, amp=amp,
-            input_shape=parse_input_shape(input_shape), runtime=runtime, task=task, region=region, instance=instance,
+            input_shape=parse_input_shape(input_shape), image_size=image_size, images=images,
+            runtime=runtime, task=task, region=region, instance=instance,
             predictor=predictor, trust_remote_code=trust_remote_code, confidence=confidence, host=host,
         )  # fmt: skip
     if as_json:
@@ -93,6 +98,8 @@ def compare(
     mode: ModeOption = "inference",
     seq_len: SeqLenOption = None,
     input_shape: InputShapeOption = None,
+    image_size: ImageSizeOption = None,
+    images: ImagesOption = None,
     optimizer: OptimizerOption = None,
     amp: AmpOption = None,
     runtime: RuntimeOption = "eager",
@@ -114,8 +121,9 @@ def compare(
     with waiting(f"reading {model}", quiet=as_json):
         frame = run(
             model, names, batch=batch, dtype=dtype, mode=mode, seq_len=seq_len, optimizer=optimizer, amp=amp,
-            input_shape=parse_input_shape(input_shape), runtime=runtime, task=task, predictor=predictor,
-            confidence=confidence, host=host, region=region, instance=instance, trust_remote_code=trust_remote_code,
+            input_shape=parse_input_shape(input_shape), image_size=image_size, images=images, runtime=runtime,
+            task=task, predictor=predictor, confidence=confidence, host=host, region=region, instance=instance,
+            trust_remote_code=trust_remote_code,
         )  # fmt: skip
     if as_json:
         print(frame.to_json(orient="records", indent=2))
@@ -146,6 +154,8 @@ def explain(
     mode: ModeOption = "inference",
     seq_len: SeqLenOption = None,
     input_shape: InputShapeOption = None,
+    image_size: ImageSizeOption = None,
+    images: ImagesOption = None,
     optimizer: OptimizerOption = None,
     amp: AmpOption = None,
     runtime: RuntimeOption = "eager",
@@ -162,8 +172,8 @@ def explain(
     with waiting(f"reading {model}", quiet=as_json):
         found = run(
             model, device, batch=batch, dtype=dtype, mode=mode, seq_len=seq_len, optimizer=optimizer, amp=amp,
-            input_shape=parse_input_shape(input_shape), runtime=runtime, task=task, predictor=predictor,
-            host=host, trust_remote_code=trust_remote_code,
+            input_shape=parse_input_shape(input_shape), image_size=image_size, images=images, runtime=runtime,
+            task=task, predictor=predictor, host=host, trust_remote_code=trust_remote_code,
         )  # fmt: skip
     if as_json:
         print(json.dumps(found.to_dict(), indent=2))

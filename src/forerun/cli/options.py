@@ -73,6 +73,12 @@ InputShapeOption = Annotated[
         "input's batch may stand in front (NAME=1,3,224,224): that axis follows --batch.",
     ),
 ]
+ImageSizeOption = Annotated[
+    str | None, typer.Option("--image-size", help="Pixels of an image for Hugging Face models: 336, or 336x448.")
+]
+ImagesOption = Annotated[
+    int | None, typer.Option("--images", help="Images per sample of a vision-language model (0: the text alone).")
+]
 OptimizerOption = Annotated[str | None, typer.Option(help=", ".join(OPTIMIZERS), autocompletion=_complete(OPTIMIZERS))]
 AmpOption = Annotated[str | None, typer.Option(help="Mixed precision: fp16, bf16.", autocompletion=_complete(AMP))]
 RuntimeOption = Annotated[

@@ -224,8 +224,6 @@ def run(assumed: Assumptions, func: Any, name: str, args: Any, kwargs: Any) -> A
         return SIZED[name](assumed, *args, **kwargs)
     if on_meta and func is torch.ops.aten.repeat_interleave.Tensor:
         return _repeat_interleave(assumed, *args, **kwargs)
-    if on_meta and name in ("index", "_unsafe_index"):
-        args = (args[0], assumed.indices(args[1]), *args[2:])
     if on_meta and name == "_to_copy" and str(kwargs.get("device") or "").startswith("cpu"):
         kwargs = {**kwargs, "device": "meta"}  # a copy to the host takes its time; what it holds is not known
     if assumed.everything_on_meta:

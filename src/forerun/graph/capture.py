@@ -17,6 +17,7 @@ import torch
 
 from forerun.graph.assumed import EndlessLoop
 from forerun.graph.ir import Graph
+from forerun.graph.known_values import following
 from forerun.graph.recorder import Census, Recorder, tensors_in
 from forerun.graph.torch_modes import Emulation, leaf_functions
 
@@ -27,7 +28,7 @@ _ONE_AT_A_TIME = threading.RLock()
 
 
 @contextlib.contextmanager
-def _recording(recorder: Recorder, emulation: Emulation, model: torch.nn.Module) -> Iterator[None]:
+def _recording(recorder: Recorder, emulation: Emulation, model: torch.nn.Module, follow: bool) -> Iterator[None]:
     """Everything that must be in place while a model runs: the modes, and `recorder.scopes` at the module that runs."""
     names = {id(m): n for n, m in model.named_modules()}
     thread = threading.get_ident()
@@ -50,7 +51,7 @@ def _recording(recorder: Recorder, emulation: Emulation, model: torch.nn.Module)
         collecting = gc.isenabled()
         gc.disable()  # deaths come from reference counts alone, at the same op every time
         try:
-            with leaf_functions(), emulation, recorder:
+            with leaf_functions(), emulation, recorder, following(follow):
                 yield
         finally:
             for h in handles:
@@ -60,11 +61,19 @@ def _recording(recorder: Recorder, emulation: Emulation, model: torch.nn.Module)
 
 
 def census(
-    model: torch.nn.Module, call: Callable[[], Any], repeats: dict[str, int], mask_density: float
+    model: torch.nn.Module,
+    call: Callable[[], Any],
+    repeats: dict[str, int],
+    mask_density: float,
+    follow: bool = False,
+    most_calls: int | None = None,
 ) -> Counter[tuple[Any, ...]]:
-    """What one forward pass of `model` launches: {(aten call, result shapes): times}."""
-    counter = Census(repeats, mask_density)
-    with torch.no_grad(), _recording(counter, Emulation(assumed=counter.assumed), model):
+    """What one forward pass of `model` launches: {(aten call, result shapes): times}.
+
+    Raises TooManyCalls once it has launched more than `most_calls`.
+    """
+    counter = Census(repeats, mask_density, most_calls)
+    with torch.no_grad(), _recording(counter, Emulation(assumed=counter.assumed), model, follow):
         _first_pass(counter, call)
     return counter.count
 
@@ -91,17 +100,21 @@ def record(
     amp: torch.dtype | None = None,
     mask_density: float = 1.0,
     held: Callable[[], Iterator[tuple[str, str, torch.Tensor]]],
+    follow: bool = False,
+    most_calls: int | None = None,
 ) -> Graph:
     """Runs `step` twice (once to create lazy state, once recorded) and returns the graph it launched.
 
     `held` yields (role, scope, tensor) for what exists before the call: inputs, gradients, optimizer state, cache.
+    With `follow`, the values that inputs carry are followed (`known_values`). Raises TooManyCalls once the first run
+    has launched more than `most_calls`.
     """
-    recorder = Recorder(repeats, mask_density)
+    recorder = Recorder(repeats, mask_density, most_calls)
     recorder.host_calls["transformers"] = int(
         any(type(m).__module__.startswith("transformers.") for m in model.modules())
     )
     emulation = Emulation(amp, recorder.assumed)
-    with _recording(recorder, emulation, model):
+    with _recording(recorder, emulation, model, follow):
         _first_pass(recorder, lambda: step(recorder, emulation))
         recorder.assumed.begin()
         emulation.clear_weight_cache()

@@ -1,37 +1,34 @@
-"""Weight-only quantisation: matmul weights stored in 8 or 4 bits, everything else as it was captured."""
+"""Linear weights in 8 or 4 bits: stored so and cast before use, or, in fp8, multiplied so."""
 
 from __future__ import annotations
 
+import math
+import re
+from collections.abc import Sequence
 from dataclasses import replace
 
-from forerun.graph.ir import DTYPE_BYTES, Graph, Op, Storage
+from forerun.graph.ir import DTYPE_BYTES, Graph, Op, Storage, Tensor
 from forerun.graph.splice import splice
 
+#: Formats that weights can be stored in.
+FORMATS = ("int8", "int4", "fp8")
+#: Rows that PyTorch's kernel for 4-bit weights takes for one reading of them.
+ROWS_PER_READING = 16
 
-def quantise(graph: Graph, dtype: str, *, fused: bool = False) -> Graph:
-    """`graph` with its linear and expert weights in `dtype` ('int8' or 'int4'); embeddings and convolutions stay.
+
+def quantise(graph: Graph, dtype: str, *, fused: bool = False, skip: Sequence[str] = ()) -> Graph:
+    """`graph` with its linear and expert weights stored in `dtype`, one of FORMATS; embeddings and convolutions stay.
 
     8-bit weights are cast before each use, which a compiler makes part of the matmul (`fused`). A weight that is also
-    looked up as an embedding (a tied output layer) stays too, as quantising libraries leave it.
+    looked up as an embedding (a tied output layer) stays too, as quantising libraries leave it, and so do the modules
+    that `skip` names (a part of their path, or "re:" and a pattern).
     """
-    weights: set[int] = set()
-    looked_up: set[int] = set()
-    for op in graph.ops:
-        if op.kind in ("matmul", "moe_matmul") and "unit" not in op.attrs:  # 8-bit products keep the weights they have
-            weights |= {graph.tensors[t].storage for t in op.inputs[1:2]}
-        if op.kind == "embedding":
-            looked_up |= {graph.tensors[t].storage for t in op.inputs[:1]}
-    chosen = {s for s in weights - looked_up if graph.storages[s].role == "parameter"}
-    tensors = [replace(t, dtype=dtype) if t.storage in chosen else t for t in graph.tensors]
-    storages = list(graph.storages)
-    for t in graph.tensors:
-        if t.storage in chosen:
-            whole = graph.storages[t.storage]
-            storages[t.storage] = replace(whole, bytes=round(whole.bytes * DTYPE_BYTES[dtype] / DTYPE_BYTES[t.dtype]))
+    chosen = _linear_weights(graph, skip)
+    tensors, storages = _stored_in(graph, chosen, dtype)
     ops, casts = list(graph.ops), {}
     for i, op in enumerate(graph.ops):
         if (
-            dtype == "int8"
+            dtype != "int4"
             and not fused
             and op.kind in ("matmul", "moe_matmul")
             and graph.tensors[op.inputs[1]].storage in chosen
@@ -45,13 +42,114 @@ def quantise(graph: Graph, dtype: str, *, fused: bool = False) -> Graph:
                 "copy", "aten::_to_copy", (op.inputs[1],), (len(tensors) - 1,), {}, op.scope, op.phase, op.repeat
             )
             ops[i] = replace(op, inputs=(op.inputs[0], len(tensors) - 1, *op.inputs[2:]))
-    share = sum(graph.storages[s].bytes * graph.storages[s].repeat for s in chosen)
-    total = sum(s.bytes * s.repeat for s in graph.storages if s.role == "parameter")
-    note = (
-        f"{dtype}: weights of linear layers ({share / max(total, 1):.0%} of all weight bytes) are stored in {dtype}; "
-        "activations, embeddings and convolutions stay in half precision"
-    )
+    note = _stored_note(graph, chosen, dtype)
     if casts:
         note += "; without a compiler they are cast at every call, which saves memory and costs time"
+    notes = [*graph.notes, note, *_kernel_notes(graph, chosen, dtype)]
     facts = {**graph.facts, "quantised": dtype}
-    return splice(replace(graph, ops=ops, notes=[*graph.notes, note], facts=facts), tensors, storages, casts, {})
+    return splice(replace(graph, ops=ops, notes=notes, facts=facts), tensors, storages, casts, {})
+
+
+def in_fp8(graph: Graph) -> Graph:
+    """`graph` with its linear and expert products in fp8: weights stored so, activations cast before each product."""
+    chosen = _linear_weights(graph, ())
+    tensors, storages = _stored_in(graph, chosen, "fp8")
+    ops, casts = list(graph.ops), {}
+    for i, op in enumerate(graph.ops):
+        if op.kind not in ("matmul", "moe_matmul") or graph.tensors[op.inputs[1]].storage not in chosen:
+            continue
+        rows = graph.tensors[op.inputs[0]]
+        tensors.append(replace(rows, dtype="fp8", storage=len(storages)))
+        storages.append(_storage_of(rows, "fp8", i, op.repeat))
+        casts[i] = Op("copy", "aten::_to_copy", (op.inputs[0],), (len(tensors) - 1,), {}, op.scope, op.phase, op.repeat)
+        ops[i] = replace(op, inputs=(len(tensors) - 1, *op.inputs[1:]))
+    notes = [
+        *graph.notes,
+        _stored_note(graph, chosen, "fp8"),
+        "fp8: priced are products of two fp8 matrices, their result in bf16, and a cast of the activations before each",
+    ]
+    facts = {**graph.facts, "quantised": "fp8"}
+    return splice(replace(graph, ops=ops, notes=notes, facts=facts), tensors, storages, casts, {})
+
+
+def _linear_weights(graph: Graph, skip: Sequence[str]) -> set[int]:
+    """Storages of the weights that are stored in fewer bits."""
+    weights: set[int] = set()
+    looked_up: set[int] = set()
+    for op in graph.ops:
+        int8 = "unit" in op.attrs  # 8-bit products keep the weights they have
+        if op.kind in ("matmul", "moe_matmul") and not int8 and not any(_names(word, op.scope) for word in skip):
+            weights |= {graph.tensors[t].storage for t in op.inputs[1:2]}
+        if op.kind == "embedding":
+            looked_up |= {graph.tensors[t].storage for t in op.inputs[:1]}
+    return {s for s in weights - looked_up if graph.storages[s].role == "parameter"}
+
+
+def _names(word: str, scope: str) -> bool:
+    """Whether an entry of a list of modules means the module at `scope`."""
+    if word.startswith("re:"):
+        try:
+            return re.search(word.removeprefix("re:"), scope) is not None
+        except re.error:
+            return False
+    return f".{word}." in f".{scope}."
+
+
+def _stored_in(graph: Graph, chosen: set[int], dtype: str) -> tuple[list[Tensor], list[Storage]]:
+    """Tensors and storages of the graph, those chosen in `dtype`."""
+    tensors = [replace(t, dtype=dtype) if t.storage in chosen else t for t in graph.tensors]
+    storages = list(graph.storages)
+    for t in graph.tensors:
+        if t.storage in chosen:
+            whole = graph.storages[t.storage]
+            storages[t.storage] = replace(whole, bytes=round(whole.bytes * DTYPE_BYTES[dtype] / DTYPE_BYTES[t.dtype]))
+    return tensors, storages
+
+
+def _storage_of(t: Tensor, dtype: str, at: int, repeat: int) -> Storage:
+    """New memory for a tensor in another dtype, with its growth by the batch."""
+    size = DTYPE_BYTES[dtype]
+    slopes = t.per_sample or (0,) * len(t.shape)
+    linear = sum(
+        slope * math.prod(d for j, d in enumerate(t.shape) if j != i) for i, slope in enumerate(slopes) if slope
+    )
+    growing = [slope for slope in slopes if slope]
+    square = 0
+    if len(growing) == 2:
+        square = math.prod(growing) * math.prod(d for d, slope in zip(t.shape, slopes, strict=True) if not slope)
+    whole = math.prod(t.shape)
+    return Storage(
+        round(whole * size), "activation", at, at, repeat, per_sample=round(linear * size),
+        per_sample2=round(square * size),
+    )  # fmt: skip
+
+
+def _stored_note(graph: Graph, chosen: set[int], dtype: str) -> str:
+    share = sum(graph.storages[s].bytes * graph.storages[s].repeat for s in chosen)
+    total = sum(s.bytes * s.repeat for s in graph.storages if s.role == "parameter")
+    before = {t.dtype for t in graph.tensors if t.storage in chosen}
+    rest = "half precision" if before <= {"fp16", "bf16"} else ", ".join(sorted(before))
+    return (
+        f"{dtype}: weights of linear layers ({share / max(total, 1):.0%} of all weight bytes) are stored in {dtype}; "
+        f"activations, embeddings and convolutions stay in {rest}"
+    )
+
+
+def _kernel_notes(graph: Graph, chosen: set[int], dtype: str) -> list[str]:
+    """Which kernel is priced for weight-only products, and where another one would be taken."""
+    if dtype != "int4":
+        return [f"{dtype}: priced is an ordinary product after the cast; kernels that cast while they read are faster"]
+    rows = 0
+    for op in graph.ops:
+        if op.kind == "matmul" and graph.tensors[op.inputs[1]].storage in chosen:
+            shape = graph.tensors[op.inputs[0]].shape
+            rows = max(rows, math.prod(shape[:-1]))
+    note = "int4: priced is PyTorch's weight-only kernel (_weight_int4pack_mm), made for few rows as in decode"
+    if rows <= 4 * ROWS_PER_READING:
+        return [note]
+    readings = math.ceil(rows / ROWS_PER_READING)
+    return [
+        f"{note}; with {rows:,} rows it reads all weights {readings:,} times, which makes a prefill many times slower "
+        "than bf16 (18 times as measured): engines unpack the weights first there, so take the time of dtype bf16 "
+        "and the memory of int4"
+    ]

@@ -30,13 +30,20 @@ DTYPES: dict[torch.dtype, str] = {
 
 #: aten calls whose answer is a value or a size that depends on values, and which are no kernel to speak of.
 _ASKS = frozenset({"_local_scalar_dense", "nonzero", "equal", "allclose"})
+#: Calls that take a list of indices, some of which may be masks.
+INDEXING = ("index", "index_put", "_index_put_impl", "_unsafe_index", "_unsafe_index_put")
+
+
+class TooManyCalls(Exception):
+    """A forward pass launches more than was to be counted."""
 
 
 class Recorder(TorchDispatchMode):
     """Writes every aten call into ops, tensors and storages while `recording` is on."""
 
-    def __init__(self, repeats: dict[str, int], mask_density: float = 1.0) -> None:
+    def __init__(self, repeats: dict[str, int], mask_density: float = 1.0, most_calls: int | None = None) -> None:
         super().__init__()
+        self.calls, self.most_calls = 0, most_calls
         self.assumed = Assumptions(mask_density)
         self.repeats = repeats  # scope of a folded block -> how many blocks it stands for
         self.parameter_scopes: dict[int, str] = {}
@@ -122,6 +129,18 @@ class Recorder(TorchDispatchMode):
             return self.assumed.no()
         return self.assumed.scalar(args[0], self.scopes[-1] if self.scopes else "", noted=self.phase != "optimizer")
 
+    def _count_call(self) -> None:
+        """Counts the calls of a pass that is not recorded, and ends it where they are too many."""
+        self.calls += 1
+        if self.most_calls is not None and self.calls > self.most_calls:
+            raise TooManyCalls
+
+    def _positions(self, name: str, args: Any) -> Any:
+        """The arguments with masks among indices replaced by the positions they select, as CUDA does it."""
+        if name.removesuffix("_") not in INDEXING:
+            return args
+        return (args[0], self.assumed.indices(args[1]), *args[2:])
+
     # -- recording ---------------------------------------------------------------------------------------------------
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -130,7 +149,9 @@ class Recorder(TorchDispatchMode):
         stand_in = self._stand_in(name, args)
         if stand_in is not None:
             return stand_in
+        args = self._positions(name, args)
         if not self.recording:
+            self._count_call()
             out = cuda_layout(name, args, run(self.assumed, func, name, args, kwargs))
             for t in tensors_in(out):
                 self._made_in[t.untyped_storage()._cdata] = self.scope()
@@ -189,8 +210,8 @@ class Recorder(TorchDispatchMode):
 class Census(Recorder):
     """Counts what a forward pass launches, by call and result shapes; folded blocks as often as they stand for."""
 
-    def __init__(self, repeats: dict[str, int], mask_density: float) -> None:
-        super().__init__(repeats, mask_density)
+    def __init__(self, repeats: dict[str, int], mask_density: float, most_calls: int | None = None) -> None:
+        super().__init__(repeats, mask_density, most_calls)
         self.count: Counter[tuple[Any, ...]] = Counter()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -198,6 +219,8 @@ class Census(Recorder):
         stand_in = self._stand_in(name, args)
         if stand_in is not None:
             return stand_in
+        self._count_call()
+        args = self._positions(name, args)
         out = run(self.assumed, func, name, args, kwargs or {})
         shapes = tuple(t.shape for t in tensors_in(out) if t.device.type == "meta")
         if shapes:

@@ -11,12 +11,9 @@ import torch
 from torch import nn
 
 from forerun.errors import ForerunError
-from forerun.graph.capture import TORCH_DTYPES, census, record, tensors_in
 from forerun.graph.families.base import training_loss
-from forerun.graph.fold import fold, folded_size, parameter_bytes
-from forerun.graph.ir import Graph
 from forerun.graph.nested import call_arguments
-from forerun.graph.scale import merge
+from forerun.graph.recorder import tensors_in
 from forerun.workload import Workload
 
 Inputs = dict[str, Any]  # what the model is called with, by argument or path (see `nested`)
@@ -89,21 +86,30 @@ class TrainingStep(Step):
 
 
 class PrefillStep(Step):
-    """The whole prompt in one call; logits of the last token only; the cache is part of the answer."""
+    """The whole prompt in one call; logits of the last token only; the cache is part of the answer.
+
+    An encoder-decoder reads the prompt with its encoder, and its decoder makes the first step.
+    """
 
     def __call__(self, recorder: Any, emulation: Any) -> Any:
         with torch.no_grad():
-            return self.call(use_cache=True, **_last_logits_only(self.model))
+            return self.call(**_caching(self.model, self.inputs), **_last_logits_only(self.model))
 
 
 class DecodeStep(Step):
-    """One new token against a cache of `seq_len` tokens, made by an unrecorded prefill."""
+    """One new token against a cache of `seq_len` tokens, made by an unrecorded prefill.
+
+    Images and encoders run in the prefill alone: what they put out is in the cache, that of an encoder also stays in
+    memory beside it.
+    """
 
     def __init__(self, model: nn.Module, inputs: Inputs, workload: Workload) -> None:
         super().__init__(model, inputs, workload)
         self.cache: Any = None
         self.cache_name = "past_key_values"
         self.saved: list[dict[str, Any]] = []
+        self.encoded: dict[str, Any] = {}
+        self.tokens = "decoder_input_ids" if "decoder_input_ids" in inputs else "input_ids"
 
     def __call__(self, recorder: Any, emulation: Any) -> Any:
         with torch.no_grad():
@@ -121,31 +127,59 @@ class DecodeStep(Step):
         self._token()
 
     def _token(self) -> Any:
-        ids = self.inputs["input_ids"]
+        ids = self.inputs[self.tokens]
+        known = {self.tokens: ids.new_empty((ids.shape[0], 1)), **self.encoded}
         cache = {self.cache_name: self.cache, "use_cache": True}
-        return self.model(input_ids=ids.new_empty((ids.shape[0], 1)), **cache, **_last_logits_only(self.model))
+        return self.model(**known, **cache, **_last_logits_only(self.model))
 
     def _prefill(self) -> None:
-        out = self.call(use_cache=True, **_last_logits_only(self.model))
+        with _kept_encoder_output(self.model, self.tokens == "decoder_input_ids") as encoded:
+            out = self.call(**_caching(self.model, self.inputs), **_last_logits_only(self.model))
         names = ("past_key_values", "cache_params", "state")
         self.cache_name = next((n for n in names if getattr(out, n, None) is not None), "")
         if not self.cache_name:
             raise ForerunError(f"{type(self.model).__name__} keeps no cache, so it has no decode mode; use inference")
         self.cache = getattr(out, self.cache_name)
+        self.encoded = {"encoder_outputs": encoded[-1]} if encoded else {}
         self.saved = [_frozen(vars(h)) for h in self._holders()]
 
     def _holders(self) -> list[Any]:
         """The objects whose attributes are the cache: one per layer; none when it is a plain list of tensors."""
         if isinstance(self.cache, list):
             return []
+        if hasattr(self.cache, "cross_attention_cache"):  # an encoder-decoder's, which also notes what it has filled
+            return [*self.cache.self_attention_cache.layers, *self.cache.cross_attention_cache.layers, self.cache]
         return list(getattr(self.cache, "layers", None) or [self.cache])
 
     def held(self) -> Held:
+        for t in tensors_in(self.encoded):
+            yield "cache", "", t
         if isinstance(self.cache, list):
             yield from (("cache", "", t) for t in self.cache)
         for holder in self._holders() if self.cache is not None else ():
             for t in _state_tensors(vars(holder)):
                 yield "cache", "", t
+
+
+def _caching(model: nn.Module, inputs: Inputs) -> dict[str, bool]:
+    """Asks for a cache. An encoder-decoder that makes one by itself is not asked: some hand the wish to the encoder."""
+    by_itself = "decoder_input_ids" in inputs and getattr(getattr(model, "config", None), "use_cache", False)
+    return {} if by_itself else {"use_cache": True}
+
+
+@contextlib.contextmanager
+def _kept_encoder_output(model: nn.Module, encodes: bool) -> Iterator[list[Any]]:
+    """What the model's encoder puts out while the model runs, as it puts it out."""
+    kept: list[Any] = []
+    encoder = model.get_encoder() if encodes else None  # type: ignore[operator]
+    if encoder is None:
+        yield kept
+        return
+    handle = encoder.register_forward_hook(lambda _module, _args, out: kept.append(out))
+    try:
+        yield kept
+    finally:
+        handle.remove()
 
 
 def _frozen(state: dict[str, Any]) -> dict[str, Any]:
@@ -186,98 +220,3 @@ def _optimizer(name: str, params: list[nn.Parameter]) -> torch.optim.Optimizer:
 STEPS: dict[str, type[Step]] = {
     "inference": Step, "training": TrainingStep, "prefill": PrefillStep, "decode": DecodeStep,
 }  # fmt: skip
-
-
-def capture_module(
-    build: Callable[[], nn.Module],
-    make_inputs: Callable[[int], Inputs],
-    workload: Workload,
-    name: str,
-    mask_density: float = 1.0,
-) -> list[Graph]:
-    """Graphs that between them answer every batch size: one scalable graph, and the exact one where batch 1 differs.
-
-    `build` gives a fresh module on meta in the weight dtype; `make_inputs` gives its inputs at a batch size.
-    """
-
-    folds = _folding_holds(build, make_inputs, workload, mask_density)
-
-    def at(batch: int) -> Graph:
-        return _capture(build, make_inputs(batch), workload, name, mask_density, batch, folds)
-
-    def probe(batch: int) -> Graph | None:
-        """Batch norm refuses a batch of one in training; others want a batch of their own. The asked one will show."""
-        with contextlib.suppress(Exception):
-            return at(batch)
-        return None
-
-    first, second = probe(1), probe(2)
-    merged = merge(first, second) if first is not None and second is not None else None
-    if merged is not None:
-        return [merged]
-    # 5 and 7, since at 2 or 3 a batch is easily taken for a number of classes or channels.
-    five, seven = (probe(5), probe(7)) if second is not None else (None, None)
-    grown = merge(five, seven) if five is not None and seven is not None else None
-    if grown is not None:
-        grown.min_batch = 2
-    graphs = [g for g in (grown, first) if g is not None]
-    if not any(g.serves(workload.batch) for g in graphs):
-        graphs.append(at(workload.batch))
-    return graphs
-
-
-def _folding_holds(
-    build: Callable[[], nn.Module], make_inputs: Callable[[int], Inputs], workload: Workload, mask_density: float
-) -> bool:
-    """Whether the folded model launches exactly what the whole one does.
-
-    The whole model runs once, unrecorded, with its calls counted by name and shape; so does the folded one, its middle
-    blocks counted as often as they stand for. Anything that depends on its place in the stack (a mask, a cache), or
-    works between the blocks, shows as a difference.
-    """
-    folded = build()
-    whole_bytes = parameter_bytes(folded)
-    repeats = fold(folded)
-    if not repeats or folded_size(folded, repeats) != whole_bytes:
-        return False
-
-    def count(model: nn.Module, times: dict[str, int]) -> Any:
-        model.train(workload.mode == "training")
-        step = STEPS[workload.mode](model, make_inputs(2), workload)
-        return census(model, step.once, times, mask_density)
-
-    try:
-        return bool(count(folded, repeats) == count(build(), {}))
-    except Exception:  # noqa: BLE001 - a model that depends on its depth is captured whole; a real fault shows there
-        return False
-
-
-def _capture(
-    build: Callable[[], nn.Module],
-    inputs: Inputs,
-    workload: Workload,
-    name: str,
-    mask_density: float,
-    batch: int,
-    folds: bool,
-) -> Graph:
-    model = build()
-    parameters = sum(p.numel() for p in model.parameters())
-    repeats = fold(model) if folds else {}
-    try:
-        graph = _record(model, inputs, workload, repeats, mask_density)
-    except RuntimeError as e:
-        if "device" not in str(e):
-            raise
-        with torch.device("meta"):  # code that makes tensors without naming a device
-            graph = _record(build(), inputs, workload, {}, mask_density)
-    graph.name, graph.batch = name, batch
-    graph.parameters, graph.active_parameters = parameters, parameters
-    return graph
-
-
-def _record(model: nn.Module, inputs: Inputs, workload: Workload, repeats: dict[str, int], mask_density: float) -> Any:
-    model.train(workload.mode == "training")
-    step = STEPS[workload.mode](model, inputs, workload)
-    amp = TORCH_DTYPES[workload.amp] if workload.amp else None
-    return record(model, step, repeats=repeats, amp=amp, mask_density=mask_density, held=step.held)

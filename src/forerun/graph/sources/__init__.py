@@ -13,7 +13,7 @@ from forerun import documents, limits
 from forerun.errors import ForerunError, did_you_mean
 from forerun.graph import cache
 from forerun.graph.ir import Graph
-from forerun.graph.quantise import quantise
+from forerun.graph.quantise import FORMATS, in_fp8, quantise
 from forerun.graph.sources.door import Door, weights_only
 from forerun.graph.splice import with_bias_adds
 from forerun.graph.validate import validate
@@ -88,11 +88,23 @@ def load_graphs(workload: Workload) -> tuple[Graph, Graph | None]:
     graphs = _captured(workload)
     graph = next(g for g in graphs if g.serves(workload.batch))
     scalable = next((g for g in graphs if g.scalable), None)
-    if workload.dtype in ("int8", "int4") and not graph.facts.get("quantised"):
-        fused = workload.runtime == "compile"
-        graph = quantise(graph, workload.dtype, fused=fused)
-        scalable = scalable and quantise(scalable, workload.dtype, fused=fused)
-    return graph.at(workload.batch), scalable
+    # Notes of a format may name sizes, so the graph is brought to its batch first.
+    return _in_format(graph.at(workload.batch), workload), scalable and _in_format(scalable, workload)
+
+
+def _in_format(graph: Graph, workload: Workload) -> Graph:
+    """The graph with its weights in the format that the workload asks for, or else in that of its checkpoint."""
+    if graph.facts.get("quantised"):
+        return graph
+    fused = workload.runtime == "compile"
+    if workload.dtype == "fp8":
+        return in_fp8(graph)
+    if workload.dtype in FORMATS:
+        return quantise(graph, workload.dtype, fused=fused)
+    stored = graph.facts.get("weight_format")
+    if stored and workload.mode != "training":
+        return quantise(graph, stored["dtype"], fused=fused, skip=stored["skip"])
+    return graph
 
 
 def _captured(workload: Workload) -> list[Graph]:
@@ -102,6 +114,8 @@ def _captured(workload: Workload) -> list[Graph]:
         return [_given(model, workload)]
     name, door = find_door(model)
     _check_file(door, model)
+    if (workload.image_size or workload.images) and not door.reads_images:
+        raise ForerunError("image_size and images are settings of Hugging Face models; give the input_shape here")
     key = door.key(model, workload)
     request = {"door": name, "key": key, "settings": workload.graph_settings, "forerun": _own_version()}
     hashed = None if key is None else cache.digest(request)

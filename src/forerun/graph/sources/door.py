@@ -37,6 +37,9 @@ class Door(ABC):
     #: The most bytes that a file of this kind has; a larger one is refused before it is read.
     max_bytes: ClassVar[int] = 16 * 2**30
 
+    #: Whether the door honours a workload's `image_size` and `images`; elsewhere they are refused.
+    reads_images: ClassVar[bool] = False
+
     @abstractmethod
     def matches(self, model: Any) -> bool:
         """Whether this door takes the model: a live object, a name or a path (which need not exist).

@@ -9,8 +9,8 @@ from typing import Any
 from forerun import documents
 from forerun.errors import ForerunError, did_you_mean
 from forerun.graph.sources import hf_catalog
-from forerun.graph.sources.config_sizes import check_sizes
 from forerun.graph.sources.door import first_line, one_line
+from forerun.graph.sources.hf_checks import checked
 from forerun.readable import short
 
 #: Seconds the hub may take to say whether it has a model.
@@ -31,9 +31,7 @@ def offline_config(model: Any) -> dict[str, Any] | None:
     config = documents.read_json(path)
     if not isinstance(config, dict) or "model_type" not in config:
         raise ForerunError(f"{path} is not a Hugging Face config: it has no model_type")
-    if not isinstance(config["model_type"], str):
-        raise ForerunError(f"{path}: model_type must be a name such as llama, got {short(config['model_type'])}")
-    check_sizes(config, str(path))
+    checked(config, str(path))
     return config
 
 
@@ -44,8 +42,7 @@ def load_config(model: Any, trust_remote_code: bool) -> Any:
     data = offline_config(model)
     if data is None:
         return _config_from_hub(str(model), trust_remote_code)
-    check_sizes(data, str(model) if not isinstance(model, dict) else "the config")
-    data = dict(data)
+    data = checked(data, str(model) if not isinstance(model, dict) else "the config")
     kind = data.pop("model_type")
     if not isinstance(kind, str) or kind not in CONFIG_MAPPING:
         hint = did_you_mean(kind, CONFIG_MAPPING.keys()) if isinstance(kind, str) else ""

@@ -1,105 +1,190 @@
-"""What a Hugging Face model is called with: its task decides the class, class and config decide the inputs."""
+"""What a Hugging Face model is called with: class and config decide the arguments, the workload their sizes."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from forerun.errors import ForerunError
+from forerun.graph.sources import hf_images
+from forerun.graph.sources.arguments import Argument, Arguments
+from forerun.graph.sources.hf_class import Chosen, has_two_towers, reads_images
+from forerun.graph.sources.hf_sizes import CLASSIFIER_SIZE, image_size
 from forerun.workload import Workload
 
 DEFAULT_SEQ_LEN = 128
 _IMAGE_TEXT_LENGTH = 77
-
-#: task -> the transformers class that runs it.
-TASKS = {
-    "base": "AutoModel",
-    "causal-lm": "AutoModelForCausalLM",
-    "masked-lm": "AutoModelForMaskedLM",
-    "seq2seq": "AutoModelForSeq2SeqLM",
-    "text-classification": "AutoModelForSequenceClassification",
-    "token-classification": "AutoModelForTokenClassification",
-    "question-answering": "AutoModelForQuestionAnswering",
-    "image-classification": "AutoModelForImageClassification",
-    "audio-classification": "AutoModelForAudioClassification",
-    "speech-to-text": "AutoModelForSpeechSeq2Seq",
-}
+#: Ten seconds at 16 kHz.
+_WAVEFORM_SAMPLES = 160_000
+#: Ten seconds of a spectrogram, a frame every 10 ms.
+_FRAMES = 1000
 #: RoBERTa and its kin, which reserve positions up to the padding index.
 _RESERVED_POSITIONS = ("roberta", "xlm-roberta", "camembert", "longformer", "mpnet", "xlm-roberta-xl")
-
-#: Argument -> (shape without the batch, "token" or "float").
-Inputs = dict[str, tuple[tuple[int, ...], str]]
-
-
-def task_of(config: Any, workload: Workload, name: str) -> str:
-    """The task that decides the transformers class."""
-    from transformers.models.auto import modeling_auto as auto
-
-    kind = config.model_type
-    causal = kind in auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-    if workload.task:
-        if workload.task not in TASKS:
-            raise ForerunError(f"task {workload.task!r} is not known. Choose from {', '.join(TASKS)}.")
-        return workload.task
-    if workload.mode in ("prefill", "decode"):
-        if not causal or getattr(config, "is_encoder_decoder", False):
-            raise ForerunError(f"{name} ({kind}) is not a decoder-only language model: it has no {workload.mode} mode")
-        return "causal-lm"
-    if workload.mode == "inference":
-        return "base"
-    if kind in auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES:
-        return "seq2seq"
-    if kind in auto.MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES:
-        return "speech-to-text"
-    is_encoder = kind in auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES
-    if causal and not is_encoder:
-        return "causal-lm"
-    for task, table in (
-        ("text-classification", auto.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES),
-        ("image-classification", auto.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES),
-        ("audio-classification", auto.MODEL_FOR_AUDIO_CLASSIFICATION_MAPPING_NAMES),
-    ):
-        if kind in table:
-            return task
-    return "base"
+#: Tasks whose classes compute their own loss from labels that are as long as the text.
+_LABELLED = ("causal-lm", "seq2seq", "speech-to-text", "masked-lm", "image-text-to-text")
 
 
-def inputs_of(config: Any, workload: Workload, name: str, task: str, notes: list[str]) -> Inputs:
-    """What the model is called with, per argument, without the batch."""
-    if isinstance(workload.input_shape, dict):
-        return {k: (tuple(v), "token" if "ids" in k else "float") for k, v in workload.input_shape.items()}
-    main, text = _main_input(config, task), config.get_text_config()
-    inputs: Inputs = {}
-    if isinstance(workload.input_shape, tuple) and main != "pixel_values":
-        raise ForerunError(f"{name} takes {main}: say its length with seq_len, or its shapes by input name")
-    if task == "base" and workload.task is None and _has_language_head(config):
-        notes.append("the bare model without its language head; --task causal-lm adds it, prefill and decode have it")
-    if main == "pixel_values":
-        inputs["pixel_values"] = (_image_shape(config, workload), "float")
-    elif main == "input_values" and hasattr(config, "num_mel_bins"):  # a spectrogram rather than a waveform
-        inputs["input_values"] = ((config.max_length, config.num_mel_bins), "float")
-    elif main == "input_features":
-        frames = 2 * getattr(config, "max_source_positions", 1500)
-        inputs["input_features"] = ((getattr(config, "num_mel_bins", 80), frames), "float")
-    elif main == "input_values":
-        samples = workload.seq_len or 160_000  # ten seconds at 16 kHz
-        if workload.seq_len is None:
-            notes.append("seq_len not given: 160,000 samples (10 s at 16 kHz) assumed")
-        inputs["input_values"] = ((samples,), "float")
-    two_towers = hasattr(config, "vision_config") and hasattr(config, "text_config") and main == "pixel_values"
-    needs_text = main == "input_ids" or two_towers or main == "input_features"
-    if needs_text:
-        default = min(_IMAGE_TEXT_LENGTH if two_towers else DEFAULT_SEQ_LEN, context_limit(text) or 10**9)
-        length = workload.seq_len or default
-        if workload.seq_len is None:
-            notes.append(f"seq_len not given: {length} tokens assumed")
-        _check_length(name, text, length + (1 if workload.mode == "decode" else 0))
-        if main != "input_features":
-            inputs["input_ids"] = ((length,), "token")
-        if getattr(config, "is_encoder_decoder", False):
-            inputs["decoder_input_ids"] = ((length,), "token")
-    if workload.mode == "training" and task in ("causal-lm", "seq2seq", "speech-to-text", "masked-lm"):
-        inputs["labels"] = (inputs.get("decoder_input_ids", inputs.get("input_ids", ((1,), "")))[0], "token")
-    return inputs
+class InputMaker:
+    """Makes the arguments of one model under one workload, and writes a note for everything that it assumes."""
+
+    def __init__(
+        self, config: Any, chosen: Chosen, workload: Workload, name: str, preprocessor: dict[str, Any] | None
+    ) -> None:
+        self.config, self.chosen, self.workload, self.name = config, chosen, workload, name
+        self.preprocessor = preprocessor
+        self.text = config.get_text_config()
+        self.encodes = bool(getattr(config, "is_encoder_decoder", False))
+        self.notes: list[str] = []
+        self.image_tokens = 0
+
+    def arguments(self, build: Any) -> Arguments:
+        """Every argument of a call, without the batch. `build` makes the model, where it must be asked."""
+        workload = self.workload
+        if isinstance(workload.input_shape, dict):
+            return {k: Argument(tuple(v), "token" if "ids" in k else "float") for k, v in workload.input_shape.items()}
+        main = self._main_input()
+        if isinstance(workload.input_shape, tuple) and main != "pixel_values":
+            raise ForerunError(f"{self.name} takes {main}: say its length with seq_len, or its shapes by input name")
+        if main != "pixel_values" and not self._reads_images() and (workload.image_size or workload.images):
+            raise ForerunError(f"{self.name} takes {main} and no images")
+        if self.chosen.task == "base" and workload.task is None and _has_language_head(self.config):
+            self.notes.append(
+                "the bare model without its language head; --task causal-lm adds it, prefill and decode have it"
+            )
+        inputs = self._images_and_text(build) if self._reads_images() else {**self._main(main), **self._text(main)}
+        if self.encodes and workload.mode in ("prefill", "decode"):
+            self._explain_encoder(inputs)
+        if workload.mode == "training" and self.chosen.task in _LABELLED:
+            like = inputs.get("decoder_input_ids", inputs.get("input_ids", Argument((1,), "token")))
+            inputs["labels"] = Argument(like.shape, "token")
+        return inputs
+
+    def _reads_images(self) -> bool:
+        return reads_images(self.config) and "pixel_values" in self.chosen.arguments
+
+    def _main_input(self) -> str:
+        """The name of the model's first input, as its own class states it."""
+        if has_two_towers(self.config) and {"pixel_values", "input_ids"} <= self.chosen.arguments:
+            return "pixel_values"
+        if getattr(self.config, "audio_config", None) is not None and "input_ids" in self.chosen.arguments:
+            self.notes.append("answered for the text alone: its audio input is left out")
+            return "input_ids"
+        return self.chosen.main_input
+
+    def _main(self, main: str) -> Arguments:
+        """The argument of a model that reads something else than text."""
+        config, workload = self.config, self.workload
+        if main == "pixel_values":
+            return {"pixel_values": Argument(self._image_shape(), "float")}
+        if (
+            main == "input_values" and hasattr(config, "num_mel_bins") and hasattr(config, "max_length")
+        ):  # a spectrogram rather than a waveform
+            return {"input_values": Argument((config.max_length, config.num_mel_bins), "float")}
+        if main == "input_features":
+            return {"input_features": Argument(self._features(), "float")}
+        if main == "input_values":
+            samples = None if self.encodes else workload.seq_len
+            if samples is None:
+                self.notes.append(
+                    f"{'' if self.encodes else 'seq_len not given: '}{_WAVEFORM_SAMPLES:,} samples "
+                    "(10 s at 16 kHz) assumed"
+                )
+            return {"input_values": Argument((samples or _WAVEFORM_SAMPLES,), "float")}
+        return {}
+
+    def _features(self) -> tuple[int, ...]:
+        """The shape of a spectrogram: 30 s with its frames last for Whisper and its kin, else 10 s, frames first."""
+        config = self.config
+        audio = next((p for n in ("encoder_config", "audio_config") if (p := getattr(config, n, None))), config)
+        if hasattr(config, "input_feat_per_channel"):
+            return _FRAMES, config.input_feat_per_channel * config.input_channels
+        if hasattr(audio, "max_source_positions") and not hasattr(audio, "feature_projection_input_dim"):
+            return getattr(audio, "num_mel_bins", 80), 2 * audio.max_source_positions
+        widths = ("feature_projection_input_dim", "input_dim", "num_mel_bins", "feature_size")
+        width = next((v for n in widths if isinstance(v := getattr(audio, n, None), int)), 80)
+        self.notes.append(f"{_FRAMES:,} frames of a spectrogram (10 s) assumed")
+        return _FRAMES, width
+
+    def _text(self, main: str) -> Arguments:
+        """The tokens that a model reads or writes."""
+        inputs: Arguments = {}
+        both = main == "pixel_values" and "input_ids" in self.chosen.arguments and has_two_towers(self.config)
+        writes = self.encodes and "decoder_input_ids" in self.chosen.arguments
+        if not (main == "input_ids" or both or writes):
+            return inputs
+        length = self._length(_IMAGE_TEXT_LENGTH if both else DEFAULT_SEQ_LEN, used=self._uses_length(main))
+        if main == "input_ids" or both:
+            inputs["input_ids"] = Argument((length,), "token")
+        if writes:
+            first_step = self.workload.mode == "prefill"
+            inputs["decoder_input_ids"] = Argument((1 if first_step else length,), "token")
+        return inputs
+
+    def _uses_length(self, main: str) -> bool:
+        """A speech model's prefill is one decoder step: its text has no length."""
+        return main == "input_ids" or self.workload.mode != "prefill"
+
+    def _length(self, default: int, used: bool = True) -> int:
+        """The tokens of the text: as asked, else a default; refused beyond the context."""
+        length = self.workload.seq_len or min(default, context_limit(self.text) or 10**9)
+        if self.workload.seq_len is None and used:
+            self.notes.append(f"seq_len not given: {length} tokens assumed")
+        self._check_length(length + (1 if self.workload.mode == "decode" else 0))
+        return length
+
+    def _check_length(self, length: int) -> None:
+        limit = context_limit(self.text)
+        if limit is not None and length > limit:
+            raise ForerunError(f"{self.name} takes at most {limit:,} tokens; {length:,} were asked for")
+
+    def _images_and_text(self, build: Any) -> Arguments:
+        """A prompt with images: their tokens come before the text and count on top of seq_len."""
+        length = self._length(DEFAULT_SEQ_LEN)
+        size = image_size(self.config, self.workload, self.preprocessor, self.notes, hf_images.FREE_SIZE)
+        inputs, self.image_tokens = hf_images.prompt(
+            self.config, self.chosen, build, self.workload, size, length, self.name
+        )
+        total = length + self.image_tokens
+        self._check_length(total + (1 if self.workload.mode == "decode" else 0))
+        count = 1 if self.workload.images is None else self.workload.images
+        if not count:
+            self.notes.append("answered for the text alone: images is 0")
+        else:
+            images = f"{count} image{'s' if count > 1 else ''} of {size[0]} x {size[1]} pixels"
+            how = f"{self.image_tokens:,} tokens of {images}" if self.image_tokens else f"beside {images}"
+            whole = (
+                f"{total:,} tokens: {length:,} of text and {how}" if self.image_tokens else f"{total:,} tokens {how}"
+            )
+            self.notes.append(f"the sequence has {whole}; the vision tower runs in {_tower(self.workload.mode)}")
+        if self.encodes and "decoder_input_ids" in self.chosen.arguments:
+            first_step = self.workload.mode == "prefill"
+            inputs["decoder_input_ids"] = Argument((1 if first_step else length,), "token")
+        return inputs
+
+    def _image_shape(self) -> tuple[int, ...]:
+        if isinstance(self.workload.input_shape, tuple):
+            return self.workload.input_shape
+        vision = getattr(self.config, "vision_config", None) or self.config
+        size = image_size(self.config, self.workload, self.preprocessor, self.notes, CLASSIFIER_SIZE)
+        image = (getattr(vision, "num_channels", 3), *size)
+        frames = getattr(vision, "num_frames", None)
+        return (frames, *image) if isinstance(frames, int) else image
+
+    def _explain_encoder(self, inputs: Arguments) -> None:
+        """What prefill and decode of an encoder-decoder are."""
+        source = next(iter(inputs))
+        reads = f"{inputs[source].shape[0]:,} tokens" if source == "input_ids" else f"its {source}"
+        if self.workload.mode == "prefill":
+            self.notes.append(f"prefill: the encoder reads {reads} once and the decoder makes its first step")
+        else:
+            past = inputs["decoder_input_ids"].shape[0]
+            self.notes.append(
+                f"decode: one step of the decoder after {past:,} tokens; what the encoder made of {reads} is in the "
+                "cross-attention cache, and the encoder does not run"
+            )
+
+
+def _tower(mode: str) -> str:
+    return "prefill and is not part of decode" if mode == "decode" else "this call"
 
 
 def _has_language_head(config: Any) -> bool:
@@ -109,32 +194,6 @@ def _has_language_head(config: Any) -> bool:
     return config.model_type in auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and not encoder
 
 
-def _main_input(config: Any, task: str) -> str:
-    """The name of the model's first input, as its own class states it."""
-    import transformers
-
-    auto = getattr(transformers, TASKS[task])
-    try:
-        model_class = auto._model_mapping[type(config)]
-    except KeyError as e:
-        raise ForerunError(f"transformers has no {TASKS[task]} for {config.model_type}") from e
-    model_class = model_class[0] if isinstance(model_class, tuple) else model_class
-    if hasattr(config, "vision_config") and hasattr(config, "text_config"):
-        return "pixel_values" if config.model_type in ("clip", "siglip", "siglip2", "align", "blip") else "input_ids"
-    return str(model_class.main_input_name)
-
-
-def _image_shape(config: Any, workload: Workload) -> tuple[int, ...]:
-    if isinstance(workload.input_shape, tuple):
-        return workload.input_shape
-    vision = getattr(config, "vision_config", config)
-    size = getattr(vision, "image_size", 224)
-    height, width = (size, size) if isinstance(size, int) else tuple(size)[:2]
-    image = (getattr(vision, "num_channels", 3), height, width)
-    frames = getattr(vision, "num_frames", None)
-    return (frames, *image) if isinstance(frames, int) else image
-
-
 def context_limit(text: Any) -> int | None:
     """How many tokens the model takes at most, where its config says so."""
     for field in ("max_position_embeddings", "n_positions", "max_target_positions", "max_seq_len", "n_ctx"):
@@ -142,9 +201,3 @@ def context_limit(text: Any) -> int | None:
         if isinstance(limit, int) and limit > 0:
             return limit - 2 if text.model_type in _RESERVED_POSITIONS else limit
     return None
-
-
-def _check_length(name: str, text: Any, length: int) -> None:
-    limit = context_limit(text)
-    if limit is not None and length > limit:
-        raise ForerunError(f"{name} takes at most {limit:,} tokens; {length:,} were asked for")

@@ -6,19 +6,32 @@ says so (`trust_remote_code=True`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from forerun.errors import ForerunError
 from forerun.graph.ir import Graph
-from forerun.graph.sources import hf_catalog
-from forerun.graph.sources.door import Door
+from forerun.graph.sources import hf_catalog, hf_quantised
+from forerun.graph.sources.arguments import Argument, Arguments
+from forerun.graph.sources.door import Door, first_line
+from forerun.graph.sources.hf_checks import check_parameters
+from forerun.graph.sources.hf_class import TASKS, Chosen, choose
 from forerun.graph.sources.hf_config import load_config, offline_config
-from forerun.graph.sources.hf_inputs import DEFAULT_SEQ_LEN, TASKS, Inputs, context_limit, inputs_of, task_of
+from forerun.graph.sources.hf_inputs import DEFAULT_SEQ_LEN, InputMaker, context_limit
+from forerun.graph.sources.hf_sizes import preprocessor_of
 from forerun.graph.sources.torch_module import capture
 from forerun.workload import Workload
 
 __all__ = ["DEFAULT_SEQ_LEN", "HuggingFaceDoor"]
+
+
+#: Raise when models that read something else than text are called in another way.
+READER = 1
+#: A model that launches more in one pass is tried as one that loops over its tokens.
+MOST_CALLS = 12_000
 
 
 class HuggingFaceDoor(Door):
@@ -27,6 +40,7 @@ class HuggingFaceDoor(Door):
     takes = "a Hugging Face id, config, config.json or folder"
     priority = 20
     suffixes = (".json",)
+    reads_images = True
 
     def matches(self, model: Any) -> bool:
         if isinstance(model, dict):
@@ -48,7 +62,10 @@ class HuggingFaceDoor(Door):
         config = offline_config(model)
         if config is None:
             return None
-        return {"config": config, "transformers": version("transformers"), "torch": version("torch")}
+        key: dict[str, Any] = {"config": config, "transformers": version("transformers"), "torch": version("torch")}
+        if not _is_plain_text(config) or "quantization_config" in config:
+            key |= {"reader": READER, "preprocessor": preprocessor_of(model)}
+        return key
 
     def names(self) -> list[str]:
         return hf_catalog.known_names()
@@ -60,35 +77,98 @@ class HuggingFaceDoor(Door):
         from forerun.graph import torch_compat
 
         torch_compat.prepare()
-        config = load_config(model, workload.trust_remote_code)
         name = self.title(model)
-        notes: list[str] = []
-        task = task_of(config, workload, name)
-        inputs = inputs_of(config, workload, name, task, notes)
-        build = _builder(config, task, workload)
-        experts, chosen = _experts(config)
-        graphs = capture(build, inputs, workload, name, mask_density=1 / experts if experts else 1.0)
-        active = _active_parameters(build, chosen / experts) if experts else None
-        for graph in graphs:
-            graph.active_parameters = active or graph.parameters
-            graph.facts.update(_facts(config, workload, inputs, task))
-            graph.notes += notes
-        return graphs
+        config = load_config(model, workload.trust_remote_code)
+        try:
+            return _captured(model, config, workload, name)
+        except ForerunError:
+            raise
+        except Exception as e:  # a config is anyone's text, and what it breaks in transformers is its own fault
+            raise ForerunError(f"{name} cannot be built from its config: {first_line(e)}") from e
 
 
-def _builder(config: Any, task: str, workload: Workload) -> Any:
+def _captured(model: Any, config: Any, workload: Workload, name: str) -> list[Graph]:
+    """The graphs of a config under a workload."""
+    notes: list[str] = []
+    chosen = choose(config, workload, name, notes)
+    build = _builder(config, chosen, workload)
+    maker = InputMaker(config, chosen, workload, name, preprocessor_of(model))
+    stored = hf_quantised.weight_format(config)
+    if stored is not None:
+        notes.append(hf_quantised.note(stored, workload.mode))
+    inputs = maker.arguments(build)
+    experts, met = _experts(config)
+    density = 1 / experts if experts else 1.0
+
+    def at(length: int) -> list[Graph]:
+        shorter = InputMaker(config, chosen, replace(workload, seq_len=length), name, None).arguments(build)
+        return capture(build, shorter, workload, name, density)
+
+    graphs = _at_any_length(
+        lambda most: capture(build, inputs, workload, name, density, most), at, inputs, workload, notes
+    )
+    check_parameters(name, graphs[0].parameters)
+    active = _active_parameters(build, met / experts) if experts else None
+    for graph in graphs:
+        graph.active_parameters = active or graph.parameters
+        graph.facts.update(_facts(config, workload, inputs, chosen.task))
+        if stored is not None:
+            graph.facts["weight_format"] = stored
+        if maker.image_tokens:
+            graph.facts["image_tokens"] = maker.image_tokens
+        graph.notes += [*notes, *maker.notes]
+    return graphs
+
+
+def _at_any_length(
+    whole: Callable[[int | None], list[Graph]],
+    at: Callable[[int], list[Graph]],
+    inputs: Arguments,
+    workload: Workload,
+    notes: list[str],
+) -> list[Graph]:
+    """The graphs at the length asked for; those of a model that loops over its tokens come from shorter ones."""
+    from forerun.graph import time_steps
+    from forerun.graph.recorder import TooManyCalls
+
+    length = inputs["input_ids"].shape[0] if "input_ids" in inputs else 0
+    if length <= time_steps.LENGTHS[-1] or isinstance(workload.input_shape, dict):
+        return whole(None)
+    try:
+        return whole(MOST_CALLS)
+    except TooManyCalls:
+        found = time_steps.extended(at, length, growing=workload.mode != "decode")
+    if found is None:
+        return whole(None)
+    notes.append(
+        f"it goes through its tokens one by one: captured at up to {time_steps.LENGTHS[-1]} tokens, whose steps are "
+        f"equal, and extended to {length:,}"
+    )
+    return found
+
+
+def _is_plain_text(config: dict[str, Any]) -> bool:
+    """Whether a config is surely that of a text model; seen without transformers, whose import takes seconds."""
+    other = ("vision_config", "audio_config", "image_size", "patch_size", "num_mel_bins", "conv_dim", "num_channels")
+    return "vocab_size" in config and not any(field in config for field in other)
+
+
+def _builder(config: Any, chosen: Chosen, workload: Workload) -> Any:
     import transformers
 
     from forerun.graph.capture import TORCH_DTYPES
     from forerun.graph.meta_build import on_meta
 
     dtype = TORCH_DTYPES[workload.weight_dtype]
-    auto = getattr(transformers, TASKS[task])
-    options = {"trust_remote_code": True} if workload.trust_remote_code else {}
+
+    def make() -> Any:
+        if chosen.task in TASKS and workload.trust_remote_code:
+            return getattr(transformers, TASKS[chosen.task]).from_config(config, dtype=dtype, trust_remote_code=True)
+        return chosen.model_class._from_config(config, dtype=dtype)
 
     def build() -> Any:
         with on_meta():
-            return auto.from_config(config, dtype=dtype, **options).to(device="meta", dtype=dtype)
+            return make().to(device="meta", dtype=dtype)
 
     return build
 
@@ -112,10 +192,10 @@ def _active_parameters(build: Any, share: float) -> int:
     return round(total - routed * (1 - share))
 
 
-def _facts(config: Any, workload: Workload, inputs: Inputs, task: str) -> dict[str, Any]:
-    length = inputs.get("input_ids", inputs.get("decoder_input_ids", ((0,), "")))[0][0]
-    tokens = {"prefill": length, "decode": 1}.get(workload.mode, 0)
-    if workload.mode == "training" and task in ("causal-lm", "seq2seq"):
+def _facts(config: Any, workload: Workload, inputs: Arguments, task: str) -> dict[str, Any]:
+    length = inputs.get("input_ids", inputs.get("decoder_input_ids", Argument((0,), "")))[0][0]
+    tokens = {"prefill": length if "input_ids" in inputs else 0, "decode": 1}.get(workload.mode, 0)
+    if workload.mode == "training" and task in ("causal-lm", "seq2seq", "image-text-to-text"):
         tokens = length
     return {
         "source": "huggingface", "model_type": config.model_type, "task": task, "seq_len": length or None,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from forerun.errors import ForerunError
 from forerun.graph.ir import Graph
+from forerun.graph.sources.arguments import Argument, tensors
 from forerun.graph.sources.door import Door
 from forerun.graph.sources.torch_inputs import input_spec
 from forerun.graph.sources.torch_wrappers import check_initialised, unwrap_inside, unwrapped
@@ -43,42 +45,48 @@ class TorchDoor(Door):
 
 def capture(
     build: Any,
-    inputs: dict[str, tuple[tuple[int, ...], str]],
+    inputs: Mapping[str, tuple[Any, ...]],
     workload: Workload,
     name: str,
     mask_density: float = 1.0,
+    most_calls: int | None = None,
 ) -> list[Graph]:
     """Captures a module on meta; a failure inside the model becomes one sentence.
 
-    `mask_density` is the share of a mask that is set, where a model asks for it (tokens that go to one expert).
+    `inputs` gives every argument as an `Argument`, or as its first fields. `mask_density` is the share of a mask that
+    is set, where a model asks for it (tokens that go to one expert). Beyond `most_calls` TooManyCalls is raised.
     """
-    import torch
-
     from forerun.graph.capture import TORCH_DTYPES
 
+    arguments = {name: Argument(*fields) for name, fields in inputs.items()}
     dtype = TORCH_DTYPES[workload.weight_dtype]
+    steps = workload.mode in ("prefill", "decode")
+    if steps and not any(tokens in arguments for tokens in ("input_ids", "decoder_input_ids")):
+        raise ForerunError(f"{name} has no {workload.mode} mode: it is not a language model that forerun can step")
+    shapes = ", ".join(f"{a or 'input'} {tuple(argument.shape)}" for a, argument in arguments.items())
 
     def make_inputs(batch: int) -> dict[str, Any]:
-        return {
-            arg: torch.empty((batch, *shape), device="meta", dtype=torch.int64 if kind == "token" else dtype)
-            for arg, (shape, kind) in inputs.items()
-        }
+        return tensors(arguments, batch, dtype)
 
-    if workload.mode in ("prefill", "decode") and "input_ids" not in inputs:
-        raise ForerunError(f"{name} has no {workload.mode} mode: it is not a language model that forerun can step")
-    shapes = ", ".join(f"{a or 'input'} {tuple(s)}" for a, (s, _) in inputs.items())
-    return captured(build, make_inputs, workload, name, shapes, mask_density)
+    return captured(build, make_inputs, workload, name, shapes, mask_density, most_calls)
 
 
 def captured(
-    build: Any, make_inputs: Any, workload: Workload, name: str, shapes: str, mask_density: float = 1.0
+    build: Any,
+    make_inputs: Any,
+    workload: Workload,
+    name: str,
+    shapes: str,
+    mask_density: float = 1.0,
+    most_calls: int | None = None,
 ) -> list[Graph]:
     """The graphs of a module on inputs that `make_inputs` makes; `shapes` names them in the sentence of a failure."""
-    from forerun.graph.steps import capture_module
+    from forerun.graph.module_capture import capture_module
+    from forerun.graph.recorder import TooManyCalls
 
     try:
-        return capture_module(build, make_inputs, workload, name, mask_density)
-    except ForerunError:
+        return capture_module(build, make_inputs, workload, name, mask_density, most_calls)
+    except (ForerunError, TooManyCalls):
         raise
     except Exception as e:
         reason = (str(e).strip().splitlines() or [type(e).__name__])[0]

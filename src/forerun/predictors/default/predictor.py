@@ -223,6 +223,10 @@ class DefaultPredictor(Predictor):
         units = {UNITS[u] for u in profile.units_used} - set(seen.get("units", ()))
         if units:
             found.append(OutOfDomain("dtype", f"no measurement in {', '.join(sorted(units))}"))
+        elif "fp8" in {UNITS[u] for u in profile.units_used}:
+            # Of fp8, products alone were measured: neither whole models nor the casts around the products.
+            reason = "no model was measured in fp8, single products alone: the rest is extrapolated"
+            found += [OutOfDomain("dtype", reason), OutOfDomain("ops", "casts to fp8, which no measurement shows")]
         return found
 
     def _learned(self, profile: Profile, devices: Sequence[Device], workload: Workload) -> Times:

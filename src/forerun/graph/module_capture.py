@@ -1,0 +1,149 @@
+"""Captures a module as the graphs that between them answer every batch size, its repeated blocks folded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from forerun.graph.capture import TORCH_DTYPES, census, record
+from forerun.graph.fold import fold, folded_size, parameter_bytes
+from forerun.graph.ir import Graph
+from forerun.graph.known_values import has_values
+from forerun.graph.recorder import TooManyCalls
+from forerun.graph.scale import merge
+from forerun.graph.steps import STEPS, Inputs
+from forerun.workload import Workload
+
+
+def capture_module(
+    build: Callable[[], nn.Module],
+    make_inputs: Callable[[int], Inputs],
+    workload: Workload,
+    name: str,
+    mask_density: float = 1.0,
+    most_calls: int | None = None,
+) -> list[Graph]:
+    """Graphs that between them answer every batch size: one scalable graph, and the exact one where batch 1 differs.
+
+    `build` gives a fresh module on meta in the weight dtype; `make_inputs` gives its inputs at a batch size. A model
+    that launches more than `most_calls` in one pass is not captured: TooManyCalls is raised.
+    """
+
+    folds = _folding_holds(build, make_inputs, workload, mask_density, most_calls)
+
+    def at(batch: int) -> Graph:
+        return _capture(build, make_inputs(batch), workload, name, mask_density, batch, folds, most_calls)
+
+    def probe(batch: int) -> Graph | None:
+        """Batch norm refuses a batch of one in training; others want a batch of their own. The asked one will show."""
+        try:
+            return at(batch)
+        except TooManyCalls:
+            raise
+        except Exception:  # noqa: BLE001 - whatever the model refuses at this batch
+            return None
+
+    first, second = probe(1), probe(2)
+    merged = merge(first, second) if first is not None and second is not None else None
+    if merged is not None:
+        return [merged]
+    # 5 and 7, since at 2 or 3 a batch is easily taken for a number of classes or channels.
+    again = second is not None and not _grows(first, second, probe)
+    five, seven = (probe(5), probe(7)) if again else (None, None)
+    grown = merge(five, seven) if five is not None and seven is not None else None
+    if grown is not None:
+        grown.min_batch = 2
+    graphs = [g for g in (grown, first) if g is not None]
+    if not any(g.serves(workload.batch) for g in graphs):
+        graphs.append(at(workload.batch))
+    return graphs
+
+
+def _grows(first: Graph | None, second: Graph, probe: Callable[[int], Graph | None]) -> bool:
+    """Whether ops are launched sample by sample, so that no graph serves two batch sizes."""
+    if first is None or len(second.ops) <= len(first.ops):
+        return False
+    third = probe(3)
+    return third is not None and len(third.ops) > len(second.ops)
+
+
+def _folding_holds(
+    build: Callable[[], nn.Module],
+    make_inputs: Callable[[int], Inputs],
+    workload: Workload,
+    mask_density: float,
+    most_calls: int | None,
+) -> bool:
+    """Whether the folded model launches exactly what the whole one does.
+
+    The whole model runs once, unrecorded, with its calls counted by name and shape; so does the folded one, its middle
+    blocks counted as often as they stand for. Anything that depends on its place in the stack (a mask, a cache), or
+    works between the blocks, shows as a difference.
+    """
+    folded = build()
+    whole_bytes = parameter_bytes(folded)
+    repeats = fold(folded)
+    if not repeats or folded_size(folded, repeats) != whole_bytes:
+        return False
+
+    def count(model: nn.Module, times: dict[str, int]) -> Any:
+        model.train(workload.mode == "training")
+        step = STEPS[workload.mode](model, make_inputs(2), workload)
+        return census(model, step.once, times, mask_density, has_values(step.inputs), most_calls)
+
+    try:
+        return bool(count(folded, repeats) == count(build(), {}))
+    except TooManyCalls:
+        raise
+    except Exception:  # noqa: BLE001 - a model that depends on its depth is captured whole; a real fault shows there
+        return False
+
+
+def _capture(
+    build: Callable[[], nn.Module],
+    inputs: Inputs,
+    workload: Workload,
+    name: str,
+    mask_density: float,
+    batch: int,
+    folds: bool,
+    most_calls: int | None = None,
+) -> Graph:
+    model = build()
+    parameters = sum(p.numel() for p in model.parameters())
+    repeats = fold(model) if folds else {}
+    try:
+        graph = _record(model, inputs, workload, repeats, mask_density, most_calls)
+    except RuntimeError as e:
+        if "device" not in str(e):
+            raise
+        with torch.device("meta"):  # code that makes tensors without naming a device
+            graph = _record(build(), inputs, workload, {}, mask_density, most_calls)
+    graph.name, graph.batch = name, batch
+    graph.parameters, graph.active_parameters = parameters, parameters
+    return graph
+
+
+def _record(
+    model: nn.Module,
+    inputs: Inputs,
+    workload: Workload,
+    repeats: dict[str, int],
+    mask_density: float,
+    most_calls: int | None,
+) -> Graph:
+    model.train(workload.mode == "training")
+    step = STEPS[workload.mode](model, inputs, workload)
+    return record(
+        model,
+        step,
+        repeats=repeats,
+        amp=TORCH_DTYPES[workload.amp] if workload.amp else None,
+        mask_density=mask_density,
+        held=step.held,
+        follow=has_values(inputs),
+        most_calls=most_calls,
+    )

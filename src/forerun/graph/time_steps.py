@@ -1,0 +1,286 @@
+"""Folds loops over a sequence, and extends what was captured at short lengths to a long one.
+
+Some models go through their tokens one after the other, so that a graph at 2,048 tokens has 2,048 times the ops of a
+step. The steps are equal: a loop is kept as its first, one middle and its last turn, the middle one with `repeat`, as
+blocks are folded. Folded graphs of several lengths have one structure, and every number in them is a polynomial of the
+length: two lengths give a line on which a third must lie, or three a parabola on which a fourth must lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+from forerun.graph.ir import Graph, Op, Storage, Tensor
+
+#: Lengths that are captured, evenly spaced; the last one checks what the others say.
+LENGTHS = (12, 14, 16, 18)
+SHORTEST_BODY, LONGEST_BODY = 2, 160  # ops of one step; single ops in a row are fills and the like
+#: A loop over the sequence has about as many turns as there are tokens: the first or the last may be of another kind.
+SLACK = 3
+
+
+@dataclass
+class _Loop:
+    """`turns` equal groups of `size` ops, from op `start` on."""
+
+    start: int
+    size: int
+    turns: int
+
+    @property
+    def end(self) -> int:
+        return self.start + self.size * self.turns
+
+    def turn_of(self, op: int) -> int:
+        return (op - self.start) // self.size if self.start <= op < self.end else -1
+
+    def dropped(self, op: int) -> bool:
+        return 2 <= self.turn_of(op) < self.turns - 1
+
+
+def extended(capture: Callable[[int], Sequence[Graph]], length: int, growing: bool = True) -> list[Graph] | None:
+    """Graphs at a length from captures at LENGTHS; None where no law holds.
+
+    With `growing`, ops must grow in number with the length: else the model has no loop over its tokens. Decoding has
+    none either, but what was read before it has.
+    """
+    captured = [capture(n) for n in LENGTHS[:2]]
+    if growing and len(captured[0][0].ops) == len(captured[1][0].ops):
+        return None
+    for n in LENGTHS[2:]:
+        captured.append(capture(n))
+        found = _law(captured, length)
+        if found is not None:
+            return found
+    return None
+
+
+def _law(captured: list[Sequence[Graph]], length: int) -> list[Graph] | None:
+    """Graphs at a length from those of the first of LENGTHS; None where the last is not on the curve of the others."""
+    if len({len(graphs) for graphs in captured}) != 1:
+        return None
+    found = []
+    for same in zip(*captured, strict=True):
+        if len({(g.batch, g.scalable, g.min_batch) for g in same}) != 1:
+            return None
+        try:
+            graph = _extrapolated([fold_steps(g, n) for g, n in zip(same, LENGTHS, strict=False)], length)
+        except KeyError:  # the turns of some loop are not equal in what they keep
+            return None
+        if graph is None:
+            return None
+        found.append(graph)
+    return found
+
+
+# -- folding ----------------------------------------------------------------------------------------------------------
+
+
+def fold_steps(graph: Graph, length: int) -> tuple[Graph, list[list[int]]]:
+    """The graph with its loops over `length` tokens folded, and how often each input of each op stands there."""
+    loops = _loops(graph, length)
+    home, memory = _homes(graph, loops)
+    new_index: dict[int, int] = {}
+    ops: list[Op] = []
+    counts: list[list[int]] = []
+    for i, op in enumerate(graph.ops):
+        if any(loop.dropped(i) for loop in loops):
+            continue
+        new_index[i] = len(ops)
+        inputs, times = _run_lengths([home.get(t, t) for t in op.inputs])
+        middle = next((loop.turns - 2 for loop in loops if loop.turn_of(i) == 1), 1)
+        ops.append(replace(op, inputs=inputs, repeat=op.repeat * middle))
+        counts.append(times)
+    return _compact(graph, loops, ops, new_index, home, memory), counts
+
+
+def _homes(graph: Graph, loops: list[_Loop]) -> tuple[dict[int, int], dict[int, int]]:
+    """For every tensor and every storage of a dropped turn the one at its place in the middle turn."""
+    home: dict[int, int] = {}
+    op_home: dict[int, int] = {}
+    memory: dict[int, int] = {}
+    for loop in loops:
+        for i in range(loop.start + 2 * loop.size, loop.end - loop.size):
+            op_home[i] = loop.start + loop.size + (i - loop.start) % loop.size
+            for out, kept in zip(graph.ops[i].outputs, graph.ops[op_home[i]].outputs, strict=True):
+                home[out] = kept
+                memory[graph.tensors[out].storage] = graph.tensors[kept].storage
+    # Views of what an op puts out are tensors of their own.
+    place = {(t.storage, t.shape, t.dtype, t.producer): i for i, t in enumerate(graph.tensors)}
+    for i, t in enumerate(graph.tensors):
+        if i not in home and t.producer in op_home:
+            same = (memory.get(t.storage, t.storage), t.shape, t.dtype, op_home[t.producer])
+            if same in place:
+                home[i] = place[same]
+    return home, memory
+
+
+def _loops(graph: Graph, length: int) -> list[_Loop]:
+    names: dict[Any, int] = {}
+    signs = [names.setdefault(_sign(op, graph), len(names)) for op in graph.ops]
+    loops: list[_Loop] = []
+    i = 0
+    while i < len(signs):
+        loop = next((x for size in range(SHORTEST_BODY, LONGEST_BODY) if (x := _loop_at(signs, i, size, length))), None)
+        if loop is None:
+            i += 1
+        else:
+            loops.append(loop)
+            i = loop.end
+    return loops
+
+
+def _loop_at(signs: list[int], start: int, size: int, length: int) -> _Loop | None:
+    body = signs[start : start + size]
+    turns = 1
+    while signs[start + turns * size : start + (turns + 1) * size] == body:
+        turns += 1
+    return _Loop(start, size, turns) if length - SLACK <= turns <= length + 1 else None
+
+
+def _sign(op: Op, graph: Graph) -> tuple[Any, ...]:
+    """What is equal for an op at every turn."""
+    seen = tuple((graph.tensors[t].shape, graph.tensors[t].dtype) for t in (*op.inputs, *op.outputs))
+    return op.kind, op.name, op.scope, op.phase, op.repeat, repr(sorted(op.attrs.items())), seen
+
+
+def _run_lengths(ids: list[int]) -> tuple[tuple[int, ...], list[int]]:
+    """Equal neighbours as one, with how many they were."""
+    out: list[int] = []
+    times: list[int] = []
+    for i in ids:
+        if out and out[-1] == i:
+            times[-1] += 1
+        else:
+            out.append(i)
+            times.append(1)
+    return tuple(out), times
+
+
+def _compact(
+    graph: Graph,
+    loops: list[_Loop],
+    ops: list[Op],
+    new_index: dict[int, int],
+    home: dict[int, int],
+    memory: dict[int, int],
+) -> Graph:
+    """The graph over the ops that were kept, with the tensors and storages that they use.
+
+    Raises KeyError where a kept op uses memory of a dropped turn that has no place in the middle turn.
+    """
+
+    def moved(op: int) -> int:
+        """The place of an op, or for one of a dropped turn the end of the middle turn."""
+        for loop in loops:
+            if loop.dropped(op):
+                op = loop.start + 2 * loop.size - 1
+        return new_index.get(op, op)
+
+    storages: list[Storage] = []
+    storage_index: dict[int, int] = {}
+    for i, s in enumerate(graph.storages):
+        if any(loop.dropped(s.born) for loop in loops):
+            continue
+        dies = s.dies if s.dies is None or s.dies < 0 else moved(s.dies)
+        middle = next((loop for loop in loops if loop.turn_of(s.born) == 1), None)
+        if middle is not None and s.dies is not None and middle.turn_of(s.dies) == middle.turns - 1:
+            dies = moved(middle.start + 2 * middle.size - 1)
+        born = moved(s.born) if s.born >= 0 else s.born
+        storage_index[i] = len(storages)
+        times = middle.turns - 2 if middle is not None else 1
+        storages.append(replace(s, born=min(born, len(ops)), dies=dies, repeat=s.repeat * times))
+    wanted = dict.fromkeys(t for op in ops for t in (*op.inputs, *op.outputs))
+    wanted |= dict.fromkeys(home.get(t, t) for t in graph.outputs)
+    tensor_index = {t: n for n, t in enumerate(wanted)}
+    tensors = []
+    for t in (graph.tensors[i] for i in wanted):
+        own = storage_index[t.storage if t.storage in storage_index else memory[t.storage]]
+        tensors.append(replace(t, storage=own, producer=moved(t.producer) if t.producer >= 0 else -1))
+    ops = [
+        replace(
+            op, inputs=tuple(tensor_index[t] for t in op.inputs), outputs=tuple(tensor_index[t] for t in op.outputs)
+        )
+        for op in ops
+    ]
+    outputs = tuple(tensor_index[home.get(t, t)] for t in graph.outputs)
+    return replace(graph, ops=ops, tensors=tensors, storages=storages, outputs=outputs)
+
+
+# -- extrapolation ----------------------------------------------------------------------------------------------------
+
+
+def _extrapolated(folded: list[tuple[Graph, list[list[int]]]], length: int) -> Graph | None:
+    """The graph at a length, where the structure of all is one and the last lies on the curve of the others."""
+    graphs = [graph for graph, _ in folded]
+    if any(_structure(g) != _structure(graphs[0]) for g in graphs[1:]):
+        return None
+    columns = [_numbers(g, counts) for g, counts in folded]
+    if len({len(c) for c in columns}) != 1:
+        return None
+    numbers = [_at(points, length) for points in zip(*columns, strict=True)]
+    if any(n is None for n in numbers):
+        return None
+    return _rebuilt(folded[0], iter(numbers))
+
+
+def _structure(g: Graph) -> tuple[Any, ...]:
+    """All that is no number."""
+    ops = [(o.kind, o.name, o.inputs, o.outputs, o.scope, o.phase, sorted(o.attrs)) for o in g.ops]
+    tensors = [(t.dtype, t.storage, t.producer, len(t.shape), t.per_sample is None) for t in g.tensors]
+    storages = [(s.role, s.born, s.dies) for s in g.storages]
+    return ops, tensors, storages, g.outputs, g.parameters, g.notes
+
+
+def _numbers(g: Graph, counts: list[list[int]]) -> list[Any]:
+    """Every number of a graph, in the order in which `_rebuilt` takes them."""
+    out: list[Any] = []
+    for op, times in zip(g.ops, counts, strict=True):
+        out += [op.repeat, *times, *(v for _, v in sorted(op.attrs.items()))]
+    for t in g.tensors:
+        out += [*t.shape, *(t.per_sample or ())]
+    for s in g.storages:
+        out += [s.bytes, s.repeat, s.per_sample, s.per_sample2]
+    return [*out, *g.facts.get("host_calls", {}).values()]
+
+
+def _at(points: tuple[Any, ...], length: int) -> Any:
+    """The value at a length of what has these values at LENGTHS; None where the last is not on the others' curve."""
+    if all(p == points[0] for p in points):
+        return points[0]
+    if not all(isinstance(p, int) and not isinstance(p, bool) for p in points):
+        return None
+    first, second = points[1] - points[0], points[2] - 2 * points[1] + points[0]
+    if len(points) == 3 and second:
+        return None
+    if len(points) == 4 and points[3] - 3 * points[2] + 3 * points[1] - points[0]:
+        return None
+    x = Fraction(length - LENGTHS[0], LENGTHS[1] - LENGTHS[0])
+    value = points[0] + first * x + second * x * (x - 1) / 2
+    return int(value) if value.denominator == 1 and value >= 0 else None
+
+
+def _rebuilt(pattern: tuple[Graph, list[list[int]]], numbers: Any) -> Graph:
+    """The graph of a pattern with other numbers."""
+    graph, counts = pattern
+    ops = []
+    for op, times in zip(graph.ops, counts, strict=True):
+        repeat = next(numbers)
+        inputs = tuple(t for t, _ in zip(op.inputs, times, strict=True) for _ in range(next(numbers)))
+        attrs = {name: next(numbers) for name in sorted(op.attrs)}
+        ops.append(replace(op, inputs=inputs, repeat=repeat, attrs={name: attrs[name] for name in op.attrs}))
+    tensors: list[Tensor] = []
+    for t in graph.tensors:
+        shape = tuple(next(numbers) for _ in t.shape)
+        slopes = None if t.per_sample is None else tuple(next(numbers) for _ in t.per_sample)
+        tensors.append(replace(t, shape=shape, per_sample=slopes))
+    storages = [
+        replace(s, bytes=next(numbers), repeat=next(numbers), per_sample=next(numbers), per_sample2=next(numbers))
+        for s in graph.storages
+    ]
+    calls = {name: next(numbers) for name in graph.facts.get("host_calls", {})}
+    facts = {**graph.facts, "host_calls": calls} if calls else dict(graph.facts)
+    return replace(graph, ops=ops, tensors=tensors, storages=storages, facts=facts, notes=list(graph.notes))
