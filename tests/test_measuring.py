@@ -173,6 +173,8 @@ def test_cases_and_workloads_are_two_ways(workload: Workload) -> None:
 
 
 def test_catalogued_ids_are_measured_by_their_config() -> None:
+    compiled = Workload(MODEL, runtime="compile")
+    assert workload_of(case_of(compiled)) == compiled
     case = case_of(Workload("gpt2", mode="decode", seq_len=64, dtype="int8"))
     again = workload_of(case)
     assert (again.mode, again.seq_len, again.dtype, again.model["model_type"]) == ("decode", 64, "int8", "gpt2")
@@ -213,6 +215,9 @@ def test_what_cannot_be_measured_is_refused_before_it_is_timed(tmp_path: Path) -
     for work, problem in (
         (Workload("resnet18", mode="decode", seq_len=8), "not a language model"),
         (Workload(MODEL, input_shape=(3, 64, 64)), "gives the input"),
+        (Workload(MODEL, runtime="cudagraph"), "every eager row has it"),
+        (Workload(MODEL, runtime="tensorrt"), "choose eager or compile"),
+        (Workload("gpt2", mode="decode", seq_len=8, runtime="compile"), "decode step with runtime compile"),
         (Workload("gpt2", input_shape=(8,)), "takes a seq_len"),
         (Workload("resnet18", dtype="int8"), "language models only"),
     ):

@@ -17,6 +17,7 @@ from forerun.cli.options import (
     ModelArgument,
     ModeOption,
     OptimizerOption,
+    RuntimeOption,
     SeqLenOption,
     parse_input_shape,
 )
@@ -40,6 +41,7 @@ def measure(
     input_shape: InputShapeOption = None,
     optimizer: OptimizerOption = None,
     amp: AmpOption = None,
+    runtime: RuntimeOption = "eager",
     device: MeterOption = "auto",
     keep: KeepOption = True,
     as_json: JsonOption = False,
@@ -56,7 +58,8 @@ def measure(
     if model == "host":
         return _host(device, as_json)
 
-    work = Workload(model, batch, dtype or "fp32", mode, parse_input_shape(input_shape), seq_len, optimizer, amp)
+    shape = parse_input_shape(input_shape)
+    work = Workload(model, batch, dtype or "fp32", mode, shape, seq_len, optimizer, amp, runtime)
     with waiting(f"measuring {model}", quiet=as_json):
         row = _measured(work, keep, device)
     if as_json:
@@ -76,6 +79,7 @@ def verify(
     input_shape: InputShapeOption = None,
     optimizer: OptimizerOption = None,
     amp: AmpOption = None,
+    runtime: RuntimeOption = "eager",
     device: Annotated[
         str | None, typer.Option(help="A .yaml file of this machine, when the catalogue lacks it.")
     ] = None,
@@ -92,7 +96,8 @@ def verify(
 
     if is_onnx(model):
         raise ForerunError("predictions are of PyTorch, which does not run ONNX files: forerun measure takes them")
-    work = Workload(model, batch, dtype or "fp32", mode, parse_input_shape(input_shape), seq_len, optimizer, amp)
+    shape = parse_input_shape(input_shape)
+    work = Workload(model, batch, dtype or "fp32", mode, shape, seq_len, optimizer, amp, runtime)
     with waiting("identifying this machine", quiet=as_json):
         chosen = load_device(device) if device else this_device()
     with waiting(f"predicting and measuring {model}", quiet=as_json):

@@ -24,6 +24,8 @@ def case_of(workload: Workload) -> dict[str, Any]:
         raise ForerunError("task and inputs by name cannot be measured yet")
     if workload.runtime == "cudagraph":
         raise ForerunError("runtime cudagraph needs no measuring of its own: every eager row has it as graph_ms")
+    if workload.runtime not in ("eager", "compile"):
+        raise ForerunError(f"runtime {workload.runtime} cannot be measured with {name}; choose eager or compile")
     if workload.runtime != "eager" and mode == "decode":
         raise ForerunError(f"a decode step with runtime {workload.runtime} cannot be measured yet")
     if workload.dtype not in DTYPES:
