@@ -29,7 +29,7 @@ _BY_KIND: dict[str, str] = {
               "cumprod prod any all logsumexp nll_loss_forward nll_loss2d_forward nll_loss_backward "
               "nll_loss2d_backward mse_loss smooth_l1_loss aminmax count_nonzero nansum cummax cummin trace "
               "_foreach_norm logcumsumexp is_nonzero equal dist _cdist_forward _cdist_backward "
-              "binary_cross_entropy",
+              "binary_cross_entropy _is_all_true _is_any_true",
     "pool": "max_pool2d_with_indices avg_pool2d _adaptive_avg_pool2d adaptive_avg_pool2d adaptive_max_pool2d "
             "max_pool3d_with_indices avg_pool3d _adaptive_avg_pool3d adaptive_max_pool3d avg_pool1d max_pool1d "
             "max_pool2d fractional_max_pool2d adaptive_avg_pool1d unfold im2col",
