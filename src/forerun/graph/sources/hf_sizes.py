@@ -94,9 +94,8 @@ def _usual(kind: str) -> tuple[int, int] | None:
     )  # fmt: skip
     if kind in auto.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES or not any(kind in table for table in dense):
         return None
-    names = processors.IMAGE_PROCESSOR_MAPPING_NAMES.get(kind) or {}
-    names = list(names.values()) if isinstance(names, dict) else [names]
-    for name in (n for n in names if n):
+    known: Any = processors.IMAGE_PROCESSOR_MAPPING_NAMES.get(kind) or {}
+    for name in known.values() if isinstance(known, dict) else [known]:
         processor = getattr(transformers, str(name), None)
         if processor is not None and isinstance(getattr(processor, "size", None), dict):
             return _from_preprocessor({"size": processor.size}, int(getattr(processor, "size_divisor", None) or 1))
