@@ -43,10 +43,11 @@ def test_a_thousand_tokens_cost_no_more_than_a_few(monkeypatch: pytest.MonkeyPat
     assert len(g.ops) < 300 and sum(op.repeat for op in g.ops) > 4000
 
 
-def test_a_model_without_a_loop_is_captured_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("mode", ["prefill", "decode"])
+def test_a_model_without_a_loop_is_captured_as_it_is(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     config = {"model_type": "llama", "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
               "num_attention_heads": 2, "num_key_value_heads": 2, "vocab_size": 100}  # fmt: skip
-    whole = graph({**config, "bos_token_id": 1}, mode="prefill", seq_len=45)
+    whole = graph({**config, "bos_token_id": 1}, mode=mode, seq_len=45)
     monkeypatch.setattr(huggingface, "MOST_CALLS", 10)
-    again = graph({**config, "bos_token_id": 2}, mode="prefill", seq_len=45)
+    again = graph({**config, "bos_token_id": 2}, mode=mode, seq_len=45)
     assert again.content_hash() == whole.content_hash() and again.notes == whole.notes

@@ -41,15 +41,18 @@ class _Loop:
         return 2 <= self.turn_of(op) < self.turns - 1
 
 
-def extended(capture: Callable[[int], Sequence[Graph]], length: int, growing: bool = True) -> list[Graph] | None:
-    """Graphs at a length from captures at LENGTHS; None where no law holds.
+def extended(
+    capture: Callable[[int], Sequence[Graph]], length: int, reading: Callable[[int], Sequence[Graph]] | None = None
+) -> list[Graph] | None:
+    """Graphs at a length from captures at LENGTHS; None where no law holds, or the model has no loop over its tokens.
 
-    With `growing`, ops must grow in number with the length: else the model has no loop over its tokens. Decoding has
-    none either, but what was read before it has.
+    A loop shows as ops that grow in number with the length. Decoding has none itself, but what was read before it may
+    have: `reading` captures that.
     """
-    captured = [capture(n) for n in LENGTHS[:2]]
-    if growing and len(captured[0][0].ops) == len(captured[1][0].ops):
+    short = [(reading or capture)(n) for n in LENGTHS[:2]]
+    if len(short[0][0].ops) == len(short[1][0].ops):
         return None
+    captured = short if reading is None else [capture(n) for n in LENGTHS[:2]]
     for n in LENGTHS[2:]:
         captured.append(capture(n))
         found = _law(captured, length)

@@ -31,7 +31,7 @@ __all__ = ["DEFAULT_SEQ_LEN", "HuggingFaceDoor"]
 #: Raise when models that read something else than text are called in another way.
 READER = 1
 #: A model that launches more in one pass is tried as one that loops over its tokens.
-MOST_CALLS = 12_000
+MOST_CALLS = 20_000
 
 
 class HuggingFaceDoor(Door):
@@ -100,9 +100,9 @@ def _captured(model: Any, config: Any, workload: Workload, name: str) -> list[Gr
     experts, met = _experts(config)
     density = 1 / experts if experts else 1.0
 
-    def at(length: int) -> list[Graph]:
-        shorter = InputMaker(config, chosen, replace(workload, seq_len=length), name, None).arguments(build)
-        return capture(build, shorter, workload, name, density)
+    def at(length: int, mode: str = workload.mode) -> list[Graph]:
+        asked = replace(workload, seq_len=length, mode=mode)
+        return capture(build, InputMaker(config, chosen, asked, name, None).arguments(build), asked, name, density)
 
     graphs = _at_any_length(
         lambda most: capture(build, inputs, workload, name, density, most), at, inputs, workload, notes
@@ -122,7 +122,7 @@ def _captured(model: Any, config: Any, workload: Workload, name: str) -> list[Gr
 
 def _at_any_length(
     whole: Callable[[int | None], list[Graph]],
-    at: Callable[[int], list[Graph]],
+    at: Callable[..., list[Graph]],
     inputs: Arguments,
     workload: Workload,
     notes: list[str],
@@ -137,7 +137,8 @@ def _at_any_length(
     try:
         return whole(MOST_CALLS)
     except TooManyCalls:
-        found = time_steps.extended(at, length, growing=workload.mode != "decode")
+        reading = (lambda n: at(n, "prefill")) if workload.mode == "decode" else None
+        found = time_steps.extended(at, length, reading)
     if found is None:
         return whole(None)
     notes.append(
