@@ -81,7 +81,7 @@ def test_every_command_has_an_example_that_parses() -> None:
 
 def test_the_parser_behind_these_tests_refuses_what_is_wrong() -> None:
     for words in (["resnet50"], ["resnet50", "-d", "t4", "--divice", "t4"], ["resnet50", "-d", "t4", "-b", "many"]):
-        with pytest.raises(Exception, match=r"device|divice|integer"):
+        with pytest.raises(Exception, match=r"device|divice|whole number"):
             LEAVES["predict",].make_context("predict", words)
 
 
