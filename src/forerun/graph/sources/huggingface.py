@@ -30,8 +30,8 @@ __all__ = ["DEFAULT_SEQ_LEN", "HuggingFaceDoor"]
 
 #: Raise when models that read something else than text are called in another way.
 READER = 1
-#: A model that launches more in one pass is tried as one that loops over its tokens: half a minute of capture.
-MOST_CALLS = 60_000
+#: A model that launches more in one pass is tried as one that loops over its tokens: that is seconds of capture.
+MOST_CALLS = 12_000
 
 
 class HuggingFaceDoor(Door):
