@@ -117,7 +117,9 @@ def test_a_mistake_is_one_line_and_exit_code_2(
     before = {p: p.read_bytes() for p in tmp_path.iterdir() if p.is_file()}
     done = run_forerun(*words, HF_HUB_OFFLINE="1")
     assert done.returncode == 2, done.stdout + done.stderr
-    assert message in done.stderr and done.stderr.count("\n") == 1, done.stderr
+    # On a slow machine a line that explains the wait comes before it.
+    (mistake,) = [line for line in done.stderr.splitlines() if not line.endswith(" …")]
+    assert message in mistake, done.stderr
     assert done.stdout == ""
     assert {p: p.read_bytes() for p in tmp_path.iterdir() if p.is_file()} == before
 
@@ -139,7 +141,7 @@ def test_a_known_model_needs_no_torch_the_second_time(run_forerun: Run) -> None:
         "print('torch' in sys.modules, file=sys.stderr)"
     )
     again = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert again.stdout == first.stdout and again.stderr.strip() == "False"
+    assert again.stdout == first.stdout and again.stderr.split()[-1] == "False"
 
 
 def test_a_typing_mistake_in_an_option_is_exit_code_2(run_forerun: Run) -> None:
