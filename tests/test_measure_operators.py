@@ -28,8 +28,6 @@ DIRECTED = [
 ]
 #: Backward passes that hand on the gradient they are given, or a view of it, and launch nothing.
 VIEWS = {(name, "backward") for name in ("add", "cat", "sum", "transpose")}
-#: What the recorder has no class for.
-NOT_RECORDED = {("resize_trilinear", "backward")}
 
 
 def examples(name: str, direction: str, dtypes: tuple[str, ...]) -> list[dict[str, Any]]:
@@ -56,20 +54,13 @@ def test_an_operator_runs_on_a_cpu_in_each_of_its_dtypes(name: str, direction: s
             assert bool(result.isfinite().all()), case
 
 
-@pytest.mark.parametrize(("name", "direction"), [one for one in DIRECTED if one not in NOT_RECORDED])
+@pytest.mark.parametrize(("name", "direction"), DIRECTED)
 def test_a_graph_of_an_operator_is_recorded_on_meta(name: str, direction: str) -> None:
     assert known(name)
     for case in examples(name, direction, find(name).dtypes[:1]):
         graph = graph_of(name, json.dumps(case["shape"]), case["dtype"], direction)
         phase = "optimizer" if find(name).is_step else direction
         assert {op.phase for op in graph.ops} == (set() if (name, direction) in VIEWS else {phase})
-
-
-@pytest.mark.parametrize(("name", "direction"), sorted(NOT_RECORDED))
-def test_what_the_recorder_has_no_class_for_is_no_training_case(name: str, direction: str) -> None:
-    (case, *_) = examples(name, direction, ("fp32",))
-    with pytest.raises(ValueError, match=name.removeprefix("resize_")):
-        graph_of(name, json.dumps(case["shape"]), "fp32", direction)
 
 
 def test_forms_of_attention_mean_what_their_names_say() -> None:

@@ -135,9 +135,12 @@ def _rejoined(parts: Any, dim: int = 0) -> Any:
 
 
 class _Literals(TorchFunctionMode):
-    """`torch.tensor([...], device="meta")` dispatches nothing: its values are kept here."""
+    """`torch.tensor([...], device="meta")` dispatches nothing, nor does reading a tensor as a list or an array."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(func, "__name__", "") in ("tolist", "numpy", "__array__") and has_values(args[:1]):
+            with _disable_current_modes(), torch._C.DisableTorchFunction():
+                return func(_value(args[0]), *args[1:], **(kwargs or {}))
         out = func(*args, **(kwargs or {}))
         if func in (torch.tensor, torch.as_tensor) and out.device.type == "meta" and not _tensors(args):
             with _disable_current_modes(), torch._C.DisableTorchFunction():

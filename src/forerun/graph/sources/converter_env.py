@@ -204,7 +204,7 @@ def _limited(arguments: Sequence[str], timeout_s: float) -> dict[str, Any]:
     if sys.platform == "win32":
         return {}
     size_mb = sum(Path(a).stat().st_size for a in arguments if Path(a).is_file()) / 2**20
-    allowed = limits.Limits(cpu_s=8 * timeout_s, memory_mb=int(4096 + 6 * size_mb))
+    allowed = limits.Limits(cpu_s=8 * timeout_s, memory_mb=int(8192 + 12 * size_mb))
     return {"preexec_fn": lambda: limits.restrict(allowed)}
 
 
