@@ -385,3 +385,13 @@ def test_experts_are_trained_in_every_folded_block(monkeypatch: pytest.MonkeyPat
     for name in ("forerun::moe_matmul_backward", "aten::div.Tensor", "aten::neg"):
         counts = [sum(op.repeat for op in g.ops if op.name == name) for g in (folded, whole)]
         assert counts[0] == counts[1] > 0, name
+
+
+def test_the_default_dtype_is_part_of_what_is_remembered() -> None:
+    whole = torch.empty(3, dtype=torch.int64, device="meta")
+    for dtype in (torch.float32, torch.float64, torch.float32):
+        torch.set_default_dtype(dtype)
+        try:
+            assert meta_results.run(torch.ops.aten.div.Tensor, (whole, 2), {}).dtype == dtype
+        finally:
+            torch.set_default_dtype(torch.float32)

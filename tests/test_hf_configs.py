@@ -11,6 +11,7 @@ import pytest
 from forerun.errors import ForerunError
 from forerun.graph import torch_compat
 from forerun.graph.sources import load_graph
+from forerun.graph.sources.config_sizes import check_sizes
 from forerun.workload import Workload
 
 torch_compat.prepare()  # some tests import transformers themselves
@@ -94,3 +95,28 @@ def test_a_saved_config_with_every_default_is_read(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(text)
     assert json.loads(text)["model_type"] == "llama"
     assert load_graph(Workload(str(tmp_path), seq_len=8)).parameters > 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_hidden_layers": float("nan")}, "llama"),
+        ({"model_type": "mixtral", "num_local_experts": float("inf")}, "mixtral"),
+        ({"rope_theta": {"__float__": []}}, "llama"),
+    ],
+)  # fmt: skip
+def test_numbers_that_are_none_are_one_sentence(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ForerunError) as caught:
+        load_graph(Workload({**LLAMA, **changes}, mode="prefill", seq_len=8))
+    assert message in str(caught.value)
+
+
+def test_a_class_may_be_called_as_a_count_is() -> None:
+    check_sizes({"model_type": "vit", "label2id": {"stage": 819}, "id2label": {"819": "stage"}}, "config")
+
+
+def test_a_preprocessor_that_is_nested_too_deeply_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "vit"}))
+    (tmp_path / "preprocessor_config.json").write_text("[" * 100_000)
+    with pytest.raises(ForerunError, match="nested too deeply"):
+        load_graph(Workload(str(tmp_path)))

@@ -9,6 +9,7 @@ import pytest
 import forerun
 from forerun.errors import ForerunError
 from forerun.graph.ir import Graph
+from forerun.graph.quantise import without_patterns
 from forerun.graph.sources import load_graph
 from forerun.workload import Workload
 
@@ -115,3 +116,10 @@ def test_fp8_is_extrapolated_and_refused_where_the_device_has_none() -> None:
     assert any("no model was measured in fp8" in note for note in eight.notes)
     with pytest.raises(ForerunError, match="fp8 weights cannot be trained"):
         Workload(LLAMA, dtype="fp8", mode="training")
+
+
+def test_patterns_become_the_modules_that_they_mean() -> None:
+    graph = load_graph(Workload("gpt2", mode="prefill", seq_len=8))
+    words = without_patterns(["lm_head", "re:.*attn.*c_proj$", "re:(", "re:nothing"], graph)
+    assert "lm_head" in words and len(words) > 1
+    assert all(word == "lm_head" or word.endswith("c_proj") for word in words)

@@ -13,6 +13,7 @@ from forerun import predict
 from forerun.errors import ForerunError
 from forerun.graph.cost import totals
 from forerun.graph.ir import Graph
+from forerun.graph.nested import call_arguments
 from forerun.graph.sources import load_graph
 from forerun.workload import Workload
 
@@ -146,3 +147,8 @@ def test_the_old_weight_norm(mode: str, ran: bool) -> None:
 def test_layers_without_sizes_are_refused_in_one_sentence() -> None:
     with pytest.raises(ForerunError, match="get their sizes at the first call"):
         graph_of(nn.Sequential(nn.LazyLinear(8)))
+
+
+def test_places_of_arguments_are_numbers() -> None:
+    """Positional arguments and items of lists stand by their number, not in the order in which they are given."""
+    assert call_arguments({"1": "b", "0": "a", "x.1": 2, "x.0": 1}) == (["a", "b"], {"x": [1, 2]})

@@ -49,7 +49,7 @@ def predict(
 ) -> Prediction:
     """How `model` will run on `device`: every estimate with its interval, and the basis it stands on.
 
-    Without `dtype`, a PyTorch module is answered in the dtype of its weights, and every other model in fp32.
+    Without `dtype`, a PyTorch module and a captured graph are answered in the dtype of their weights, others in fp32.
     `predictor` is a name, a folder that `forerun train` wrote, or an object. `host` is how fast the machine around the
     device launches work: 'default', 'this' (as `forerun measure host` found it), or how many times slower than the
     reference host. `image_size` (336, or height and width) and `images` are those of Hugging Face models that read

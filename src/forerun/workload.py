@@ -67,7 +67,7 @@ class Workload:
         if self.seq_len is not None:
             object.__setattr__(self, "seq_len", _positive("seq_len", self.seq_len))
         object.__setattr__(self, "image_size", _image_size(self.image_size))
-        if self.images not in (None, 0):
+        if self.images is not None and (isinstance(self.images, (bool, float)) or self.images != 0):
             object.__setattr__(self, "images", _positive("images", self.images))
         if self.mode == "training":
             if self.dtype in ("int8", "int4", "fp8"):
@@ -132,7 +132,8 @@ def own_dtype(model: Any) -> str | None:
     A PyTorch module is recognised by what it offers, so that no framework is imported here.
     """
     if isinstance(settings := getattr(model, "facts", {}), dict) and "settings" in settings:  # a captured graph
-        return settings["settings"].get("quantised") or settings["settings"].get("weights")
+        whole = "fp8" if settings.get("quantised") == "fp8" and not settings.get("weight_format") else None
+        return whole or settings["settings"].get("quantised") or settings["settings"].get("weights")
     parameters = getattr(model, "parameters", None)
     if not callable(parameters):
         return None

@@ -87,6 +87,7 @@ def _first_pass(recorder: Recorder, run: Callable[[], Any]) -> None:
         except EndlessLoop as loop:
             recorder.assumed.end_loop(loop)
             recorder.scopes.clear()
+            recorder.calls = 0
             recorder.assumed.begin()
             if isinstance(recorder, Census):
                 recorder.count.clear()

@@ -22,7 +22,7 @@ def run(func: Any, args: Any, kwargs: Any) -> Any:
     if not _gives_new_tensors(func):
         return func(*args, **kwargs)
     try:
-        key = (func, _described(args), _described(kwargs))
+        key = (func, _described(args), _described(kwargs), torch.get_default_dtype())
         layouts = _known.get(key, ())
     except TypeError:  # an argument that cannot be a key, or values that decide the result
         return func(*args, **kwargs)

@@ -14,7 +14,7 @@ def call_arguments(flat: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         for step in way:
             place = place.setdefault(step, {})
         place[last] = value
-    positional = [_listed(v) for k, v in tree.items() if not k or k.isdigit()]
+    positional = [_listed(tree[k]) for k in sorted((k for k in tree if not k or k.isdigit()), key=_place)]
     return positional, {k: _listed(v) for k, v in tree.items() if k and not k.isdigit()}
 
 
@@ -23,4 +23,11 @@ def _listed(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     inside = {k: _listed(v) for k, v in value.items()}
-    return list(inside.values()) if all(k.isdigit() for k in inside) else inside
+    if not all(k.isdigit() for k in inside):
+        return inside
+    return [inside[k] for k in sorted(inside, key=_place)]
+
+
+def _place(name: str) -> int:
+    """Where an argument or an item stands: '' before all numbers."""
+    return int(name) if name else -1

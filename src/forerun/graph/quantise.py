@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from collections.abc import Sequence
@@ -21,7 +22,7 @@ def quantise(graph: Graph, dtype: str, *, fused: bool = False, skip: Sequence[st
 
     8-bit weights are cast before each use, which a compiler makes part of the matmul (`fused`). A weight that is also
     looked up as an embedding (a tied output layer) stays too, as quantising libraries leave it, and so do the modules
-    that `skip` names (a part of their path, or "re:" and a pattern).
+    that `skip` names (a part of their path).
     """
     chosen = _linear_weights(graph, skip)
     tensors, storages = _stored_in(graph, chosen, dtype)
@@ -87,12 +88,21 @@ def _linear_weights(graph: Graph, skip: Sequence[str]) -> set[int]:
 
 def _names(word: str, scope: str) -> bool:
     """Whether an entry of a list of modules means the module at `scope`."""
-    if word.startswith("re:"):
-        try:
-            return re.search(word.removeprefix("re:"), scope) is not None
-        except re.error:
-            return False
     return f".{word}." in f".{scope}."
+
+
+def without_patterns(words: Sequence[str], graph: Graph) -> list[str]:
+    """A list of modules with every pattern ("re:" and an expression) replaced by the modules that it means.
+
+    A pattern of anybody's can take for ever: call this where the time is limited.
+    """
+    found = {word for word in words if not word.startswith("re:")}
+    for word in words:
+        if word.startswith("re:"):
+            with contextlib.suppress(re.error):
+                pattern = re.compile(word.removeprefix("re:"))
+                found |= {scope for scope in {op.scope for op in graph.ops} if scope and pattern.search(scope)}
+    return sorted(found)
 
 
 def _stored_in(graph: Graph, chosen: set[int], dtype: str) -> tuple[list[Tensor], list[Storage]]:

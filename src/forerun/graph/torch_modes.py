@@ -270,7 +270,7 @@ class Emulation(TorchFunctionMode):
         import numpy as np
 
         dtype = torch.empty((), dtype=args[0].dtype, device="cpu").numpy().dtype
-        return np.broadcast_to(np.ones((), dtype=dtype), tuple(args[0].shape)).copy()
+        return np.full(tuple(args[0].shape), args[0].dtype != torch.bool, dtype=dtype)
 
     def _to_half(self, x: Any) -> Any:
         if not isinstance(x, torch.Tensor) or x.dtype != torch.float32:

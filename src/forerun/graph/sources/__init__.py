@@ -167,7 +167,8 @@ def _given(graph: Graph, workload: Workload) -> Graph:
     for name, value in workload.graph_settings.items():
         if name not in ("quantised", "input_shape", "seq_len", "task") and captured.get(name) != value:
             raise ForerunError(f"the graph of {graph.name} was captured with {name} {captured.get(name)}, not {value}")
-    if (quantised := graph.facts.get("quantised")) not in (None, workload.dtype):
+    stored = (graph.facts.get("weight_format") or {}).get("dtype")  # of a checkpoint whose weights are quantised
+    if (quantised := graph.facts.get("quantised")) not in (None, stored, workload.dtype):
         raise ForerunError(f"the weights of the graph of {graph.name} are {quantised} already, not {workload.dtype}")
     return _entered(graph)
 

@@ -20,6 +20,10 @@ MAX_NAMED = 1_000_000
 MAX_SIZE = 2**31 - 1
 
 
+#: Fields whose own fields are names that anybody chose: a class may be called "stage".
+_NAMES_OF_CLASSES = ("label2id", "id2label")
+
+
 def check_sizes(config: Any, where: str) -> None:
     """A ForerunError that names the field which no model has."""
     check_depth(config, where)
@@ -29,7 +33,8 @@ def check_sizes(config: Any, where: str) -> None:
 def _check(value: Any, name: str, where: str) -> None:
     if isinstance(value, dict):
         for key, inner in value.items():
-            _check(inner, str(key), where)
+            if key not in _NAMES_OF_CLASSES:
+                _check(inner, str(key), where)
         return
     if isinstance(value, (list, tuple)):
         for inner in value:

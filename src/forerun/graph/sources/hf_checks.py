@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -36,14 +37,14 @@ def _largest(config: Any, fields: re.Pattern[str], name: str = "") -> int:
         return max((_largest(value, fields, str(key).lower()) for key, value in config.items()), default=1)
     if isinstance(config, (list, tuple)):
         return max((_largest(value, fields, name) for value in config), default=1)
-    counts = isinstance(config, (int, float)) and not isinstance(config, bool) and fields.match(name)
+    counts = isinstance(config, (int, float)) and math.isfinite(config) and fields.match(name)
     return max(1, int(config)) if counts else 1
 
 
 def _decoded(value: Any) -> Any:
     if isinstance(value, dict):
-        if set(value) == {"__float__"} and value["__float__"] in _FLOATS:
-            return _FLOATS[value["__float__"]]
+        if set(value) == {"__float__"} and str(value["__float__"]) in _FLOATS:
+            return _FLOATS[str(value["__float__"])]
         return {k: _decoded(v) for k, v in value.items()}
     return type(value)(_decoded(v) for v in value) if isinstance(value, (list, tuple)) else value
 

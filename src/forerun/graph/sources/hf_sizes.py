@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Any
 
-from forerun.errors import ForerunError
+from forerun import documents
 from forerun.workload import Workload
 
 #: Where the config has no size and the family is one of classifiers.
@@ -25,12 +24,9 @@ def preprocessor_of(model: Any) -> dict[str, Any] | None:
     path = (path if path.is_dir() else path.parent) / PREPROCESSOR
     if Path(model).name != "config.json" and not Path(model).is_dir():
         return None
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    if not path.exists():
         return None
-    except (OSError, ValueError) as e:
-        raise ForerunError(f"{path} is not readable JSON") from e
+    found = documents.read_json(path)
     return found if isinstance(found, dict) else None
 
 

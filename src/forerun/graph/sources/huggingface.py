@@ -14,6 +14,7 @@ from typing import Any
 
 from forerun.errors import ForerunError
 from forerun.graph.ir import Graph
+from forerun.graph.quantise import without_patterns
 from forerun.graph.sources import hf_catalog, hf_quantised
 from forerun.graph.sources.arguments import Argument, Arguments
 from forerun.graph.sources.door import Door, first_line
@@ -113,7 +114,7 @@ def _captured(model: Any, config: Any, workload: Workload, name: str) -> list[Gr
         graph.active_parameters = active or graph.parameters
         graph.facts.update(_facts(config, workload, inputs, chosen.task))
         if stored is not None:
-            graph.facts["weight_format"] = stored
+            graph.facts["weight_format"] = {**stored, "skip": without_patterns(stored["skip"], graph)}
         if maker.image_tokens:
             graph.facts["image_tokens"] = maker.image_tokens
         graph.notes += [*notes, *maker.notes]

@@ -100,7 +100,7 @@ class _Sizes:
         self.batch_symbol, self.exported_batch = first.sizes[0].symbol, first.sizes[0].value
         self.symbols: dict[str, int] = {}
         given = workload.input_shape
-        shapes = given if isinstance(given, dict) else {first.name: given} if given else {}
+        shapes = dict(given) if isinstance(given, dict) else {first.name: given} if given else {}
         for spec in program.inputs:
             self._read(spec, shapes.pop(spec.name, None), workload)
         if shapes:

@@ -6,7 +6,7 @@ import math
 import operator
 import re
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -132,14 +132,21 @@ def main_dtype(program: Program) -> torch.dtype:
 def _function(target: str) -> Callable[..., Any]:
     """What a call of a program runs: an operator of PyTorch's own, or arithmetic on sizes. There is nothing else."""
     found = _OPERATOR.fullmatch(target)
-    if found and found[1] not in _REFUSED:
+    if found and found[1] not in _REFUSED and not found[1].lstrip("_").startswith("sparse"):
         overload = getattr(getattr(torch.ops.aten, found[1], None), found[2], None)
         if isinstance(overload, torch._ops.OpOverload):
-            return overload
+            return _on_meta(overload)
     module, _, name = target.rpartition(".")
     if module in ("_operator", "operator", "math", "torch") and name in _ON_SIZES:
         return _ON_SIZES[name]
     raise ForerunError(f"the program calls {target}, which is not an operator that forerun runs")
+
+
+def _on_meta(overload: Any) -> Callable[..., Any]:
+    """The operator; one that makes a tensor makes it on meta, whatever the program says or leaves open."""
+    if not any(one.name == "device" and one.kwarg_only for one in overload._schema.arguments):
+        return cast(Callable[..., Any], overload)
+    return lambda *args, **kwargs: overload(*args, **{**kwargs, "device": "meta"})
 
 
 def _is_keyword(given: dict[str, Any]) -> bool:
