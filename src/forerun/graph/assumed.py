@@ -22,6 +22,8 @@ from forerun.graph import meta_results
 MOST_ASKED = 600
 #: What ends a loop, by the kind of value that it waits for.
 _ENDINGS: dict[str, tuple[Any, ...]] = {"bool": (True,), "float": (0.0, 1e9, -1e9), "int": (0, 2**30, -1)}
+#: What a value is taken as, by its kind.
+_TAKEN: dict[str, Any] = {"bool": False, "float": 1.0, "int": 1}
 _TORCH = str(Path(torch.__file__).parent)
 _OWN = str(Path(__file__).parent)
 _STEPS = str(Path(__file__).with_name("steps.py"))  # what calls the model
@@ -65,7 +67,7 @@ class Assumptions:
 
     def scalar(self, t: torch.Tensor, scope: str, noted: bool) -> Any:
         """What `.item()` answers: one, or no; for the second question of a loop, what ends it."""
-        kind = "bool" if t.dtype == torch.bool else "float" if t.dtype.is_floating_point else "int"
+        kind = _kind(t)
         line = model_line()
         self._asked[line, scope] += 1
         asked = self._asked[line, scope]
@@ -75,7 +77,7 @@ class Assumptions:
             return _ENDINGS[kind][min(self.loops[line], len(_ENDINGS[kind]) - 1)]
         if noted and line not in self.loops:
             self._note(kind, line)
-        return {"bool": False, "float": 1.0, "int": 1}[kind]
+        return _TAKEN[kind]
 
     def _note(self, kind: str, line: str) -> None:
         if kind == "bool":
@@ -90,9 +92,9 @@ class Assumptions:
 
     def read(self, t: torch.Tensor) -> Any:
         """What `.tolist()` answers: ones in the shape of the tensor."""
-        kind = "bool" if t.dtype == torch.bool else "float" if t.dtype.is_floating_point else "int"
+        kind = _kind(t)
         self._note(kind, model_line())
-        value: Any = {"bool": False, "float": 1.0, "int": 1}[kind]
+        value: Any = _TAKEN[kind]
         for size in reversed(t.shape):
             value = [value] * size
         return value
@@ -139,6 +141,10 @@ class Assumptions:
         if self.loops:
             out.append(f"loops that end by a tensor's values are counted once{_at(self.loops)}")
         return out
+
+
+def _kind(t: torch.Tensor) -> str:
+    return "bool" if t.dtype == torch.bool else "float" if t.dtype.is_floating_point else "int"
 
 
 def _at(lines: Any) -> str:

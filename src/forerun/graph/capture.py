@@ -18,7 +18,8 @@ import torch
 from forerun.graph.assumed import EndlessLoop
 from forerun.graph.ir import Graph
 from forerun.graph.known_values import following
-from forerun.graph.recorder import Census, Recorder, tensors_in
+from forerun.graph.nested import tensors_in
+from forerun.graph.recorder import Census, Recorder
 from forerun.graph.torch_modes import Emulation, leaf_functions
 
 TORCH_DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16, "fp64": torch.float64}

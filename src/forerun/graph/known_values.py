@@ -1,4 +1,4 @@
-"""Carries the values of small tensors through a run on meta, where what a model does hangs on them.
+"""Carries the values of small tensors through a run on meta, where what a model does depends on them.
 
 Meta tensors have shapes and no values. Some models decide by values: where the image tokens of a prompt are, into how
 many patches an image was cut. For such inputs a tensor with real values goes along with the meta tensor, and every op
@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_map
 
 from forerun.graph.assumed import SIZED
+from forerun.graph.nested import tensors_in
 from forerun.graph.op_names import base_name
 from forerun.graph.recorder import INDEXING
 
@@ -37,14 +38,7 @@ def with_values(values: torch.Tensor) -> torch.Tensor:
 
 def has_values(tree: Any) -> bool:
     """Whether any of a model's inputs was made by `with_values`."""
-    return any(getattr(t, _ATTRIBUTE, None) is not None for t in _tensors(tree))
-
-
-def _tensors(tree: Any) -> list[torch.Tensor]:
-    if isinstance(tree, torch.Tensor):
-        return [tree]
-    items = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, (list, tuple)) else ()
-    return [t for item in items for t in _tensors(item)]
+    return any(getattr(t, _ATTRIBUTE, None) is not None for t in tensors_in(tree))
 
 
 def _value(t: torch.Tensor) -> torch.Tensor | None:
@@ -63,7 +57,7 @@ class KnownValues(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         name = base_name(func.name())
-        operands = _tensors((args, kwargs))
+        operands = tensors_in((args, kwargs))
         known = all(_value(t) is not None for t in operands) and not name.startswith(_VALUELESS)
         known = known and not name.startswith("new_empty")
         if known and any(t.device.type == "meta" for t in operands):
@@ -91,7 +85,7 @@ class KnownValues(TorchDispatchMode):
 
     @staticmethod
     def _is_small(out: Any) -> bool:
-        made = _tensors(out)
+        made = tensors_in(out)
         return bool(made) and all(t.device.type == "meta" and t.numel() <= MOST_ELEMENTS for t in made)
 
     @staticmethod
@@ -102,7 +96,7 @@ class KnownValues(TorchDispatchMode):
 
     @staticmethod
     def _attach(out: Any, values: Any) -> None:
-        for t, value in zip(_tensors(out), _tensors(values), strict=True):
+        for t, value in zip(tensors_in(out), tensors_in(values), strict=True):
             setattr(t, _ATTRIBUTE, value)
 
     @staticmethod
@@ -142,7 +136,7 @@ class _Literals(TorchFunctionMode):
             with _disable_current_modes(), torch._C.DisableTorchFunction():
                 return func(_value(args[0]), *args[1:], **(kwargs or {}))
         out = func(*args, **(kwargs or {}))
-        if func in (torch.tensor, torch.as_tensor) and out.device.type == "meta" and not _tensors(args):
+        if func in (torch.tensor, torch.as_tensor) and out.device.type == "meta" and not tensors_in(args):
             with _disable_current_modes(), torch._C.DisableTorchFunction():
                 setattr(out, _ATTRIBUTE, func(*args, **{**(kwargs or {}), "device": "cpu"}))
         return out

@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from forerun.graph.nested import tensors_in
+
 Layout = tuple[torch.Size, tuple[int, ...], torch.dtype]
 _MOST = 20_000
 _known: dict[Any, tuple[Layout | None, ...] | None] = {}  # None: run it
@@ -61,7 +63,7 @@ def _described(tree: Any) -> Any:
 
 def _layouts(out: Any, given: Any) -> tuple[Layout | None, ...] | None:
     results = out if isinstance(out, tuple) else (out,)
-    seen = {t.untyped_storage()._cdata for t in _tensors(given)}
+    seen = {t.untyped_storage()._cdata for t in tensors_in(given)}
     for t in results:
         if t is None:
             continue
@@ -77,10 +79,3 @@ def _span(t: torch.Tensor) -> int:
     if not t.numel():
         return 0
     return (1 + sum((n - 1) * step for n, step in zip(t.shape, t.stride(), strict=True))) * t.element_size()
-
-
-def _tensors(tree: Any) -> list[torch.Tensor]:
-    if isinstance(tree, torch.Tensor):
-        return [tree]
-    items = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, (list, tuple)) else ()
-    return [t for item in items for t in _tensors(item)]

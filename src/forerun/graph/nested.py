@@ -1,8 +1,11 @@
-"""Nested inputs of a model: given flat, by path (`batch.image`, `frames.0`), and nested when the model is called."""
+"""Nested inputs and outputs of a model. Inputs are given flat, by path (`batch.image`, `frames.0`), and nested when the
+model is called."""
 
 from __future__ import annotations
 
 from typing import Any
+
+import torch
 
 
 def call_arguments(flat: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
@@ -31,3 +34,14 @@ def _listed(value: Any) -> Any:
 def _place(name: str) -> int:
     """Where an argument or an item stands: '' before all numbers."""
     return int(name) if name else -1
+
+
+def tensors_in(tree: Any) -> list[torch.Tensor]:
+    """Every tensor in nested lists, tuples and dicts, in order."""
+    if isinstance(tree, torch.Tensor):
+        return [tree]
+    if isinstance(tree, (list, tuple)):
+        return [t for item in tree for t in tensors_in(item)]
+    if hasattr(tree, "values") and hasattr(tree, "keys"):  # dicts, and Hugging Face outputs, which are dict-like
+        return [t for item in tree.values() for t in tensors_in(item)]
+    return []

@@ -160,6 +160,6 @@ def _kernel_notes(graph: Graph, chosen: set[int], dtype: str) -> list[str]:
     readings = math.ceil(rows / ROWS_PER_READING)
     return [
         f"{note}; with {rows:,} rows it reads all weights {readings:,} times, which makes a prefill many times slower "
-        "than bf16 (18 times as measured): engines unpack the weights first there, so take the time of dtype bf16 "
+        "than bf16: engines unpack the weights first there, so take the time of dtype bf16 "
         "and the memory of int4"
     ]

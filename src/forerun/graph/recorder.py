@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from forerun.graph.assumed import Assumptions, run
 from forerun.graph.ir import Op, Storage, Tensor
 from forerun.graph.layout import cuda_layout, strided
+from forerun.graph.nested import tensors_in
 from forerun.graph.op_names import base_name
 from forerun.graph.torch_ops import FREE, attributes, classify
 
@@ -226,14 +227,3 @@ class Census(Recorder):
         if shapes:
             self.count[func.name(), shapes] += self.repeat_of(self.scope())
         return out
-
-
-def tensors_in(tree: Any) -> list[torch.Tensor]:
-    """Every tensor in nested lists, tuples and dicts, in order."""
-    if isinstance(tree, torch.Tensor):
-        return [tree]
-    if isinstance(tree, (list, tuple)):
-        return [t for item in tree for t in tensors_in(item)]
-    if hasattr(tree, "values") and hasattr(tree, "keys"):  # dicts, and Hugging Face outputs, which are dict-like
-        return [t for item in tree.values() for t in tensors_in(item)]
-    return []

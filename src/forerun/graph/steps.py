@@ -12,8 +12,7 @@ from torch import nn
 
 from forerun.errors import ForerunError
 from forerun.graph.families.base import training_loss
-from forerun.graph.nested import call_arguments
-from forerun.graph.recorder import tensors_in
+from forerun.graph.nested import call_arguments, tensors_in
 from forerun.workload import Workload
 
 Inputs = dict[str, Any]  # what the model is called with, by argument or path (see `nested`)
@@ -198,7 +197,7 @@ def _last_logits_only(model: nn.Module) -> dict[str, Any]:
 
 
 def default_loss(out: Any) -> torch.Tensor:
-    """The model's own loss, or that of our families: what a step costs hangs on the model, not on the loss."""
+    """The model's own loss, or that of our families: what a step costs depends on the model, not on the loss."""
     if getattr(out, "loss", None) is not None:
         return out.loss
     tensors = tensors_in(out)

@@ -11,7 +11,7 @@ from forerun.errors import ForerunError
 from forerun.readable import short
 
 #: What is made one by one: layers above all. Language models have 130 at most.
-_COUNTED = re.compile(r"(^|_)(layers?|depths?|blocks?|stages?|repeats?|codebooks?|quantizers?|loops?|bottlenecks?)$")
+COUNTED = re.compile(r"(^|_)(layers?|depths?|blocks?|stages?|repeats?|codebooks?|quantizers?|loops?|bottlenecks?)$")
 MAX_COUNT = 512
 #: Classes get a name each.
 _NAMED = re.compile(r"num_labels|num_classes|n_classes")
@@ -43,7 +43,7 @@ def _check(value: Any, name: str, where: str) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return
     most = MAX_SIZE if isinstance(value, int) else math.inf
-    if _COUNTED.search(name) and not name.startswith(("max_", "mask_")):
+    if COUNTED.search(name) and not name.startswith(("max_", "mask_")):
         most = MAX_COUNT
     elif _NAMED.fullmatch(name):
         most = MAX_NAMED

@@ -7,13 +7,12 @@ import re
 from typing import Any
 
 from forerun.errors import ForerunError
-from forerun.graph.sources.config_sizes import check_sizes
+from forerun.graph.sources.config_sizes import COUNTED, check_sizes
 from forerun.readable import short
 
 MOST_PARTS = 100_000  # experts times layers
 MOST_PARAMETERS = 10**15
-#: Fields that say how many modules are made one after the other, and how many side by side.
-_LAYERS = re.compile(r"^(n|num|number_of)?_?\w*(layers?|depths?|blocks|stages|stacks|repeats)$")
+#: Fields that say how many modules are made side by side.
 _EXPERTS = re.compile(r"^(n|num|moe)_\w*experts$|^num_experts$")
 #: How transformers writes numbers that JSON does not have.
 _FLOATS = {"Infinity": float("inf"), "-Infinity": float("-inf"), "NaN": float("nan")}
@@ -25,7 +24,7 @@ def checked(config: dict[str, Any], where: str) -> dict[str, Any]:
     if not isinstance(kind, str):
         raise ForerunError(f"{where}: model_type must be a name such as llama, got {short(kind)}")
     check_sizes(config, where)
-    layers, experts = _largest(config, _LAYERS), _largest(config, _EXPERTS)
+    layers, experts = _largest(config, COUNTED), _largest(config, _EXPERTS)
     if layers * experts > MOST_PARTS:
         raise ForerunError(f"the {kind} config has {layers:,} layers of {experts:,} experts: too many to build")
     return dict(_decoded(config))
@@ -37,7 +36,7 @@ def _largest(config: Any, fields: re.Pattern[str], name: str = "") -> int:
         return max((_largest(value, fields, str(key).lower()) for key, value in config.items()), default=1)
     if isinstance(config, (list, tuple)):
         return max((_largest(value, fields, name) for value in config), default=1)
-    counts = isinstance(config, (int, float)) and math.isfinite(config) and fields.match(name)
+    counts = isinstance(config, (int, float)) and math.isfinite(config) and fields.search(name)
     return max(1, int(config)) if counts else 1
 
 

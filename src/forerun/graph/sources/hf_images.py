@@ -40,7 +40,7 @@ def prompt(
 def _marked(count: int, tokens: int, length: int) -> list[int]:
     """Which places of a prompt belong to images: they come first, each followed by a token of text as long as it lasts.
 
-    Text between images is what models tell them apart by.
+    Text between images is what models separate them by.
     """
     out: list[int] = []
     for _ in range(count):
