@@ -262,7 +262,7 @@ def test_json_round_trip_and_notebook_view() -> None:
         ({"dtype": "fp17"}, "Did you mean fp1"),
         ({"mode": "train"}, "Did you mean training"),
         ({"mode": "decode"}, "no decode mode"),
-        ({"optimizer": "adam"}, "belong to mode training"),
+        ({"optimizer": "adam"}, "belongs to mode training"),
         ({"mode": "training", "dtype": "int8"}, "cannot be trained"),
         ({"mode": "training", "amp": "bf16", "dtype": "fp16"}, "keeps fp32 weights"),
         ({"input_shape": (3, 224)}, "3 dimensions"),

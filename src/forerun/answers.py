@@ -247,4 +247,6 @@ def _check_command(workload: Workload) -> str | None:
     ):
         if value:
             parts += [option, str(value)]
+    if workload.channels_last:
+        parts.append("--channels-last")
     return shlex.join(parts)

@@ -46,6 +46,7 @@ def predict(
     host: str | float = "default",
     image_size: int | str | Sequence[int] | None = None,
     images: int | None = None,
+    channels_last: bool = False,
 ) -> Prediction:
     """How `model` will run on `device`: every estimate with its interval, and the basis it stands on.
 
@@ -53,14 +54,16 @@ def predict(
     `predictor` is a name, a folder that `forerun train` wrote, or an object. `host` is how fast the machine around the
     device launches work: 'default', 'this' (as `forerun measure host` found it), or how many times slower than the
     reference host. `image_size` (336, or height and width) and `images` are those of Hugging Face models that read
-    images; in a prompt the tokens of the images come on top of `seq_len` tokens of text.
+    images; in a prompt the tokens of the images come on top of `seq_len` tokens of text. `amp` is autocast over fp32
+    weights, in any mode; `channels_last` is PyTorch's memory format for images and convolutions.
     """
     shape: Any = input_shape  # checked and made a tuple, or a dict of them, by Workload
     number: Any = dtype  # None becomes the model's own
     pixels: Any = image_size  # checked likewise
     workload = Workload(
-        model, batch, number, mode, shape, seq_len, optimizer, amp, runtime, task, trust_remote_code, pixels, images
-    )
+        model, batch, number, mode, shape, seq_len, optimizer, amp, runtime, task, trust_remote_code, pixels, images,
+        channels_last,
+    )  # fmt: skip
     return predict_workload(
         workload, load_device(device), region=region, instance=instance, predictor=predictor, confidence=confidence,
         host=host,

@@ -38,7 +38,11 @@ def headline(p: Any) -> str:
     if w.get("seq_len"):
         parts.append(f"{w['seq_len']:,} tokens")
     if w.get("optimizer"):
-        parts.append(w["optimizer"] + (f", amp {w['amp']}" if w.get("amp") else ""))
+        parts.append(w["optimizer"])
+    if w.get("amp"):
+        parts.append(f"amp {w['amp']}")
+    if w.get("channels_last"):
+        parts.append("channels last")
     if w.get("runtime") != "eager":
         parts.append(w["runtime"])
     return f"{p.model} on {p.device}: {', '.join(parts)}"

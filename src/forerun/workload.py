@@ -47,6 +47,7 @@ class Workload:
     trust_remote_code: bool = False  # run Python that ships with a Hugging Face config: only when asked
     image_size: tuple[int, int] | None = None  # height and width, or one number for both
     images: int | None = None  # images in the prompt of a vision-language model; 0: the text alone
+    channels_last: bool = False  # images and the weights of their convolutions have their channels last in memory
 
     def __post_init__(self) -> None:
         if self.dtype is None:
@@ -74,10 +75,10 @@ class Workload:
                 raise ForerunError(f"a model with {self.dtype} weights cannot be trained; choose fp32, fp16 or bf16")
             if self.optimizer is None:
                 object.__setattr__(self, "optimizer", "sgd")
-            if self.amp and self.dtype not in ("fp32", "tf32", "fp32-ieee"):
-                raise ForerunError(f"amp={self.amp} keeps fp32 weights: leave dtype at fp32 (it was {self.dtype})")
-        elif self.optimizer or self.amp:
-            raise ForerunError(f"optimizer and amp belong to mode training, not {self.mode}")
+        elif self.optimizer:
+            raise ForerunError(f"an optimizer belongs to mode training, not {self.mode}")
+        if self.amp and self.dtype not in ("fp32", "tf32", "fp32-ieee"):
+            raise ForerunError(f"amp={self.amp} keeps fp32 weights: leave dtype at fp32 (it was {self.dtype})")
         object.__setattr__(self, "input_shape", _shapes(self.input_shape))
 
     @property
@@ -94,6 +95,7 @@ class Workload:
         images = {"image_size": self.image_size and list(self.image_size), "images": self.images}
         return {
             **{name: value for name, value in images.items() if value is not None},
+            **({"channels_last": True} if self.channels_last else {}),
             "weights": self.weight_dtype, "quantised": self.dtype if self.dtype in ("int8", "int4") else None,
             "mode": self.mode, "seq_len": self.seq_len, "optimizer": self.optimizer, "amp": self.amp,
             "task": self.task, "input_shape": list(shape) if isinstance(shape, tuple) else shape,
@@ -102,8 +104,8 @@ class Workload:
 
     def to_dict(self) -> dict[str, Any]:
         out = {f.name: getattr(self, f.name) for f in fields(self)}
-        for name in ("image_size", "images"):  # settings of few models
-            if out[name] is None:
+        for name, usual in (("image_size", None), ("images", None), ("channels_last", False)):  # settings of few models
+            if out[name] is usual:
                 del out[name]
         if not isinstance(self.model, str):
             out["model"] = getattr(self.model, "name", type(self.model).__name__)

@@ -12,6 +12,7 @@ from forerun.cli import data, measuring, training
 from forerun.cli.options import (
     AmpOption,
     BatchOption,
+    ChannelsLastOption,
     ConfidenceOption,
     DeviceOption,
     DtypeOption,
@@ -30,7 +31,9 @@ from forerun.cli.options import (
     RuntimeOption,
     SeqLenOption,
     TaskOption,
+    Tf32Option,
     parse_input_shape,
+    with_tf32,
 )
 from forerun.cli.terminal import plain_text, show, terminal_width, waiting
 from forerun.errors import ForerunError
@@ -63,6 +66,8 @@ def predict(
     images: ImagesOption = None,
     optimizer: OptimizerOption = None,
     amp: AmpOption = None,
+    channels_last: ChannelsLastOption = False,
+    tf32: Tf32Option = False,
     runtime: RuntimeOption = "eager",
     task: TaskOption = None,
     region: RegionOption = None,
@@ -78,7 +83,8 @@ def predict(
 
     with waiting(f"reading {model}", quiet=as_json):
         answer = run(
-            model, device, batch=batch, dtype=dtype, mode=mode, seq_len=seq_len, optimizer=optimizer, amp=amp,
+            model, device, batch=batch, dtype=with_tf32(dtype, tf32), mode=mode, seq_len=seq_len,
+            optimizer=optimizer, amp=amp, channels_last=channels_last,
             input_shape=parse_input_shape(input_shape), image_size=image_size, images=images,
             runtime=runtime, task=task, region=region, instance=instance,
             predictor=predictor, trust_remote_code=trust_remote_code, confidence=confidence, host=host,
@@ -102,6 +108,8 @@ def compare(
     images: ImagesOption = None,
     optimizer: OptimizerOption = None,
     amp: AmpOption = None,
+    channels_last: ChannelsLastOption = False,
+    tf32: Tf32Option = False,
     runtime: RuntimeOption = "eager",
     task: TaskOption = None,
     region: RegionOption = None,
@@ -120,7 +128,8 @@ def compare(
         raise ForerunError("--devices needs at least one device, such as t4,l4,h100-sxm")
     with waiting(f"reading {model}", quiet=as_json):
         frame = run(
-            model, names, batch=batch, dtype=dtype, mode=mode, seq_len=seq_len, optimizer=optimizer, amp=amp,
+            model, names, batch=batch, dtype=with_tf32(dtype, tf32), mode=mode, seq_len=seq_len,
+            optimizer=optimizer, amp=amp, channels_last=channels_last,
             input_shape=parse_input_shape(input_shape), image_size=image_size, images=images, runtime=runtime,
             task=task, predictor=predictor, confidence=confidence, host=host, region=region, instance=instance,
             trust_remote_code=trust_remote_code,
@@ -137,6 +146,7 @@ def compare(
         f"{seq_len:,} tokens" if seq_len else "",
         optimizer or "",
         f"amp {amp}" if amp else "",
+        "channels last" if channels_last else "",
         runtime if runtime != "eager" else "",
         f"basis: {', '.join(sorted(set(frame['basis'].dropna())))}" if "basis" in frame else "",
     ]
@@ -158,6 +168,8 @@ def explain(
     images: ImagesOption = None,
     optimizer: OptimizerOption = None,
     amp: AmpOption = None,
+    channels_last: ChannelsLastOption = False,
+    tf32: Tf32Option = False,
     runtime: RuntimeOption = "eager",
     task: TaskOption = None,
     predictor: PredictorOption = "default",
@@ -171,7 +183,8 @@ def explain(
 
     with waiting(f"reading {model}", quiet=as_json):
         found = run(
-            model, device, batch=batch, dtype=dtype, mode=mode, seq_len=seq_len, optimizer=optimizer, amp=amp,
+            model, device, batch=batch, dtype=with_tf32(dtype, tf32), mode=mode, seq_len=seq_len,
+            optimizer=optimizer, amp=amp, channels_last=channels_last,
             input_shape=parse_input_shape(input_shape), image_size=image_size, images=images, runtime=runtime,
             task=task, predictor=predictor, host=host, trust_remote_code=trust_remote_code,
         )  # fmt: skip

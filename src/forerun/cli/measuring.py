@@ -11,6 +11,7 @@ import typer
 from forerun.cli.options import (
     AmpOption,
     BatchOption,
+    ChannelsLastOption,
     DtypeOption,
     InputShapeOption,
     JsonOption,
@@ -19,7 +20,9 @@ from forerun.cli.options import (
     OptimizerOption,
     RuntimeOption,
     SeqLenOption,
+    Tf32Option,
     parse_input_shape,
+    with_tf32,
 )
 from forerun.cli.progress import progress, tracked
 from forerun.cli.terminal import show, waiting
@@ -41,6 +44,8 @@ def measure(
     input_shape: InputShapeOption = None,
     optimizer: OptimizerOption = None,
     amp: AmpOption = None,
+    channels_last: ChannelsLastOption = False,
+    tf32: Tf32Option = False,
     runtime: RuntimeOption = "eager",
     device: MeterOption = "auto",
     keep: KeepOption = True,
@@ -59,7 +64,10 @@ def measure(
         return _host(device, as_json)
 
     shape = parse_input_shape(input_shape)
-    work = Workload(model, batch, dtype or "fp32", mode, shape, seq_len, optimizer, amp, runtime)
+    number = with_tf32(dtype, tf32) or "fp32"
+    work = Workload(
+        model, batch, number, mode, shape, seq_len, optimizer, amp, runtime, channels_last=channels_last
+    )  # fmt: skip
     with waiting(f"measuring {model}", quiet=as_json):
         row = _measured(work, keep, device)
     if as_json:
@@ -79,6 +87,8 @@ def verify(
     input_shape: InputShapeOption = None,
     optimizer: OptimizerOption = None,
     amp: AmpOption = None,
+    channels_last: ChannelsLastOption = False,
+    tf32: Tf32Option = False,
     runtime: RuntimeOption = "eager",
     device: Annotated[
         str | None, typer.Option(help="A .yaml file of this machine, when the catalogue lacks it.")
@@ -97,7 +107,10 @@ def verify(
     if is_onnx(model):
         raise ForerunError("predictions are of PyTorch, which does not run ONNX files: forerun measure takes them")
     shape = parse_input_shape(input_shape)
-    work = Workload(model, batch, dtype or "fp32", mode, shape, seq_len, optimizer, amp, runtime)
+    number = with_tf32(dtype, tf32) or "fp32"
+    work = Workload(
+        model, batch, number, mode, shape, seq_len, optimizer, amp, runtime, channels_last=channels_last
+    )  # fmt: skip
     with waiting("identifying this machine", quiet=as_json):
         chosen = load_device(device) if device else this_device()
     with waiting(f"predicting and measuring {model}", quiet=as_json):

@@ -80,7 +80,14 @@ ImagesOption = Annotated[
     int | None, typer.Option("--images", help="Images per sample of a vision-language model (0: the text alone).")
 ]
 OptimizerOption = Annotated[str | None, typer.Option(help=", ".join(OPTIMIZERS), autocompletion=_complete(OPTIMIZERS))]
-AmpOption = Annotated[str | None, typer.Option(help="Mixed precision: fp16, bf16.", autocompletion=_complete(AMP))]
+AmpOption = Annotated[
+    str | None,
+    typer.Option(help="Autocast to fp16 or bf16, over fp32 weights.", autocompletion=_complete(AMP)),
+]
+ChannelsLastOption = Annotated[
+    bool, typer.Option("--channels-last", help="Images and convolution weights with their channels last in memory.")
+]
+Tf32Option = Annotated[bool, typer.Option("--tf32", help="Let fp32 matmuls use TF32: the same as --dtype tf32.")]
 RuntimeOption = Annotated[
     str,
     typer.Option(
@@ -105,6 +112,15 @@ HostOption = Annotated[
     str, typer.Option(help="The host: default, this (after forerun measure host), or times slower such as 1.5.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def with_tf32(dtype: str | None, tf32: bool) -> str | None:
+    """The dtype that --dtype and --tf32 name together."""
+    if not tf32:
+        return dtype
+    if dtype is not None and dtype.lower() not in ("fp32", "tf32"):
+        raise ForerunError(f"--tf32 is about fp32 matmuls: leave out --dtype {dtype}")
+    return "tf32"
 
 
 def parse_input_shape(words: list[str] | None) -> tuple[int, ...] | dict[str, tuple[int, ...]] | None:

@@ -8,13 +8,14 @@ from typing import Any
 import torch
 from torch import nn
 
+from forerun.errors import ForerunError
 from forerun.graph.capture import TORCH_DTYPES, census, record
 from forerun.graph.fold import fold, folded_size, parameter_bytes
 from forerun.graph.ir import Graph
 from forerun.graph.known_values import has_values
 from forerun.graph.recorder import TooManyCalls
 from forerun.graph.scale import merge
-from forerun.graph.steps import STEPS, Inputs
+from forerun.graph.steps import STEPS, Inputs, Step
 from forerun.workload import Workload
 
 
@@ -90,8 +91,7 @@ def _folding_holds(
         return False
 
     def count(model: nn.Module, times: dict[str, int]) -> Any:
-        model.train(workload.mode == "training")
-        step = STEPS[workload.mode](model, make_inputs(2), workload)
+        step = _step(model, make_inputs(2), workload)
         return census(model, step.once, times, mask_density, has_values(step.inputs), most_calls)
 
     try:
@@ -135,8 +135,7 @@ def _record(
     mask_density: float,
     most_calls: int | None,
 ) -> Graph:
-    model.train(workload.mode == "training")
-    step = STEPS[workload.mode](model, inputs, workload)
+    step = _step(model, inputs, workload)
     return record(
         model,
         step,
@@ -147,3 +146,20 @@ def _record(
         follow=has_values(inputs),
         most_calls=most_calls,
     )
+
+
+def _step(model: nn.Module, inputs: Inputs, workload: Workload) -> Step:
+    """One call of the model in its mode, with images and weights as they lie in memory."""
+    model.train(workload.mode == "training")
+    if workload.channels_last:
+        if not any(map(_is_image, inputs.values())):
+            raise ForerunError("channels_last is a setting of models that take images")
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        inputs = {
+            name: t.to(memory_format=torch.channels_last) if _is_image(t) else t for name, t in inputs.items()
+        }  # fmt: skip
+    return STEPS[workload.mode](model, inputs, workload)
+
+
+def _is_image(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.dim() == 4 and value.is_floating_point()

@@ -7,9 +7,10 @@ from typing import Any
 from forerun.errors import ForerunError
 from forerun.graph.families import FILES, family_of, is_family
 from forerun.graph.sources import hf_catalog, huggingface, vision_zoo
+from forerun.measure.core.models import CHANNELS_LAST
 from forerun.workload import Workload
 
-DTYPES = ("fp32", "fp16", "bf16", "int8", "int4")
+DTYPES = ("fp32", "tf32", "fp16", "bf16", "int8", "int4")
 #: The core's sgd has momentum 0.9, as is usual.
 OPTIMIZERS = {"sgd": "momentum", "adamw": "adamw"}
 _TASKS = {"sequence-classification": "text-classification", "causal-lm": "causal-lm", "base": "base"}
@@ -43,7 +44,11 @@ def case_of(workload: Workload) -> dict[str, Any]:
         optimizer = next((ours for ours, name in OPTIMIZERS.items() if name == workload.optimizer), None)
         if optimizer is None:
             raise ForerunError(f"training with {workload.optimizer} is not measured; choose momentum or adamw")
-        case |= {"optimizer": optimizer, "amp": workload.amp}
+        case["optimizer"] = optimizer
+    if workload.amp:
+        case["amp"] = workload.amp
+    if workload.channels_last:
+        case["layout"] = CHANNELS_LAST
     known = hf_catalog.architecture(name)
     if known is not None:
         if known.task not in ("causal-lm", "encoder"):
@@ -82,7 +87,8 @@ def workload_of(case: dict[str, Any]) -> Workload:
         named = case.get("optimizer") or "sgd"
         if named not in OPTIMIZERS:
             raise ForerunError(f"the measuring core has no optimizer {named!r}; it has {', '.join(OPTIMIZERS)}")
-        settings |= {"optimizer": OPTIMIZERS[named], "amp": case.get("amp")}
+        settings["optimizer"] = OPTIMIZERS[named]
+    settings |= {"amp": case.get("amp"), "channels_last": case.get("layout") == CHANNELS_LAST}
     if case["source"] == "onnx":
         shapes = {name: tuple(shape) for name, shape in case["input_shape"].items()}
         return Workload(case["path"], batch=case["batch"], input_shape=shapes)

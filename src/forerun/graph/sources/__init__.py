@@ -116,6 +116,8 @@ def _captured(workload: Workload) -> list[Graph]:
     _check_file(door, model)
     if (workload.image_size or workload.images) and not door.reads_images:
         raise ForerunError("image_size and images are settings of Hugging Face models; give the input_shape here")
+    if (workload.amp or workload.channels_last) and not door.runs_modules:
+        raise ForerunError("amp and channels_last are settings of PyTorch models; a file has its own dtypes and layout")
     key = door.key(model, workload)
     request = {"door": name, "key": key, "settings": workload.graph_settings, "forerun": _own_version()}
     hashed = None if key is None else cache.digest(request)

@@ -40,6 +40,10 @@ class Door(ABC):
     #: Whether the door honours a workload's `image_size` and `images`; elsewhere they are refused.
     reads_images: ClassVar[bool] = False
 
+    #: Whether the door runs PyTorch modules, and so honours a workload's `amp` and `channels_last`; elsewhere they are
+    #: refused.
+    runs_modules: ClassVar[bool] = False
+
     @abstractmethod
     def matches(self, model: Any) -> bool:
         """Whether this door takes the model: a live object, a name or a path (which need not exist).

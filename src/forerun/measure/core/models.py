@@ -12,7 +12,8 @@ from forerun.graph.families.base import Input, training_loss
 from . import quantised, runtimes
 from .protocol import GRAPH_DECODE_MS, Call
 
-DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
+DTYPES = {"fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bfloat16"}
+CHANNELS_LAST = "channels_last"  # the `layout` of a case whose images and weights have their channels last
 # What a Hugging Face config is run as, by mode; `inference` is the bare model.
 TASKS = {"inference": "base", "prefill": "causal-lm", "decode": "causal-lm", "training": "causal-lm"}
 
@@ -55,16 +56,17 @@ class Built:
         with torch.device(device):
             self.model = self._build(case)
         self.model.train(case["mode"] == "training")
-        if case["mode"] != "training":
-            self.model.requires_grad_(False)
         self._disturb()
         self.facts.setdefault("parameters", sum(p.numel() for p in self.model.parameters()))
 
     def prepare(self, case: dict[str, Any]) -> None:
-        """Leaves nothing on the device but the weights, in the case's dtype."""
+        """Leaves nothing on the device but the weights, in the case's dtype and layout."""
         self.model.zero_grad(set_to_none=True)
+        self.torch.backends.cuda.matmul.allow_tf32 = case["dtype"] == "tf32"
+        if case["mode"] != "training":  # autocast keeps the casts of weights that could be trained, as models come
+            self.model.requires_grad_(bool(case.get("amp")))
         if self.source != "hf":
-            self.model.to(getattr(self.torch, DTYPES[case["dtype"]]))
+            self.model.to(getattr(self.torch, DTYPES[case["dtype"]]), memory_format=self._layout(case))
             for module in self.model.modules():  # some attention layers keep their bias in the dtype of the last call
                 getattr(module, "attention_bias_cache", {}).clear()
 
@@ -82,10 +84,10 @@ class Built:
             return self._family_call(case, model)
         dtype = getattr(self.torch, DTYPES[case["dtype"]])
         shape = [case["batch"], *(case.get("input_shape") or self.input_shape or (3, 224, 224))]
-        x = self.torch.randn(shape, dtype=dtype, device=self.device)
+        x = self.torch.randn(shape, dtype=dtype, device=self.device).to(memory_format=self._layout(case))
         if case["mode"] == "training":
             return self._training(case, self._vision_loss(model, x))
-        return Call(self._inference(lambda: model(x)))
+        return Call(self._inference(case, lambda: model(x)))
 
     def _build(self, case: dict[str, Any]) -> Any:
         overrides = dict(case.get("overrides") or {})
@@ -149,10 +151,10 @@ class Built:
 
         if case["mode"] == "inference":
             ids = tokens(length)
-            return Call(self._inference(lambda: model(input_ids=ids)), ask_before_capture=False)
+            return Call(self._inference(case, lambda: model(input_ids=ids)), ask_before_capture=False)
         if case["mode"] == "prefill":
             ids = tokens(length)
-            call = self._inference(lambda: model(input_ids=ids, use_cache=True, logits_to_keep=1))
+            call = self._inference(case, lambda: model(input_ids=ids, use_cache=True, logits_to_keep=1))
             return Call(call, ask_before_capture=False)
         if case["mode"] == "decode":
             return _Decode(self, model, tokens(1), length).as_call()
@@ -173,10 +175,23 @@ class Built:
         positional = [made.pop("")] if "" in made else []
         if case["mode"] == "training":
             return self._training(case, lambda: training_loss(model(*positional, **made)))
-        return Call(self._inference(lambda: model(*positional, **made)))
+        return Call(self._inference(case, lambda: model(*positional, **made)))
 
-    def _inference(self, call: Callable[[], Any]) -> Callable[[], Any]:
-        inference_mode = self.torch.inference_mode
+    def _layout(self, case: dict[str, Any]) -> Any:
+        last = case.get("layout") == CHANNELS_LAST
+        return self.torch.channels_last if last else self.torch.contiguous_format
+
+    def _inference(self, case: dict[str, Any], call: Callable[[], Any]) -> Callable[[], Any]:
+        inference_mode, autocast = self.torch.inference_mode, self.torch.autocast
+        kind, amp = self.torch.device(self.device).type, case.get("amp")
+        if amp:
+            half = getattr(self.torch, DTYPES[amp])
+
+            def run_cast() -> Any:
+                with inference_mode(), autocast(kind, dtype=half):
+                    return call()
+
+            return run_cast
 
         def run() -> Any:
             with inference_mode():

@@ -19,7 +19,7 @@ MAX_CASES = 200_000
 KEY_FIELDS = (
     *("kind", "source", "name", "config", "overrides", "task", "attention", "mode", "batch", "dtype", "seq_len"),
     *("input_shape", "optimizer", "amp", "op", "shape", "direction", "epochs", "learning_rate", "threads"),
-    *("runtime", "sha256"),
+    *("runtime", "sha256", "layout"),
 )
 
 
@@ -165,4 +165,4 @@ def _fits(case: dict[str, Any], model: dict[str, Any], block: dict[str, Any]) ->
     return bool(reach <= positions)
 
 
-DTYPES = ("fp32", "fp16", "bf16", "int8", "int4")
+DTYPES = ("fp32", "tf32", "fp16", "bf16", "int8", "int4")
