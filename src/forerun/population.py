@@ -11,9 +11,9 @@ import numpy as np
 from forerun.device import Device, load_device
 from forerun.errors import ForerunError
 from forerun.graph.family import Family, learn
-from forerun.graph.fuse import fuse
 from forerun.graph.ir import Graph
 from forerun.graph.profile import profile
+from forerun.graph.runtimes import as_run
 from forerun.graph.sources import load_graph
 from forerun.measure.host import slowness
 from forerun.predictors.base import Predictor, Times
@@ -113,8 +113,7 @@ class _Members:
         if self.captures > _MOST_CAPTURES:
             raise ForerunError(f"this population has more than {_MOST_CAPTURES:,} different structures")
         work = self.workload(member)
-        graph = load_graph(work)
-        return fuse(graph) if work.runtime == "compile" else graph
+        return as_run(load_graph(work), work.runtime)
 
     def structures(self, table: pd.DataFrame) -> Iterator[tuple[list[int], Family]]:
         """(rows, family) for each structure: settings that decide it are taken value by value."""

@@ -9,9 +9,9 @@ from typing import Any
 
 from forerun.device import Device
 from forerun.errors import ForerunError, did_you_mean
-from forerun.graph.fuse import fuse
 from forerun.graph.ir import Graph
 from forerun.graph.profile import Profile, profile
+from forerun.graph.runtimes import as_run
 from forerun.graph.sources import load_graphs
 from forerun.predictors.base import Predictor
 from forerun.predictors.specs import spec_problem
@@ -94,8 +94,7 @@ def _remembered(keyed: _Keyed) -> Question:
 
 def _read(workload: Workload) -> Question:
     graph, scalable = load_graphs(workload)
-    if workload.runtime == "compile":
-        graph, scalable = fuse(graph), scalable and fuse(scalable)
+    graph, scalable = as_run(graph, workload.runtime), scalable and as_run(scalable, workload.runtime)
     return Question(graph, scalable, profile(graph, workload.dtype))
 
 

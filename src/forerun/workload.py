@@ -16,10 +16,11 @@ MODES = ("inference", "training", "prefill", "decode")
 DTYPES = ("fp32", "tf32", "fp32-ieee", "fp16", "bf16", "fp64", "int8", "int4", "fp8")
 OPTIMIZERS = ("sgd", "momentum", "adam", "adamw")
 AMP = ("fp16", "bf16")
-#: eager pays for every launch; cudagraph replays them at once; compile also fuses chains of memory-bound ops.
-RUNTIMES = ("eager", "cudagraph", "compile")
+#: eager pays for every launch; cudagraph replays them at once; compile also fuses chains of memory-bound ops;
+#: onnxruntime runs the exported model on a CPU.
+RUNTIMES = ("eager", "cudagraph", "compile", "onnxruntime")
 #: Runtimes that can be asked for by name and that no predictor answers, because nobody measured them here.
-UNMEASURED_RUNTIMES = ("onnxruntime", "tensorrt")
+UNMEASURED_RUNTIMES = ("tensorrt",)
 _ALSO_CALLED = {
     "float16": "fp16", "half": "fp16", "f16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float": "fp32",
     "float64": "fp64", "double": "fp64",
@@ -79,6 +80,8 @@ class Workload:
             raise ForerunError(f"an optimizer belongs to mode training, not {self.mode}")
         if self.amp and self.dtype not in ("fp32", "tf32", "fp32-ieee"):
             raise ForerunError(f"amp={self.amp} keeps fp32 weights: leave dtype at fp32 (it was {self.dtype})")
+        if self.runtime == "onnxruntime" and (self.mode != "inference" or self.amp or self.dtype != "fp32"):
+            raise ForerunError("runtime onnxruntime is answered for inference in fp32, or in the file's own dtypes")
         object.__setattr__(self, "input_shape", _shapes(self.input_shape))
 
     @property

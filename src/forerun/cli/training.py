@@ -65,13 +65,9 @@ def train(
         print(line, file=sys.stderr)
     cases = _gathered(store, public, as_json, where, operators if predictor.reads_graphs else 0)
     frames: dict[str, pd.DataFrame] = {}
-    for part in ("gpu", *(("cpu",) if cases.cpu_models else ())):
-        what = f"{name}: leaving families out ({part.upper()})"
-        with progress(what, quiet=as_json) as report:
-            on_cpu = part == "cpu"
-            frames[part] = left_out(
-                predictor, cases, folds=folds or FOLDS, on_cpu=on_cpu, keep=keep, progress=report
-            )  # fmt: skip
+    for part in predictor.parts_answered(cases):
+        with progress(f"{name}: leaving families out ({part})", quiet=as_json) as report:
+            frames[part] = left_out(predictor, cases, folds=folds or FOLDS, part=part, keep=keep, progress=report)
     with waiting("fitting to everything", quiet=as_json):
         predictor.fit(cases)
         predictor.calibrate(_stacked(list(frames.values())))

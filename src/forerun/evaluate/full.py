@@ -119,11 +119,11 @@ def exam_gpu(names: Sequence[str]) -> dict[str, pd.DataFrame]:
 
 
 def cpu_lines(rows: pd.DataFrame, name: str = "default") -> pd.DataFrame:
-    """Latency on the CPU, for families that were left out, without the exam's."""
+    """Latency on a CPU, of PyTorch or of onnxruntime, for families that were left out, without the exam's."""
     rows = rows[~exam_rows(rows)].reset_index(drop=True)
     measured = rows["latency_ms"].to_numpy(dtype=float)
     first = (rows["repeat"] == 0).to_numpy()
-    baseline = left_out(OneRatioPredictor(), from_rows(rows), folds=8, on_cpu=True)
+    baseline = left_out(OneRatioPredictor(), from_rows(rows), folds=8, part="cpu")
     answers = {"one-ratio": baseline["predicted_latency_ms"], name: rows["predicted_latency_ms"]}
     lines = []
     for mode in ("all", *sorted(rows["mode"].unique())):

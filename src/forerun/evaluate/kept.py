@@ -11,8 +11,11 @@ from forerun.errors import ForerunError
 from forerun.predictors import kernels
 from forerun.predictors.saved import ARRAYS, FILE
 
-#: File name by part of the rows: models on GPUs, models on CPUs, published models on the exam's GPU.
-FILES = {"gpu": "left_out.parquet", "cpu": "left_out_cpu.parquet", "exam_gpu": "left_out_exam_gpu.parquet"}
+#: File name by part of the rows: models on GPUs, on CPUs and in onnxruntime, and published models on the exam's GPU.
+FILES = {
+    "gpu": "left_out.parquet", "cpu": "left_out_cpu.parquet", "onnxruntime": "left_out_onnxruntime.parquet",
+    "exam_gpu": "left_out_exam_gpu.parquet",
+}  # fmt: skip
 #: Columns that are long and not needed to score a prediction.
 _LONG = ("extra", "case", "software", "reason", "host", "row_id")
 _WEIGHTS = "weights"

@@ -13,6 +13,7 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -39,23 +40,23 @@ _DECIDES = ("case_key", "repeat", "device", "family", "op", "shape", "dtype", "d
 
 
 def left_out(
-    predictor: Predictor, cases: TrainingCases, split: str = "family", *, folds: int = FOLDS, on_cpu: bool = False,
+    predictor: Predictor, cases: TrainingCases, split: str = "family", *, folds: int = FOLDS, part: str = "gpu",
     keep: Path | None = None, progress: Progress | None = None,
 ) -> pd.DataFrame:  # fmt: skip
     """Every row of whole models with `predicted_<target>`, by a predictor of the same parameters that never saw it.
 
-    Rows on GPUs, or with `on_cpu` those on CPUs; with split "device" the published rows. `predicted_<target>_probed` is
-    the answer when the host's speed at that moment is known. Finished parts are kept in the folder `keep`, so that a
-    run that was stopped goes on; they count for the same code, rows and parameters only.
+    Rows of one part of `TrainingCases.whole_models`; with split "device" the published rows.
+    `predicted_<target>_probed` is the answer when the host's speed at that moment is known. Finished parts are kept in
+    the folder `keep`, so that a run that was stopped goes on; they count for the same code, rows and parameters only.
     """
-    asked = _asked(cases, split, on_cpu)
+    asked = _asked(cases, split, part)
     parts = list(_parts(asked.rows, split, folds))
-    place = keep and keep / fingerprint(predictor, cases, split, folds, on_cpu)
+    place = keep and keep / fingerprint(predictor, cases, split, folds, part)
 
     names = [f"part_{number:03}" for number in range(len(parts))]
 
     def fit_part(name: str) -> pd.DataFrame:
-        return _predicted(predictor, cases, asked, parts[names.index(name)], split, on_cpu)
+        return _predicted(predictor, cases, asked, parts[names.index(name)], split, part)
 
     out: dict[str, np.ndarray] = {}
     for number, found in enumerate(kept_parts(fit_part, names, place, progress)):
@@ -63,7 +64,7 @@ def left_out(
             out.setdefault(str(name), np.full(len(asked.rows), np.nan))[parts[number]] = found[name]
     if place is not None:
         for stale in place.parent.glob(f"{predictor.name}-{split}-*"):  # of other code or other rows
-            if stale != place and (stale.name.endswith("-cpu") == on_cpu):
+            if stale != place and stale.name.endswith(f"-{part}"):
                 shutil.rmtree(stale, ignore_errors=True)
     return asked.rows.assign(**out)
 
@@ -83,9 +84,9 @@ def check_split(split: str) -> None:
         raise ForerunError(f"there is no split {split!r}; choose {', '.join(SPLITS)}")
 
 
-def _asked(cases: TrainingCases, split: str, on_cpu: bool) -> Cases:
+def _asked(cases: TrainingCases, split: str, part: str) -> Cases:
     check_split(split)
-    asked = cases.published_models if split == "device" else cases.cpu_models if on_cpu else cases.models
+    asked = cases.published_models if split == "device" else cases.whole_models.get(part)
     if not asked:
         need = "published times of models (forerun data import timm PATH)" if split == "device" else "rows of models"
         raise ForerunError(f"the store has no {need}, which a split by {split} needs")
@@ -101,28 +102,27 @@ def _parts(rows: pd.DataFrame, split: str, folds: int) -> list[np.ndarray]:
 
 
 def _predicted(
-    predictor: Predictor, cases: TrainingCases, asked: Cases, test: np.ndarray, split: str, on_cpu: bool
+    predictor: Predictor, cases: TrainingCases, asked: Cases, test: np.ndarray, split: str, part: str
 ) -> pd.DataFrame:
     """The predictions for the rows in `test`, with the host's speed unknown and known."""
     mine = asked.take(test)
     fresh = type(predictor)(**predictor.parameters())
     if split == "device":
         seen = cases.without_device(str(mine.rows["device"].iloc[0]))
-    elif on_cpu:
-        none = np.zeros(len(cases.models.rows), dtype=bool), np.zeros(len(cases.operators.rows), dtype=bool)
-        known = asked.take(~test)
-        alone = TrainingCases(cases.models.take(none[0]), cases.operators.take(none[1]), None, known, None)
-        seen = alone if predictor.fits_kinds_separately else replace(cases, cpu_models=known)
+    elif part != "gpu":
+        known: Any = {f"{part}_models": asked.take(~test)}
+        seen = replace(_empty(cases) if predictor.fits_kinds_separately else cases, **known)
     else:
         published = cases.published_models and other_families(cases.published_models, mine.rows)
         if published and split == "kind":
             kinds = set(splits.kinds_of_network(mine.rows))
             published = published.take(~splits.kinds_of_network(published.rows).isin(kinds).to_numpy())
         seen = replace(cases, models=asked.take(~test), published_models=published, cpu_models=None)
+        seen = replace(seen, onnxruntime_models=None)
     fresh.fit(seen)
     found = fresh.predict_cases(mine)
-    slowness = None if split == "device" else fresh.host_slowness_of(asked)
-    if slowness is not None and not on_cpu:
+    slowness = None if split == "device" or part != "gpu" else fresh.host_slowness_of(asked)
+    if slowness is not None:
         probed = fresh.predict_cases(mine, slowness[test])
         columns = {f"predicted_{t}_probed": probed[f"predicted_{t}"] for t in PROBED if f"predicted_{t}" in probed}
         found = found.assign(host_slowness=slowness[test], **columns)
@@ -132,6 +132,12 @@ def _predicted(
     return found
 
 
+def _empty(cases: TrainingCases) -> TrainingCases:
+    """No cases at all."""
+    none = (np.zeros(len(part.rows), dtype=bool) for part in (cases.models, cases.operators))
+    return TrainingCases(cases.models.take(next(none)), cases.operators.take(next(none)))
+
+
 def _code_hash(predictor: Predictor) -> str:
     """Changes with any file of forerun and with the file that defines the predictor."""
     own = Path(inspect.getfile(type(predictor)))
@@ -139,7 +145,7 @@ def _code_hash(predictor: Predictor) -> str:
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
-def fingerprint(predictor: Predictor, cases: TrainingCases, split: str, folds: int, on_cpu: bool) -> str:
+def fingerprint(predictor: Predictor, cases: TrainingCases, split: str, folds: int, part: str) -> str:
     """Names what a kept part depends on: the predictor's parameters, every row there is to learn from, the split."""
     rows = hashlib.sha256()
     for name, part in cases.parts.items():
@@ -147,7 +153,7 @@ def fingerprint(predictor: Predictor, cases: TrainingCases, split: str, folds: i
         rows.update(f"{name}\n{known.to_csv(index=False)}".encode())
     settings = {
         "parameters": predictor.parameters(), "rows": rows.hexdigest(), "split": split, "folds": folds,
-        "on_cpu": on_cpu, "code": _code_hash(predictor),
+        "part": part, "code": _code_hash(predictor),
     }  # fmt: skip
     code = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode()).hexdigest()[:12]
-    return f"{predictor.name}-{split}-{code}{'-cpu' if on_cpu else ''}"
+    return f"{predictor.name}-{split}-{code}-{part}"

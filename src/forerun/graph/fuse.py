@@ -1,15 +1,17 @@
 """What a compiler that fuses (torch.compile) makes of a graph: chains of memory-bound ops become one kernel each.
 
 An op joins the kernel of the op that wrote its input as long as nothing else has read from that kernel. Inside a kernel
-tensors stay on the chip: only what comes from outside is read and what is used outside is written.
+tensors stay on the chip: only what comes from outside is read and what is used outside is written (`with_kernels`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from forerun.graph.ir import Graph, Op
+from forerun.graph.kinds import CONTRACTIONS
 from forerun.graph.op_names import UNFUSED_COPIES, plain_name
 
 #: Ops that a fused kernel can hold. Concatenations, gathers and pools stay on their own, as do batch statistics.
@@ -32,10 +34,16 @@ def fusible(op: Op) -> bool:
 
 def fuse(graph: Graph) -> Graph:
     """The graph with every fused kernel as one op, at the place of its last member."""
-    kernels, kernel_of = _kernels(graph)
-    readers = _readers(graph)
-    last = {k.ops[-1]: k for k in kernels if len(k.ops) > 1}
-    swallowed = {i for k in kernels if len(k.ops) > 1 for i in k.ops[:-1]}
+    return with_kernels(graph, [k.ops for k in _kernels(graph)])
+
+
+def with_kernels(graph: Graph, kernels: Iterable[list[int]]) -> Graph:
+    """The graph with the ops of every kernel (their places, in order) as one op, at the place of the last."""
+    found = [members for members in kernels if len(members) > 1]
+    readers = readers_of(graph)
+    last = {members[-1]: members for members in found}
+    kernel_of = {i: members for members in found for i in members}
+    swallowed = {i for members in found for i in members[:-1]}
     place: dict[int, int] = {}
     ops: list[Op] = []
     inside: set[int] = set()  # storages that fusion removes
@@ -48,7 +56,7 @@ def fuse(graph: Graph) -> Graph:
         place[i] = len(ops)
         ops.append(op)
     for i in sorted(swallowed):
-        place[i] = place[kernel_of[i].ops[-1]]
+        place[i] = place[kernel_of[i][-1]]
     storages = [
         replace(
             s, bytes=0 if n in inside else s.bytes, per_sample=0 if n in inside else s.per_sample,
@@ -61,7 +69,7 @@ def fuse(graph: Graph) -> Graph:
     return replace(graph, ops=ops, tensors=tensors, storages=storages, facts={**graph.facts, "fused": True})
 
 
-def _kernels(graph: Graph) -> tuple[list[_Kernel], dict[int, _Kernel]]:
+def _kernels(graph: Graph) -> list[_Kernel]:
     kernels: list[_Kernel] = []
     kernel_of: dict[int, _Kernel] = {}
     for i, op in enumerate(graph.ops):
@@ -84,7 +92,7 @@ def _kernels(graph: Graph) -> tuple[list[_Kernel], dict[int, _Kernel]]:
         elif fusible(op):
             kernel_of[i] = _Kernel([i], reduces=op.kind in _REDUCING)
             kernels.append(kernel_of[i])
-    return kernels, kernel_of
+    return kernels
 
 
 def _together(graph: Graph, before: Op, op: Op, kernel: _Kernel) -> bool:
@@ -98,7 +106,7 @@ def _together(graph: Graph, before: Op, op: Op, kernel: _Kernel) -> bool:
     return not (op.attrs.get("type") == "batch" and op.attrs.get("training"))
 
 
-def _readers(graph: Graph) -> dict[int, set[int]]:
+def readers_of(graph: Graph) -> dict[int, set[int]]:
     """Storage -> ops that read it."""
     found: dict[int, set[int]] = {}
     for i, op in enumerate(graph.ops):
@@ -107,10 +115,11 @@ def _readers(graph: Graph) -> dict[int, set[int]]:
     return found
 
 
-def _merged(graph: Graph, kernel: _Kernel, readers: dict[int, set[int]]) -> tuple[Op, set[int]]:
-    """One op for a kernel's members, and the storages that stay on the chip."""
-    members = set(kernel.ops)
-    written = [t for i in kernel.ops for t in graph.ops[i].outputs]
+def _merged(graph: Graph, kernel: list[int], readers: dict[int, set[int]]) -> tuple[Op, set[int]]:
+    """One op for a kernel's members, and the storages that stay on the chip. A product or a reduction among them says
+    what the op is."""
+    members = set(kernel)
+    written = [t for i in kernel for t in graph.ops[i].outputs]
     made = {graph.tensors[t].storage for t in written}
     born = {s for s in made if graph.storages[s].born in members}  # others are written to in place
     outputs_of_model = {graph.tensors[t].storage for t in graph.outputs}
@@ -121,15 +130,21 @@ def _merged(graph: Graph, kernel: _Kernel, readers: dict[int, set[int]]) -> tupl
     }  # fmt: skip
     gone = unread & born
     inputs: dict[int, int] = {}
-    for i in kernel.ops:
+    for i in kernel:
         for t in graph.ops[i].inputs:
             storage = graph.tensors[t].storage
             if graph.tensors[t].producer not in members and storage not in born:
                 inputs.setdefault(storage, t)
     outputs = {graph.tensors[t].storage: t for t in written if graph.tensors[t].storage not in unread}
-    final = graph.ops[kernel.ops[-1]]
-    reducer: Any = next((graph.ops[i] for i in kernel.ops if graph.ops[i].kind in _REDUCING), None)
-    kind, attrs = ("elementwise", {"flops": len(kernel.ops)}) if reducer is None else (reducer.kind, reducer.attrs)
+    final = graph.ops[kernel[-1]]
+    product: Any = next((graph.ops[i] for i in kernel if graph.ops[i].kind in CONTRACTIONS), None)
+    if product is not None:
+        others = [t for t in inputs.values() if t not in product.inputs]
+        return replace(
+            product, inputs=(*product.inputs, *others), outputs=tuple(outputs.values()) or final.outputs
+        ), gone
+    reducer: Any = next((graph.ops[i] for i in kernel if graph.ops[i].kind in _REDUCING), None)
+    kind, attrs = ("elementwise", {"flops": len(kernel)}) if reducer is None else (reducer.kind, reducer.attrs)
     head = [t for t in (reducer.inputs[:1] if reducer is not None else ()) if graph.tensors[t].storage in inputs]
     ordered = tuple(dict.fromkeys([*head, *inputs.values()])) or final.inputs[:1]
     return replace(final, kind=kind, name="fused", inputs=ordered, outputs=tuple(outputs.values()) or final.outputs,

@@ -174,6 +174,8 @@ class Predictor(Saved, abc.ABC):
         if workload.runtime in UNMEASURED_RUNTIMES:
             named = ", ".join(RUNTIMES)
             return f"{workload.runtime} is not measured on any device, so no time is predicted for it: choose {named}"
+        if workload.runtime == "onnxruntime" and device.kind != "cpu":
+            return f"onnxruntime is measured on CPUs only, so no time is predicted for it on {device.id}"
         if workload.runtime != "eager" and "runtime" not in self.honours:
             return f"the predictor {self.name} knows runtime eager only, not {workload.runtime}"
         if workload.runtime == "cudagraph" and device.kind not in ("gpu", "soc"):
@@ -181,6 +183,10 @@ class Predictor(Saved, abc.ABC):
         if self.host_slowness is not None and device.kind == "cpu":
             return f"{device.id} is a CPU and its own host: leave host at default"
         return None
+
+    def parts_answered(self, cases: TrainingCases) -> list[str]:
+        """The parts of `cases.whole_models` that it has answers for."""
+        return [part for part in cases.whole_models if part != "onnxruntime" or "runtime" in self.honours]
 
     def with_settings(self, *, confidence: float = DEFAULT_CONFIDENCE, host_slowness: float | None = None) -> Self:
         """The same predictor for another confidence and another host; what it cannot honour is refused."""

@@ -107,11 +107,12 @@ class TrainingCases:
     published_operators: Cases | None = None  # of other people's data sets
     cpu_models: Cases | None = None  # whole models on CPUs under our own protocol
     published_models: Cases | None = None  # of other people's data sets, on other GPUs
+    onnxruntime_models: Cases | None = None  # ONNX files that onnxruntime ran on CPUs under our own protocol
 
     @property
     def whole_models(self) -> dict[str, Cases]:
-        """Whole models under our own protocol by kind of device, gpu and cpu, where there are any."""
-        found = {"gpu": self.models, "cpu": self.cpu_models}
+        """Whole models under our own protocol where there are any: PyTorch's on gpu and cpu, and onnxruntime's."""
+        found = {"gpu": self.models, "cpu": self.cpu_models, "onnxruntime": self.onnxruntime_models}
         return {kind: part for kind, part in found.items() if part}
 
     @property
@@ -120,6 +121,7 @@ class TrainingCases:
         named = {
             "models": self.models, "operators": self.operators, "published operators": self.published_operators,
             "published models": self.published_models, "CPU models": self.cpu_models,
+            "onnxruntime models": self.onnxruntime_models,
         }  # fmt: skip
         return {name: part for name, part in named.items() if part is not None and len(part)}
 

@@ -16,7 +16,7 @@ from forerun.predictors.cases import Cases, TrainingCases, join
 from forerun.predictors.conformal import Calibration, calibrate
 from forerun.predictors.default import fit_device, fit_energy, fit_host
 from forerun.predictors.default.network import Ensemble, Network
-from forerun.predictors.default.weights import Weights
+from forerun.predictors.default.weights import Weights, network_name
 from forerun.predictors.energy import FACTORS, back_to_back_ms, terms_over_time
 from forerun.predictors.host import COUNTED, HostCosts, idle_ms
 
@@ -40,8 +40,9 @@ def fit_weights(cases: TrainingCases, *, seeds: tuple[int, ...], steps: int) -> 
     if cases.models:
         host, joules = fit_costs(cases.models), fit_joules(cases.models)
         networks["gpu"] = fit_networks(cases, host, timing_groups, seeds=seeds, steps=steps)
-    if cases.cpu_models:
-        networks["cpu"] = fit_cpu(cases.cpu_models, seeds=seeds, steps=steps)
+    for part, measured in (("cpu", cases.cpu_models), ("onnxruntime", cases.onnxruntime_models)):
+        if measured:
+            networks[part] = fit_cpu(measured, seeds=seeds, steps=steps)
     return Weights(networks, host, joules, domain=domain(cases), timing_groups=timing_groups)
 
 
@@ -127,13 +128,9 @@ def group_numbers(cases: Cases, names: Sequence[str]) -> np.ndarray:
 
 
 def domain(cases: TrainingCases) -> dict[str, Any]:
-    """What the training data shows, so that what it does not show can be named."""
-    parts = list(cases.parts.values())
-    ops = {
-        f"{CLASSES[c]}/{VARIANTS[v]}"
-        for part in parts
-        for c, v in set(zip(part.ops.classes.tolist(), part.ops.variants.tolist(), strict=True))
-    }
+    """What the training data shows, so that what it does not show can be named; of onnxruntime by itself."""
+    exported = cases.onnxruntime_models
+    parts = [part for part in cases.parts.values() if part is not exported]
     published, own = cases.published_models, [part for part in (cases.models, cases.cpu_models) if part]
     return {
         # Whole models were measured on these; of others operators at most.
@@ -141,13 +138,24 @@ def domain(cases: TrainingCases) -> dict[str, Any]:
         "models_of": sorted(published.rows["device"].unique()) if published else [],
         "operators_of": sorted({d for part in parts for d in part.rows["device"].unique()}),
         "families": sorted(cases.models.rows["family"].dropna().unique()),
-        "ops": sorted(ops),
-        "units": sorted({UNITS[u] for part in parts for u in np.unique(part.ops.units)}),
+        **_ops_seen(parts),
+        "onnxruntime": {
+            "devices": sorted(exported.rows["device"].unique()), **_ops_seen([exported])
+        } if exported else {},
     }  # fmt: skip
 
 
+def _ops_seen(parts: Sequence[Cases]) -> dict[str, list[str]]:
+    ops = {
+        f"{CLASSES[c]}/{VARIANTS[v]}"
+        for part in parts
+        for c, v in set(zip(part.ops.classes.tolist(), part.ops.variants.tolist(), strict=True))
+    }
+    return {"ops": sorted(ops), "units": sorted({UNITS[u] for part in parts for u in np.unique(part.ops.units)})}
+
+
 def calibrated(weights: Weights, left_out: pd.DataFrame, predictor: Predictor) -> Weights:
-    """Weights with intervals from left-out errors: those of CPUs by themselves, all others by target."""
+    """Weights with intervals from left-out errors: those of CPUs by runtime, all others by target."""
     return replace(weights, calibration=calibration_of(left_out, predictor))
 
 
@@ -160,6 +168,6 @@ def calibration_of(left_out: pd.DataFrame, predictor: Predictor) -> Calibration:
         for target in TARGETS:
             groups += predictor.calibration_groups(gpu, target)
             scores.append(np.log(gpu[target].to_numpy(dtype=float) / gpu[f"predicted_{target}"].to_numpy(dtype=float)))
-        groups += [f"cpu/{mode}" for mode in cpu["mode"]]
+        groups += [f"{network_name('cpu', run)}/{mode}" for run, mode in zip(cpu["runtime"], cpu["mode"], strict=True)]
         scores.append(np.log((cpu["latency_ms"] / cpu["predicted_latency_ms"]).to_numpy(dtype=float)))
     return calibrate(groups, np.concatenate(scores))

@@ -6,7 +6,7 @@ of the two. Energy: waiting, arithmetic and bytes. Each in an interval calibrate
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -19,7 +19,7 @@ from forerun.graph.profile import CLASSES, UNITS, Profile
 from forerun.predictors import energy as energy_law
 from forerun.predictors.base import TARGETS, OutOfDomain, Predictor, Times, not_below
 from forerun.predictors.conformal import out_of_domain_deviation
-from forerun.predictors.default.weights import Weights, load_weights
+from forerun.predictors.default.weights import Weights, load_weights, network_name
 from forerun.predictors.features import op_table
 from forerun.predictors.host import idle_ms, launch_counts, smooth_max
 from forerun.predictors.kernels import runtime
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from forerun.predictors.cases import Cases, TrainingCases
     from forerun.predictors.default.network import Ensemble
 
-#: Networks are fitted by kind of device; devices of all other kinds are answered by roofline.
-_NETWORK_OF = {"gpu": "gpu", "soc": "gpu", "cpu": "cpu"}
 _VALUES = ("latency_ms", "device_ms", "host_ms", "roofline_ms", "energy_j")
 
 
@@ -98,11 +96,11 @@ class DefaultPredictor(Predictor):
         return [f"{target}/{mode}/{s}" for mode, s in zip(left_out["mode"], side, strict=True)]
 
     def basis_for(self, device: Device) -> str:
-        return "learned" if self._network(device) is not None else "roofline"
+        return "learned" if self._network(device, "eager") is not None else "roofline"
 
     def times(self, profile: Profile, devices: Sequence[Device], workload: Workload) -> Times:
         out = Times(**{name: np.empty((len(profile.batches), len(devices))) for name in _VALUES})
-        for kind, places in self._by_network(devices):
+        for kind, places in self._by_network(devices, workload):
             some = [devices[i] for i in places]
             if kind in self.weights.networks:
                 found = self._learned(profile, some, workload)
@@ -116,7 +114,7 @@ class DefaultPredictor(Predictor):
         self, target: str, times: Times, profile: Profile, devices: Sequence[Device], workload: Workload
     ) -> np.ndarray:
         out = np.empty((*times.latency_ms.shape, 2))
-        for kind, places in self._by_network(devices):
+        for kind, places in self._by_network(devices, workload):
             some = [devices[i] for i in places]
             mine = Times(**{name: getattr(times, name)[:, places] for name in _VALUES})
             if kind in self.weights.networks:
@@ -130,17 +128,17 @@ class DefaultPredictor(Predictor):
 
     def op_times_ms(self, profile: Profile, device: Device, workload: Workload) -> np.ndarray:
         """Device time of one launch of every op, at the profile's first batch size."""
-        network = self._network(device)
+        network = self._network(device, workload.runtime)
         if network is None:
             return self._roofline().op_times_ms(profile, device, workload)
         batches = len(profile.batches)
         return network.seconds(op_table(profile, [device])).reshape(-1, batches)[:, 0] * 1e3
 
     def out_of_domain(self, profile: Profile, device: Device, workload: Workload) -> list[OutOfDomain]:
-        if self._network(device) is None:
+        if self._network(device, workload.runtime) is None:
             reason = f"nothing like {device.id} ({device.kind}) was measured: roofline only"
             return [OutOfDomain("device", reason)]
-        seen = self.weights.domain
+        seen = self._domain(workload)
         found = []
         if device.id not in seen.get("devices", ()):
             known = [
@@ -152,13 +150,13 @@ class DefaultPredictor(Predictor):
             found.append(OutOfDomain("device", reason))
         if device.generation_note:
             found.append(OutOfDomain("generation", device.generation_note))
-        return found + self._unseen_ops(profile)
+        return found + self._unseen_ops(profile, workload)
 
     def learned_share(self, profile: Profile, device: Device, workload: Workload) -> float:
         """The share of device time in kinds of op that measurements show; the rest is little more than roofline."""
-        if self._network(device) is None:
+        if self._network(device, workload.runtime) is None:
             return 0.0
-        known = set(self.weights.domain.get("ops", ()))
+        known = set(self._domain(workload).get("ops", ()))
         seen = np.array([
             f"{CLASSES[c]}/{VARIANTS[v]}" in known for c, v in zip(profile.classes, profile.variants, strict=True)
         ])  # fmt: skip
@@ -179,10 +177,12 @@ class DefaultPredictor(Predictor):
 
         from forerun.predictors.default.fit import device_ms, in_loop_s
 
-        kinds = {_NETWORK_OF[device.kind] for device in cases.devices}
-        if len(kinds) > 1:
+        names = {
+            network_name(device.kind, run) for device, run in zip(cases.devices, cases.rows["runtime"], strict=True)
+        }
+        if len(names) > 1:
             return super().predict_cases(cases, host_slowness)
-        busy_ms = device_ms(self.weights.networks[kinds.pop()], cases)
+        busy_ms = device_ms(self.weights.networks[names.pop()], cases)
         memory = {f"predicted_{name}": cases.rows[f"simulated_{name}"] for name in ("memory_mb", "memory_allocated_mb")}
         if all(device.kind == "cpu" for device in cases.devices):
             none = np.zeros_like(busy_ms)
@@ -203,18 +203,23 @@ class DefaultPredictor(Predictor):
     def _roofline(self) -> RooflinePredictor:
         return RooflinePredictor().with_settings(confidence=self.confidence, host_slowness=self.host_slowness)
 
-    def _network(self, device: Device) -> Ensemble | None:
-        return self.weights.networks.get(_NETWORK_OF.get(device.kind, ""))
+    def _network(self, device: Device, runtime: str) -> Ensemble | None:
+        return self.weights.networks.get(network_name(device.kind, runtime))
 
     @staticmethod
-    def _by_network(devices: Sequence[Device]) -> list[tuple[str, list[int]]]:
+    def _by_network(devices: Sequence[Device], workload: Workload) -> list[tuple[str, list[int]]]:
         """The places of the devices that share a network; "" where there is none for their kind."""
-        kinds = np.array([_NETWORK_OF.get(d.kind, "") for d in devices])
-        return [(str(kind), np.flatnonzero(kinds == kind).tolist()) for kind in np.unique(kinds)]
+        names = np.array([network_name(d.kind, workload.runtime) for d in devices])
+        return [(str(name), np.flatnonzero(names == name).tolist()) for name in np.unique(names)]
 
-    def _unseen_ops(self, profile: Profile) -> list[OutOfDomain]:
+    def _domain(self, workload: Workload) -> Mapping[str, Any]:
+        """What was measured, under the runtime of the workload where that has rows of its own."""
+        domain = self.weights.domain
+        return domain.get("onnxruntime", {}) if workload.runtime == "onnxruntime" else domain
+
+    def _unseen_ops(self, profile: Profile, workload: Workload) -> list[OutOfDomain]:
         """What no measurement shows about the ops, on whatever device."""
-        seen = self.weights.domain
+        seen = self._domain(workload)
         found = []
         kinds = sorted({f"{CLASSES[c]}/{VARIANTS[v]}" for c, v in profile.kinds} - set(seen.get("ops", ())))
         if kinds:
@@ -231,7 +236,7 @@ class DefaultPredictor(Predictor):
 
     def _learned(self, profile: Profile, devices: Sequence[Device], workload: Workload) -> Times:
         """The times on devices of one kind that has a network, all in one matrix."""
-        network, on_cpu = self._network(devices[0]), devices[0].kind == "cpu"
+        network, on_cpu = self._network(devices[0], workload.runtime), devices[0].kind == "cpu"
         assert network is not None
         batches = len(profile.batches)
         representatives, counts_of = profile.distinct_ops
@@ -261,8 +266,8 @@ class DefaultPredictor(Predictor):
     ) -> np.ndarray:
         """Quantiles of left-out errors, widened by what is out of the known domain."""
         on_cpu, value = devices[0].kind == "cpu", getattr(times, target)
-        known = set(self.weights.domain.get("devices", ()))
-        unseen = [found.what for found in self._unseen_ops(profile)]
+        known = set(self._domain(workload).get("devices", ()))
+        unseen = [found.what for found in self._unseen_ops(profile, workload)]
         wider = np.array(
             [
                 out_of_domain_deviation(
@@ -274,7 +279,11 @@ class DefaultPredictor(Predictor):
         host_bound = times.host_ms > times.device_ms
         out = np.empty((*value.shape, 2))
         for side, mine in (("host", host_bound), ("device", ~host_bound)):
-            group = f"cpu/{workload.mode}" if on_cpu else f"{target}/{workload.mode}/{side}"
+            group = (
+                f"{network_name('cpu', workload.runtime)}/{workload.mode}"
+                if on_cpu
+                else f"{target}/{workload.mode}/{side}"
+            )
             for by in np.unique(wider):
                 out[mine & (wider == by)] = self.weights.calibration.factors(group, self.confidence, float(by))
         return not_below(out, value, np.zeros_like(value) if target == "energy_j" else times.roofline_ms)

@@ -37,11 +37,20 @@ _AXES: dict[str, tuple[str | None, ...]] = {
 _STAND_IN = {"classes": "unknown", "units": "vector", "variants": "", "counted": "unknown"}
 
 
+#: Networks are fitted by kind of device, and on CPUs by runtime; devices of all other kinds are answered by roofline.
+_NETWORK_OF = {"gpu": "gpu", "soc": "gpu", "cpu": "cpu"}
+
+
+def network_name(kind: str, runtime: str) -> str:
+    """The network that answers for a kind of device under a runtime; "" where there is none."""
+    return "onnxruntime" if runtime == "onnxruntime" and kind == "cpu" else _NETWORK_OF.get(kind, "")
+
+
 @dataclass(frozen=True)
 class Weights:
     """Networks by kind of device, what a launch costs the host, energy factors, intervals, and their origin."""
 
-    networks: Mapping[str, Ensemble]  # 'gpu', 'cpu'
+    networks: Mapping[str, Ensemble]  # by `network_name`
     host: HostCosts
     joules: np.ndarray  # factors over energy.TERMS
     calibration: Calibration = field(default_factory=lambda: Calibration({}, {}))
