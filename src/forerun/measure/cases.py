@@ -73,8 +73,8 @@ def case_of(workload: Workload) -> dict[str, Any]:
     return case | {"source": library or "timm", "name": bare, **({"overrides": changed} if changed else {})}
 
 
-def workload_of(case: dict[str, Any]) -> Workload:
-    """The case as a workload that the front doors take."""
+def workload_of(case: dict[str, Any], file: str | None = None) -> Workload:
+    """The case as a workload that the front doors take; `file` is where the ONNX file of such a case is."""
     settings: dict[str, Any] = {"batch": case["batch"], "dtype": case["dtype"], "mode": case["mode"]}
     if case.get("runtime"):  # reduce-overhead runs the kernels of compile, launched at once
         settings["runtime"] = "compile"
@@ -85,7 +85,7 @@ def workload_of(case: dict[str, Any]) -> Workload:
         settings |= {"optimizer": OPTIMIZERS[named], "amp": case.get("amp")}
     if case["source"] == "onnx":
         shapes = {name: tuple(shape) for name, shape in case["input_shape"].items()}
-        return Workload(case["path"], batch=case["batch"], input_shape=shapes)
+        return Workload(file or case["path"], batch=case["batch"], input_shape=shapes)
     overrides = dict(case.get("overrides") or {})
     if case["source"] == "hf":
         task = _TASKS[case["task"]] if case.get("task") else None
