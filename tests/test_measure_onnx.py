@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -40,9 +41,12 @@ def test_a_file_is_measured_like_a_model(row: dict[str, Any], net: str) -> None:
     assert row["latency_ms"] > 0 and row["timed_calls"] >= 5 and row["device"]["kind"] == "cpu"
     assert row["case"]["name"] == "net" and row["case"]["batch"] == 4 and row["case"]["dtype"] == "fp32"
     assert row["software"]["onnxruntime"]
+    assert row["case"]["path"] == "net.onnx" and str(Path(net).parent) not in json.dumps(row)
     stored = model_row(row, "own")
     assert stored["runtime"] == "onnxruntime" and stored["extra"]["threads"] >= 1 and stored["source"] == "onnx"
     add_graphs([stored])
+    assert "graph_hash" not in stored
+    add_graphs([stored], onnx_files=[net])
     assert stored["graph_hash"] == load_graph(Workload(net, batch=4)).work_hash()
 
 

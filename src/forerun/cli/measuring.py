@@ -181,6 +181,7 @@ def _host(device: str, as_json: bool) -> None:
 
 def _measured(work: Workload, keep: bool, device: str = "auto") -> dict[str, Any]:
     from forerun.measure.once import measure_workload
+    from forerun.measure.onnx_runtime import is_onnx
 
     row = measure_workload(work, device)
     if keep:
@@ -188,6 +189,6 @@ def _measured(work: Workload, keep: bool, device: str = "auto") -> dict[str, Any
         from forerun.data.store import Store
 
         rows = [model_row(row, "own")]
-        add_graphs(rows)
+        add_graphs(rows, onnx_files=[work.model] if is_onnx(work.model) else ())
         Store().append("models", rows)
     return row

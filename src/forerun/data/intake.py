@@ -29,8 +29,12 @@ _EXTRA = ("graph_ms_reason", "kernel_ms_reason", "energy_reason", "kernel_classe
 
 
 def take_in(files: Iterable[str | Path], store: Store, dataset: str = "own", *, graphs: bool = True,
-            progress: Callable[[Iterable[Any], int], Iterable[Any]] | None = None) -> dict[str, int]:  # fmt: skip
-    """Adds the rows of the files that the store does not have yet; returns how many, by table."""
+            progress: Callable[[Iterable[Any], int], Iterable[Any]] | None = None,
+            onnx_files: Iterable[str | Path] = ()) -> dict[str, int]:  # fmt: skip
+    """Adds the rows of the files that the store does not have yet; returns how many, by table.
+
+    Rows of ONNX files get their graphs from `onnx_files`, see `add_graphs`.
+    """
     lines: list[dict[str, Any]] = []
     for file in files:
         if not Path(file).is_file():
@@ -45,7 +49,7 @@ def take_in(files: Iterable[str | Path], store: Store, dataset: str = "own", *, 
         row for row in tables["models"] if row["extra"].get("kernel_ms_reason") != NOT_PROFILED or row["reason"]
     ]
     if graphs:
-        add_graphs(tables["models"], progress)
+        add_graphs(tables["models"], progress, onnx_files)
     return {table: store.append_new(table, rows) for table, rows in tables.items() if rows}
 
 
@@ -86,18 +90,29 @@ def model_row(row: dict[str, Any], dataset: str) -> dict[str, Any]:
 
 
 def add_graphs(
-    rows: list[dict[str, Any]], progress: Callable[[Iterable[Any], int], Iterable[Any]] | None = None
+    rows: list[dict[str, Any]],
+    progress: Callable[[Iterable[Any], int], Iterable[Any]] | None = None,
+    onnx_files: Iterable[str | Path] = (),
 ) -> None:
-    """Gives every row the hash of its graph, and its FLOPs; a case whose model cannot be captured keeps none."""
+    """Gives every row the hash of its graph, and its FLOPs; a case whose model cannot be captured keeps none.
+
+    A row of an ONNX file names it by its hash only: the file is looked for among `onnx_files`, and where the row says.
+    """
     from forerun.graph.cost import totals
     from forerun.graph.sources import load_graph
+    from forerun.graph.sources.door import file_hash
 
     todo = [row for row in rows if row["source"] != "tabular" and row["status"] == "ok"]
+    named = {case["path"] for case in (row["case"] for row in todo) if case["source"] == "onnx"}
+    here = {file_hash(Path(file)): str(file) for file in [*named, *onnx_files] if Path(file).is_file()}
     known: dict[str, tuple[str, float]] = {}
     for row in progress(todo, len(todo)) if progress else todo:
         if row["case_key"] not in known:
+            file = here.get(row["case"].get("sha256", ""))
+            if row["source"] == "onnx" and file is None:
+                continue
             try:
-                graph = load_graph(workload_of(row["case"]))
+                graph = load_graph(workload_of(row["case"], file))
             except ForerunError:
                 continue
             known[row["case_key"]] = (graph.work_hash(), float(totals(graph).flops))

@@ -78,8 +78,8 @@ def case_of(workload: Workload) -> dict[str, Any]:
     return case | {"source": library or "timm", "name": bare, **({"overrides": changed} if changed else {})}
 
 
-def workload_of(case: dict[str, Any]) -> Workload:
-    """The case as a workload that the front doors take."""
+def workload_of(case: dict[str, Any], file: str | None = None) -> Workload:
+    """The case as a workload that the front doors take; `file` is where the ONNX file of such a case is."""
     settings: dict[str, Any] = {"batch": case["batch"], "dtype": case["dtype"], "mode": case["mode"]}
     if case.get("runtime"):  # reduce-overhead runs the kernels of compile, launched at once
         settings["runtime"] = "compile"
@@ -91,7 +91,7 @@ def workload_of(case: dict[str, Any]) -> Workload:
     settings |= {"amp": case.get("amp"), "channels_last": case.get("layout") == CHANNELS_LAST}
     if case["source"] == "onnx":
         shapes = {name: tuple(shape) for name, shape in case["input_shape"].items()}
-        return Workload(case["path"], batch=case["batch"], input_shape=shapes)
+        return Workload(file or case["path"], batch=case["batch"], input_shape=shapes)
     overrides = dict(case.get("overrides") or {})
     if case["source"] == "hf":
         task = _TASKS[case["task"]] if case.get("task") else None

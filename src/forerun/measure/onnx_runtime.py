@@ -23,8 +23,11 @@ def is_onnx(model: Any) -> bool:
     return isinstance(model, (str, Path)) and Path(model).suffix.lower() == ".onnx"
 
 
-def measure_onnx(workload: Workload, device: str = "auto") -> dict[str, Any]:
-    """One row, like that of `once.measure_workload`, with the runtime `onnxruntime`."""
+def measure_onnx(workload: Workload, device: str = "auto", *, limit_s: float = float("inf")) -> dict[str, Any]:
+    """One row, like that of `once.measure_workload`, with the runtime `onnxruntime`.
+
+    The row names the file without its folder; `sha256` tells which file it is. A call over `limit_s` is an error.
+    """
     path = Path(workload.model)
     _check(workload, path, device)
     runtime = _library()
@@ -42,7 +45,7 @@ def measure_onnx(workload: Workload, device: str = "auto") -> dict[str, Any]:
         session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         given = _inputs(session.get_inputs(), workload, path.name)
         meter = meters.meter_for("cpu")
-        call = protocol.Call(lambda: session.run(None, given), limit_s=float("inf"))
+        call = protocol.Call(lambda: session.run(None, given), limit_s=limit_s)
         results = protocol.measure(call, meter)
     except ForerunError:
         raise
@@ -50,14 +53,16 @@ def measure_onnx(workload: Workload, device: str = "auto") -> dict[str, Any]:
         raise ForerunError(f"{path} could not be measured with onnxruntime: {first_line(e)}") from e
     floats = [_DTYPES[str(v.dtype)] for v in given.values() if str(v.dtype) in _DTYPES]
     case = {
-        "kind": "model", "source": "onnx", "name": path.stem, "path": str(path.resolve()), "sha256": file_hash(path),
+        "kind": "model", "source": "onnx", "name": path.stem, "path": path.name, "sha256": file_hash(path),
         "mode": "inference", "batch": workload.batch, "dtype": floats[0] if floats else "fp32", "threads": threads,
         "input_shape": {name: list(value.shape) for name, value in given.items()}, "runtime": RUNTIME,
+        "seq_len": workload.seq_len,
     }  # fmt: skip
     software = {**host_facts.software(meter), RUNTIME: runtime.__version__}
     return {
         "kind": "model", "key": specs.key_of(case), "repeat": 0, "case": case, "status": "ok",
         "protocol": protocol.PROTOCOL_VERSION, "time": now_text(), **results,
+        "kernel_ms": None, "kernel_ms_reason": meter.why_no_kernels,
         "device": meter.describe(), "host": host_facts.host(), "software": software,
     }  # fmt: skip
 
@@ -87,7 +92,7 @@ def _cores() -> int:
 
 
 def _inputs(declared: Any, workload: Workload, name: str) -> dict[str, Any]:
-    """Arrays for every input: random numbers, zeros for whole numbers, ones for masks."""
+    """Arrays for every input: random numbers, and for whole numbers what `_whole_number` says."""
     import numpy as np
 
     given = workload.input_shape
@@ -101,22 +106,33 @@ def _inputs(declared: Any, workload: Workload, name: str) -> dict[str, Any]:
         kind = _NUMPY.get(str(i.type).removeprefix("tensor(").removesuffix(")"))
         if kind is None:
             raise ForerunError(f"the input {i.name} of {name} is a {i.type}, which cannot be made up")
-        shape = _shape(i, shapes.get(i.name), workload, name)
+        shape = _shape(i, shapes.get(i.name), workload, name, first=i is declared[0])
         if kind.startswith("float"):
             out[i.name] = random.standard_normal(shape).astype(kind)
         else:
-            out[i.name] = (np.ones if "mask" in i.name.lower() else np.zeros)(shape, dtype=kind)
+            out[i.name] = np.full(shape, _whole_number(i.name.lower(), workload), dtype=kind)
     return out
 
 
-def _shape(declared: Any, given: tuple[int, ...] | None, workload: Workload, name: str) -> tuple[int, ...]:
+def _whole_number(name: str, workload: Workload) -> int:
+    """The value of an input of whole numbers: one that leaves no work out where its name tells which."""
+    if "length" in name:
+        return workload.seq_len or 1
+    if name in ("sr", "sample_rate", "sampling_rate"):
+        return 16_000
+    return 1 if "mask" in name else 0
+
+
+def _shape(
+    declared: Any, given: tuple[int, ...] | None, workload: Workload, name: str, *, first: bool
+) -> tuple[int, ...]:
     """The sizes of an input: those of the file, with the batch first, and what was given for those left open."""
     if given is not None:
         return given if len(given) == len(declared.shape) else (workload.batch, *given)
     sizes = []
     for place, size in enumerate(declared.shape):
         if isinstance(size, int) and size > 0:
-            if place == 0 and size != workload.batch:
+            if first and place == 0 and size != workload.batch:
                 raise ForerunError(f"{name} was exported for batch {size} and takes no other")
             sizes.append(size)
         elif place == 0:
