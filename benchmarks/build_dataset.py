@@ -2,6 +2,7 @@
 
     python benchmarks/build_dataset.py forerun-h200 rows.jsonl …
     python benchmarks/build_dataset.py forerun-h200 --refile      (hours: every graph is captured again)
+    python benchmarks/build_dataset.py forerun-onnxruntime rows.jsonl FOLDER      (with the ONNX files of the rows)
 
 Rows that are already there are not added twice; every new model row is filed under the hash of its graph. `--refile`
 does that for the rows that were there, too: needed when the recorder changes what `Graph.work_hash` covers. Rows added
@@ -14,19 +15,22 @@ import json
 import shutil
 import sys
 import tempfile
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from rich.progress import track
 
-from forerun.data import schema
+from forerun.data import onnx_graphs, schema
 from forerun.data.intake import add_graphs, take_in
 from forerun.data.places import shipped_devices, shipped_folder
 from forerun.data.store import Store, write_file
 
 
 def main() -> None:
-    dataset, *files = (word for word in sys.argv[1:] if not word.startswith("--"))
+    dataset, *given = (word for word in sys.argv[1:] if not word.startswith("--"))
+    files = [word for word in given if not Path(word).is_dir()]
+    onnx_files = [path for word in given for path in sorted(Path(word).rglob("*.onnx"))]
     refile = "--refile" in sys.argv
     with tempfile.TemporaryDirectory() as folder:
         store = Store(folder, shipped=False)
@@ -41,7 +45,9 @@ def main() -> None:
             dataset,
             graphs="--no-graphs" not in sys.argv,
             progress=lambda rows, n: track(rows, "graphs", total=n),
+            onnx_files=onnx_files,
         )
+        onnx_graphs.keep(shipped_folder(), onnx_graphs.kept(store))
         for table, columns in schema.TABLES.items():
             parts = [pq.read_table(f, schema=columns) for f in store.files(table)]
             if parts:

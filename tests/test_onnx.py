@@ -14,8 +14,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from forerun.errors import ForerunError
 from forerun.graph.ir import Graph
+from forerun.graph.runtimes import PYTORCH_NOTE
 from forerun.graph.sources import load_graph
-from forerun.graph.sources.onnx_build import MEANING
 from forerun.graph.sources.onnx_file import OnnxDoor
 from forerun.workload import Workload
 from onnx_files import FLOAT, INT64, check_graph, ints, kinds, load, macs, model, one, weight
@@ -208,7 +208,7 @@ def test_fused_transformer_of_onnxruntime() -> None:
     assert graph.tensors[graph.ops[-1].inputs[1]].dtype == "int4"
     rows = 2 * 10
     assert macs(graph) == rows * 64 * 192 + 2 * 4 * 10 * 10 * 32 + 2 * rows * 64 * 128
-    assert graph.notes == [MEANING]
+    assert graph.notes == [PYTORCH_NOTE]
 
 
 def test_quantized_convolution_counts_its_weights() -> None:
@@ -288,7 +288,7 @@ def test_unknown_op_is_named_and_counted() -> None:
     graph = load_graph(Workload(model(nodes, {"x": (FLOAT, ["N", 4])}, ["y"])))
     assert kinds(graph) == ["unknown", "elementwise"]
     unknown = "no cost law for acme.Wizardry: its bytes are counted, its FLOPs are not"
-    assert graph.notes[:2] == [unknown, MEANING]
+    assert graph.notes[:2] == [unknown, PYTORCH_NOTE]
     assert graph.notes[2].startswith("The shape that Wizardry returns is unknown")
 
 

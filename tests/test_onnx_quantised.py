@@ -12,7 +12,7 @@ from onnx import helper, numpy_helper
 import forerun
 from forerun.graph.ir import Graph
 from forerun.graph.profile import unit
-from forerun.graph.sources.onnx_quantised import NOTE
+from forerun.graph.runtimes import INT8_NOTE
 from forerun.graph.splice import with_bias_adds
 from onnx_files import FLOAT, INT64, ints, kinds, load, macs, model, weight
 
@@ -76,7 +76,7 @@ def test_quantized_convolutions_are_one_kernel_each(form: str) -> None:
     assert units(graph) == ["int8"] * LAYERS
     convs = [op for op in graph.ops if op.kind == "conv"]
     assert {graph.tensors[t].dtype for op in convs for t in (*op.inputs[:2], *op.outputs)} == {"int8"}
-    assert NOTE in graph.notes
+    assert INT8_NOTE in graph.notes
     assert with_bias_adds(graph) is graph
     assert graph.at(9).content_hash() == load(convolutions(form), batch=9).content_hash()
 
@@ -87,7 +87,7 @@ def test_eight_bits_are_not_slower_than_floats(device: str) -> None:
     for form in ("qdq", "qoperator"):
         assert times[form].latency_ms.value < times["float"].latency_ms.value
         assert times[form].memory_allocated_mb.value < times["float"].memory_allocated_mb.value
-        assert NOTE in times[form].notes
+        assert INT8_NOTE in times[form].notes
         assert any("no measurement in int8" in note for note in times[form].notes)
 
 
@@ -202,11 +202,13 @@ def test_blocked_convolutions_of_onnxruntime() -> None:
     assert graph.scalable and not [note for note in graph.notes if "unknown" in note]
 
 
-@pytest.mark.parametrize("runtime", ["tensorrt", "onnxruntime"])
+@pytest.mark.parametrize(("runtime", "why"), [
+    ("tensorrt", "tensorrt is not measured on any device"), ("onnxruntime", "onnxruntime is measured on CPUs only"),
+])  # fmt: skip
 @pytest.mark.parametrize("device", ["t4", "h200"])
-def test_runtimes_that_are_not_measured_are_refused(runtime: str, device: str) -> None:
+def test_runtimes_that_are_not_measured_are_refused(runtime: str, why: str, device: str) -> None:
     proto = convolutions("float")
-    with pytest.raises(forerun.ForerunError, match=f"{runtime} is not measured on any device"):
+    with pytest.raises(forerun.ForerunError, match=why):
         forerun.predict(proto, device, runtime=runtime)
     notes = forerun.predict(proto, device).notes
     assert "the network is predicted as eager PyTorch would run it, not as onnxruntime or TensorRT would" in notes

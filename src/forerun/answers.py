@@ -17,6 +17,7 @@ from forerun.device import Device
 from forerun.errors import ForerunError
 from forerun.graph.ir import Graph
 from forerun.graph.profile import UNITS, Profile
+from forerun.graph.runtimes import filed_under
 from forerun.prediction import Estimate, Prediction
 from forerun.predictors import memory as memory_model
 from forerun.predictors.base import Predictor, Times
@@ -197,7 +198,7 @@ def _measured(graph: Graph, workload: Workload, device: Device) -> Measured | No
         return None
     from forerun.data.measured import find
 
-    return find(graph.work_hash(), workload, device.id)
+    return find(filed_under(graph, workload), workload, device.id)
 
 
 def _provenance(
@@ -230,12 +231,20 @@ def _notes(
 def _check_command(workload: Workload) -> str | None:
     """The command that measures the same case on real hardware, where `forerun measure` can run it."""
     from forerun.measure.cases import case_of
+    from forerun.measure.onnx_runtime import is_onnx
 
-    try:
-        case_of(workload)
-    except ForerunError:
-        return None
-    parts = ["forerun", "measure", str(workload.model), "--batch", str(workload.batch), "--dtype", workload.dtype]
+    parts = ["forerun", "measure", str(workload.model), "--batch", str(workload.batch)]
+    if is_onnx(workload.model):
+        if workload.runtime != "onnxruntime":
+            return None
+        for name, shape in workload.input_shape.items() if isinstance(workload.input_shape, dict) else ():
+            parts += ["--input-shape", f"{name}={','.join(map(str, shape))}"]
+    else:
+        try:
+            case_of(workload)
+        except ForerunError:
+            return None
+        parts += ["--dtype", workload.dtype]
     if isinstance(workload.input_shape, tuple):
         parts += ["--input-shape", ",".join(map(str, workload.input_shape))]
     if workload.mode != "inference":

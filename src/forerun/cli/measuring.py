@@ -26,7 +26,6 @@ from forerun.cli.options import (
 )
 from forerun.cli.progress import progress, tracked
 from forerun.cli.terminal import show, waiting
-from forerun.errors import ForerunError
 
 if TYPE_CHECKING:
     from forerun.workload import Workload
@@ -97,17 +96,19 @@ def verify(
     keep: KeepOption = True,
     as_json: JsonOption = False,
 ) -> None:
-    """Predict a case for this machine, measure it here, and show both with the error."""
+    """Predict a case for this machine, measure it here, and show both with the error.
+
+    ONNX files are predicted and measured in onnxruntime.
+    """
     from forerun.api import verification
     from forerun.device import load_device
     from forerun.measure.machine import this_device
     from forerun.measure.onnx_runtime import is_onnx
     from forerun.workload import Workload
 
-    if is_onnx(model):
-        raise ForerunError("predictions are of PyTorch, which does not run ONNX files: forerun measure takes them")
     shape = parse_input_shape(input_shape)
     number = with_tf32(dtype, tf32) or "fp32"
+    runtime = "onnxruntime" if is_onnx(model) else runtime
     work = Workload(
         model, batch, number, mode, shape, seq_len, optimizer, amp, runtime, channels_last=channels_last
     )  # fmt: skip
@@ -185,10 +186,12 @@ def _measured(work: Workload, keep: bool, device: str = "auto") -> dict[str, Any
 
     row = measure_workload(work, device)
     if keep:
+        from forerun.data import onnx_graphs
         from forerun.data.intake import add_graphs, model_row
         from forerun.data.store import Store
 
         rows = [model_row(row, "own")]
-        add_graphs(rows, onnx_files=[work.model] if is_onnx(work.model) else ())
-        Store().append("models", rows)
+        store = Store()
+        onnx_graphs.keep(store.folder, add_graphs(rows, onnx_files=[work.model] if is_onnx(work.model) else ()))
+        store.append("models", rows)
     return row

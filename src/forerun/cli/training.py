@@ -78,7 +78,7 @@ def train(
         predictor.save(out)
         for part, frame in frames.items():
             keep_left_out(out, frame, part)
-        (out / "MODEL_CARD.md").write_text(model_card.text(predictor, frames["gpu"], frames.get("cpu")))
+        (out / "MODEL_CARD.md").write_text(model_card.text(predictor, frames))
     if as_json:
         print(json.dumps(result, indent=2))
         return
@@ -145,7 +145,9 @@ def evaluate(
         if exam:
             extra |= full.exam_gpu(chosen) if split == "family" else {}
         elif split == "family" and "default" in chosen:
-            extra["CPU: latency of left-out families"] = full.cpu_lines(kept_left_out(SHIPPED / "default", "cpu"))
+            for part, title in (("cpu", "CPU"), ("onnxruntime", "onnxruntime on CPUs")):
+                found = kept_left_out(SHIPPED / "default", part)
+                extra[f"{title}: latency of left-out families"] = full.cpu_lines(found)
             extra["Does it fit: cases that were run"] = full.misfits(store)
     many = steps or DefaultPredictor().steps
     if devices:

@@ -93,6 +93,7 @@ def _device(store: Store, rows: pd.DataFrame, device: str) -> str:
         f"{first['device_reported']}, host {first['host']}. Software of the newest rows: `{first['software']}`.",
         f"**{len(ok):,} model rows.** {_stock(ok)}",
         table(_counts(sizes, "mode", "dtype"), "Rows by mode and dtype (training: dtype of the weights)"),
+        table(_counts(sizes, "runtime", "mode"), "Rows by runtime and mode"),
         table(_families(ok), "Rows by family"),
         table(_noise(ok), "Noise floor: how far a repeat lies from the first measurement, mean (median), in %"),
     ]

@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from forerun.data import onnx_graphs
 from forerun.data.sql import matching
 from forerun.data.store import Store
 from forerun.device import aliases
 from forerun.errors import ForerunError
+from forerun.graph.ir import Graph
 from forerun.measure.cases import OPTIMIZERS, model_name, workload_of
 from forerun.measure.core.rows import NOT_PROFILED, merge, read
 from forerun.measure.machine import name_of, plain_name
@@ -49,7 +51,7 @@ def take_in(files: Iterable[str | Path], store: Store, dataset: str = "own", *, 
         row for row in tables["models"] if row["extra"].get("kernel_ms_reason") != NOT_PROFILED or row["reason"]
     ]
     if graphs:
-        add_graphs(tables["models"], progress, onnx_files)
+        onnx_graphs.keep(store.folder, add_graphs(tables["models"], progress, onnx_files))
     return {table: store.append_new(table, rows) for table, rows in tables.items() if rows}
 
 
@@ -93,12 +95,14 @@ def add_graphs(
     rows: list[dict[str, Any]],
     progress: Callable[[Iterable[Any], int], Iterable[Any]] | None = None,
     onnx_files: Iterable[str | Path] = (),
-) -> None:
+) -> dict[str, Graph]:
     """Gives every row the hash of its graph, and its FLOPs; a case whose model cannot be captured keeps none.
 
     A row of an ONNX file names it by its hash only: the file is looked for among `onnx_files`, and where the row says.
+    The graphs of such rows are returned, by their hash, to be kept (`onnx_graphs`).
     """
     from forerun.graph.cost import totals
+    from forerun.graph.runtimes import filed_under
     from forerun.graph.sources import load_graph
     from forerun.graph.sources.door import file_hash
 
@@ -106,17 +110,22 @@ def add_graphs(
     named = {case["path"] for case in (row["case"] for row in todo) if case["source"] == "onnx"}
     here = {file_hash(Path(file)): str(file) for file in [*named, *onnx_files] if Path(file).is_file()}
     known: dict[str, tuple[str, float]] = {}
+    found: dict[str, Graph] = {}
     for row in progress(todo, len(todo)) if progress else todo:
         if row["case_key"] not in known:
             file = here.get(row["case"].get("sha256", ""))
             if row["source"] == "onnx" and file is None:
                 continue
             try:
-                graph = load_graph(workload_of(row["case"], file))
+                work = workload_of(row["case"], file)
+                graph = load_graph(work)
             except ForerunError:
                 continue
-            known[row["case_key"]] = (graph.work_hash(), float(totals(graph).flops))
+            known[row["case_key"]] = (filed_under(graph, work), float(totals(graph).flops))
+            if row["source"] == "onnx":
+                found[known[row["case_key"]][0]] = graph
         row["graph_hash"], row["flops"] = known[row["case_key"]]
+    return found
 
 
 def to_core(store: Store, *, where: str = "true") -> list[dict[str, Any]]:
@@ -145,7 +154,10 @@ def to_core(store: Store, *, where: str = "true") -> list[dict[str, Any]]:
 
 def machine(row: dict[str, Any]) -> tuple[str, str]:
     """The id of the device that a row was measured on, and what the machine calls it."""
-    reported = name_of(row.get("device") or {}, row.get("host") or {})
+    host, case = row.get("host") or {}, row.get("case") or {}
+    if case.get("source") == "onnx":  # onnxruntime was held to as many cores as threads
+        host = {**host, "cores": case["threads"]}
+    reported = name_of(row.get("device") or {}, host)
     return device_id(reported), reported
 
 

@@ -85,7 +85,8 @@ def _cells(entry: dict[str, Any], problems: list[str], sources: Mapping[str, Any
                 problems.append(fields.unknown_field(name, fields.DATASHEET))
     elif datasheet is not None:
         problems.append(f"datasheet must be a mapping of fields, got {short(datasheet)}")
-    cells = {name: fields.cell(name, value, problems, sources) for name, value in written.items()}
+    kind = str(entry.get("kind"))
+    cells = {name: fields.cell(name, value, problems, sources, kind) for name, value in written.items()}
     return {name: found for name, found in cells.items() if found is not None}
 
 

@@ -6,7 +6,7 @@ import datetime
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
 
@@ -71,9 +71,11 @@ def number(value: Any) -> float | None:
         return None
 
 
-def number_problem(field: str, value: Any) -> str | None:
-    """Why this value cannot be this field, or None when it can."""
+def number_problem(field: str, value: Any, kind: str = "gpu") -> str | None:
+    """Why this value cannot be this field of a device of this kind, or None when it can."""
     quantity = QUANTITIES[field]
+    if kind == "cpu" and field == "bandwidth_gbs":  # one core of a shared machine may have less than 10
+        quantity = replace(quantity, low=1)
     found = number(value)
     if found is None or found <= 0:
         return f"{field} must be a positive number of {quantity.unit}, got {short(value)}"
@@ -120,7 +122,9 @@ class Cell:
     date: str | None = None
 
 
-def cell(field: str, written: Any, problems: list[str], sources: Mapping[str, Any]) -> Cell | None:
+def cell(
+    field: str, written: Any, problems: list[str], sources: Mapping[str, Any], kind: str = "gpu"
+) -> Cell | None:  # fmt: skip
     """A field written as a bare value or as {value, source, date}; None (and a problem noted) when it is wrong."""
     source = date = None
     value = written
@@ -145,7 +149,7 @@ def cell(field: str, written: Any, problems: list[str], sources: Mapping[str, An
             problems.append(f"release_date must be a date such as 2024-11-18, got {short(value)}")
             return None
         return Cell(text, source, date)
-    if problem := number_problem(field, value):
+    if problem := number_problem(field, value, kind):
         problems.append(problem)
         return None
     return Cell(number(value), source, date)

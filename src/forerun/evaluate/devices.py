@@ -56,7 +56,7 @@ def operators_left_out(
         return pd.concat([_operators_predicted(mine, seen, weights), neusight.predicted(models, device, weights)])
 
     names = [f"{dataset}_{device}" for dataset, device in asked]
-    place = keep and keep / fingerprint(predictor, cases, "operators-by-device", 0, False)
+    place = keep and keep / fingerprint(predictor, cases, "operators-by-device", 0, "gpu")
     every = pd.concat(kept_parts(one_device, names, place, progress), ignore_index=True)
     every = every.sort_values("dataset", key=lambda names: names == neusight.DATASET, kind="stable")
     groups = [(*names, rows) for names, rows in every.groupby(["dataset", "device"], sort=False)]
@@ -136,7 +136,7 @@ def models_predicted(
         )
         return _with_interval(mine, asked, weights, scores)
 
-    place = keep and keep / fingerprint(predictor, cases, "models-by-device", 0, False)
+    place = keep and keep / fingerprint(predictor, cases, "models-by-device", 0, "gpu")
     names = sorted(published.rows["device"].unique())
     return pd.concat(kept_parts(one_device, names, place, progress), ignore_index=True)
 

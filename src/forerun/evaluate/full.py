@@ -125,13 +125,27 @@ def cpu_lines(rows: pd.DataFrame, name: str = "default") -> pd.DataFrame:
     first = (rows["repeat"] == 0).to_numpy()
     baseline = left_out(OneRatioPredictor(), from_rows(rows), folds=8, part="cpu")
     answers = {"one-ratio": baseline["predicted_latency_ms"], name: rows["predicted_latency_ms"]}
+    low, high = _interval_by_others(rows)
     lines = []
     for mode in ("all", *sorted(rows["mode"].unique())):
         mine = first & ((rows["mode"] == mode).to_numpy() | (mode == "all"))
         for predictor, values in answers.items():
-            found = figures(values.to_numpy(dtype=float)[mine], measured[mine])
+            ends = (low[mine], high[mine]) if predictor == name else (None, None)
+            found = figures(values.to_numpy(dtype=float)[mine], measured[mine], *ends)
             lines.append({"regime": mode, "predictor": predictor, **found})
     return pd.DataFrame(lines).drop(columns=["rmse"])
+
+
+def _interval_by_others(rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    """90 % intervals of latency from the errors of all other families."""
+    predicted = rows["predicted_latency_ms"].to_numpy(dtype=float)
+    score = np.log(rows["latency_ms"].to_numpy(dtype=float) / predicted)
+    low, high = np.empty_like(score), np.empty_like(score)
+    families = rows["family"].fillna("").to_numpy()
+    for family in np.unique(families):
+        mine = families == family
+        low[mine], high[mine] = np.quantile(score[~mine], (0.05, 0.95))
+    return predicted * np.exp(low), predicted * np.exp(high)
 
 
 def misfits(store: Store) -> pd.DataFrame:

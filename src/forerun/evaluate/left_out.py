@@ -148,8 +148,8 @@ def _code_hash(predictor: Predictor) -> str:
 def fingerprint(predictor: Predictor, cases: TrainingCases, split: str, folds: int, part: str) -> str:
     """Names what a kept part depends on: the predictor's parameters, every row there is to learn from, the split."""
     rows = hashlib.sha256()
-    for name, part in cases.parts.items():
-        known = part.rows[[column for column in _DECIDES if column in part.rows]]
+    for name, measured in cases.parts.items():
+        known = measured.rows[[column for column in _DECIDES if column in measured.rows]]
         rows.update(f"{name}\n{known.to_csv(index=False)}".encode())
     settings = {
         "parameters": predictor.parameters(), "rows": rows.hexdigest(), "split": split, "folds": folds,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -10,11 +11,12 @@ from forerun.evaluate import full, report
 from forerun.predictors.base import Predictor
 
 
-def text(predictor: Predictor, left_out: pd.DataFrame, on_cpu: pd.DataFrame | None = None) -> str:
-    """The card, from a fitted predictor and its predictions for left-out families."""
+def text(predictor: Predictor, parts: Mapping[str, pd.DataFrame]) -> str:
+    """The card, from a fitted predictor and its predictions for left-out families, by part of the rows."""
+    left_out = parts["gpu"]
     made = full.study_board({predictor.name: left_out}, "family", predictor.targets)
     origin = predictor.provenance
-    parts = [
+    sections = [
         f"# The weights of the predictor {predictor.name}",
         f"Fitted {origin.get('fitted', 'on an unknown day')} by `forerun train {predictor.name}` to rows measured "
         f"until {origin.get('measured_until', 'an unknown day')}, with forerun {origin.get('forerun', '(unknown)')} "
@@ -22,7 +24,11 @@ def text(predictor: Predictor, left_out: pd.DataFrame, on_cpu: pd.DataFrame | No
         "licence of each published set.",
         "## Training data\n\n" + report.markdown(_sets(origin)),
         "## How it was judged\n\n" + full.NOTES + "\n\n" + report.markdown(made.lines.drop(columns=["split", "rmse"])),
-        *([] if on_cpu is None else [_cpu(on_cpu, predictor.name)]),
+        *(
+            f"## {title}, left-out families\n\n" + report.markdown(full.cpu_lines(parts[part], predictor.name))
+            for part, title in (("cpu", "CPU"), ("onnxruntime", "onnxruntime on CPUs"))
+            if part in parts
+        ),
         "## Where it fails\n\nFamilies with the largest error when left out:\n\n"
         + report.markdown(report.families(left_out).head(12)),
         "- One GPU shows how whole models run under our protocol; of other GPUs there are published times of image\n"
@@ -31,11 +37,7 @@ def text(predictor: Predictor, left_out: pd.DataFrame, on_cpu: pd.DataFrame | No
         "- CPUs come from one machine of two cores.\n"
         "- TPUs and other accelerators get no learned efficiency: roofline, and a wide interval.",
     ]
-    return "\n\n".join(parts) + "\n"
-
-
-def _cpu(rows: pd.DataFrame, name: str) -> str:
-    return "## CPU, left-out families\n\n" + report.markdown(full.cpu_lines(rows, name))
+    return "\n\n".join(sections) + "\n"
 
 
 def _sets(origin: dict[str, Any]) -> pd.DataFrame:

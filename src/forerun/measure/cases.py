@@ -91,7 +91,7 @@ def workload_of(case: dict[str, Any], file: str | None = None) -> Workload:
     settings |= {"amp": case.get("amp"), "channels_last": case.get("layout") == CHANNELS_LAST}
     if case["source"] == "onnx":
         shapes = {name: tuple(shape) for name, shape in case["input_shape"].items()}
-        return Workload(file or case["path"], batch=case["batch"], input_shape=shapes)
+        return Workload(file or case["path"], batch=case["batch"], input_shape=shapes, runtime=case["runtime"])
     overrides = dict(case.get("overrides") or {})
     if case["source"] == "hf":
         task = _TASKS[case["task"]] if case.get("task") else None

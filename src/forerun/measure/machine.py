@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -91,6 +92,9 @@ def probe() -> dict[str, float]:
         for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
             a, b = torch.randn(size, size).to(dtype), torch.randn(size, size).to(dtype)
             peaks[f"{name}_tflops"] = 2 * size**3 / best_s(lambda a=a, b=b: a @ b) / 1e12
+        with contextlib.suppress(RuntimeError):  # a build without 8-bit products
+            a = torch.randint(-100, 100, (size, size), dtype=torch.int8)
+            peaks["int8_tflops"] = 2 * size**3 / best_s(lambda: torch._int_mm(a, a)) / 1e12
         x, y = torch.zeros(2**26), torch.zeros(2**26)  # 256 MB each: beyond most caches
         bandwidth = 2 * 4 * 2**26 / best_s(lambda: y.copy_(x)) / 1e9
     return {**peaks, "bandwidth_gbs": bandwidth, "memory_gb": _memory_gb()}

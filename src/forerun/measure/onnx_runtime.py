@@ -128,7 +128,11 @@ def _shape(
 ) -> tuple[int, ...]:
     """The sizes of an input: those of the file, with the batch first, and what was given for those left open."""
     if given is not None:
-        return given if len(given) == len(declared.shape) else (workload.batch, *given)
+        if len(given) != len(declared.shape):
+            return (workload.batch, *given)
+        # A 1 where the file leaves the size open stands for the batch, as in a prediction.
+        open_axes = [i for i, size in enumerate(declared.shape) if given[i] == 1 and not isinstance(size, int)]
+        return tuple(workload.batch if i in open_axes[:1] else size for i, size in enumerate(given))
     sizes = []
     for place, size in enumerate(declared.shape):
         if isinstance(size, int) and size > 0:

@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pandas as pd
 
+from forerun.data import onnx_graphs
 from forerun.data.importers import importers
 from forerun.data.splits import in_turns
 from forerun.data.sql import row_ids
 from forerun.data.store import Store
 from forerun.device import load_device
 from forerun.errors import ForerunError
-from forerun.predictors.cases import TrainingCases
+from forerun.graph.runtimes import as_run
+from forerun.graph.sources import load_graph
+from forerun.predictors.cases import Cases, TrainingCases
 from forerun.training import operators, published
-from forerun.training.cases import Progress, as_captured, model_cases, operator_cases, with_timing_group
+from forerun.training.cases import (
+    Progress,
+    as_captured,
+    model_cases,
+    operator_cases,
+    with_timing_group,
+    workload_cases,
+)
+from forerun.workload import Workload
+
+#: How latencies of onnxruntime follow the speed of a loop of Python, as a power.
+_PYTHON_EXPONENT = 0.6
 
 
 def gather(
@@ -44,7 +60,39 @@ def gather(
         operator_cases(others, progress) if len(others) else None,
         model_cases(cpu, progress) if len(cpu) else None,
         published.published_cases(store, progress) if public and published.has_any(store.read("models")) else None,
+        onnxruntime_cases(store, chosen_models(store, where), progress),
     )
+
+
+def onnxruntime_cases(store: Store, models: pd.DataFrame, progress: Progress | None = None) -> Cases | None:
+    """ONNX files that onnxruntime ran under our own protocol, as it fuses them; their graphs are kept with the rows."""
+    rows = models[(models["runtime"] == "onnxruntime") & (models["status"] == "ok")]
+    rows = rows[rows["protocol"].fillna("").str.startswith("forerun/")]
+    rows = rows[rows["device"].map(kinds_of(rows["device"])) == "cpu"]
+    if rows.empty:
+        return None
+    graphs = onnx_graphs.kept(store)
+    rows = rows[rows["graph_hash"].isin(list(graphs))]
+    rows = rows.assign(latency_ms=_undisturbed)
+    workloads = [
+        Workload(graphs[name], batch=int(batch), dtype="fp32", runtime="onnxruntime")
+        for name, batch in zip(rows["graph_hash"], rows["batch"], strict=True)
+    ]
+    load = lambda workload, _: as_run(load_graph(workload), workload.runtime)  # noqa: E731
+    return workload_cases(rows, workloads, progress, load) if len(rows) else None
+
+
+def _undisturbed(rows: pd.DataFrame) -> pd.Series:
+    """Latency at the speed of an undisturbed machine: cores of a shared host are half as fast while others use them,
+    which a loop of Python beside each row shows. Calls follow it less than in proportion; their median is taken, since
+    others come in bursts."""
+    probes = [json.loads(text) for text in rows["extra"]]
+    python_us = pd.Series(
+        [min(p[when]["python_us"] for when in ("host_probe_before", "host_probe_after")) for p in probes], rows.index
+    )
+    quiet_us = python_us.groupby(rows["host"]).transform(lambda each: each.quantile(0.1))
+    slower = np.maximum(python_us / quiet_us, 1.0)
+    return rows["latency_median_ms"] / slower**_PYTHON_EXPONENT
 
 
 def chosen_models(store: Store, where: str | None) -> pd.DataFrame:

@@ -8,6 +8,7 @@ import onnx
 
 from forerun.errors import ForerunError
 from forerun.graph.ir import Graph
+from forerun.graph.runtimes import PYTORCH_NOTE
 from forerun.graph.sources import onnx_walk
 from forerun.graph.sources.door import first_line
 from forerun.graph.sources.onnx_axes import Axes, Layout, axes_of
@@ -19,7 +20,6 @@ from forerun.graph.sources.onnx_values import UnsafeBatchError, printable
 from forerun.workload import Workload
 
 #: What an answer about such a file stands for; a note of every graph.
-MEANING = "the network is predicted as eager PyTorch would run it, not as onnxruntime or TensorRT would"
 
 
 def build(proto: onnx.ModelProto, workload: Workload, name: str) -> list[Graph]:
@@ -138,7 +138,7 @@ class _Walks:
         graph = Graph(
             name=name, ops=trace.ops, tensors=trace.tensors, storages=trace.storages,
             parameters=0, active_parameters=0, batch=batch, min_batch=batch,
-            outputs=tuple(trace.outputs), notes=[MEANING, *trace.notes],
+            outputs=tuple(trace.outputs), notes=[PYTORCH_NOTE, *trace.notes],
             facts={"source": "onnx", "opset": trace.opsets.get("", 0), "producer": self.proto.producer_name},
         )  # fmt: skip
         graph.parameters = graph.active_parameters = count_parameters(trace)

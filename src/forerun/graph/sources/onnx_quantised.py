@@ -15,13 +15,10 @@ from typing import Any
 from onnx import TensorProto
 
 from forerun.graph.ir import DTYPE_BYTES
+from forerun.graph.runtimes import INT8_NOTE
 from forerun.graph.sources.onnx_trace import Trace
 from forerun.graph.sources.onnx_values import Node, Value
 
-NOTE = (
-    "8-bit convolutions and products are taken as one int8 kernel each, their quantize and dequantize steps inside, at "
-    "the device's int8 rate; no such kernel was measured"
-)
 _BYTES = ("int8", "uint8")
 #: Clamps that a kernel does as it rounds its result.
 _CLAMPS = ("Relu", "Clip")
@@ -37,7 +34,7 @@ def unit_of(t: Trace, a: Value, b: Value) -> dict[str, Any]:
 
 def marked(t: Trace) -> dict[str, Any]:
     """The attribute of a product of 8-bit numbers, and the note that goes with it."""
-    t.notes[NOTE] = None
+    t.notes[INT8_NOTE] = None
     return {"unit": "int8"}
 
 

@@ -1,0 +1,189 @@
+"""onnxruntime on CPUs: what it fuses, how it is predicted, and what is learned from files that it ran."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from typer.testing import CliRunner
+
+import forerun
+from forerun.cli.app import app
+from forerun.data import onnx_graphs
+from forerun.data.intake import add_graphs, model_row
+from forerun.data.store import Store
+from forerun.errors import ForerunError
+from forerun.graph.ir import Graph
+from forerun.graph.runtimes import ONNXRUNTIME_NOTE, PYTORCH_NOTE, as_run
+from forerun.graph.sources import load_graph
+from forerun.measure.once import measure_workload
+from forerun.training.gather import onnxruntime_cases
+from forerun.workload import Workload
+
+CPU = "xeon-clx-2vcpu"
+
+
+class Net:
+    """An ONNX file, node by node."""
+
+    def __init__(self, *shape: int | str) -> None:
+        self.nodes: list[Any] = []
+        self.weights: list[Any] = []
+        self.given = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", *shape])
+
+    def weight(self, *shape: int) -> str:
+        name = f"w{len(self.weights)}"
+        self.weights.append(numpy_helper.from_array(np.full(shape, 0.5, dtype=np.float32), name))
+        return name
+
+    def add(self, op: str, *inputs: str, **attrs: Any) -> str:
+        out = f"{op.lower()}{len(self.nodes)}"
+        self.nodes.append(helper.make_node(op, list(inputs), [out], **attrs))
+        return out
+
+    def saved(self, path: Path, last: str) -> str:
+        out = helper.make_tensor_value_info(last, TensorProto.FLOAT, None)
+        graph = helper.make_graph(self.nodes, "net", [self.given], [out], self.weights)
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+        return str(path)
+
+
+def fused(path: str, **settings: Any) -> tuple[Graph, Graph]:
+    graph = load_graph(Workload(path, batch=2, **settings))
+    return graph, as_run(graph, "onnxruntime")
+
+
+def kinds(graph: Graph) -> dict[str, int]:
+    return dict(Counter(op.kind for op in graph.ops))
+
+
+def macs(graph: Graph) -> float:
+    from forerun.graph.cost import totals
+
+    return float(totals(graph).macs)
+
+
+@pytest.fixture
+def residual(tmp_path: Path) -> str:
+    """Two convolutions with a batch norm, a skip connection around the second, and activations."""
+    net = Net(8, 16, 16)
+    x = net.add("Conv", "x", net.weight(8, 8, 3, 3), net.weight(8), pads=[1, 1, 1, 1])
+    x = net.add("BatchNormalization", x, *(net.weight(8) for _ in range(4)))
+    x = net.add("Relu", x)
+    y = net.add("Conv", x, net.weight(8, 8, 3, 3), pads=[1, 1, 1, 1])
+    return net.saved(tmp_path / "residual.onnx", net.add("Relu", net.add("Add", y, "x")))
+
+
+def test_convolutions_take_in_norms_sums_and_activations(residual: str) -> None:
+    before, after = fused(residual)
+    assert kinds(after) == {"conv": 2}
+    assert len(before.ops) > 5
+    assert macs(after) == macs(before)
+    skip = after.ops[1]
+    roles = [after.storages[after.tensors[t].storage].role for t in skip.inputs]
+    assert roles.count("input") == 1  # the skip connection is still read
+
+
+def test_what_something_else_reads_is_not_taken_in(tmp_path: Path) -> None:
+    net = Net(8, 16, 16)
+    x = net.add("Conv", "x", net.weight(8, 8, 1, 1))
+    y = net.add("Add", net.add("Relu", x), net.add("Tanh", x))
+    _, after = fused(net.saved(tmp_path / "two.onnx", y))
+    assert kinds(after) == {"conv": 1, "elementwise": 3}
+
+
+def gelu(net: Net, x: str) -> str:
+    half, one, root = (net.weight() for _ in range(3))
+    y = net.add("Add", net.add("Erf", net.add("Div", x, root)), one)
+    return net.add("Mul", net.add("Mul", x, y), half)
+
+
+def layer_norm(net: Net, x: str, width: int) -> str:
+    centred = net.add("Sub", x, net.add("ReduceMean", x, axes=[-1]))
+    spread = net.add("ReduceMean", net.add("Pow", centred, net.weight()), axes=[-1])
+    y = net.add("Div", centred, net.add("Sqrt", net.add("Add", spread, net.weight())))
+    return net.add("Add", net.add("Mul", y, net.weight(width)), net.weight(width))
+
+
+def test_functions_that_are_spelt_out_become_one_op(tmp_path: Path) -> None:
+    net = Net(4, 16)
+    x = net.add("Add", net.add("MatMul", "x", net.weight(16, 16)), net.weight(16))
+    x = net.add("MatMul", gelu(net, x), net.weight(16, 16))
+    silu = net.add("Mul", x, net.add("Sigmoid", x))
+    _, after = fused(net.saved(tmp_path / "spelt.onnx", layer_norm(net, silu, 16)))
+    assert [op.kind for op in after.ops] == ["matmul", "elementwise", "matmul", "elementwise", "norm"]
+    assert after.ops[-1].attrs["type"] == "layer"
+
+
+def test_a_layer_norm_takes_in_the_sum_before_it_and_the_sum_is_still_there(tmp_path: Path) -> None:
+    net = Net(4, 16)
+    total = net.add("Add", "x", net.add("MatMul", "x", net.weight(16, 16)))
+    y = net.add("LayerNormalization", total, net.weight(16), net.weight(16))
+    _, after = fused(net.saved(tmp_path / "skip.onnx", net.add("Add", net.add("Relu", y), total)))
+    assert [op.kind for op in after.ops] == ["matmul", "norm", "elementwise", "elementwise"]
+    assert len(after.ops[1].outputs) == 2
+
+
+def test_an_answer_for_onnxruntime_is_of_onnxruntime(residual: str) -> None:
+    eager = forerun.predict(residual, CPU, batch=2)
+    answer = forerun.predict(residual, CPU, batch=2, runtime="onnxruntime")
+    assert answer.basis == "learned"
+    assert ONNXRUNTIME_NOTE in answer.notes and PYTORCH_NOTE not in answer.notes
+    assert PYTORCH_NOTE in eager.notes
+    assert answer.latency_ms.low < answer.latency_ms.value < answer.latency_ms.high
+    assert answer.macs == eager.macs
+    assert answer.check == f"forerun measure {residual} --batch 2"
+
+
+def test_more_cores_are_faster_and_a_larger_batch_takes_longer(residual: str) -> None:
+    one, two = (forerun.predict(residual, d, batch=8, runtime="onnxruntime") for d in ("xeon-clx-1vcpu", CPU))
+    assert two.latency_ms.value < one.latency_ms.value
+    assert (
+        one.latency_ms.value
+        < forerun.predict(residual, "xeon-clx-1vcpu", batch=64, runtime="onnxruntime").latency_ms.value
+    )
+
+
+def test_a_pytorch_model_is_answered_as_its_export_would_run() -> None:
+    answer = forerun.predict("mobilenetv2_100", CPU, runtime="onnxruntime")
+    assert ONNXRUNTIME_NOTE in answer.notes
+    assert answer.latency_ms.value < forerun.predict("mobilenetv2_100", CPU).latency_ms.value
+
+
+@pytest.mark.parametrize("settings", [{"mode": "training"}, {"dtype": "fp16"}, {"amp": "bf16"}])
+def test_what_was_not_measured_in_onnxruntime_is_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(ForerunError, match="inference in fp32"):
+        forerun.predict("mobilenetv2_100", CPU, runtime="onnxruntime", **settings)
+
+
+@pytest.fixture
+def measured(residual: str, tmp_path: Path) -> Store:
+    """A store with the row of a file that onnxruntime ran here, and the file gone."""
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install 'forerun[onnxruntime]'")
+    store = Store(tmp_path / "store", shipped=False)
+    rows = [model_row(measure_workload(Workload(residual, batch=2)), "own")]
+    onnx_graphs.keep(store.folder, add_graphs(rows, onnx_files=[residual]))
+    store.append("models", [{**row, "device": CPU} for row in rows])
+    Path(residual).unlink()
+    return store
+
+
+def test_a_measured_file_is_learned_from_without_the_file(measured: Store) -> None:
+    cases = onnxruntime_cases(measured, measured.read("models"))
+    assert cases is not None and len(cases) == 1
+    assert len(cases.ops.classes) == 2  # two convolutions, as onnxruntime fuses them
+    assert cases.rows["latency_ms"][0] > 0
+
+
+def test_predicted_and_measured_side_by_side(residual: str) -> None:
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install 'forerun[onnxruntime]'")
+    shown = CliRunner().invoke(app, ["verify", residual, "--batch", "2", "--no-keep", "--json"])
+    found = json.loads(shown.stdout)
+    assert found["prediction"]["workload"]["runtime"] == found["measurement"]["case"]["runtime"] == "onnxruntime"
+    assert found["checks"][0]["measured"] > 0
