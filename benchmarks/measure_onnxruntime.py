@@ -100,27 +100,18 @@ def use_cores(count: int) -> None:
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:count])
 
 
-def stolen_s() -> float:
-    """Seconds of processor time that the host of a virtual machine has given to others; 0 where that is not known."""
-    try:
-        numbers = Path("/proc/stat").read_text().splitlines()[0].split()
-        return int(numbers[8]) / os.sysconf("SC_CLK_TCK")
-    except (OSError, IndexError, ValueError):
-        return 0.0
-
-
 def measured(case: Case) -> dict[str, Any] | str:
     """The row of a case, or why there is none."""
     from forerun.errors import ForerunError
     from forerun.measure.onnx_runtime import measure_onnx
     from forerun.workload import Workload
 
-    begin, stolen = time.monotonic(), stolen_s()
+    begin, stolen = time.monotonic(), real_files.stolen_s()
     try:
         row = measure_onnx(Workload(str(case.path), batch=case.batch, **case.settings), "cpu", limit_s=LIMIT_S)
     except ForerunError as error:
         return str(error)
-    share = (stolen_s() - stolen) / (time.monotonic() - begin)
+    share = (real_files.stolen_s() - stolen) / (time.monotonic() - begin)
     if share > MOST_STOLEN:
         return f"{BUSY} ({share:.0%} of a core was given to others meanwhile)"
     precision = "int8" if "int8" in case.path.stem else "fp32"
