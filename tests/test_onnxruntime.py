@@ -141,13 +141,12 @@ def test_an_answer_for_onnxruntime_is_of_onnxruntime(residual: str) -> None:
     assert answer.check == f"forerun measure {residual} --batch 2"
 
 
-def test_more_cores_are_faster_and_a_larger_batch_takes_longer(residual: str) -> None:
-    one, two = (forerun.predict(residual, d, batch=8, runtime="onnxruntime") for d in ("xeon-clx-1vcpu", CPU))
-    assert two.latency_ms.value < one.latency_ms.value
-    assert (
-        one.latency_ms.value
-        < forerun.predict(residual, "xeon-clx-1vcpu", batch=64, runtime="onnxruntime").latency_ms.value
-    )
+def test_more_cores_are_faster_and_a_larger_batch_takes_longer() -> None:
+    def latency(device: str, batch: int) -> float:
+        return float(forerun.predict("resnet18", device, batch=batch, runtime="onnxruntime").latency_ms.value)
+
+    assert latency(CPU, 4) < 0.8 * latency("xeon-clx-1vcpu", 4)
+    assert latency(CPU, 4) > 2 * latency(CPU, 1)
 
 
 def test_a_pytorch_model_is_answered_as_its_export_would_run() -> None:

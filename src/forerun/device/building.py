@@ -42,7 +42,7 @@ def build(
             problems.append(problem)
         elif name == "unsupported":
             values[name] = tuple(entry[name])
-    cells = _cells(entry, problems, sources)
+    cells = _cells(entry, problems, sources, values.get("kind") or (base.kind if base else "gpu"))
     values |= {name: found.value for name, found in cells.items() if name not in fields.PEAKS}
     peaks = {fields.peak_dtype(name): found.value for name, found in cells.items() if name in fields.PEAKS}
     unsupported = values.get("unsupported", ())
@@ -71,7 +71,9 @@ def _by_generation(device: Device) -> Device:
     return dataclasses.replace(device, unsupported=tuple(d for d in lacking if d not in device.peak_tflops))
 
 
-def _cells(entry: dict[str, Any], problems: list[str], sources: Mapping[str, Any]) -> dict[str, fields.Cell]:
+def _cells(
+    entry: dict[str, Any], problems: list[str], sources: Mapping[str, Any], kind: str
+) -> dict[str, fields.Cell]:  # fmt: skip
     """The datasheet fields of an entry, whether written flat or under `datasheet:`."""
     written = {name: value for name, value in entry.items() if name in fields.DATASHEET}
     datasheet = entry.get("datasheet")
@@ -85,7 +87,6 @@ def _cells(entry: dict[str, Any], problems: list[str], sources: Mapping[str, Any
                 problems.append(fields.unknown_field(name, fields.DATASHEET))
     elif datasheet is not None:
         problems.append(f"datasheet must be a mapping of fields, got {short(datasheet)}")
-    kind = str(entry.get("kind"))
     cells = {name: fields.cell(name, value, problems, sources, kind) for name, value in written.items()}
     return {name: found for name, found in cells.items() if found is not None}
 
