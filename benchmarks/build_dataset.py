@@ -55,7 +55,7 @@ def main() -> None:
                 place.mkdir(parents=True, exist_ok=True)
                 whole = pa.concat_tables(parts).sort_by("measured_at")
                 if table == "models" and refile:
-                    whole = refiled(whole)
+                    whole = refiled(whole, onnx_files)
                 path = write_file(place / f"{dataset}.parquet", table, whole, {"dataset": dataset})
                 size = path.stat().st_size / 2**20
                 if table == "models":
@@ -64,9 +64,10 @@ def main() -> None:
                 print(f"{table}: {counts.get(table, 0):,} new, {whole.num_rows:,} rows, {size:.2f} MB")
 
 
-def refiled(models: pa.Table) -> pa.Table:
+def refiled(models: pa.Table, onnx_files: list[Path]) -> pa.Table:
     rows = [row | {"case": json.loads(row["case"])} for row in models.drop_columns(["key"]).to_pylist()]
-    add_graphs(rows, lambda todo, n: track(todo, "filing", total=n))
+    found = add_graphs(rows, lambda todo, n: track(todo, "filing", total=n), onnx_files)
+    onnx_graphs.keep(shipped_folder(), found)
     return schema.conform("models", rows)
 
 

@@ -110,6 +110,27 @@ def test_a_file_has_its_own_dtypes_and_layout(tmp_path: Path) -> None:
             load_graph(Workload(str(tmp_path / "relu.onnx"), **settings))
 
 
+def test_a_graph_answers_for_the_layout_it_was_captured_in() -> None:
+    graph = graph_of(channels_last=True)
+    with pytest.raises(ForerunError, match="captured with channels_last True, not None"):
+        load_graph(Workload(graph, batch=4))
+
+
+@pytest.mark.parametrize(("settings", "why"), [
+    ({"mode": "decode", "amp": "fp16"}, "under autocast cannot be measured"), ({"channels_last": True}, "no images"),
+])  # fmt: skip
+def test_what_would_be_measured_otherwise_is_not_measured(settings: dict[str, Any], why: str) -> None:
+    with pytest.raises(ForerunError, match=why):
+        case_of(Workload("gpt2", seq_len=16, **settings))
+
+
+def test_a_family_of_networks_is_measured_with_its_channels_last() -> None:
+    case = case_of(Workload("super_resolution:image=8,width=8,blocks=1", batch=2, channels_last=True))
+    built = Built(case, "cpu")
+    built.prepare(case)
+    assert built.call(case).call().is_contiguous(memory_format=torch.channels_last)
+
+
 @pytest.mark.parametrize("settings", [{"amp": "bf16"}, {"channels_last": True}, {"dtype": "tf32"}])
 def test_a_measured_case_is_the_workload_that_was_asked_for(settings: dict[str, Any]) -> None:
     asked = Workload("timm/mobilenetv2_100", batch=2, input_shape=(3, 64, 64), **settings)

@@ -61,6 +61,7 @@ def test_nothing_is_learned_about_pytorch_from_it(row: dict[str, Any]) -> None:
     ("settings", "message"),
     [
         ({"mode": "training"}, "for inference only"), ({"dtype": "fp16"}, "in its own dtypes"),
+        ({"amp": "fp16"}, "as it is"), ({"channels_last": True}, "as it is"), ({"runtime": "compile"}, "as it is"),
         ({"input_shape": {"z": (16,)}}, "no input called 'z'; it has x"),
     ],
 )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from forerun.graph.ir import Graph
 from forerun.graph.runtimes import ONNXRUNTIME_NOTE, PYTORCH_NOTE, as_run
 from forerun.graph.sources import load_graph
 from forerun.measure.once import measure_workload
+from forerun.predictors.default import DefaultPredictor
 from forerun.training.gather import onnxruntime_cases
 from forerun.workload import Workload
 
@@ -134,6 +136,7 @@ def test_an_answer_for_onnxruntime_is_of_onnxruntime(residual: str) -> None:
     eager = forerun.predict(residual, CPU, batch=2)
     answer = forerun.predict(residual, CPU, batch=2, runtime="onnxruntime")
     assert answer.basis == "learned"
+    assert not [note for note in answer.notes if "out of domain" in note]
     assert ONNXRUNTIME_NOTE in answer.notes and PYTORCH_NOTE not in answer.notes
     assert PYTORCH_NOTE in eager.notes
     assert answer.latency_ms.low < answer.latency_ms.value < answer.latency_ms.high
@@ -155,7 +158,9 @@ def test_a_pytorch_model_is_answered_as_its_export_would_run() -> None:
     assert answer.latency_ms.value < forerun.predict("mobilenetv2_100", CPU).latency_ms.value
 
 
-@pytest.mark.parametrize("settings", [{"mode": "training"}, {"dtype": "fp16"}, {"amp": "bf16"}])
+@pytest.mark.parametrize(
+    "settings", [{"mode": "training"}, {"dtype": "fp16"}, {"amp": "bf16"}, {"channels_last": True}]
+)
 def test_what_was_not_measured_in_onnxruntime_is_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ForerunError, match="inference in fp32"):
         forerun.predict("mobilenetv2_100", CPU, runtime="onnxruntime", **settings)
@@ -186,3 +191,10 @@ def test_predicted_and_measured_side_by_side(residual: str) -> None:
     found = json.loads(shown.stdout)
     assert found["prediction"]["workload"]["runtime"] == found["measurement"]["case"]["runtime"] == "onnxruntime"
     assert found["checks"][0]["measured"] > 0
+
+
+def test_weights_without_rows_of_onnxruntime_say_so() -> None:
+    predictor = DefaultPredictor()
+    predictor.weights_ = replace(predictor.weights, networks={"cpu": predictor.weights.networks["cpu"]})
+    with pytest.raises(ForerunError, match="without rows of onnxruntime"):
+        forerun.predict("resnet18", CPU, runtime="onnxruntime", predictor=predictor)

@@ -258,4 +258,6 @@ def _check_command(workload: Workload) -> str | None:
             parts += [option, str(value)]
     if workload.channels_last:
         parts.append("--channels-last")
+    if workload.runtime != "eager" and not is_onnx(workload.model):
+        parts += ["--runtime", workload.runtime]
     return shlex.join(parts)

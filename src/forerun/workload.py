@@ -80,8 +80,12 @@ class Workload:
             raise ForerunError(f"an optimizer belongs to mode training, not {self.mode}")
         if self.amp and self.dtype not in ("fp32", "tf32", "fp32-ieee"):
             raise ForerunError(f"amp={self.amp} keeps fp32 weights: leave dtype at fp32 (it was {self.dtype})")
-        if self.runtime == "onnxruntime" and (self.mode != "inference" or self.amp or self.dtype != "fp32"):
-            raise ForerunError("runtime onnxruntime is answered for inference in fp32, or in the file's own dtypes")
+        exported = self.mode == "inference" and self.dtype == "fp32" and not (self.amp or self.channels_last)
+        if self.runtime == "onnxruntime" and not exported:
+            raise ForerunError(
+                "runtime onnxruntime is answered for inference in fp32 or in the file's own dtypes, without amp and "
+                "channels_last"
+            )
         object.__setattr__(self, "input_shape", _shapes(self.input_shape))
 
     @property

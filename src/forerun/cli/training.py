@@ -64,6 +64,8 @@ def train(
     for line in _missing(store) if public else ():
         print(line, file=sys.stderr)
     cases = _gathered(store, public, as_json, where, operators if predictor.reads_graphs else 0)
+    if not len(cases.models):
+        raise ForerunError("there are no rows of models on GPUs to learn from")
     frames: dict[str, pd.DataFrame] = {}
     for part in predictor.parts_answered(cases):
         with progress(f"{name}: leaving families out ({part})", quiet=as_json) as report:

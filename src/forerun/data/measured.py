@@ -57,9 +57,10 @@ class Measured:
     def line(self) -> str:
         """'measured 2 times, last on 2026-11-15, torch 2.11.0, host Intel Xeon'."""
         times = "once" if self.rows == 1 else f"{self.rows} times, last"
-        torch = json.loads(self.software).get("torch") if self.software.startswith("{") else None
+        versions = json.loads(self.software) if self.software.startswith("{") else {}
+        library = next((name for name in ("onnxruntime", "torch") if versions.get(name)), None)
         known = ", ".join(name for name, value in self.values.items() if value is not None)
-        where = (f", torch {torch}" if torch else "") + f", host {self.host}"
+        where = (f", {library} {versions[library]}" if library else "") + f", host {self.host}"
         return f"measured {times} on {self.measured_at}{where}: {known}"
 
 

@@ -144,7 +144,8 @@ def _interval_by_others(rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     families = rows["family"].fillna("").to_numpy()
     for family in np.unique(families):
         mine = families == family
-        low[mine], high[mine] = np.quantile(score[~mine], (0.05, 0.95))
+        ends = np.quantile(score[~mine], (0.05, 0.95)) if not mine.all() else (np.nan, np.nan)
+        low[mine], high[mine] = ends
     return predicted * np.exp(low), predicted * np.exp(high)
 
 

@@ -34,7 +34,7 @@ def text(predictor: Predictor, parts: Mapping[str, pd.DataFrame]) -> str:
         "- One GPU shows how whole models run under our protocol; of other GPUs there are published times of image\n"
         "  classifiers, and operators.\n"
         "- Host time comes from one host: probe yours (`forerun measure host`, then `--host this`).\n"
-        "- CPUs come from one machine of two cores.\n"
+        "- CPUs come from two machines of two cores, one under PyTorch and one under onnxruntime.\n"
         "- TPUs and other accelerators get no learned efficiency: roofline, and a wide interval.",
     ]
     return "\n\n".join(sections) + "\n"

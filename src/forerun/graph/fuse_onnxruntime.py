@@ -138,7 +138,8 @@ def _spelt_out(graph: Graph, first: int, x: int, links: _Links, kinds: set[str])
         op = graph.ops[j]
         if j <= first or j in members or j in links.taken or op.kind not in kinds:
             continue
-        if op.repeat != graph.ops[first].repeat or any(_varies(graph, t) and t not in known for t in op.inputs):
+        varying = {t for t in op.inputs if _varies(graph, t)}
+        if op.repeat != graph.ops[first].repeat or not varying or not varying <= known:
             continue
         members.append(j)
         known.update(op.outputs)

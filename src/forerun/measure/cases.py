@@ -46,6 +46,8 @@ def case_of(workload: Workload) -> dict[str, Any]:
             raise ForerunError(f"training with {workload.optimizer} is not measured; choose momentum or adamw")
         case["optimizer"] = optimizer
     if workload.amp:
+        if mode == "decode":
+            raise ForerunError("a decode step under autocast cannot be measured yet")
         case["amp"] = workload.amp
     if workload.channels_last:
         case["layout"] = CHANNELS_LAST
@@ -53,8 +55,8 @@ def case_of(workload: Workload) -> dict[str, Any]:
     if known is not None:
         if known.task not in ("causal-lm", "encoder"):
             raise ForerunError(f"{name} is a {known.task} model; language models and encoders can be measured so far")
-        if workload.input_shape is not None:
-            raise ForerunError(f"{name} takes a seq_len, not an input_shape")
+        if workload.input_shape is not None or workload.channels_last:
+            raise ForerunError(f"{name} takes a seq_len, no images: leave out input_shape and channels_last")
         length = workload.seq_len or huggingface.DEFAULT_SEQ_LEN
         if known.task == "encoder" and mode == "training":
             case["task"] = "sequence-classification"

@@ -28,6 +28,10 @@ def measure_workload(workload: Workload, device: str = "auto") -> dict[str, Any]
     from forerun.measure.core.worker import now_text
 
     meter = meters.meter_for(device)
+    if workload.dtype == "tf32" and meter.is_host:
+        raise ForerunError("a CPU has no TF32: leave dtype at fp32")
+    matmul = torch.backends.cuda.matmul
+    before = matmul.allow_tf32
     try:
         built = Built(case, meter.device)
         built.prepare(case)
@@ -39,6 +43,8 @@ def measure_workload(workload: Workload, device: str = "auto") -> dict[str, Any]
     except Exception as e:  # a model's own code can fail in any way
         reason = (str(e).splitlines() or [type(e).__name__])[0]
         raise ForerunError(f"{workload.model} could not be measured: {reason}") from e
+    finally:
+        matmul.allow_tf32 = before
     shaped = {**case, "input_shape": case.get("input_shape") or built.input_shape}
     return {
         "kind": "model", "key": specs.key_of(case), "repeat": 0, "case": shaped, "status": "ok",

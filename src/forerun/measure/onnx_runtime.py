@@ -15,7 +15,6 @@ _NUMPY = {
     "float": "float32", "float16": "float16", "double": "float64", "int64": "int64", "int32": "int32",
     "int16": "int16", "int8": "int8", "uint8": "uint8", "bool": "bool",
 }  # fmt: skip
-_DTYPES = {"float32": "fp32", "float16": "fp16", "float64": "fp64"}
 
 
 def is_onnx(model: Any) -> bool:
@@ -51,10 +50,9 @@ def measure_onnx(workload: Workload, device: str = "auto", *, limit_s: float = f
         raise
     except Exception as e:  # whatever a file makes the library raise
         raise ForerunError(f"{path} could not be measured with onnxruntime: {first_line(e)}") from e
-    floats = [_DTYPES[str(v.dtype)] for v in given.values() if str(v.dtype) in _DTYPES]
     case = {
         "kind": "model", "source": "onnx", "name": path.stem, "path": path.name, "sha256": file_hash(path),
-        "mode": "inference", "batch": workload.batch, "dtype": floats[0] if floats else "fp32", "threads": threads,
+        "mode": "inference", "batch": workload.batch, "dtype": "fp32", "threads": threads,
         "input_shape": {name: list(value.shape) for name, value in given.items()}, "runtime": RUNTIME,
         "seq_len": workload.seq_len,
     }  # fmt: skip
@@ -74,6 +72,8 @@ def _check(workload: Workload, path: Path, device: str) -> None:
         raise ForerunError(f"ONNX files are measured on this machine's CPU, not by the meter {device}")
     if workload.mode != "inference":
         raise ForerunError("an ONNX file can be measured for inference only")
+    if workload.amp or workload.channels_last or workload.runtime not in ("eager", RUNTIME):
+        raise ForerunError("an ONNX file is measured as it is: leave out amp, channels_last and other runtimes")
     if workload.dtype != "fp32":
         raise ForerunError(f"an ONNX file is measured in its own dtypes: leave out --dtype {workload.dtype}")
 

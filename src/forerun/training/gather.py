@@ -87,11 +87,10 @@ def _undisturbed(rows: pd.DataFrame) -> pd.Series:
     which a loop of Python beside each row shows. Calls follow it less than in proportion; their median is taken, since
     others come in bursts."""
     probes = [json.loads(text) for text in rows["extra"]]
-    python_us = pd.Series(
-        [min(p[when]["python_us"] for when in ("host_probe_before", "host_probe_after")) for p in probes], rows.index
-    )
+    sides = ("host_probe_before", "host_probe_after")
+    python_us = pd.Series([min(p[s]["python_us"] if s in p else np.nan for s in sides) for p in probes], rows.index)
     quiet_us = python_us.groupby(rows["host"]).transform(lambda each: each.quantile(0.1))
-    slower = np.maximum(python_us / quiet_us, 1.0)
+    slower = (python_us / quiet_us).fillna(1.0).clip(lower=1.0)
     return rows["latency_median_ms"] / slower**_PYTHON_EXPONENT
 
 

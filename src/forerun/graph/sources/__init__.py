@@ -117,7 +117,7 @@ def _captured(workload: Workload) -> list[Graph]:
     if (workload.image_size or workload.images) and not door.reads_images:
         raise ForerunError("image_size and images are settings of Hugging Face models; give the input_shape here")
     if (workload.amp or workload.channels_last) and not door.runs_modules:
-        raise ForerunError("amp and channels_last are settings of PyTorch models; a file has its own dtypes and layout")
+        raise ForerunError("amp and channels_last are settings of PyTorch models; this one has its own dtypes")
     key = door.key(model, workload)
     request = {"door": name, "key": key, "settings": workload.graph_settings, "forerun": _own_version()}
     hashed = None if key is None else cache.digest(request)
@@ -166,9 +166,11 @@ def _given(graph: Graph, workload: Workload) -> Graph:
     if not graph.serves(workload.batch):
         raise ForerunError(f"the graph of {graph.name} was captured at batch {graph.batch} and serves no other")
     captured = graph.facts.get("settings", workload.graph_settings)
-    for name, value in workload.graph_settings.items():
-        if name not in ("quantised", "input_shape", "seq_len", "task") and captured.get(name) != value:
-            raise ForerunError(f"the graph of {graph.name} was captured with {name} {captured.get(name)}, not {value}")
+    asked = workload.graph_settings
+    for name in {*asked, "channels_last"} - {"quantised", "input_shape", "seq_len", "task"}:
+        if captured.get(name) != asked.get(name):
+            found = f"{name} {captured.get(name)}, not {asked.get(name)}"
+            raise ForerunError(f"the graph of {graph.name} was captured with {found}")
     stored = (graph.facts.get("weight_format") or {}).get("dtype")  # of a checkpoint whose weights are quantised
     if (quantised := graph.facts.get("quantised")) not in (None, stored, workload.dtype):
         raise ForerunError(f"the weights of the graph of {graph.name} are {quantised} already, not {workload.dtype}")

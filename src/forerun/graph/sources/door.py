@@ -40,9 +40,9 @@ class Door(ABC):
     #: Whether the door honours a workload's `image_size` and `images`; elsewhere they are refused.
     reads_images: ClassVar[bool] = False
 
-    #: Whether the door runs PyTorch modules, and so honours a workload's `amp` and `channels_last`; elsewhere they are
-    #: refused.
-    runs_modules: ClassVar[bool] = False
+    #: Whether the door honours a workload's `amp` and `channels_last`, as those that run PyTorch modules do; elsewhere
+    #: they are refused.
+    runs_modules: ClassVar[bool] = True
 
     @abstractmethod
     def matches(self, model: Any) -> bool:

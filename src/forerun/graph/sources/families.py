@@ -17,7 +17,6 @@ class FamilyDoor(Door):
     """A member of a family of networks, named by its settings."""
 
     takes = "a family of networks with its settings, such as cnn:depth=6,filters=32"
-    runs_modules = True
     priority = 100
 
     def matches(self, model: Any) -> bool:

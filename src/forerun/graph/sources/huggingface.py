@@ -39,7 +39,6 @@ class HuggingFaceDoor(Door):
     """A Hugging Face model. It takes whatever looks like an id, so only bare names are asked for later."""
 
     takes = "a Hugging Face id, config, config.json or folder"
-    runs_modules = True
     priority = 20
     suffixes = (".json",)
     reads_images = True

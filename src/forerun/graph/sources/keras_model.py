@@ -30,6 +30,7 @@ class KerasDoor(Door):
     """A Keras file, a SavedModel folder, or a live Keras model (which is not cached)."""
 
     takes = "a Keras file, SavedModel folder or keras.Model"
+    runs_modules = False
     priority = 100
     suffixes = (".keras", ".h5", ".hdf5")
 

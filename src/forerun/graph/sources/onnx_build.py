@@ -19,8 +19,6 @@ from forerun.graph.sources.onnx_trace import Trace
 from forerun.graph.sources.onnx_values import UnsafeBatchError, printable
 from forerun.workload import Workload
 
-#: What an answer about such a file stands for; a note of every graph.
-
 
 def build(proto: onnx.ModelProto, workload: Workload, name: str) -> list[Graph]:
     """The graphs of a parsed model; a file that breaks ONNX's own rules is one clear error."""

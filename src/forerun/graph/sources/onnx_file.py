@@ -18,6 +18,7 @@ class OnnxDoor(Door):
     """A .onnx file, or an onnx.ModelProto that was read already (which is not cached)."""
 
     takes = "an ONNX file or onnx.ModelProto"
+    runs_modules = False
     priority = 100
     suffixes = (".onnx",)
     max_bytes = 2**31  # the limit of protobuf; larger models keep their weights in files beside it

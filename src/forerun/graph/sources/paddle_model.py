@@ -19,6 +19,7 @@ class PaddleDoor(Door):
     """A Paddle program with its weights beside it, or the folder that holds both."""
 
     takes = "a Paddle inference model or its folder"
+    runs_modules = False
     priority = 100
     suffixes = (".pdmodel", ".pdiparams", ".json")
 

@@ -19,7 +19,6 @@ class TorchDoor(Door):
     """A live torch.nn.Module. It has no cache key: what a module does is code, and code has no content key."""
 
     takes = "a torch.nn.Module"
-    runs_modules = True
     priority = 100
 
     def matches(self, model: Any) -> bool:

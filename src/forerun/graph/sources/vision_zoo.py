@@ -38,7 +38,6 @@ class VisionDoor(Door):
     """A timm or torchvision model by name. It takes any bare word, so it is asked last."""
 
     takes = "the name of a timm or torchvision model"
-    runs_modules = True
     priority = 10
 
     def matches(self, model: Any) -> bool:

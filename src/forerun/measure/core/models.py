@@ -170,6 +170,8 @@ class Built:
             shape = (case["batch"], *given.shape)
             if given.below is None:
                 made[argument] = torch.randn(shape, dtype=dtype, device=self.device)
+                if len(shape) == 4:
+                    made[argument] = made[argument].to(memory_format=self._layout(case))
             else:
                 made[argument] = torch.randint(0, given.below, shape, device=self.device)
         positional = [made.pop("")] if "" in made else []

@@ -95,6 +95,12 @@ class DefaultPredictor(Predictor):
         side = np.where(left_out["predicted_host_ms"] > left_out["predicted_device_ms"], "host", "device")
         return [f"{target}/{mode}/{s}" for mode, s in zip(left_out["mode"], side, strict=True)]
 
+    def problem(self, workload: Workload, device: Device) -> str | None:
+        known = workload.runtime != "onnxruntime" or "onnxruntime" in self.weights.networks
+        return super().problem(workload, device) or (
+            None if known else "these weights were fitted without rows of onnxruntime: choose eager"
+        )
+
     def basis_for(self, device: Device) -> str:
         return "learned" if self._network(device, "eager") is not None else "roofline"
 
@@ -225,7 +231,10 @@ class DefaultPredictor(Predictor):
         if kinds:
             names = ", ".join(kind.strip("/") for kind in kinds[:4])
             found.append(OutOfDomain("ops", f"kinds of op that no measurement shows: {names}"))
-        units = {UNITS[u] for u in profile.units_used} - set(seen.get("units", ()))
+        used = {UNITS[u] for u in profile.units_used}
+        if workload.runtime == "onnxruntime":  # CPUs, which have no TF32
+            used = {"fp32" if unit == "tf32" else unit for unit in used}
+        units = used - set(seen.get("units", ()))
         if units:
             found.append(OutOfDomain("dtype", f"no measurement in {', '.join(sorted(units))}"))
         elif "fp8" in {UNITS[u] for u in profile.units_used}:
