@@ -58,8 +58,8 @@ def test_every_command_has_a_section_and_every_section_a_command() -> None:
 @pytest.mark.parametrize("path", LEAVES, ids=" ".join)
 def test_every_option_is_documented_and_every_documented_option_exists(path: tuple[str, ...]) -> None:
     text = SECTIONS[("forerun", *path)]
-    own = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", text))
-    shared = set(re.findall(r"`(--[a-z-]+)`", SECTIONS["Settings", "of", "a", "workload"]))
+    own = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", text))
+    shared = set(re.findall(r"`(--[a-z0-9-]+)`", SECTIONS["Settings", "of", "a", "workload"]))
     known = {name: param.opts for param in LEAVES[path].params for name in (*param.opts, *param.secondary_opts)}
     known = {name: opts for name, opts in known.items() if name.startswith("--")}
     documented = own | (shared if "settings of a workload" in " ".join(text.lower().split()) else set())
