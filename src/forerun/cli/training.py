@@ -67,8 +67,9 @@ def train(
     if not len(cases.models):
         raise ForerunError("there are no rows of models on GPUs to learn from")
     frames: dict[str, pd.DataFrame] = {}
+    titles = {"gpu": "GPU", "cpu": "CPU"}
     for part in predictor.parts_answered(cases):
-        with progress(f"{name}: leaving families out ({part})", quiet=as_json) as report:
+        with progress(f"{name}: leaving families out ({titles.get(part, part)})", quiet=as_json) as report:
             frames[part] = left_out(predictor, cases, folds=folds or FOLDS, part=part, keep=keep, progress=report)
     with waiting("fitting to everything", quiet=as_json):
         predictor.fit(cases)

@@ -167,8 +167,9 @@ def _given(graph: Graph, workload: Workload) -> Graph:
         raise ForerunError(f"the graph of {graph.name} was captured at batch {graph.batch} and serves no other")
     captured = graph.facts.get("settings", workload.graph_settings)
     asked = workload.graph_settings
-    for name in {*asked, "channels_last"} - {"quantised", "input_shape", "seq_len", "task"}:
-        if captured.get(name) != asked.get(name):
+    for name in dict.fromkeys((*asked, "channels_last")):
+        same = captured.get(name) == asked.get(name)
+        if not same and name not in ("quantised", "input_shape", "seq_len", "task"):
             found = f"{name} {captured.get(name)}, not {asked.get(name)}"
             raise ForerunError(f"the graph of {graph.name} was captured with {found}")
     stored = (graph.facts.get("weight_format") or {}).get("dtype")  # of a checkpoint whose weights are quantised
