@@ -39,6 +39,10 @@ def main() -> None:
             if kept.exists():
                 (store.folder / table).mkdir(parents=True, exist_ok=True)
                 shutil.copy(kept, store.folder / table / kept.name)
+        kept_graphs = shipped_folder() / onnx_graphs.PLACE
+        if kept_graphs.exists():
+            (store.folder / onnx_graphs.PLACE).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(kept_graphs, store.folder / onnx_graphs.PLACE)
         counts = take_in(
             files,
             store,
@@ -47,7 +51,6 @@ def main() -> None:
             progress=lambda rows, n: track(rows, "graphs", total=n),
             onnx_files=onnx_files,
         )
-        onnx_graphs.keep(shipped_folder(), onnx_graphs.kept(store))
         for table, columns in schema.TABLES.items():
             parts = [pq.read_table(f, schema=columns) for f in store.files(table)]
             if parts:
@@ -55,19 +58,21 @@ def main() -> None:
                 place.mkdir(parents=True, exist_ok=True)
                 whole = pa.concat_tables(parts).sort_by("measured_at")
                 if table == "models" and refile:
-                    whole = refiled(whole, onnx_files)
+                    whole = refiled(whole, onnx_files, store)
                 path = write_file(place / f"{dataset}.parquet", table, whole, {"dataset": dataset})
                 size = path.stat().st_size / 2**20
                 if table == "models":
                     known = {*shipped_devices(), *whole["device"].to_pylist()}
                     (shipped_folder() / "devices.json").write_text(json.dumps(sorted(known)) + "\n")
                 print(f"{table}: {counts.get(table, 0):,} new, {whole.num_rows:,} rows, {size:.2f} MB")
+        if (store.folder / onnx_graphs.PLACE).exists():
+            kept_graphs.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(store.folder / onnx_graphs.PLACE, kept_graphs)
 
 
-def refiled(models: pa.Table, onnx_files: list[Path]) -> pa.Table:
+def refiled(models: pa.Table, onnx_files: list[Path], store: Store) -> pa.Table:
     rows = [row | {"case": json.loads(row["case"])} for row in models.drop_columns(["key"]).to_pylist()]
-    found = add_graphs(rows, lambda todo, n: track(todo, "filing", total=n), onnx_files)
-    onnx_graphs.keep(shipped_folder(), found)
+    onnx_graphs.keep(store, add_graphs(rows, lambda todo, n: track(todo, "filing", total=n), onnx_files))
     return schema.conform("models", rows)
 
 

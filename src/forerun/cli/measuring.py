@@ -192,6 +192,6 @@ def _measured(work: Workload, keep: bool, device: str = "auto") -> dict[str, Any
 
         rows = [model_row(row, "own")]
         store = Store()
-        onnx_graphs.keep(store.folder, add_graphs(rows, onnx_files=[work.model] if is_onnx(work.model) else ()))
+        onnx_graphs.keep(store, add_graphs(rows, onnx_files=[work.model] if is_onnx(work.model) else ()))
         store.append("models", rows)
     return row

@@ -50,7 +50,7 @@ def train(
     Captured graphs and finished parts are kept, so that a run that was stopped goes on where it was.
     """
     from forerun.data.store import Store
-    from forerun.evaluate import model_card
+    from forerun.evaluate import full, model_card
     from forerun.evaluate.collect import unfitted
     from forerun.evaluate.kept import keep_left_out
     from forerun.evaluate.left_out import FOLDS, left_out
@@ -67,9 +67,9 @@ def train(
     if not len(cases.models):
         raise ForerunError("there are no rows of models on GPUs to learn from")
     frames: dict[str, pd.DataFrame] = {}
-    titles = {"gpu": "GPU", "cpu": "CPU"}
+    titles = {"gpu": "GPU", **full.ON_CPUS}
     for part in predictor.parts_answered(cases):
-        with progress(f"{name}: leaving families out ({titles.get(part, part)})", quiet=as_json) as report:
+        with progress(f"{name}: leaving families out ({titles[part]})", quiet=as_json) as report:
             frames[part] = left_out(predictor, cases, folds=folds or FOLDS, part=part, keep=keep, progress=report)
     with waiting("fitting to everything", quiet=as_json):
         predictor.fit(cases)
@@ -148,7 +148,7 @@ def evaluate(
         if exam:
             extra |= full.exam_gpu(chosen) if split == "family" else {}
         elif split == "family" and "default" in chosen:
-            for part, title in (("cpu", "CPU"), ("onnxruntime", "onnxruntime on CPUs")):
+            for part, title in full.ON_CPUS.items():
                 found = kept_left_out(SHIPPED / "default", part)
                 extra[f"{title}: latency of left-out families"] = full.cpu_lines(found)
             extra["Does it fit: cases that were run"] = full.misfits(store)

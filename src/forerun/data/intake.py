@@ -51,7 +51,7 @@ def take_in(files: Iterable[str | Path], store: Store, dataset: str = "own", *, 
         row for row in tables["models"] if row["extra"].get("kernel_ms_reason") != NOT_PROFILED or row["reason"]
     ]
     if graphs:
-        onnx_graphs.keep(store.folder, add_graphs(tables["models"], progress, onnx_files))
+        onnx_graphs.keep(store, add_graphs(tables["models"], progress, onnx_files))
     return {table: store.append_new(table, rows) for table, rows in tables.items() if rows}
 
 

@@ -10,39 +10,44 @@ from pathlib import Path
 from forerun.data.store import Store
 from forerun.graph.ir import Graph
 
-_PLACE = ("graphs", "onnx.parquet")
+PLACE = Path("graphs") / "onnx.parquet"  # in the folder of a store
 
 
-def keep(folder: Path, graphs: Mapping[str, Graph]) -> None:
-    """Adds graphs, by the hash that their rows are filed under, to those of a store's folder."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
+def keep(store: Store, graphs: Mapping[str, Graph]) -> None:
+    """Adds graphs, by the hash that their rows are filed under, to those of a store."""
     if not graphs:
         return
-    path = folder.joinpath(*_PLACE)
-    texts = _texts([path]) | {name: json.dumps(graph.to_dict()) for name, graph in graphs.items()}
-    # Neighbours of one model differ in few places, which is what makes them small together.
-    ordered = sorted(texts.items(), key=lambda item: (json.loads(item[1])["name"], item[0]))
-    table = pa.table({"graph_hash": [name for name, _ in ordered], "graph": [text for _, text in ordered]})
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from filelock import FileLock
+
+    path = store.folder / PLACE
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(f".{os.getpid()}.part")
-    pq.write_table(table, part, compression="zstd", compression_level=12)
-    os.replace(part, path)
+    with FileLock(path.with_suffix(".lock")):
+        rows = _rows([path]) | {name: (graph.name, json.dumps(graph.to_dict())) for name, graph in graphs.items()}
+        # Neighbours of one model differ in few places, which is what makes them small together.
+        ordered = sorted(rows.items(), key=lambda row: (row[1][0], row[0]))
+        columns = zip(*((name, model, text) for name, (model, text) in ordered), strict=True)
+        table = pa.table(dict(zip(("graph_hash", "model", "graph"), map(list, columns), strict=True)))
+        part = path.with_suffix(".part")
+        pq.write_table(table, part, compression="zstd", compression_level=12)
+        os.replace(part, path)
 
 
 def kept(store: Store) -> dict[str, Graph]:
     """Every graph that came with the package or is in the store, by the hash of its rows."""
-    paths = [folder.joinpath(*_PLACE) for folder in (store.shipped, store.folder) if folder]
-    return {name: Graph.from_dict(json.loads(text)) for name, text in _texts(paths).items()}
+    rows = _rows(folder / PLACE for folder in (store.shipped, store.folder) if folder)
+    return {name: Graph.from_dict(json.loads(text)) for name, (_, text) in rows.items()}
 
 
-def _texts(paths: Iterable[Path]) -> dict[str, str]:
+def _rows(paths: Iterable[Path]) -> dict[str, tuple[str, str]]:
+    """Model and graph by hash."""
     import pyarrow.parquet as pq
 
-    found: dict[str, str] = {}
+    found: dict[str, tuple[str, str]] = {}
     for path in paths:
         if path.is_file():
             rows = pq.read_table(path).to_pydict()
-            found.update(zip(rows["graph_hash"], rows["graph"], strict=True))
+            pairs = zip(rows["model"], rows["graph"], strict=True)
+            found.update(zip(rows["graph_hash"], pairs, strict=True))
     return found

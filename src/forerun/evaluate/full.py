@@ -20,7 +20,7 @@ from forerun.evaluate.kept import kept_left_out
 from forerun.evaluate.left_out import left_out
 from forerun.evaluate.metrics import figures
 from forerun.evaluate.parts import Progress
-from forerun.evaluate.scoreboard import Scoreboard, board
+from forerun.evaluate.scoreboard import Scoreboard, board, with_intervals
 from forerun.graph.sources import load_graph
 from forerun.measure.cases import workload_of
 from forerun.predictors.base import TARGETS
@@ -29,6 +29,7 @@ from forerun.predictors.default import DefaultPredictor
 from forerun.predictors.default.fit import calibration_of
 from forerun.predictors.memory import estimate
 from forerun.predictors.one_ratio import OneRatioPredictor
+from forerun.predictors.registry import predictor_class
 from forerun.predictors.saved import SHIPPED
 from forerun.training.cases import operator_cases, with_timing_group
 
@@ -48,7 +49,9 @@ These constants were read off rows that are judged here, so the figures flatter 
 unseen device and for a new family (`OUT_OF_DOMAIN["device"]`, `NEW_FAMILY` in predictors/conformal.py), how much longer
 a call takes by itself than in a loop (`SYNCHRONISED_US` in predictors/energy.py), the speed of copies to the GPU
 (`COPY_GBS` in data/importers/pytorch_gpu_benchmark.py, from the RTX 2080 Ti), the number of steps and seeds of the fits
-(predictors/default), the constants of memory workspaces (predictors/memory.py), and what a watt yields per generation
+(predictors/default), the constants of memory workspaces (predictors/memory.py), how far caches and the
+speed of the machine change times of onnxruntime (`CPU_CACHES` in predictors/specs.py, `_PYTHON_EXPONENT` in
+training/gather.py), and what a watt yields per generation
 (device/catalog/generations.yaml says for each value which rows it comes from; fp32 on Ada was set with the L4's rows in
 view, and that of the A100 comes from A100 rows). Newer choices are made without the exam's families and GPU
 (evaluate/exam.py)."""
@@ -118,6 +121,10 @@ def exam_gpu(names: Sequence[str]) -> dict[str, pd.DataFrame]:
     return {title: pd.DataFrame(lines)}
 
 
+#: The parts of the rows on CPUs (`TrainingCases.whole_models`), and how tables call them.
+ON_CPUS = {"cpu": "CPU", "onnxruntime": "onnxruntime on CPUs"}
+
+
 def cpu_lines(rows: pd.DataFrame, name: str = "default") -> pd.DataFrame:
     """Latency on a CPU, of PyTorch or of onnxruntime, for families that were left out, without the exam's."""
     rows = rows[~exam_rows(rows)].reset_index(drop=True)
@@ -125,28 +132,18 @@ def cpu_lines(rows: pd.DataFrame, name: str = "default") -> pd.DataFrame:
     first = (rows["repeat"] == 0).to_numpy()
     baseline = left_out(OneRatioPredictor(), from_rows(rows), folds=8, part="cpu")
     answers = {"one-ratio": baseline["predicted_latency_ms"], name: rows["predicted_latency_ms"]}
-    low, high = _interval_by_others(rows)
+    judged = predictor_class(name)()
+    device_ms = rows["predicted_latency_ms"]  # a CPU is its own host
+    paced = rows.assign(predicted_host_ms=0.0, predicted_device_ms=device_ms)
+    interval = with_intervals(paced, "latency_ms", judged) if judged.calibrates else ()
     lines = []
     for mode in ("all", *sorted(rows["mode"].unique())):
         mine = first & ((rows["mode"] == mode).to_numpy() | (mode == "all"))
         for predictor, values in answers.items():
-            ends = (low[mine], high[mine]) if predictor == name else (None, None)
+            ends = [end[mine] for end in interval if end is not None] if predictor == name else []
             found = figures(values.to_numpy(dtype=float)[mine], measured[mine], *ends)
             lines.append({"regime": mode, "predictor": predictor, **found})
     return pd.DataFrame(lines).drop(columns=["rmse"])
-
-
-def _interval_by_others(rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    """90 % intervals of latency from the errors of all other families."""
-    predicted = rows["predicted_latency_ms"].to_numpy(dtype=float)
-    score = np.log(rows["latency_ms"].to_numpy(dtype=float) / predicted)
-    low, high = np.empty_like(score), np.empty_like(score)
-    families = rows["family"].fillna("").to_numpy()
-    for family in np.unique(families):
-        mine = families == family
-        ends = np.quantile(score[~mine], (0.05, 0.95)) if not mine.all() else (np.nan, np.nan)
-        low[mine], high[mine] = ends
-    return predicted * np.exp(low), predicted * np.exp(high)
 
 
 def misfits(store: Store) -> pd.DataFrame:

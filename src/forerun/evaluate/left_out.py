@@ -117,8 +117,8 @@ def _predicted(
         if published and split == "kind":
             kinds = set(splits.kinds_of_network(mine.rows))
             published = published.take(~splits.kinds_of_network(published.rows).isin(kinds).to_numpy())
-        seen = replace(cases, models=asked.take(~test), published_models=published, cpu_models=None)
-        seen = replace(seen, onnxruntime_models=None)
+        seen = replace(cases, models=asked.take(~test), published_models=published)
+        seen = replace(seen, cpu_models=None, onnxruntime_models=None)
     fresh.fit(seen)
     found = fresh.predict_cases(mine)
     slowness = None if split == "device" or part != "gpu" else fresh.host_slowness_of(asked)
@@ -134,8 +134,8 @@ def _predicted(
 
 def _empty(cases: TrainingCases) -> TrainingCases:
     """No cases at all."""
-    none = (np.zeros(len(part.rows), dtype=bool) for part in (cases.models, cases.operators))
-    return TrainingCases(cases.models.take(next(none)), cases.operators.take(next(none)))
+    models, operators = (part.take(np.zeros(len(part), dtype=bool)) for part in (cases.models, cases.operators))
+    return TrainingCases(models, operators)
 
 
 def _code_hash(predictor: Predictor) -> str:

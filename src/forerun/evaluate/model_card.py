@@ -26,7 +26,7 @@ def text(predictor: Predictor, parts: Mapping[str, pd.DataFrame]) -> str:
         "## How it was judged\n\n" + full.NOTES + "\n\n" + report.markdown(made.lines.drop(columns=["split", "rmse"])),
         *(
             f"## {title}, left-out families\n\n" + report.markdown(full.cpu_lines(parts[part], predictor.name))
-            for part, title in (("cpu", "CPU"), ("onnxruntime", "onnxruntime on CPUs"))
+            for part, title in full.ON_CPUS.items()
             if part in parts
         ),
         "## Where it fails\n\nFamilies with the largest error when left out:\n\n"

@@ -40,7 +40,7 @@ def fuse(graph: Graph) -> Graph:
 def with_kernels(graph: Graph, kernels: Iterable[list[int]]) -> Graph:
     """The graph with the ops of every kernel (their places, in order) as one op, at the place of the last."""
     found = [members for members in kernels if len(members) > 1]
-    readers = readers_of(graph)
+    readers = _readers(graph)
     last = {members[-1]: members for members in found}
     kernel_of = {i: members for members in found for i in members}
     swallowed = {i for members in found for i in members[:-1]}
@@ -106,7 +106,7 @@ def _together(graph: Graph, before: Op, op: Op, kernel: _Kernel) -> bool:
     return not (op.attrs.get("type") == "batch" and op.attrs.get("training"))
 
 
-def readers_of(graph: Graph) -> dict[int, set[int]]:
+def _readers(graph: Graph) -> dict[int, set[int]]:
     """Storage -> ops that read it."""
     found: dict[int, set[int]] = {}
     for i, op in enumerate(graph.ops):

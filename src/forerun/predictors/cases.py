@@ -16,6 +16,8 @@ the store (`data/schema.py`) and the following, which are all that a predictor n
 | `simulated_memory_mb`, `simulated_memory_allocated_mb`, `memory_group` | memory by simulation (predictors/memory.py) |
 | `copy_ms` | published rows only: part of `latency_ms` that copies inputs to the device |
 
+`latency_ms` of onnxruntime's rows is their median call at the speed of an undisturbed machine (`training/gather.py`).
+
 Left-out predictions that are kept with weights (`evaluate/kept.py`) have these columns without `bytes`,
 `kernel_launches` and `simulated_...`, so that a predictor that is scored without graphs does with the others.
 

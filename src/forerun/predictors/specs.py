@@ -11,8 +11,8 @@ from forerun.device import Device, Generation
 from forerun.errors import ForerunError
 from forerun.graph.profile import UNITS, Profile
 
-#: Times faster than memory that a CPU's caches hand on what one op of onnxruntime leaves to the next, at most: small
-#: networks ran faster than the bandwidth of copies of 256 MB allows, none by more than this.
+#: Times faster than memory that a CPU's caches are taken to hand on what one op of onnxruntime leaves to the next.
+#: Small networks ran faster than the bandwidth of copies of 256 MB allows.
 CPU_CACHES = 4.0
 
 

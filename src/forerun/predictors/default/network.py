@@ -27,8 +27,8 @@ FLOOR_RANGE = 4.0  # bounds of v: a window of 32 x 32 takes a third of a millise
 #: The network of each class: convolutions, matrix products with attention, all else.
 GROUPS = (("conv",), ("matmul", "attention", "rnn"), ("",))
 GROUP_OF = np.array([next(g for g, words in enumerate(GROUPS) if any(word in c for word in words)) for c in CLASSES])
-#: Units with a row of their own in the network. Nothing was measured in 8-bit products, which run on the matrix units
-#: as those of halves do: they take the row of these.
+#: Units with a row of their own in the network. On GPUs nothing was measured in 8-bit products, which run on the matrix
+#: units as those of halves do: they take the row of these.
 LEARNED_UNITS = tuple(unit for unit in UNITS if unit != "int8")
 ROW_OF_UNIT = np.array([LEARNED_UNITS.index("fp16" if unit == "int8" else unit) for unit in UNITS])
 FEED = NUMBERS.index("feed")
