@@ -45,18 +45,23 @@ class Scoreboard:
 
 
 def regimes(rows: pd.DataFrame) -> dict[str, np.ndarray]:
-    """The groups that have lines of their own, by what was measured (never by what was predicted)."""
+    """The groups that have lines of their own, by what was measured (never by what was predicted). Compiled calls have
+    lines of their own; all other lines are of eager ones."""
     busy = (rows["device_ms"] / rows["latency_ms"]).to_numpy(dtype=float) >= DEVICE_BOUND
     known = rows["device_ms"].notna().to_numpy()
     mode = rows["mode"].to_numpy()
-    everything = np.ones(len(rows), dtype=bool)
+    runs = rows["runtime"].fillna("eager").to_numpy() if "runtime" in rows else np.full(len(rows), "eager")
     found = {
-        "all": everything,
+        "all": np.ones(len(rows), dtype=bool),
         "device-bound": busy & known,
         "host-bound": ~busy & known,
         "training, device-bound": busy & known & (mode == "training"),
     }
-    return found | {m: mode == m for m in ("inference", "training", "prefill", "decode")}
+    found |= {m: mode == m for m in ("inference", "training", "prefill", "decode")}
+    compiled = np.char.startswith(runs.astype(str), "compile")
+    return {name: mine & ~compiled for name, mine in found.items()} | {
+        run: runs == run for run in np.unique(runs[compiled])
+    }
 
 
 def with_intervals(

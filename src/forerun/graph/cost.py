@@ -169,6 +169,8 @@ def _attention(op: Op, s: Shapes) -> Cost:
     scores = b * h * length * keys * attended_share(op, s)
     c = _contraction(op, s, scores * (d + dv))
     c.flops = c.flops + 5 * scores
+    if op.attrs.get("stored_scores"):  # in fp32: written, turned into shares, read again
+        c.read, c.written = c.read + 8 * scores, c.written + 8 * scores
     return c
 
 

@@ -27,7 +27,7 @@ VARIANTS = (
     "embedding_backward", "elementwise:binary", "elementwise:heavy", "elementwise:inplace", "moe_backward",
     "rnn_backward", "attention:masked", "reduce:whole", "conv:stem", "matmul:vector", "random", "elementwise:bias",
     "matmul:int4", "resize:nearest", "resize:bicubic", "copy:int8", "depthwise:cudnn", "depthwise:last",
-    "depthwise:last:wide", "depthwise:last:more",
+    "depthwise:last:wide", "depthwise:last:more", "generated", "attention:stored",
 )  # fmt: skip
 _VARIANT_INDEX = {name: i for i, name in enumerate(VARIANTS)}
 _TILE = 64
@@ -47,6 +47,8 @@ def variant_index(op: Op, graph: Graph) -> int:
 
 def _variant(op: Op, graph: Graph) -> str:
     kind, name = op.kind, op_names.plain_name(op.name)
+    if op.attrs.get("generated"):
+        return "generated"
     if kind == "norm":
         training = ":train" if op.attrs.get("training") and op.attrs.get("type") == "batch" else ""
         return f"norm:{op.attrs.get('type', '')}{training}"
@@ -68,6 +70,8 @@ def _variant(op: Op, graph: Graph) -> str:
     if kind == "resize":
         return f"resize:{op_names.RESIZES.get(name, '')}"
     if kind == "attention":
+        if op.attrs.get("stored_scores"):
+            return "attention:stored"
         return "attention:masked" if len(op.inputs) > 3 else ""
     if kind == "reduce":
         return "reduce:whole" if not graph.tensors[op.outputs[0]].shape else ""
@@ -108,11 +112,16 @@ def _depthwise(op: Op, graph: Graph) -> str:
     return "depthwise:cudnn" if taken and worth and side in (1, 3, 5) else ""
 
 
+#: Kinds that generated code runs over results one by one, whatever kernels PyTorch has for them.
+_POINTWISE = frozenset({"resize", "pool", "pool_backward"})
+
+
 def dims(graph: Graph, shapes: Shapes, many: int) -> np.ndarray:
     """[ops, batch sizes, DIMS] of a graph, at as many batch sizes as `shapes` holds."""
     out = np.ones((len(graph.ops), many, len(DIMS)))
     for i, op in enumerate(graph.ops):
-        for column, value in enumerate(SIZES[op.kind](op, shapes)):
+        law = _plain if op.attrs.get("generated") and op.kind in _POINTWISE else SIZES[op.kind]
+        for column, value in enumerate(law(op, shapes)):
             out[i, :, column] = value
     return np.maximum(out, 0.0)
 

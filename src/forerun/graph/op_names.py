@@ -54,11 +54,6 @@ COPIES = _names(
     "replication_pad1d_backward replication_pad3d_backward reflection_pad3d reflection_pad3d_backward Pad "
     "CenterCropPad",
 )
-#: Copies that a compiler leaves as kernels of their own.
-UNFUSED_COPIES = frozenset(
-    {name for name, form in COPIES.items() if form != "cast"}
-    | set("stack roll flip repeat repeat_interleave Tile".split())
-)
 #: Pools that are not max-pools.
 POOLS = _names(
     avg="avg_pool1d avg_pool2d avg_pool3d AveragePool QLinearAveragePool",

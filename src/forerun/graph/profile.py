@@ -143,6 +143,11 @@ def profile(
 _CHUNK, _BLOCKS, _TENSORS = 65536, 320, (110, 64, 48, 36, 30)
 
 
+#: Kernels of attention that stores its scores (casts, two products, a softmax), and of statistics over the batch in
+#: generated code (two steps of sums, then what is done with them).
+_STORED_SCORES, _GENERATED_STATISTICS = 6, 3
+
+
 def kernels(op: Op, graph: Graph) -> int:
     """How many kernels one call of the op puts on the device."""
     if op.kind == "conv" and op.attrs.get("groups", 1) > 1:
@@ -151,6 +156,10 @@ def kernels(op: Op, graph: Graph) -> int:
         return sum(map(bool, op.attrs.get("wants", (True, True, False))))
     if op.kind == "attention_backward":
         return 3
+    if op.attrs.get("stored_scores"):
+        return _STORED_SCORES
+    if op.attrs.get("generated"):
+        return _GENERATED_STATISTICS if _over_batch(op) else 1
     if op.kind == "norm_backward":
         return 2
     if op.kind == "optimizer":
@@ -163,6 +172,12 @@ def kernels(op: Op, graph: Graph) -> int:
     if op.kind in ("rnn", "rnn_backward"):
         return 2 * int(op.attrs.get("layers", 1)) * int(op.attrs.get("directions", 1)) * int(op.attrs.get("steps", 1))
     return 1
+
+
+def _over_batch(op: Op) -> bool:
+    """Whether an op needs statistics over the whole batch."""
+    training = op.kind == "norm_backward" or (op.kind == "norm" and bool(op.attrs.get("training")))
+    return training and op.attrs.get("type") == "batch"
 
 
 def _one_by_one(groups: int, weight: Tensor) -> int:

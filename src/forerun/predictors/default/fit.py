@@ -79,7 +79,9 @@ def fit_cpu(cases: Cases, *, seeds: tuple[int, ...], steps: int) -> Ensemble:
 
 def fit_costs(models: Cases) -> HostCosts:
     """What launches cost the host, by all of these rows."""
-    return fit_host.fit(models.rows, models.launches, models.rows["device_ms"].to_numpy(dtype=float))
+    eager = models.take((models.rows["runtime"].fillna("eager") == "eager").to_numpy())
+    found = fit_host.fit(eager.rows, eager.launches, eager.rows["device_ms"].to_numpy(dtype=float))
+    return fit_host.with_runtimes(found, models.rows, models.launches, models.rows["device_ms"].to_numpy(dtype=float))
 
 
 def fit_joules(cases: Cases) -> np.ndarray:
@@ -168,6 +170,9 @@ def calibration_of(left_out: pd.DataFrame, predictor: Predictor) -> Calibration:
         for target in TARGETS:
             groups += predictor.calibration_groups(gpu, target)
             scores.append(np.log(gpu[target].to_numpy(dtype=float) / gpu[f"predicted_{target}"].to_numpy(dtype=float)))
+        if "predicted_graph_ms" in gpu:
+            groups += ["latency_ms/cudagraph/device"] * len(gpu)
+            scores.append(np.log((gpu["graph_ms"] / gpu["predicted_graph_ms"]).to_numpy(dtype=float)))
         groups += [f"{network_name('cpu', run)}/{mode}" for run, mode in zip(cpu["runtime"], cpu["mode"], strict=True)]
         scores.append(np.log((cpu["latency_ms"] / cpu["predicted_latency_ms"]).to_numpy(dtype=float)))
     return calibrate(groups, np.concatenate(scores))

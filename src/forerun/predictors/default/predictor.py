@@ -21,8 +21,7 @@ from forerun.predictors.base import TARGETS, OutOfDomain, Predictor, Times, not_
 from forerun.predictors.conformal import out_of_domain_deviation
 from forerun.predictors.default.weights import Weights, load_weights, network_name
 from forerun.predictors.features import op_table
-from forerun.predictors.host import idle_ms, launch_counts, smooth_max
-from forerun.predictors.kernels import runtime
+from forerun.predictors.host import launch_counts
 from forerun.predictors.roofline import RooflinePredictor
 from forerun.predictors.saved import SHIPPED
 from forerun.workload import Workload
@@ -93,7 +92,11 @@ class DefaultPredictor(Predictor):
                 for group, mode in zip(left_out["memory_group"], left_out["mode"], strict=True)
             ]
         side = np.where(left_out["predicted_host_ms"] > left_out["predicted_device_ms"], "host", "device")
-        return [f"{target}/{mode}/{s}" for mode, s in zip(left_out["mode"], side, strict=True)]
+        runs = left_out["runtime"].fillna("eager")
+        return [
+            f"{target}/{_calibrated_as(mode, run)}/{s}"
+            for mode, run, s in zip(left_out["mode"], runs, side, strict=True)
+        ]
 
     def problem(self, workload: Workload, device: Device) -> str | None:
         known = workload.runtime != "onnxruntime" or "onnxruntime" in self.weights.networks
@@ -195,15 +198,21 @@ class DefaultPredictor(Predictor):
             return pd.DataFrame(
                 {"predicted_latency_ms": busy_ms, "predicted_device_ms": busy_ms, "predicted_host_ms": none}
             ).assign(**memory)
-        host = self.weights.host
-        latency = host.latency_ms(cases.launches, busy_ms, host_slowness)
+        host, launched = self.weights.host, cases.launches
+        runs = cases.rows["runtime"].fillna("eager").to_numpy()
+        slow = np.broadcast_to(host.default_slowness if host_slowness is None else host_slowness, busy_ms.shape)
+        latency, host_ms = np.empty_like(busy_ms), np.empty_like(busy_ms)
+        for run in np.unique(runs):
+            mine = runs == run
+            latency[mine] = host.latency_ms(launched[mine], busy_ms[mine], slow[mine], run)
+            host_ms[mine] = slow[mine] * host.host_ms(launched[mine], run)
         joules = energy_law.energy_of_terms(
             cases.joules, self.weights.joules, in_loop_s(cases, latency, busy_ms), busy_ms / 1e3
         )
-        slow = host.default_slowness if host_slowness is None else host_slowness
+        replayed = host.latency_ms(launched, busy_ms, slow, "cudagraph")
         return pd.DataFrame({
-            "predicted_latency_ms": latency, "predicted_device_ms": busy_ms,
-            "predicted_host_ms": slow * host.host_ms(cases.launches), "predicted_energy_j": joules,
+            "predicted_latency_ms": latency, "predicted_device_ms": busy_ms, "predicted_host_ms": host_ms,
+            "predicted_energy_j": joules, "predicted_graph_ms": np.where(runs == "eager", replayed, np.nan),
         }).assign(**memory)  # fmt: skip
 
     def _roofline(self) -> RooflinePredictor:
@@ -258,15 +267,9 @@ class DefaultPredictor(Predictor):
             latency = device_ms
         else:
             counts, host = launch_counts(profile), self.weights.host
-            run = [runtime(d, workload.runtime) for d in devices]
-            launching = counts[:-1] @ host.cost_us[:-1]
-            host_us = np.array([
-                launching * r.host_share + (host.cost_us[-1] if r.host_share else r.call_us) for r in run
-            ])  # fmt: skip
             slowness = host.default_slowness if self.host_slowness is None else self.host_slowness
-            host_ms = np.broadcast_to(slowness * host_us / 1e3, device_ms.shape)
-            busy = device_ms + idle_ms(counts, host.lead_us, host.gap_us)
-            latency = smooth_max(busy, host_ms, host.sharpness)
+            host_ms = np.broadcast_to(slowness * host.host_ms(counts, workload.runtime), device_ms.shape)
+            latency = host.latency_ms(counts, device_ms, slowness, workload.runtime)
         joules = energy_law.energy_j(profile, devices, latency, device_ms, self.weights.joules)
         return Times(latency_ms=latency, device_ms=device_ms, host_ms=host_ms, roofline_ms=least, energy_j=joules)
 
@@ -291,11 +294,18 @@ class DefaultPredictor(Predictor):
             group = (
                 f"{network_name('cpu', workload.runtime)}/{workload.mode}"
                 if on_cpu
-                else f"{target}/{workload.mode}/{side}"
+                else f"{target}/{_calibrated_as(workload.mode, workload.runtime, target)}/{side}"
             )
             for by in np.unique(wider):
                 out[mine & (wider == by)] = self.weights.calibration.factors(group, self.confidence, float(by))
         return not_below(out, value, np.zeros_like(value) if target == "energy_j" else times.roofline_ms)
+
+
+def _calibrated_as(mode: str, runtime: str, target: str = "latency_ms") -> str:
+    """Whose errors a case has: those of its mode; compiled calls, and latencies of CUDA graphs, have their own."""
+    if runtime.startswith("compile"):
+        return runtime
+    return "cudagraph" if runtime == "cudagraph" and target == "latency_ms" else mode
 
 
 def _summed(seconds: np.ndarray, counts: np.ndarray) -> np.ndarray:
