@@ -73,7 +73,8 @@ Operators of another card with the same chip may have been learned from (the A10
 _SHOWN = (
     ("latency_ms", "all"), ("latency_ms", "device-bound"), ("latency_ms", "host-bound"), ("device_ms", "all"),
     ("device_ms", "training, device-bound"), ("device_ms", "prefill"), ("device_ms", "decode"), ("energy_j", "all"),
-    ("memory_mb", "all"), ("memory_allocated_mb", "all"),
+    ("memory_mb", "all"), ("memory_allocated_mb", "all"), ("graph_ms", "all"), ("device_ms", "compile"),
+    ("latency_ms", "compile"), ("device_ms", "compile-reduce-overhead"), ("latency_ms", "compile-reduce-overhead"),
 )  # fmt: skip
 
 

@@ -21,6 +21,8 @@ COLUMNS = (
     "target", "split", "regime", "predictor", "n", "coverage", "mape", "median_ape", "rmse", "tau", "acc10",
     "interval_coverage", "interval_width",
 )  # fmt: skip
+#: Latency of the same calls as CUDA graphs (runtime cudagraph), which eager rows were measured as, too.
+GRAPH = "graph_ms"
 #: How a line is called whose predictor knew the host's speed at the moment of the measurement.
 HOST_PROBED = "host probed"
 
@@ -94,10 +96,11 @@ def board(
     first = next(iter(frames.values()))
     once = (first["repeat"].fillna(0) == 0).to_numpy() & (True if only is None else only)
     lines = []
-    for target in targets:
+    for target in (*targets, *((GRAPH,) if "latency_ms" in targets and GRAPH in first else ())):
         memory = target.startswith("memory")
         measured = first[target].to_numpy(dtype=float)
-        answers = [answer for name, frame in frames.items() for answer in _answers(name, frame, target, split)]
+        asked = {n: f for n, f in frames.items() if target != GRAPH or f"predicted_{GRAPH}" in f}
+        answers = [answer for name, frame in asked.items() for answer in _answers(name, frame, target, split)]
         for group, chosen in regimes(first).items():
             if (chosen & once & np.isfinite(measured)).sum() < 5 or (memory and "bound" in group):
                 continue

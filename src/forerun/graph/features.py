@@ -28,6 +28,7 @@ VARIANTS = (
     "rnn_backward", "attention:masked", "reduce:whole", "conv:stem", "matmul:vector", "random", "elementwise:bias",
     "matmul:int4", "resize:nearest", "resize:bicubic", "copy:int8", "depthwise:cudnn", "depthwise:last",
     "depthwise:last:wide", "depthwise:last:more", "generated", "attention:stored",
+    "rnn:persistent",
 )  # fmt: skip
 _VARIANT_INDEX = {name: i for i, name in enumerate(VARIANTS)}
 _TILE = 64
@@ -82,7 +83,18 @@ def _variant(op: Op, graph: Graph) -> str:
         return "matmul:vector" if len(shape) < 2 or 1 in shape[-2:] else ""
     if kind == "moe_matmul_backward":
         return "moe_backward"
+    if kind in ("rnn", "rnn_backward") and rnn_persists(op, graph):
+        return "rnn:persistent"
     return kind
+
+
+_PERSISTENT_HIDDEN = 128
+
+
+def rnn_persists(op: Op, graph: Graph) -> bool:
+    """Whether cuDNN keeps the weights of a recurrent layer on the chip and runs all steps in one kernel; else every
+    step is a product and a kernel for its cells (seen with cuDNN 9)."""
+    return op.attrs["hidden"] <= _PERSISTENT_HIDDEN and graph.tensors[op.inputs[0]].dtype in ("fp16", "fp32")
 
 
 def _elementwise(op: Op, name: str) -> str:

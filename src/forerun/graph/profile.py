@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from forerun.graph.cost import Shapes, cost
-from forerun.graph.features import VARIANTS, dims, variant_index
+from forerun.graph.features import VARIANTS, dims, rnn_persists, variant_index
 from forerun.graph.ir import Graph, Op, Tensor
 from forerun.graph.kinds import CONTRACTIONS, KINDS
 
@@ -108,6 +108,13 @@ class Profile:
         """Which ops add a convolution's bias, which a CPU does within the convolution."""
         return self.variants == VARIANTS.index("elementwise:bias")
 
+    @functools.cached_property
+    def host_launches(self) -> np.ndarray:
+        """How often each op makes the host launch something in a call: once, but recurrent layers launch each of their
+        kernels, and a convolution adds its bias itself."""
+        recurrent = self.classes == CLASSES.index("rnn")
+        return self.repeat * np.where(recurrent, self.kernels, 1.0) * ~self.biases
+
     def only(self, chosen: np.ndarray) -> Profile:
         """The columns of some of the ops; the graph stays whole."""
         per_op = ("flops", "bytes", "macs", "classes", "units", "repeat", "kernels", "variants", "sizes")
@@ -143,6 +150,8 @@ def profile(
 _CHUNK, _BLOCKS, _TENSORS = 65536, 320, (110, 64, 48, 36, 30)
 
 
+#: Kernels of each layer and direction of a recurrent network whose steps run in one kernel, with the products before it.
+_PERSISTENT_RNN = 3
 #: Kernels of attention that stores its scores (casts, two products, a softmax), and of statistics over the batch in
 #: generated code (two steps of sums, then what is done with them).
 _STORED_SCORES, _GENERATED_STATISTICS = 6, 3
@@ -170,7 +179,8 @@ def kernels(op: Op, graph: Graph) -> int:
     if op.kind == "sort":
         return 4
     if op.kind in ("rnn", "rnn_backward"):
-        return 2 * int(op.attrs.get("layers", 1)) * int(op.attrs.get("directions", 1)) * int(op.attrs.get("steps", 1))
+        stacked = int(op.attrs["layers"]) * int(op.attrs["directions"])
+        return _PERSISTENT_RNN * stacked if rnn_persists(op, graph) else 2 * stacked * int(op.attrs["steps"])
     return 1
 
 

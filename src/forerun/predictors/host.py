@@ -83,8 +83,7 @@ def launch_counts(profile: Profile) -> np.ndarray:
     graph: Graph = profile.graph
     out = np.zeros(len(COUNTED))
     behind = np.array([op.phase != "forward" for op in graph.ops], dtype=int)
-    # A convolution launches the add of its bias itself.
-    np.add.at(out, profile.classes + behind * len(CLASSES), profile.repeat * ~profile.biases)
+    np.add.at(out, profile.classes + behind * len(CLASSES), profile.host_launches)
     calls = graph.facts.get("host_calls", {})
     plain = np.array([not op.attrs.get("strided") for op in graph.ops], dtype=bool)  # no channels last yet
     moved = profile.repeat[plain & np.isin(profile.classes, _DENSE) & np.isin(profile.units, _HALVES)].sum()

@@ -57,7 +57,7 @@ class RooflinePredictor(Predictor):
         reached = np.maximum(*with_losses(profile, devices, compute, memory))
         floors_ms = floor_us * np.array([r.floor_share for r in run]) / 1e3
         device_ms = (reached * weights).sum(axis=1).T * 1e3 + floors_ms
-        launch_us = (HOST_US[profile.classes] * profile.repeat * ~profile.biases).sum()
+        launch_us = HOST_US[profile.classes] @ profile.host_launches
         slowness = 1.0 if self.host_slowness is None else self.host_slowness
         host_us = slowness * np.array([launch_us * r.host_share + r.call_us for r in run])
         host_ms = np.broadcast_to(host_us / 1e3, device_ms.shape)
