@@ -150,7 +150,7 @@ def profile(
 _CHUNK, _BLOCKS, _TENSORS = 65536, 320, (110, 64, 48, 36, 30)
 
 
-#: Kernels of each layer and direction of a recurrent network whose steps run in one kernel, with the products before it.
+#: Kernels of each layer and direction of a recurrent network whose steps run in one kernel, with its products.
 _PERSISTENT_RNN = 3
 #: Kernels of attention that stores its scores (casts, two products, a softmax), and of statistics over the batch in
 #: generated code (two steps of sums, then what is done with them).
