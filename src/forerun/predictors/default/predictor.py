@@ -171,6 +171,21 @@ class DefaultPredictor(Predictor):
         ms = self.op_times_ms(profile, device, workload) * profile.repeat
         return float(ms[seen].sum() / ms.sum())
 
+    def latency_on_hosts_ms(
+        self, times: Times, profile: Profile, device: Device, workload: Workload, slowness: Sequence[float]
+    ) -> list[float]:
+        """From the times at hand: another host changes nothing but the host time."""
+        if self._network(device, workload.runtime) is None or device.kind == "cpu":
+            return super().latency_on_hosts_ms(times, profile, device, workload, slowness)
+        host = self.weights.host
+        busy = times.device_ms[0, 0] + idle_ms(launch_counts(profile), host.lead_us, host.gap_us)
+        reference_ms = times.host_ms[0, 0] / self._slowness
+        return [float(smooth_max(busy, slow * reference_ms, host.sharpness)) for slow in slowness]
+
+    @property
+    def _slowness(self) -> float:
+        return self.weights.host.default_slowness if self.host_slowness is None else self.host_slowness
+
     def host_slowness_of(self, cases: Cases) -> np.ndarray:
         from forerun.predictors.default.fit_host import slowness
 
@@ -263,8 +278,7 @@ class DefaultPredictor(Predictor):
             host_us = np.array([
                 launching * r.host_share + (host.cost_us[-1] if r.host_share else r.call_us) for r in run
             ])  # fmt: skip
-            slowness = host.default_slowness if self.host_slowness is None else self.host_slowness
-            host_ms = np.broadcast_to(slowness * host_us / 1e3, device_ms.shape)
+            host_ms = np.broadcast_to(self._slowness * host_us / 1e3, device_ms.shape)
             busy = device_ms + idle_ms(counts, host.lead_us, host.gap_us)
             latency = smooth_max(busy, host_ms, host.sharpness)
         joules = energy_law.energy_j(profile, devices, latency, device_ms, self.weights.joules)
