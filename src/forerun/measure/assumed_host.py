@@ -77,7 +77,7 @@ def _times(slowness: float) -> str:
 def _number(requested: str | float) -> float:
     try:
         value = float(requested)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         value = 0.0
     if not SLOWNESS[0] <= value <= SLOWNESS[1]:
         raise ForerunError(
