@@ -11,6 +11,7 @@ import numpy as np
 
 from forerun.advice import carbon as carbon_advice
 from forerun.advice import cost as cost_advice
+from forerun.advice import host as host_advice
 from forerun.advice.fit import fit
 from forerun.advice.mig import slice_options, slices, smallest_that_fits
 from forerun.device import Device
@@ -18,7 +19,7 @@ from forerun.errors import ForerunError
 from forerun.graph.ir import Graph
 from forerun.graph.profile import UNITS, Profile
 from forerun.graph.runtimes import filed_under
-from forerun.prediction import Estimate, Prediction
+from forerun.prediction import AssumedHost, Estimate, Prediction
 from forerun.predictors import memory as memory_model
 from forerun.predictors.base import Predictor, Times
 from forerun.predictors.conformal import at_confidence
@@ -36,10 +37,11 @@ POWER_SPREAD = (0.5, 2.0)
 
 
 def answer(
-    workload: Workload, device: Device, predictor: Predictor, *, region: str | None = None,
+    workload: Workload, device: Device, predictor: Predictor, host: AssumedHost, *, region: str | None = None,
     instance: str | None = None, measured: bool = True,
 ) -> Prediction:  # fmt: skip
-    """The prediction of a case; `measured` allows what the store knows of the very case to take its place."""
+    """The prediction of a case on the host that the predictor was set to; `measured` allows what the store knows of the
+    very case to take its place."""
     check(workload, device, predictor)
     chosen = cost_advice.choose_instance(device, instance)
     grid = carbon_advice.choose_grid(region, chosen if instance else None)
@@ -69,6 +71,12 @@ def answer(
         assumptions["cost_per_million_usd"] = unit
     if device.memory_mb is None:
         unknown["fit"] = f"the memory of {device.id} is not known"
+    assumed = None
+    if has_host(device, predictor):
+        assumptions["host_ms"] = host_advice.line(host)
+        assumed = host if known is None else AssumedHost("measured", known.host)
+        if values.bound == "host":
+            assumed = host_advice.on_known_hosts(assumed, times, columns, device, predictor, workload)
     memory = values.memory
     options = slice_options(device, times.latency_ms[0, 1:].tolist(), memory)
     weights = columns.repeat[:, None]
@@ -86,10 +94,15 @@ def answer(
         flops=float((columns.flops * weights).sum()), macs=float((columns.macs * weights).sum()),
         bytes=float((columns.bytes * weights).sum()), memory_parts_mb=memory.parts_mb,
         assumptions=assumptions, unknown=unknown,
-        notes=tuple(_notes(graph, columns, device, predictor, workload, known)),
+        notes=tuple(_notes(graph, columns, device, predictor, workload, known, assumed)), host=assumed,
         provenance=_provenance(predictor, known, columns, device, workload),
         check=_check_command(workload) if device.kind in ("gpu", "cpu") and memory.fits is not False else None,
     )  # fmt: skip
+
+
+def has_host(device: Device, predictor: Predictor) -> bool:
+    """Whether the answer depends on the speed of a host: a CPU is its own."""
+    return device.kind != "cpu" and "host" in predictor.honours
 
 
 class _Values:
@@ -211,11 +224,14 @@ def _provenance(
 
 
 def _notes(
-    graph: Graph, columns: Profile, device: Device, predictor: Predictor, workload: Workload, known: Measured | None
-) -> Iterable[str]:
+    graph: Graph, columns: Profile, device: Device, predictor: Predictor, workload: Workload, known: Measured | None,
+    host: AssumedHost | None,
+) -> Iterable[str]:  # fmt: skip
     if known is not None:
         yield known.line
     yield from graph.notes
+    if host is not None:
+        yield from host_advice.notes(host)
     used = {UNITS[u] for u in np.unique(columns.units)}
     for unit in sorted(used - {"vector"}):
         other = substituted(device, unit)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forerun.advice import carbon as carbon_advice
 from forerun.advice import cost as cost_advice
-from forerun.answers import answer
+from forerun.answers import answer, has_host
 from forerun.device import Device, load_device
 from forerun.errors import ForerunError
 from forerun.explanation import Explanation, explain_ops
-from forerun.measure.host import slowness
+from forerun.measure.assumed_host import assume, slowness
 from forerun.prediction import Prediction
 from forerun.predictors.base import Predictor
 from forerun.predictors.registry import load_predictor
@@ -52,10 +53,11 @@ def predict(
 
     Without `dtype`, a PyTorch module and a captured graph are answered in the dtype of their weights, others in fp32.
     `predictor` is a name, a folder that `forerun train` wrote, or an object. `host` is how fast the machine around the
-    device launches work: 'default', 'this' (as `forerun measure host` found it), or how many times slower than the
-    reference host. `image_size` (336, or height and width) and `images` are those of Hugging Face models that read
-    images; in a prompt the tokens of the images come on top of `seq_len` tokens of text. `amp` is autocast over fp32
-    weights, in any mode; `channels_last` is PyTorch's memory format for images and convolutions.
+    device launches work: 'default' (this machine's where `device` is its own GPU and `forerun measure host` probed it
+    within a day, else the reference host), 'reference', 'this' (as probed here), a name (`forerun hosts`), or how many
+    times slower than the reference host. `image_size` (336, or height and width) and `images` are those of Hugging Face
+    models that read images; in a prompt the tokens of the images come on top of `seq_len` tokens of text. `amp` is
+    autocast over fp32 weights, in any mode; `channels_last` is PyTorch's memory format for images and convolutions.
     """
     shape: Any = input_shape  # checked and made a tuple, or a dict of them, by Workload
     number: Any = dtype  # None becomes the model's own
@@ -82,10 +84,12 @@ def predict_workload(
     host: str | float = "default",
 ) -> Prediction:
     """`predict` for a workload and a device already at hand; `measured=False` never looks into the store."""
-    chosen = load_predictor(predictor).with_settings(confidence=confidence, host_slowness=slowness(host))
+    chosen = load_predictor(predictor)
+    assumed = assume(host, device, honoured="host" in chosen.honours)
+    chosen = chosen.with_settings(confidence=confidence, host_slowness=assumed.slowness)
     # A measured row answers for the machine that measured it, and for no other predictor.
     from_store = measured and predictor == "default" and host == "default"
-    return answer(workload, device, chosen, region=region, instance=instance, measured=from_store)
+    return answer(workload, device, chosen, assumed, region=region, instance=instance, measured=from_store)
 
 
 def predict_many(
@@ -100,8 +104,8 @@ def predict_many(
 ) -> pd.DataFrame:
     """Every workload on every device, as one table; a case that cannot run has its reason in column `error`.
 
-    The store is not asked, so that all rows of a table stand on the same footing. `instance` gives the price of the
-    device that it carries; the others have their cheapest one.
+    Neither the store nor a probe of this machine's host is used by itself, so that all rows of a table stand on the
+    same footing. `instance` gives the price of the device that it carries; the others have their cheapest one.
     """
     import pandas as pd
 
@@ -145,12 +149,15 @@ def explain(
 ) -> Explanation:
     """Where the time goes, op by op; `settings` are those of a workload (batch, dtype, mode ...)."""
     workload, device = workload_from({"model": model, **settings}), load_device(device)
-    asked = load_predictor(predictor).with_settings(host_slowness=slowness(host))
+    asked = load_predictor(predictor)
+    assumed = assume(host, device, honoured="host" in asked.honours)
+    asked = asked.with_settings(host_slowness=assumed.slowness)
     if "device_ms" not in asked.targets:
         raise ForerunError(f"the predictor {asked.name} does not predict device time, which is what is explained")
     check(workload, device, asked)
     question = profiled(workload)
-    return explain_ops(question.graph, question.columns, device, asked, workload)
+    found = explain_ops(question.graph, question.columns, device, asked, workload)
+    return replace(found, host=assumed.name) if has_host(device, asked) else found
 
 
 def verification(

@@ -45,6 +45,7 @@ class Explanation:
     host_ms: float
     latency_ms: float
     ops: tuple[OpTime, ...]
+    host: str | None = None  # the host that was assumed, in words
 
     def by_kernel(self) -> list[tuple[str, int, float, float]]:
         """(kernel class, calls, ms, share), largest first."""
@@ -59,7 +60,7 @@ class Explanation:
     def to_dict(self) -> dict[str, Any]:
         return {
             "model": self.model, "device": self.device, "device_ms": self.device_ms, "host_ms": self.host_ms,
-            "latency_ms": self.latency_ms, "ops": [vars(o) for o in self.ops],
+            "latency_ms": self.latency_ms, "host": self.host, "ops": [vars(o) for o in self.ops],
         }  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from forerun.graph.ir import Graph
 from forerun.graph.profile import profile
 from forerun.graph.runtimes import as_run
 from forerun.graph.sources import load_graph
-from forerun.measure.host import slowness
+from forerun.measure.assumed_host import slowness
 from forerun.predictors.base import Predictor, Times
 from forerun.predictors.registry import load_predictor
 from forerun.questions import check

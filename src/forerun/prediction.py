@@ -53,6 +53,19 @@ class Fit:
     reason: str | None = None  # why largest_batch is not known
 
 
+@dataclass(frozen=True)
+class AssumedHost:
+    """The host that a latency is predicted for, and what the latency is on hosts that are known by name."""
+
+    kind: str  # reference | probe (of this machine) | named (in the catalogue) | given (a number) | measured (of a row)
+    name: str  # in words
+    slowness: float | None = None  # times slower than the reference host; None: the predictor's default for that host
+    measured_at: str | None = None  # of a probe
+    reason: str = ""  # what it stands on, or why a saved probe was not used
+    fastest_ms: float | None = None  # latency on the fastest host of the catalogue, where the host sets the latency
+    slowest_ms: float | None = None  # the same on the slowest one
+
+
 _ESTIMATES = (
     "latency_ms", "device_ms", "host_ms", "throughput", "memory_mb", "memory_allocated_mb", "energy_j", "power_w",
     "carbon_g", "cost_usd", "cost_per_million_usd",
@@ -94,12 +107,13 @@ class Prediction:
     check: str | None = None  # the command that checks it on real hardware
     provenance: dict[str, Any] = field(default_factory=dict)  # rows and weights behind the answer, their date
     confidence: float = 0.9  # the share of cases that the intervals are meant to hold
+    host: AssumedHost | None = None  # None: the device is its own host, or the predictor knows nothing of hosts
 
     def to_dict(self) -> dict[str, Any]:
         out: dict[str, Any] = {}
         for f in fields(self):
             value = getattr(self, f.name)
-            if isinstance(value, (Estimate, Fit)):
+            if isinstance(value, (Estimate, Fit, AssumedHost)):
                 value = {g.name: getattr(value, g.name) for g in fields(value)}
             elif f.name == "mig_options":
                 value = [{g.name: getattr(o, g.name) for g in fields(o)} for o in value]
@@ -114,6 +128,7 @@ class Prediction:
         for name in _ESTIMATES:
             d[name] = None if d.get(name) is None else Estimate(**d[name])
         d["fit"] = None if d.get("fit") is None else Fit(**d["fit"])
+        d["host"] = None if d.get("host") is None else AssumedHost(**d["host"])
         d["mig_options"] = tuple(SliceOption(**o) for o in d.get("mig_options", ()))
         d["notes"] = tuple(d.get("notes", ()))
         return cls(**d)

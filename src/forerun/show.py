@@ -167,7 +167,8 @@ def explanation_view(e: Explanation, top: int, width: int = 160) -> Iterator[Any
 
     binds = "host (launch overhead)" if e.host_ms > e.device_ms else "device"
     yield Text(visible(f"{e.model} on {e.device}: {pretty(e.latency_ms)} ms, set by the {binds}"), style="bold")
-    yield Text(f"device time {pretty(e.device_ms)} ms, host time {pretty(e.host_ms)} ms", style="dim")
+    where = f" on {e.host}" if e.host else ""
+    yield Text(f"device time {pretty(e.device_ms)} ms, host time {pretty(e.host_ms)} ms{where}", style="dim")
     if e.host_ms > e.device_ms:
         yield Text(
             "The device waits for the host to launch kernels: fewer and larger ops, or CUDA graphs, help. "

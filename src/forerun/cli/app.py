@@ -220,6 +220,21 @@ def devices(
 
 
 @app.command()
+def hosts(
+    name: Annotated[str | None, typer.Argument(help="A host whose rows and source are shown.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the hosts that --host knows by name and this machine's probe, or show one with the rows it comes from."""
+    from forerun.cli.hosts import list_hosts
+
+    found, view = list_hosts(name)
+    if as_json:
+        print(json.dumps(found, indent=2))
+    else:
+        show(*view)
+
+
+@app.command()
 def models(
     name: Annotated[str | None, typer.Argument(help="A model, or a part of its name.")] = None,
     as_json: JsonOption = False,

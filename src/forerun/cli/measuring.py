@@ -55,7 +55,7 @@ def measure(
     It takes timm and torchvision names, language models and encoders of the Hugging Face catalogue (forerun models),
     families such as cnn:depth=6,filters=32, and ONNX files, which onnxruntime runs on the CPU (forerun[onnxruntime]).
 
-    `forerun measure host` measures how fast this machine launches work; predictions use it with --host this.
+    `forerun measure host` measures how fast this machine launches work; predictions for its GPU use it for a day.
     """
     from forerun.workload import Workload
 
@@ -166,18 +166,20 @@ def sweep(
 def _host(device: str, as_json: bool) -> None:
     from dataclasses import asdict
 
-    from forerun.measure import host
+    from forerun.measure import host, saved_host
 
     with waiting("measuring the host", quiet=as_json):
         found = host.probe(device=device)
-        place = host.keep(found)
+        place = saved_host.keep(found)
     if as_json:
         print(json.dumps(asdict(found), indent=2))
         return
     print(f"{found.cpu}: launching work takes {found.slowness:.2f} times as long as on the reference host")
     if found.dispatch_only:
         print("There is no GPU here, so only the dispatcher was timed.")
-    print(f"Saved in {place}; predictions use it with --host this")
+    hours = int(saved_host.FRESH.total_seconds() // 3600)
+    where = "" if found.dispatch_only else f"for {found.device_id} during {hours} hours, and "
+    print(f"Saved in {place}; predictions use it {where}with --host this")
 
 
 def _measured(work: Workload, keep: bool, device: str = "auto") -> dict[str, Any]:

@@ -22,6 +22,12 @@ def _complete_device(incomplete: str) -> list[str]:
     return [d for d in device_ids() if d.startswith(incomplete.lower())]
 
 
+def _complete_host(incomplete: str) -> list[str]:
+    from forerun.measure.assumed_host import host_names
+
+    return [h for h in host_names() if h.startswith(incomplete.lower())]
+
+
 def _complete_model(incomplete: str) -> list[str]:
     from forerun.graph.sources import hf_catalog
 
@@ -109,7 +115,12 @@ RemoteCodeOption = Annotated[
 PredictorOption = Annotated[str, typer.Option(help="The predictor to use.")]
 ConfidenceOption = Annotated[float, typer.Option(help="How often the interval holds the truth: 0.5 to 0.99.")]
 HostOption = Annotated[
-    str, typer.Option(help="The host: default, this (after forerun measure host), or times slower such as 1.5.")
+    str,
+    typer.Option(
+        help="The host: default, reference, this (after forerun measure host), a name (forerun hosts), or times slower "
+        "such as 1.5.",
+        autocompletion=_complete_host,
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
-
-from forerun.errors import ForerunError
+import datetime
+from dataclasses import dataclass
 
 #: Microseconds per call on the reference host (median of the H200 machine's probes, docs/DATASET.md).
 REFERENCE_US = {
@@ -29,54 +24,24 @@ class HostSpeed:
     cpu: str
     device: str
     dispatch_only: bool = False  # the device is the CPU itself, so only the dispatcher was timed
+    device_id: str = ""  # of the device that the launches went to, as the catalogue names it
+    machine: str = ""  # where it was taken (core/host_facts.py)
+    measured_at: str = ""  # UTC, ISO 8601
 
 
 def probe(calls: int = 2000, device: str = "auto") -> HostSpeed:
     """Measures this host; about ten seconds."""
     import statistics
 
-    from forerun.measure.core import host_probe, meters
+    from forerun.measure.core import host_facts, host_probe, meters
+    from forerun.measure.machine import catalogue_id, name_of
 
     meter = meters.meter_for(device)
     found = host_probe.measure(meter, calls)
     names = _DISPATCH_ONLY if meter.is_host else REFERENCE_US
     ratios = [found["launch_us"][name] / REFERENCE_US[name] for name in names]
-    return HostSpeed(statistics.median(ratios), found["launch_us"], str(found["cpu"]), meter.kind, meter.is_host)
-
-
-def _file() -> Path:
-    chosen = os.environ.get("FORERUN_STORE")
-    if chosen:
-        return Path(chosen) / "host.json"
-    from platformdirs import user_data_dir
-
-    return Path(user_data_dir("forerun")) / "host.json"
-
-
-def keep(found: HostSpeed) -> Path:
-    """Writes the probe to the file that `--host this` reads."""
-    path = _file()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(f".{os.getpid()}.part")
-    part.write_text(json.dumps(asdict(found), indent=1))
-    os.replace(part, path)
-    return path
-
-
-def slowness(requested: str | float) -> float | None:
-    """'default' (None: not known), 'this' (as probed here), or how many times slower than the reference host."""
-    if requested == "default":
-        return None
-    if requested == "this":
-        try:
-            saved: dict[str, Any] = json.loads(_file().read_text())
-            return float(saved["slowness"])
-        except (OSError, ValueError, KeyError) as error:
-            raise ForerunError("this machine's host was not probed yet: run forerun measure host") from error
-    try:
-        value = float(requested)
-    except ValueError:
-        value = 0.0
-    if not 0.05 <= value <= 50:
-        raise ForerunError(f"host is default, this, or how many times slower (0.05 to 50), not {requested!r}")
-    return value
+    return HostSpeed(
+        statistics.median(ratios), found["launch_us"], str(found["cpu"]), meter.kind, meter.is_host,
+        catalogue_id(name_of(meter.describe(), found)), host_facts.machine(),
+        datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    )  # fmt: skip

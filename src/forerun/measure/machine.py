@@ -32,6 +32,12 @@ def plain_name(reported: str) -> str:
     return key(reported.replace("/", "-"))
 
 
+def catalogue_id(reported: str) -> str:
+    """The catalogue's id of a device by the name that a machine reports; the plain name where it has none."""
+    bare = plain_name(reported)
+    return aliases().get(bare, bare)
+
+
 def this_device() -> Device:
     """The device that `forerun measure` would run on."""
     from forerun.measure.core import host_facts, meters

@@ -200,6 +200,13 @@ class Predictor(Saved, abc.ABC):
         out.confidence, out.host_slowness = confidence, host_slowness
         return out
 
+    def latency_on_hosts_ms(
+        self, times: Times, profile: Profile, device: Device, workload: Workload, slowness: Sequence[float]
+    ) -> list[float]:
+        """The latency of a call, whose `times` on one device are known, on hosts that are so many times slower."""
+        asked = [self.with_settings(confidence=self.confidence, host_slowness=slow) for slow in slowness]
+        return [float(one.times(profile, [device], workload).latency_ms[0, 0]) for one in asked]
+
     def host_slowness_of(self, cases: Cases) -> np.ndarray | None:
         """How many times slower than the reference host the host was at each row; None: it has no notion of hosts."""
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import platform
 from pathlib import Path
@@ -13,6 +14,12 @@ if TYPE_CHECKING:
 
 def host() -> dict[str, Any]:
     return {"cpu": cpu_name(), "cores": os.cpu_count(), "mhz": _cpu_mhz(), "python": platform.python_version()}
+
+
+@functools.cache
+def machine() -> str:
+    """What tells this machine from others that may see the same files: its name on the network, its CPU, its cores."""
+    return f"{platform.node()}, {cpu_name()}, {os.cpu_count()} cores"
 
 
 def software(meter: Meter) -> dict[str, Any]:

@@ -174,6 +174,19 @@ class DefaultPredictor(Predictor):
         ms = self.op_times_ms(profile, device, workload) * profile.repeat
         return float(ms[seen].sum() / ms.sum())
 
+    def latency_on_hosts_ms(
+        self, times: Times, profile: Profile, device: Device, workload: Workload, slowness: Sequence[float]
+    ) -> list[float]:
+        """From the times at hand: another host changes nothing but the host time."""
+        if self._network(device, workload.runtime) is None or device.kind == "cpu":
+            return super().latency_on_hosts_ms(times, profile, device, workload, slowness)
+        host, counts, busy = self.weights.host, launch_counts(profile), times.device_ms[0, 0]
+        return [float(host.latency_ms(counts, busy, slow, workload.runtime)) for slow in slowness]
+
+    @property
+    def _slowness(self) -> float:
+        return self.weights.host.default_slowness if self.host_slowness is None else self.host_slowness
+
     def host_slowness_of(self, cases: Cases) -> np.ndarray:
         from forerun.predictors.default.fit_host import slowness
 
@@ -267,9 +280,8 @@ class DefaultPredictor(Predictor):
             latency = device_ms
         else:
             counts, host = launch_counts(profile), self.weights.host
-            slowness = host.default_slowness if self.host_slowness is None else self.host_slowness
-            host_ms = np.broadcast_to(slowness * host.host_ms(counts, workload.runtime), device_ms.shape)
-            latency = host.latency_ms(counts, device_ms, slowness, workload.runtime)
+            host_ms = np.broadcast_to(self._slowness * host.host_ms(counts, workload.runtime), device_ms.shape)
+            latency = host.latency_ms(counts, device_ms, self._slowness, workload.runtime)
         joules = energy_law.energy_j(profile, devices, latency, device_ms, self.weights.joules)
         return Times(latency_ms=latency, device_ms=device_ms, host_ms=host_ms, roofline_ms=least, energy_j=joules)
 

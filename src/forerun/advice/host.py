@@ -1,0 +1,45 @@
+"""What the host has to do with an answer: which one was assumed, and what the latency is on hosts that are known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from forerun.device import Device
+from forerun.device.hosts import known_range
+from forerun.graph.profile import Profile
+from forerun.prediction import AssumedHost
+from forerun.predictors.base import Predictor, Times
+from forerun.readable import in_readable_units
+from forerun.workload import Workload
+
+#: Hosts of which nobody has measured how fast they are today.
+_UNPROBED = ("reference", "named")
+
+
+def on_known_hosts(
+    host: AssumedHost, times: Times, columns: Profile, device: Device, predictor: Predictor, workload: Workload
+) -> AssumedHost:
+    """The host with the latency of a host-bound call, whose `times` are known, on the fastest and the slowest host of
+    the catalogue."""
+    if host.kind not in _UNPROBED:
+        return host
+    fastest, slowest = predictor.latency_on_hosts_ms(times, columns, device, workload, known_range())
+    return replace(host, fastest_ms=fastest, slowest_ms=slowest)
+
+
+def line(host: AssumedHost) -> str:
+    """The host as a remark beside the host time."""
+    return f"on {host.name}"
+
+
+def notes(host: AssumedHost) -> Iterator[str]:
+    """Why this host, and what a probe would change."""
+    if host.reason:
+        yield f"host: {host.name} is assumed; {host.reason}"
+    if host.fastest_ms is not None and host.slowest_ms is not None:
+        low, _, high, unit = in_readable_units(host.fastest_ms, host.fastest_ms, host.slowest_ms, "ms")
+        yield (
+            f"the host sets the latency, and {host.name} is assumed; known hosts (forerun hosts) give {low} to {high} "
+            f"{unit}: forerun measure host probes yours"
+        )

@@ -1,0 +1,63 @@
+"""Hosts that are known by name: how fast each launches work, and the measured rows that show it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from forerun.device.reading import CATALOG, key, read_yaml
+from forerun.errors import ForerunError
+
+_FILE = "hosts.yaml"
+
+_FACTS = ("name", "slowness", "low", "high", "rows", "note")
+
+
+@dataclass(frozen=True)
+class Host:
+    """One host: how many times slower than the reference host it launches work, by which rows."""
+
+    id: str
+    name: str
+    slowness: float
+    rows: str  # what it was read off
+    source: str
+    date: str
+    low: float | None = None  # where it was probed: a tenth of the probes say less, since a host's speed moves
+    high: float | None = None  # a tenth say more
+    note: str = ""
+
+
+def all_hosts() -> list[Host]:
+    """The hosts of the catalogue, fastest first."""
+    return sorted(_hosts().values(), key=lambda host: host.slowness)
+
+
+def host_ids() -> list[str]:
+    return list(_hosts())
+
+
+def known_range() -> tuple[float, float]:
+    """The slowness of the fastest and of the slowest host that is known, each at its fastest and slowest."""
+    hosts = all_hosts()
+    return min(h.low or h.slowness for h in hosts), max(h.high or h.slowness for h in hosts)
+
+
+def find_host(name: str) -> Host | None:
+    """The host of this name; names match exactly, but for case and for space, underscore and dash."""
+    return _hosts().get(key(name))
+
+
+@cache
+def _hosts() -> dict[str, Host]:
+    content = read_yaml(CATALOG / _FILE)
+    found: dict[str, Host] = {}
+    for name, entry in content["hosts"].items():
+        source = content["sources"][entry["source"]]
+        if key(name) in found:
+            raise ForerunError(f"{_FILE}: {name} is listed twice")
+        facts = {n: value for n, value in entry.items() if n != "source"}
+        if wrong := [n for n in facts if n not in _FACTS]:
+            raise ForerunError(f"{_FILE}: {name}: {wrong[0]} is no field of a host")
+        found[key(name)] = Host(id=name, **facts, source=source["title"], date=str(source["date"]))
+    return found

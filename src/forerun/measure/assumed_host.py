@@ -1,0 +1,87 @@
+"""Which host a prediction is for: the one asked for, this machine's where it was probed, or else the reference host."""
+
+from __future__ import annotations
+
+from forerun.device import Device
+from forerun.device.hosts import find_host, host_ids
+from forerun.errors import ForerunError
+from forerun.measure.saved_host import AGAIN, SLOWNESS, SavedProbe, UnusableProbe, saved
+from forerun.prediction import AssumedHost
+from forerun.readable import short
+
+#: Words of `--host` that are no name of the catalogue and no number.
+WORDS = ("default", "reference", "this")
+REFERENCE = "the reference host"
+
+
+def assume(requested: str | float, device: Device | None = None, *, honoured: bool = True) -> AssumedHost:
+    """The host of a prediction.
+
+    'default' is this machine's host where `device` is its own and a fresh probe is saved, else the reference host;
+    without a `device`, or where hosts are not `honoured`, it is always the reference host. What is asked for otherwise
+    is taken: 'reference', 'this' (as probed here), a name of the catalogue, or a number.
+    """
+    if requested == "default":
+        if device is None or device.kind == "cpu" or not honoured:
+            return AssumedHost("reference", REFERENCE)
+        return _by_itself(device)
+    if requested == "reference":
+        return AssumedHost("reference", REFERENCE)
+    if requested == "this":
+        probe = saved()
+        if probe is None:
+            raise ForerunError("this machine's host was not probed yet: run forerun measure host")
+        return _of(probe)
+    found = find_host(requested) if isinstance(requested, str) else None
+    if found is not None:
+        reason = f"{_times(found.slowness)}: {found.rows}"
+        return AssumedHost("named", f"the host {found.id}", found.slowness, reason=reason)
+    value = _number(requested)
+    return AssumedHost("given", f"a host of slowness {value:g}", value)
+
+
+def slowness(requested: str | float) -> float | None:
+    """How many times slower than the reference host, for tables of many devices; None: the reference host."""
+    return assume(requested).slowness
+
+
+def host_names() -> list[str]:
+    """All that `--host` takes beside numbers."""
+    return [*WORDS, *host_ids()]
+
+
+def _by_itself(device: Device) -> AssumedHost:
+    """The host of this machine where `device` is its own and a fresh probe is saved, else the reference host."""
+    whole = device.id.partition("/")[0]  # of a MIG slice
+    try:
+        probe = saved()
+    except UnusableProbe as error:
+        mine = error.device_id in (None, whole)
+        return AssumedHost("reference", REFERENCE, reason=str(error) if mine else "")
+    if probe is None or probe.dispatch_only or probe.device_id != whole:
+        return AssumedHost("reference", REFERENCE)
+    if not probe.is_fresh:
+        return AssumedHost("reference", REFERENCE, reason=f"this machine's was probed {probe.age_text}: {AGAIN}")
+    return _of(probe)
+
+
+def _of(probe: SavedProbe) -> AssumedHost:
+    reason = f"{_times(probe.slowness)}, probed {probe.age_text}" + ("" if probe.is_fresh else f": {AGAIN}")
+    return AssumedHost("probe", "this machine's host", probe.slowness, probe.measured_at, reason)
+
+
+def _times(slowness: float) -> str:
+    return f"a launch takes {slowness:.2f} times as long as on the reference host"
+
+
+def _number(requested: str | float) -> float:
+    try:
+        value = float(requested)
+    except (TypeError, ValueError, OverflowError):
+        value = 0.0
+    if not SLOWNESS[0] <= value <= SLOWNESS[1]:
+        raise ForerunError(
+            f"host is one of {', '.join(host_names())}, or how many times slower than the reference host "
+            f"(0.05 to 50), not {short(requested)}"
+        )
+    return value
