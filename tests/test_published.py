@@ -139,6 +139,8 @@ def test_timm_rows_are_the_network_that_has_their_parameters(tmp_path: Path) -> 
         "pt240-cu124-rtx3090": {"repvgg_a0": 9.11, "levit_128s": 7.78, "resnet18": 11.69},  # with branches
         "pt291-cu128-4090": {"repvgg_a0": 8.31, "levit_128s": 7.76, "resnet18": 9.0},  # merged; of another network
     }
+    for models in published.values():
+        models["repghostnet_050"] = 2.31  # with its branches or merged: the rounded number says nothing
     (tmp_path / "results").mkdir()
     for number, (name, models) in enumerate(published.items()):
         table = [

@@ -6,7 +6,8 @@ momentum. Layout, software and compiler come from the names of the files; the pr
 images and weights with their channels last.
 
 Newer tables were made with branches and norms merged (`--reparam`), which nothing in them says but the number of
-parameters: training takes each row as the network that has as many, and leaves out rows of which today's timm has none.
+parameters: training takes each row as the network that has as many, and leaves out rows of which today's timm has none
+or that could be of either.
 """
 
 from __future__ import annotations
@@ -188,30 +189,36 @@ def _evenly(families: pd.Series, count: int) -> set[str]:
 
 
 def as_timed(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows under the name of the network that was timed, merged or not; without those of which timm has none."""
+    """Rows under the name of the network that was timed, merged or not; without those that cannot be told."""
     facts = rows[["model", "input_shape", "mode", "parameters"]].itertuples(index=False, name=None)
     names = pd.Series([_network(*fact) for fact in facts], rows.index, dtype=object)
     return rows.assign(model=names)[names.notna()]
 
 
-@functools.cache
 def _network(model: str, input_shape: str, mode: str, parameters: float) -> str | None:
-    """The model, or the model with its branches merged, whichever has as many parameters; None where neither has."""
+    """The model, or the model with its branches merged, whichever has as many parameters.
+
+    None where neither has, and where both have when rounded. A merged network can be a fraction of a percent smaller,
+    so the nearer one is taken.
+    """
     if parameters != parameters:  # not published: nothing says that it is another network
         return model
-    off = {model: _away(model, input_shape, parameters)}
-    if off[model] > _ROUNDED and mode != "training":  # a merged network can be a fraction of a percent smaller
-        merged = f"{model}?reparam=true"
-        off[merged] = _away(merged, input_shape, parameters)
-    nearest = min(off, key=lambda name: off[name])
-    return nearest if off[nearest] <= max(_SAME_PARAMETERS * parameters, _ROUNDED) else None
+    plain, merged = _parameters(model, input_shape)
+    away = {model: abs(plain - parameters)}
+    if merged != plain and mode != "training":  # no network is trained merged
+        away[f"{model}?reparam=true"] = abs(merged - parameters)
+    nearest = min(away, key=lambda name: away[name])
+    if away[nearest] > max(_SAME_PARAMETERS * parameters, _ROUNDED):
+        return None
+    return nearest if sum(off <= _ROUNDED for off in away.values()) < 2 else None
 
 
-def _away(model: str, input_shape: str, parameters: float) -> float:
-    """How far the network is from a number of parameters; infinitely far where it cannot be built."""
+@functools.cache
+def _parameters(model: str, input_shape: str) -> tuple[float, float]:
+    """As the model comes and with its branches merged; infinitely many where it cannot be built."""
     from forerun.graph.sources.vision_zoo import timm_parameters
 
     try:
-        return abs(timm_parameters(model, tuple(json.loads(input_shape))) - parameters)
+        return timm_parameters(model, tuple(json.loads(input_shape)))
     except ForerunError:
-        return math.inf
+        return math.inf, math.inf

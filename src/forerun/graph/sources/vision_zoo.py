@@ -166,9 +166,13 @@ def _detectors() -> list[str]:
     return list(torchvision.models.list_models(module=torchvision.models.detection))
 
 
-def timm_parameters(model: str, input_shape: tuple[int, ...] | None = None) -> int:
-    """How many parameters a timm model has, built for images of a shape and not captured."""
+def timm_parameters(model: str, input_shape: tuple[int, ...] | None = None) -> tuple[int, int]:
+    """How many parameters a timm model has as it comes and with its branches merged, built for images of a shape.
+
+    Nothing is captured. The two are equal where there is nothing to merge.
+    """
     from forerun.graph import torch_compat
+    from forerun.graph.meta_build import on_meta
 
     torch_compat.prepare()
     _, name, changed = parse(model)
@@ -176,7 +180,9 @@ def timm_parameters(model: str, input_shape: tuple[int, ...] | None = None) -> i
         raise _unknown(model, name)
     try:
         build, _ = _timm_builder(name, Workload(model, input_shape=input_shape), changed)
-        return _count(build())
+        with on_meta():
+            built = build()
+            return _count(built), _count(_with_branches_merged(built))
     except (TypeError, ValueError, AssertionError, AttributeError, KeyError) as e:
         raise ForerunError(f"{model} cannot be built for images of {input_shape}: {first_line(e)}") from e
 
@@ -224,14 +230,19 @@ def _timm_builder(name: str, workload: Workload, changed: dict[str, Any]) -> tup
 
 
 def _merged(model: Any, name: str) -> Any:
-    """The model with its branches and norms merged, as timm does it for deployment."""
-    from timm.utils.model import reparameterize_model
-
+    """The model as it is deployed; an error where nothing of it is merged."""
     before = _count(model)
-    model = reparameterize_model(model, inplace=True)
+    model = _with_branches_merged(model)
     if _count(model) == before:
         raise ForerunError(f"{name} has no branches that timm merges: leave out {REPARAM}")
     return model
+
+
+def _with_branches_merged(model: Any) -> Any:
+    """The model itself, with its branches and norms merged as timm does it for deployment."""
+    from timm.utils.model import reparameterize_model
+
+    return reparameterize_model(model, inplace=True)
 
 
 def _count(model: Any) -> int:
