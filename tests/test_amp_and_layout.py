@@ -149,3 +149,13 @@ def test_measuring_sets_layout_and_autocast_for_one_case_alone() -> None:
         built.prepare(case)
         seen.append((built.call(case).call().dtype, weights.is_contiguous(), weights.requires_grad))
     assert seen == [(torch.bfloat16, False, True), (torch.float32, True, False)]
+
+
+def test_merged_branches_are_measured_merged() -> None:
+    case = case_of(Workload("timm/repghostnet_050?reparam=true", input_shape=(3, 32, 32)))
+    merged, plain = Built(case, "cpu"), Built(case | {"overrides": {}}, "cpu")
+    assert merged.facts["parameters"] < plain.facts["parameters"]
+    merged.prepare(case)
+    assert merged.call(case).call().shape == (1, 1000)
+    with pytest.raises(ForerunError, match="is trained with its branches"):
+        case_of(Workload("timm/repghostnet_050?reparam=true", mode="training", optimizer="momentum"))

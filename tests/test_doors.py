@@ -16,13 +16,14 @@ from forerun.errors import ForerunError
 from forerun.graph import sources, torch_compat
 from forerun.graph.check import DoorFault, Example, check_door
 from forerun.graph.ir import Graph, Op, Storage, Tensor
+from forerun.graph.profile import profile
 from forerun.graph.sources import doors, find_door, hf_catalog, load_graph, model_names
 from forerun.graph.sources.door import Door
 from forerun.graph.sources.families import FamilyDoor
 from forerun.graph.sources.huggingface import HuggingFaceDoor
 from forerun.graph.sources.onnx_file import OnnxDoor
 from forerun.graph.sources.torch_module import TorchDoor
-from forerun.graph.sources.vision_zoo import VisionDoor
+from forerun.graph.sources.vision_zoo import VisionDoor, timm_parameters
 from forerun.workload import Workload
 
 torch_compat.prepare()
@@ -376,3 +377,48 @@ def test_add_an_op_names_every_file_of_the_walk() -> None:
         "kinds.py", "cost.py", "features.py", "profile.py", "kernels.py", "torch_ops.py",
     ]  # fmt: skip
     assert all((root / "src" / "forerun" / f).is_file() for f in files)
+
+
+# -- branches merged ------------------------------------------------------------------------------------------------
+
+
+def test_merged_branches_of_a_timm_model() -> None:
+    plain, merged = (load_graph(Workload(name, amp="fp16")) for name in ("repvgg_a0", "repvgg_a0?reparam=true"))
+    # timm's tables: 9.11 M parameters with branches, 8.31 M in those that were made with --reparam
+    assert plain.parameters == pytest.approx(9.11e6, abs=5e3)
+    assert merged.parameters == pytest.approx(8.31e6, abs=5e3)
+    assert flops(merged) < 0.95 * flops(plain)
+    assert {op.kind for op in plain.ops} - {op.kind for op in merged.ops} == {"norm"}
+    assert merged.name == "repvgg_a0?reparam=true"
+
+
+def test_parameters_of_a_timm_model_that_is_not_captured() -> None:
+    sized = (3, 160, 160)
+    plain, merged = timm_parameters("timm/repvgg_a0", sized)
+    assert (plain / 1e6, merged / 1e6) == (pytest.approx(9.11, abs=5e-3), pytest.approx(8.31, abs=5e-3))
+    assert timm_parameters("repvgg_a0?reparam=true") == (merged, merged)
+    (usual, same), (small, _) = (timm_parameters("vit_tiny_patch16_224", shape) for shape in (None, sized))
+    assert usual == same and usual - small == (14 * 14 - 10 * 10) * 192  # a transformer knows its positions
+    for wrong, why in (("timm/no_such_model", "no model is called"), ("resnet18?no_option=1", "cannot be built")):
+        with pytest.raises(ForerunError, match=why):
+            timm_parameters(wrong)
+
+
+@pytest.mark.parametrize(
+    ("model", "mode", "message"),
+    [
+        ("repvgg_a2?reparam=1", "inference", "reparam must be true or false, got 1"),
+        ("repvgg_a2?reparam=yes", "inference", "reparam must be true or false, got 'yes'"),
+        ("resnet18?reparam=true", "inference", "resnet18 has no branches that timm merges: leave out reparam"),
+        ("torchvision/resnet18?reparam=true", "inference", "torchvision merges no branches of resnet18"),
+        ("repvgg_a2?reparam=true", "training", "repvgg_a2 is trained with its branches"),
+    ],
+)  # fmt: skip
+def test_branches_that_cannot_be_merged(model: str, mode: str, message: str) -> None:
+    with pytest.raises(ForerunError) as caught:
+        load_graph(Workload(model, mode=mode))
+    assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+def flops(graph: Graph) -> float:
+    return float(profile(graph, "fp32").work[0].sum())

@@ -267,14 +267,11 @@ def test_timm_names_of_files(tmp_path: Path) -> None:
                  "bf16-nchw-pt291-cu130-pro6000maxq-dynamo"):  # fmt: skip
         csv(tmp_path / f"benchmark-infer-{name}.csv", [row])
     rows = importers.load("timm", tmp_path).tables["models"].set_index("device", append=True)
-    found = rows[["dtype", "runtime", "software", "extra"]].reset_index("device").to_dict("records")
-    assert [(one["device"], one["dtype"], one["runtime"]) for one in found] == [
-        ("rtx5090", "fp16", "eager"), ("rtx-pro-6000-max-q", "bf16", "compile"),
-        ("rtx-pro-6000-max-q", "bf16", "compile"),
+    found = rows[["dtype", "amp", "runtime", "software"]].reset_index("device").to_dict("records")
+    assert [(one["device"], one["dtype"], one["amp"], one["runtime"]) for one in found[:2]] == [
+        ("rtx5090", "fp32", "fp16", "eager"), ("rtx-pro-6000-max-q", "fp32", "bf16", "compile"),
     ]  # fmt: skip
-    assert [json.loads(one["extra"]).get("autocast") for one in found] == [
-        "fp16 over fp32 weights", "bf16 over fp32 weights", None,
-    ]  # fmt: skip
+    assert (found[2]["dtype"], found[2]["runtime"]) == ("bf16", "compile") and pd.isna(found[2]["amp"])
     assert found[0]["software"] == '{"cuda":"13.0","torch":"2.9.1"}'
     csv(tmp_path / "benchmark-infer-other.csv", [row])
     with pytest.raises(ForerunError, match=r"benchmark-infer-other\.csv is of another form"):

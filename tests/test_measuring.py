@@ -166,6 +166,7 @@ def test_times_are_read() -> None:
         Workload("unet:base=8,levels=2", batch=2, mode="training", optimizer="adamw", amp="bf16"),
         Workload("timm/resnet18", batch=8, dtype="fp16", input_shape=(3, 160, 160)),
         Workload("timm/resnet50?layers=[1,1,1,1]", mode="training", optimizer="momentum"),
+        Workload("timm/repvgg_a0?reparam=true", amp="fp16"),
     ],
 )
 def test_cases_and_workloads_are_two_ways(workload: Workload) -> None:

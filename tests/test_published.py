@@ -12,11 +12,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from forerun.data.importers import Importer, importers
+from forerun.data.importers import Importer, importers, load
 from forerun.data.store import Store
 from forerun.errors import ForerunError
 from forerun.evaluate import devices, neusight, parts
 from forerun.evaluate.devices import model_lines, models_left_out, models_predicted
+from forerun.graph.ir import Graph
 from forerun.graph.sources import load_graph
 from forerun.predictors.cases import Cases, TrainingCases
 from forerun.predictors.conformal import calibrate
@@ -33,7 +34,7 @@ from forerun.workload import Workload
 
 def timm(model: str, device: str, ms: float, **more: Any) -> dict[str, Any]:
     row = {"dataset": "timm", "source": "timm", "model": model, "family": "resnet", "device": device,
-           "mode": "inference", "dtype": "fp16", "amp": None, "runtime": "eager", "batch": 256,
+           "mode": "inference", "dtype": "fp32", "amp": "fp16", "runtime": "eager", "batch": 256,
            "input_shape": "[3,224,224]", "devices": 1, "latency_ms": ms,
            "software": '{"torch":"2.4.0"}', "protocol": "timm", "status": "ok"}  # fmt: skip
     return row | more
@@ -82,8 +83,10 @@ def cases(store: Store) -> Cases:
 
 def test_one_row_a_case_the_newest_and_the_median(store: Store) -> None:
     rows = published_rows(store.read("models"))
-    timm = rows[rows["dataset"] == "timm"].set_index("device")["latency_ms"].to_dict()
-    assert timm == {"rtx3090": 40.0, "rtx4090": 25.0}
+    timm = rows[rows["dataset"] == "timm"].set_index(["device", "protocol"])["latency_ms"].to_dict()
+    assert timm == {
+        ("rtx3090", "timm"): 40.0, ("rtx4090", "timm"): 25.0, ("rtx3090", "timm/channels_last"): 30.0,
+    }  # fmt: skip
     vision = rows[rows["dataset"] != "timm"]
     assert sorted(vision["latency_ms"]) == [5.0, 8.0, 10.0, 14.0, 25.0]
     assert set(vision["device"]) == {"titan-rtx", "a100-sxm4-40gb"}
@@ -112,6 +115,52 @@ def test_training_without_an_optimizer_step() -> None:
     importer, stepped = workload_of(timm("timm/resnet18", "rtx3090", 90.0, mode="training", dtype="fp32", amp="fp16"))
     assert (stepped.optimizer, stepped.amp, stepped.batch) == ("momentum", "fp16", 256)
     assert "optimizer" in {op.phase for op in importer.graph(stepped).ops}
+
+
+def test_timm_ran_half_precision_over_fp32_weights_and_channels_last_where_it_says_so() -> None:
+    _, first = workload_of(timm("timm/resnet18", "rtx3090", 40.0))
+    assert (first.dtype, first.amp, first.runtime, first.channels_last) == ("fp32", "fp16", "eager", False)
+    row = timm("timm/resnet18", "rtx4090", 20.0, runtime="compile", protocol="timm/channels_last", amp="bf16")
+    _, last = workload_of(row)
+    assert (last.dtype, last.amp, last.runtime, last.channels_last) == ("fp32", "bf16", "compile", True)
+    graph = load_graph(first)
+    assert {graph.tensors[i].dtype for op in graph.ops if op.kind == "conv" for i in op.inputs} == {"fp16"}
+    assert {graph.tensors[i].dtype for i, t in enumerate(graph.tensors) if is_weight(graph, t.storage)} == {"fp32"}
+
+
+def is_weight(graph: Graph, storage: int) -> bool:
+    return graph.storages[storage].role == "parameter"
+
+
+def test_timm_rows_are_the_network_that_has_their_parameters(tmp_path: Path) -> None:
+    """Tables in their authors' layout: merged branches show in the number of parameters alone."""
+    size = {"infer_batch_size": 256, "infer_img_size": 224, "infer_samples_per_sec": 5000.0}
+    published = {
+        "pt240-cu124-rtx3090": {"repvgg_a0": 9.11, "levit_128s": 7.78, "resnet18": 11.69},  # with branches
+        "pt291-cu128-4090": {"repvgg_a0": 8.31, "levit_128s": 7.76, "resnet18": 9.0},  # merged; of another network
+    }
+    for models in published.values():
+        models["repghostnet_050"] = 2.31  # with its branches or merged: the rounded number says nothing
+    (tmp_path / "results").mkdir()
+    for number, (name, models) in enumerate(published.items()):
+        table = [
+            size | {"model": model, "param_count": count, "infer_step_time": 50.0 + number}
+            for model, count in models.items()
+        ]
+        path = tmp_path / f"results/benchmark-infer-amp-nchw-{name}.csv"
+        pd.DataFrame(table).to_csv(path, index=False)
+    made = Store(tmp_path / "store", shipped=False)
+    made.replace("timm", load("timm", tmp_path).tables)
+    rows = published_rows(made.read("models"))
+    found = rows.groupby("device")["model"].agg(sorted).to_dict()
+    assert found == {
+        "rtx3090": ["timm/levit_128s", "timm/repvgg_a0", "timm/resnet18"],
+        "rtx4090": ["timm/levit_128s?reparam=true", "timm/repvgg_a0?reparam=true"],
+    }
+    assert rows["case_key"].is_unique  # a merged network is another program
+    row = next(one for one in rows.to_dict("records") if one["model"] == "timm/repvgg_a0?reparam=true")
+    importer, asked = workload_of(row)
+    assert importer.graph(asked).parameters == pytest.approx(8.31e6, abs=5e3)
 
 
 def test_old_software_zeroes_gradients_and_adds_to_them() -> None:
@@ -148,12 +197,12 @@ def test_only_sets_that_teach_models_count(store: Store) -> None:
 
 
 def test_cases_hold_what_a_fit_needs(cases: Cases) -> None:
-    assert len(cases.rows) == 7
+    assert len(cases.rows) == 8
     assert (cases.roofline_ms > 0).all()
     assert (cases.rows["roofline_ms"] == cases.roofline_ms).all()
     assert (cases.roofline_ms < cases.rows["latency_ms"]).all()
     fast, slow = (HostCosts(np.full(cases.launches.shape[1], us), 0.0, 4.0) for us in (0.01, 1000.0))
-    assert len(device_bound(cases, fast).rows) == 7
+    assert len(device_bound(cases, fast).rows) == 8
     assert device_bound(cases, slow).rows.empty
     assert (device_bound(cases, fast).rows["device_ms"] <= cases.rows["latency_ms"]).all()
 

@@ -77,6 +77,7 @@ def case_of(workload: Workload) -> dict[str, Any]:
             f"{name} cannot be built for measuring; give a name, a catalogued id, or a family such as cnn:…"
         )
     library, bare, changed = vision_zoo.parse(name)
+    vision_zoo.check_reparam(library, bare, changed, mode)
     if isinstance(workload.input_shape, tuple):
         case["input_shape"] = list(workload.input_shape)
     return case | {"source": library or "timm", "name": bare, **({"overrides": changed} if changed else {})}

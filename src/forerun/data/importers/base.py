@@ -121,7 +121,8 @@ class Importer(ABC):
             input_shape=tuple(json.loads(row["input_shape"])) if _known(row.get("input_shape")) else None,
             seq_len=int(row["seq_len"]) if _known(row.get("seq_len")) else None,
             optimizer=str(row["optimizer"]) if training and _known(row.get("optimizer")) else None,
-            amp=str(row["amp"]) if training and _known(row.get("amp")) else None,
+            amp=str(row["amp"]) if _known(row.get("amp")) else None,
+            runtime=str(row["runtime"]) if _known(row.get("runtime")) else "eager",
         )
 
     def graph(self, workload: Workload, software: object = None) -> Graph:

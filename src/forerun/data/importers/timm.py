@@ -1,14 +1,22 @@
 """timm's own benchmark tables: time of one step at close to the largest batch that fits, not latency at batch 1.
 
-Training on RTX 3090 only. Times are the mean over 40 steps. `amp` is autocast to fp16 over fp32 weights: of training it
-makes amp = fp16, of inference dtype = fp16 with a note in `extra`. The tables do not name the optimizer; the script
-that made them takes steps of SGD with momentum. Layout, software and compiler come from the names of the files.
+Training on RTX 3090 only. Times are the mean over 40 steps. `amp` is autocast to half precision over fp32 weights, in
+inference as in training. The tables do not name the optimizer; the script that made them takes steps of SGD with
+momentum. Layout, software and compiler come from the names of the files; the protocol `timm/channels_last` is that of
+images and weights with their channels last.
+
+Newer tables were made with branches and norms merged (`--reparam`), which nothing in them says but the number of
+parameters: training takes each row as the network that has as many, and leaves out rows of which today's timm has none
+or that could be of either.
 """
 
 from __future__ import annotations
 
+import functools
 import json
+import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +28,7 @@ from forerun.data.importers._naming import device_ids, dtype, vision_families
 from forerun.data.importers._torch_training import torch_version, with_zero_grad
 from forerun.data.importers.base import Importer, Loaded
 from forerun.data.splits import in_turns
+from forerun.errors import ForerunError
 from forerun.graph.ir import Graph
 from forerun.workload import Workload
 
@@ -36,6 +45,10 @@ _MODES = {"infer": "inference", "train": "training"}
 _RUNTIMES = {"eager": "eager", "dynamo": "compile"}
 #: Autocast to half precision over fp32 weights.
 _AUTOCAST = {"amp": "fp16", "amp_bf16": "bf16"}
+#: The protocols: images and weights with their channels first, as they come, or last.
+_PLAIN, _CHANNELS_LAST = "timm", "timm/channels_last"
+#: How far a published number of parameters may be from the network's own; it is rounded to 10,000.
+_SAME_PARAMETERS, _ROUNDED = 0.005, 5_001
 _HERE = {"pro6000maxq": "rtx pro 6000 max-q"}
 
 
@@ -43,7 +56,10 @@ class TimmImporter(Importer):
     """Steps of vision models in inference and training; one or two models of each family are training data."""
 
     name = "timm"
-    about = "inference and training step time of about 1,470 timm models on GeForce and RTX PRO cards and two CPUs"
+    about = (
+        "inference and training step time of about 1,470 timm models on GeForce and RTX PRO cards (autocast to half "
+        "precision over fp32 weights, channels first and last) and two CPUs"
+    )
     licence = "Apache-2.0"
     source = "https://github.com/huggingface/pytorch-image-models"
     commit = "aa4b5850c1543fa488abf260f18390eda46cf85d"
@@ -64,12 +80,12 @@ class TimmImporter(Importer):
         return pd.Series("", index=rows.index, dtype=object)
 
     def model_rows(self, rows: pd.DataFrame) -> pd.DataFrame:
-        rows = rows[(rows["protocol"] == "timm") & rows["device"].isin(self.training_devices)]
-        return one_row_a_case(_newest_and_smallest(rows, self.training_models))
+        rows = rows[rows["device"].isin(self.training_devices)]
+        return one_row_a_case(as_timed(_newest_and_smallest(rows, self.training_models)))
 
     def workload(self, row: dict[str, Any]) -> Workload:
-        """The row as a workload, which has no autocast in inference: those rows stand as half precision throughout."""
-        return super().workload(row | {"optimizer": "momentum"})
+        asked = super().workload(row | {"optimizer": "momentum"})
+        return replace(asked, channels_last=row["protocol"] == _CHANNELS_LAST)
 
     def graph(self, workload: Workload, software: object = None) -> Graph:
         graph = super().graph(workload)
@@ -99,9 +115,7 @@ def _read(folder: Path) -> pd.DataFrame:
 
 def _rows(raw: pd.DataFrame) -> pd.DataFrame:
     half = raw["precision"].map(_AUTOCAST)
-    autocast, training = half.notna(), raw["mode"] == "train"
     nhwc, size = raw["layout"] == "nhwc", raw["img_size"].astype("int64").astype(str)
-    precision = raw["precision"].where(~autocast, half).map(dtype)
     return pd.DataFrame(
         {
             "model": raw["model"],
@@ -110,8 +124,8 @@ def _rows(raw: pd.DataFrame) -> pd.DataFrame:
             "parameters": raw["param_count"] * 1e6,
             "flops": raw["gmacs"] * 2e9 * raw["batch_size"],  # 2 per multiply-add, gmacs are per image
             "mode": raw["mode"].map(_MODES),
-            "dtype": precision.mask(autocast & training, "fp32"),
-            "amp": half.where(training),
+            "dtype": raw["precision"].mask(half.notna(), "fp32").map(dtype),
+            "amp": half,
             "runtime": raw["compile"].map(_RUNTIMES),
             "batch": raw["batch_size"],
             "input_shape": "[3," + size + "," + size + "]",
@@ -122,8 +136,8 @@ def _rows(raw: pd.DataFrame) -> pd.DataFrame:
             "device": device_ids(raw["device"], _HERE),
             "device_reported": raw["device"],
             "software": _software(raw),
-            "protocol": pd.Series("timm", raw.index).mask(nhwc, "timm/channels_last"),
-            "extra": _extra(raw, nhwc, half.mask(training)),
+            "protocol": pd.Series(_PLAIN, raw.index).mask(nhwc, _CHANNELS_LAST),
+            "extra": _extra(raw, nhwc),
         }
     )
 
@@ -138,15 +152,17 @@ def _software(raw: pd.DataFrame) -> pd.Series:
     return "{" + cuda_part + '"torch":"' + torch + '"}'
 
 
-def _extra(raw: pd.DataFrame, nhwc: pd.Series, autocast: pd.Series) -> pd.Series:
+def _extra(raw: pd.DataFrame, nhwc: pd.Series) -> pd.Series:
     macts = ('"activations_m":' + raw["macts"].astype("string") + ",").fillna("")
-    notes = ('"autocast":"' + autocast.astype("string") + ' over fp32 weights",').fillna("")
     layout = pd.Series("", raw.index).mask(nhwc, '"channels_last":true,')
-    return "{" + macts + notes + layout + '"file":"' + raw["file"] + '"}'
+    return "{" + macts + layout + '"file":"' + raw["file"] + '"}'
 
 
 def _newest_and_smallest(rows: pd.DataFrame, count: int) -> pd.DataFrame:
-    """The newest run of models that were run in every setting, at their smallest image; names without their weights."""
+    """The newest run of models that were run in every setting, at their smallest image; names without their weights.
+
+    A setting is a device and a mode with channels first; runs with channels last come along where there are any.
+    """
     if rows.empty:
         return rows
     rows = rows.assign(
@@ -154,14 +170,15 @@ def _newest_and_smallest(rows: pd.DataFrame, count: int) -> pd.DataFrame:
         torch=rows["software"].map({s: torch_version(s) for s in rows["software"].unique()}),
         side=rows["input_shape"].map({s: json.loads(s)[-1] for s in rows["input_shape"].unique()}),
     )
-    setting = rows["device"] + "/" + rows["mode"]
-    everywhere = setting.groupby(rows["model"]).nunique() == setting.nunique()
-    rows = rows[rows["model"].map(everywhere)]
-    chosen = _evenly(rows.drop_duplicates("model").set_index("model")["family"], count)
+    plain = rows[rows["protocol"] == _PLAIN]
+    setting = plain["device"] + "/" + plain["mode"]
+    everywhere = setting.groupby(plain["model"]).nunique() == setting.nunique()
+    plain = plain[plain["model"].map(everywhere)]
+    chosen = _evenly(plain.drop_duplicates("model").set_index("model")["family"], count)
     rows = rows[rows["model"].isin(chosen)]
-    newest = rows["torch"] == rows.groupby(["device", "mode", "model"])["torch"].transform("max")
-    rows = rows[newest]
-    smallest = rows["side"] == rows.groupby(["device", "mode", "model"])["side"].transform("min")
+    run = ["device", "mode", "protocol", "model"]
+    rows = rows[rows["torch"] == rows.groupby(run)["torch"].transform("max")]
+    smallest = rows["side"] == rows.groupby(run)["side"].transform("min")
     return rows[smallest].drop(columns=["torch", "side"])
 
 
@@ -169,3 +186,39 @@ def _evenly(families: pd.Series, count: int) -> set[str]:
     """Names drawn evenly over families, the same every time: one of each, then a second of each …"""
     mixed = families.fillna("unknown").sort_index().sample(frac=1, random_state=0)
     return set(in_turns(mixed)[:count])
+
+
+def as_timed(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows under the name of the network that was timed, merged or not; without those that cannot be told."""
+    facts = rows[["model", "input_shape", "mode", "parameters"]].itertuples(index=False, name=None)
+    names = pd.Series([_network(*fact) for fact in facts], rows.index, dtype=object)
+    return rows.assign(model=names)[names.notna()]
+
+
+def _network(model: str, input_shape: str, mode: str, parameters: float) -> str | None:
+    """The model, or the model with its branches merged, whichever has as many parameters.
+
+    None where neither has, and where both have when rounded. A merged network can be a fraction of a percent smaller,
+    so the nearer one is taken.
+    """
+    if parameters != parameters:  # not published: nothing says that it is another network
+        return model
+    plain, merged = _parameters(model, input_shape)
+    away = {model: abs(plain - parameters)}
+    if merged != plain and mode != "training":  # no network is trained merged
+        away[f"{model}?reparam=true"] = abs(merged - parameters)
+    nearest = min(away, key=lambda name: away[name])
+    if away[nearest] > max(_SAME_PARAMETERS * parameters, _ROUNDED):
+        return None
+    return nearest if sum(off <= _ROUNDED for off in away.values()) < 2 else None
+
+
+@functools.cache
+def _parameters(model: str, input_shape: str) -> tuple[float, float]:
+    """As the model comes and with its branches merged; infinitely many where it cannot be built."""
+    from forerun.graph.sources.vision_zoo import timm_parameters
+
+    try:
+        return timm_parameters(model, tuple(json.loads(input_shape)))
+    except ForerunError:
+        return math.inf, math.inf

@@ -1,6 +1,7 @@
 """Front door: timm and torchvision models by name. Weights are never downloaded, nor even allocated.
 
-A name may change hyper-parameters: `timm/resnet50?layers=[2,2,2,2]&base_width=48`.
+A name may change hyper-parameters: `timm/resnet50?layers=[2,2,2,2]&base_width=48`. `timm/repvgg_b1?reparam=true` is the
+network as it is deployed: its parallel branches and norms merged into single convolutions by timm.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import functools
 import inspect
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -30,6 +31,8 @@ _TORCHVISION_SHAPES = {
     r"raft_.*": (3, 224, 224),
 }
 
+#: Asks for a network with its branches merged; not a hyper-parameter of timm.
+REPARAM = "reparam"
 #: Hyper-parameters that would read files or the network.
 _NOT_CHANGEABLE = r"pretrained|checkpoint|weights|cache|url|file|path|hf_|init_weights"
 
@@ -72,7 +75,11 @@ class VisionDoor(Door):
             if not changed:
                 raise
             raise ForerunError(f"{name} cannot be built with {', '.join(changed)}: {first_line(e)}") from e
-        raise ForerunError(f"no model is called {model!r}.{did_you_mean(name, names()) or ' See: forerun models'}")
+        raise _unknown(model, name)
+
+
+def _unknown(model: str, name: str) -> ForerunError:
+    return ForerunError(f"no model is called {model!r}.{did_you_mean(name, names()) or ' See: forerun models'}")
 
 
 def matches(model: Any) -> bool:
@@ -112,6 +119,8 @@ def parse(model: str) -> tuple[str, str, dict[str, Any]]:
             changed[key] = json.loads(text)
         except ValueError:
             changed[key] = text
+    if not isinstance(changed.get(REPARAM, True), bool):
+        raise ForerunError(f"{REPARAM} must be true or false, got {changed[REPARAM]!r}")
     check_sizes(changed, model)
     return library, name, changed
 
@@ -157,19 +166,51 @@ def _detectors() -> list[str]:
     return list(torchvision.models.list_models(module=torchvision.models.detection))
 
 
+def timm_parameters(model: str, input_shape: tuple[int, ...] | None = None) -> tuple[int, int]:
+    """How many parameters a timm model has as it comes and with its branches merged, built for images of a shape.
+
+    Nothing is captured. The two are equal where there is nothing to merge.
+    """
+    from forerun.graph import torch_compat
+    from forerun.graph.meta_build import on_meta
+
+    torch_compat.prepare()
+    _, name, changed = parse(model)
+    if not _in_timm(name):
+        raise _unknown(model, name)
+    try:
+        build, _ = _timm_builder(name, Workload(model, input_shape=input_shape), changed)
+        with on_meta():
+            built = build()
+            return _count(built), _count(_with_branches_merged(built))
+    except (TypeError, ValueError, AssertionError, AttributeError, KeyError) as e:
+        raise ForerunError(f"{model} cannot be built for images of {input_shape}: {first_line(e)}") from e
+
+
 def _load_timm(name: str, workload: Workload, changed: dict[str, Any]) -> list[Graph]:
+    check_reparam("timm", name, changed, workload.mode)
+    build, shape = _timm_builder(name, workload, changed)
+    title = full_name("", name, changed).lstrip("/")
+    return capture(build, {"": (shape, "float")}, workload, title)
+
+
+def _timm_builder(name: str, workload: Workload, changed: dict[str, Any]) -> tuple[Callable[[], Any], tuple[int, ...]]:
+    """What builds a model for the images of a workload, and their shape."""
     import timm
 
     from forerun.graph.capture import TORCH_DTYPES
     from forerun.graph.meta_build import on_meta
 
+    given = {key: value for key, value in changed.items() if key != REPARAM}
+
     def build(**options: Any) -> Any:
         with on_meta():
-            return timm.create_model(name, pretrained=False, **{**changed, **options}).to(
-                device="meta", dtype=TORCH_DTYPES[workload.weight_dtype]
-            )
+            model = timm.create_model(name, pretrained=False, **{**given, **options})
+            model = _merged(model, name) if changed.get(REPARAM) else model
+            return model.to(device="meta", dtype=TORCH_DTYPES[workload.weight_dtype])
 
-    default = tuple(build().pretrained_cfg.get("input_size") or (3, 224, 224))
+    built = build()
+    default = tuple(built.pretrained_cfg.get("input_size") or (3, 224, 224))
     size = changed.get("img_size")
     if size:
         default = (default[0], *([size, size] if isinstance(size, int) else size))
@@ -177,14 +218,43 @@ def _load_timm(name: str, workload: Workload, changed: dict[str, Any]) -> list[G
     options: dict[str, Any] = {}
     if shape[1:] != default[1:]:
         try:  # transformers of fixed grid need the size; convolutional nets do not accept it
-            build(img_size=shape[1:])
+            built = build(img_size=shape[1:])
             options = {"img_size": shape[1:]}
         except TypeError:
             options = {}
     if shape[0] != default[0]:
         options["in_chans"] = shape[0]
-    title = full_name("", name, changed).lstrip("/")
-    return capture(lambda: build(**options), {"": (shape, "float")}, workload, title)
+        built = build(**options)
+    ready = [built]  # building takes as long as a capture's pass: what was built to learn the shape is the first
+    return lambda: ready.pop() if ready else build(**options), shape
+
+
+def _merged(model: Any, name: str) -> Any:
+    """The model as it is deployed; an error where nothing of it is merged."""
+    before = _count(model)
+    model = _with_branches_merged(model)
+    if _count(model) == before:
+        raise ForerunError(f"{name} has no branches that timm merges: leave out {REPARAM}")
+    return model
+
+
+def _with_branches_merged(model: Any) -> Any:
+    """The model itself, with its branches and norms merged as timm does it for deployment."""
+    from timm.utils.model import reparameterize_model
+
+    return reparameterize_model(model, inplace=True)
+
+
+def _count(model: Any) -> int:
+    return sum(p.numel() for p in model.parameters())
+
+
+def check_reparam(library: str, name: str, changed: dict[str, Any], mode: str) -> None:
+    """A ForerunError where merged branches are asked for and there can be none."""
+    if changed.get(REPARAM) and mode == "training":
+        raise ForerunError(f"{name} is trained with its branches: leave out {REPARAM}, which merges them for inference")
+    if changed.get(REPARAM) and library == "torchvision":
+        raise ForerunError(f"torchvision merges no branches of {name}: leave out {REPARAM}")
 
 
 def _load_torchvision(name: str, workload: Workload, changed: dict[str, Any]) -> list[Graph]:
@@ -200,7 +270,8 @@ def _load_torchvision(name: str, workload: Workload, changed: dict[str, Any]) ->
         options["weights_backbone"] = None  # else it is downloaded
     if name in ("inception_v3", "googlenet"):
         options["init_weights"] = False
-    options |= changed
+    check_reparam("torchvision", name, changed, workload.mode)
+    options |= {key: value for key, value in changed.items() if key != REPARAM}
 
     def build() -> Any:
         with on_meta(), _widths_with_values():

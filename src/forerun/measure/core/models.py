@@ -94,7 +94,12 @@ class Built:
         if self.source == "timm":
             import timm
 
+            merged = overrides.pop("reparam", False)
             model: Any = timm.create_model(case["name"], **overrides)
+            if merged:  # branches and norms as they are deployed; the name `?reparam=true` asks for it
+                from timm.utils.model import reparameterize_model
+
+                model = reparameterize_model(model, inplace=True)
             self.classes = model.num_classes or model.num_features  # some come without a head
             size = overrides.get("img_size")
             found = model.default_cfg.get("input_size", (3, 224, 224))
