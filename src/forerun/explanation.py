@@ -75,7 +75,7 @@ def explain_ops(
     compute_ms, memory_ms = (1e3 * s[0, :, 0] for s in seconds)
     compute_ms = compute_ms * power_slowdown([device])[columns.units, 0]
     costs = runtime(device, workload.runtime)
-    launch_ms = HOST_US[columns.classes] * columns.host_launches / columns.repeat * costs.host_share / 1e3
+    launch_ms = HOST_US[columns.classes] * costs.host_share / 1e3
     floor_ms = FLOOR_US[columns.classes] * costs.floor_share / 1e3
     total = float((per_call * columns.repeat).sum())
     groups: dict[tuple[str, ...], list[int]] = defaultdict(list)

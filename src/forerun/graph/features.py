@@ -8,6 +8,7 @@ elsewhere). And a `variant`: the finest distinction between ops that run the sam
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -28,7 +29,8 @@ VARIANTS = (
     "rnn_backward", "attention:masked", "reduce:whole", "conv:stem", "matmul:vector", "random", "elementwise:bias",
     "matmul:int4", "resize:nearest", "resize:bicubic", "copy:int8", "depthwise:cudnn", "depthwise:last",
     "depthwise:last:wide", "depthwise:last:more", "generated", "attention:stored",
-    "rnn:persistent",
+    "rnn:persistent", "conv:1d", "conv:3d", "conv:dilated", "reduce:columns", "scatter:index",
+    "embedding_backward:sorted",
 )  # fmt: skip
 _VARIANT_INDEX = {name: i for i, name in enumerate(VARIANTS)}
 _TILE = 64
@@ -62,10 +64,8 @@ def _variant(op: Op, graph: Graph) -> str:
         return f"pool:{op_names.POOLS.get(name, 'max')}"
     if kind in ("conv", "conv_backward") and graph.depthwise(op):
         return _depthwise(op, graph)
-    if kind == "conv":
-        if op.attrs.get("transposed"):
-            return "conv:transposed"
-        return "conv:stem" if graph.tensors[op.inputs[0]].shape[1] <= 4 else ""
+    if kind in ("conv", "conv_backward"):
+        return _convolution(op, graph)
     if kind == "elementwise":
         return _elementwise(op, name)
     if kind == "resize":
@@ -75,7 +75,11 @@ def _variant(op: Op, graph: Graph) -> str:
             return "attention:stored"
         return "attention:masked" if len(op.inputs) > 3 else ""
     if kind == "reduce":
-        return "reduce:whole" if not graph.tensors[op.outputs[0]].shape else ""
+        return _reduction(graph.tensors[op.inputs[0]].shape if op.inputs else (), graph.tensors[op.outputs[0]].shape)
+    if kind == "scatter":
+        return "scatter:index" if name in op_names.INDEXED else ""
+    if kind == "embedding_backward":
+        return "embedding_backward:sorted" if sorts_indices(op, graph) else kind
     if kind == "matmul" and graph.tensors[op.inputs[1]].dtype == "int4":
         return "matmul:int4"
     if kind == "matmul" and op.outputs:
@@ -86,6 +90,35 @@ def _variant(op: Op, graph: Graph) -> str:
     if kind in ("rnn", "rnn_backward") and rnn_persists(op, graph):
         return "rnn:persistent"
     return kind
+
+
+def _convolution(op: Op, graph: Graph) -> str:
+    if op.attrs.get("transposed"):
+        return "conv:transposed"
+    if max(op.attrs.get("dilation") or [1]) > 1:
+        return "conv:dilated"
+    dimensions = len(graph.conv_weight(op).shape) - 2
+    if dimensions != 2:
+        return f"conv:{dimensions}d"
+    return "conv:stem" if op.kind == "conv" and graph.tensors[op.inputs[0]].shape[1] <= 4 else ""
+
+
+def _reduction(x: tuple[int, ...], y: tuple[int, ...]) -> str:
+    """Over everything, over columns (rows are added up, as for the gradient of a bias), or along rows."""
+    if not y:
+        return "reduce:whole"
+    return "reduce:columns" if x and x[-1] == y[-1] > 1 and len(x) > 1 else ""
+
+
+#: More indices than these are sorted before the gradients of equal ones are added up; those of bags always are.
+_UNSORTED_INDICES = 3072
+
+
+def sorts_indices(op: Op, graph: Graph) -> bool:
+    """Whether the gradient of a table of embeddings sorts the indices (PyTorch's rule)."""
+    if op_names.plain_name(op.name) != "embedding_dense_backward":
+        return True
+    return len(op.inputs) > 1 and math.prod(graph.tensors[op.inputs[1]].shape) > _UNSORTED_INDICES
 
 
 _PERSISTENT_HIDDEN = 128
@@ -148,6 +181,16 @@ def _product(values: list[Any]) -> Any:
 def _plain(op: Op, s: Shapes) -> tuple[Any, ...]:
     size = s.numel(op.outputs[0]) if op.outputs else (s.numel(op.inputs[0]) if op.inputs else 1)
     return size, len(op.inputs) or 1, 1, 1, 1, 1, _gaps(op)
+
+
+def _picked(op: Op, s: Shapes) -> tuple[Any, ...]:
+    """Rows that are looked up or written to, and how long they are."""
+    among = [t for t in (*op.outputs, *op.inputs[-1:]) if s.dims(t)]
+    moved = among[-1 if op.kind == "scatter" else 0] if among else None
+    if moved is None:
+        return _plain(op, s)
+    cols = s.dims(moved)[-1]
+    return s.numel(moved) / np.maximum(cols, 1), cols, 1, 1, 1, 1, _gaps(op)
 
 
 def _gaps(op: Op) -> int:
@@ -238,14 +281,21 @@ def _pool(op: Op, s: Shapes) -> tuple[Any, ...]:
     return s.numel(op.outputs[0]), 1, 1, images, op.attrs.get("window", 1), 1, 0
 
 
+#: Resizes whose kernels have a thread for every pixel of an image, and no more.
+_BY_PIXEL = frozenset(
+    "upsample_bilinear2d upsample_bicubic2d upsample_linear1d upsample_linear1d_backward upsample_trilinear3d".split()
+)
+
+
 def _resize(op: Op, s: Shapes) -> tuple[Any, ...]:
     """PyTorch's kernels have a thread for every pixel, which goes through the channels of all images in turn; bilinear
     ones have one for every number where many channels come last."""
-    y, name = s.dims(op.outputs[0]), op_names.base_name(op.name)
+    name = op_names.base_name(op.name)
+    y = s.dims(op.inputs[0] if name.endswith("_backward") else op.outputs[0])
     many_last = bool(_gaps(op)) and y[1] >= _CHANNELS_LAST if name == "upsample_bilinear2d" else False
-    if name not in ("upsample_bilinear2d", "upsample_bicubic2d") or many_last:
+    if name not in _BY_PIXEL or many_last:
         return _plain(op, s)
-    return y[2] * y[3], 1, 1, y[0] * y[1], op.attrs.get("taps", 1), 1, 0
+    return _product(y[2:]), 1, 1, y[0] * y[1], op.attrs.get("taps", 1), 1, 0
 
 
 def _rnn(op: Op, s: Shapes) -> tuple[Any, ...]:
@@ -262,7 +312,7 @@ SIZES: dict[str, Callable[[Op, Shapes], tuple[Any, ...]]] = {
     "norm": _norm, "norm_backward": _norm, "reduce": _reduce, "pool": _pool, "pool_backward": _pool, "rnn": _rnn,
     "rnn_backward": _rnn, "resize": _resize,
     **dict.fromkeys((
-        "elementwise", "copy", "fill", "random", "gather", "scatter", "embedding", "embedding_backward", "sort", "fft",
-        "optimizer", "unknown",
+        "elementwise", "copy", "fill", "random", "sort", "fft", "optimizer", "unknown",
     ), _plain),
+    **dict.fromkeys(("gather", "scatter", "embedding", "embedding_backward"), _picked),
 }  # fmt: skip

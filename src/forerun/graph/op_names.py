@@ -54,6 +54,8 @@ COPIES = _names(
     "replication_pad1d_backward replication_pad3d_backward reflection_pad3d reflection_pad3d_backward Pad "
     "CenterCropPad",
 )
+#: Scatters whose index names whole rows.
+INDEXED = frozenset("index_add index_put _index_put_impl index_copy index_fill".split())
 #: Pools that are not max-pools.
 POOLS = _names(
     avg="avg_pool1d avg_pool2d avg_pool3d AveragePool QLinearAveragePool",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from forerun.graph.cost import Shapes, cost
-from forerun.graph.features import VARIANTS, dims, rnn_persists, variant_index
+from forerun.graph.features import VARIANTS, dims, rnn_persists, sorts_indices, variant_index
 from forerun.graph.ir import Graph, Op, Tensor
 from forerun.graph.kinds import CONTRACTIONS, KINDS
 
@@ -25,6 +25,8 @@ CLASS_OF_KIND = {
     "softmax_backward": "softmax", "pool_backward": "pool", "embedding_backward": "scatter", "random": "fill",
     "moe_matmul": "expert_matmul", "moe_matmul_backward": "expert_matmul", "rnn_backward": "rnn",
 }  # fmt: skip
+
+_LAUNCHING = [CLASSES.index(c) for c in ("rnn", "sort", "scatter")]
 
 #: Units that do the arithmetic. "vector" stands for the plain fp32 lanes that elementwise work runs on.
 UNITS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "vector", "int8")
@@ -109,11 +111,11 @@ class Profile:
         return self.variants == VARIANTS.index("elementwise:bias")
 
     @functools.cached_property
-    def host_launches(self) -> np.ndarray:
-        """How often each op makes the host launch something in a call: once, but recurrent layers launch each of their
-        kernels, and a convolution adds its bias itself."""
-        recurrent = self.classes == CLASSES.index("rnn")
-        return self.repeat * np.where(recurrent, self.kernels, 1.0) * ~self.biases
+    def inner_launches(self) -> float:
+        """Kernels of a call that libraries launch one by one within an op, beside the first: steps of recurrent layers,
+        sorts."""
+        within = np.isin(self.classes, _LAUNCHING)
+        return float((self.repeat * (self.kernels - 1))[within].sum())
 
     def only(self, chosen: np.ndarray) -> Profile:
         """The columns of some of the ops; the graph stays whole."""
@@ -152,6 +154,8 @@ _CHUNK, _BLOCKS, _TENSORS = 65536, 320, (110, 64, 48, 36, 30)
 
 #: Kernels of each layer and direction of a recurrent network whose steps run in one kernel, with its products.
 _PERSISTENT_RNN = 3
+#: Kernels of a gradient of embeddings that sorts its indices.
+_SORTED_INDICES = 20
 #: Kernels of attention that stores its scores (casts, two products, a softmax), and of statistics over the batch in
 #: generated code (two steps of sums, then what is done with them).
 _STORED_SCORES, _GENERATED_STATISTICS = 6, 3
@@ -178,6 +182,8 @@ def kernels(op: Op, graph: Graph) -> int:
         return int(max(-(-tensors // per_launch), -(-chunks // _BLOCKS), 1))
     if op.kind == "sort":
         return 4
+    if op.kind == "embedding_backward" and sorts_indices(op, graph):
+        return _SORTED_INDICES
     if op.kind in ("rnn", "rnn_backward"):
         stacked = int(op.attrs["layers"]) * int(op.attrs["directions"])
         return _PERSISTENT_RNN * stacked if rnn_persists(op, graph) else 2 * stacked * int(op.attrs["steps"])

@@ -18,9 +18,9 @@ from forerun.graph.profile import CLASSES, UNITS, Profile
 
 #: What is counted: ops of each class in the forward pass, and behind it (backward, optimizer); convolutions that launch
 #: changes of layout, too (in half precision); views; modules; what a model of Hugging Face does around its layers
-#: (masks, caches, outputs), and any call.
+#: (masks, caches, outputs); kernels that libraries launch within an op; and any call.
 COUNTED = (
-    *CLASSES, *(f"{c}:backward" for c in CLASSES), "layouts", "views", "modules", "transformers", "call",
+    *CLASSES, *(f"{c}:backward" for c in CLASSES), "layouts", "views", "modules", "transformers", "inner", "call",
 )  # fmt: skip
 _DENSE = [CLASSES.index(c) for c in ("conv", "conv_grouped")]
 _HALVES = [UNITS.index(u) for u in ("fp16", "bf16")]
@@ -83,11 +83,13 @@ def launch_counts(profile: Profile) -> np.ndarray:
     graph: Graph = profile.graph
     out = np.zeros(len(COUNTED))
     behind = np.array([op.phase != "forward" for op in graph.ops], dtype=int)
-    np.add.at(out, profile.classes + behind * len(CLASSES), profile.host_launches)
+    # A convolution launches the add of its bias itself.
+    np.add.at(out, profile.classes + behind * len(CLASSES), profile.repeat * ~profile.biases)
     calls = graph.facts.get("host_calls", {})
     plain = np.array([not op.attrs.get("strided") for op in graph.ops], dtype=bool)  # no channels last yet
     moved = profile.repeat[plain & np.isin(profile.classes, _DENSE) & np.isin(profile.units, _HALVES)].sum()
-    out[2 * len(CLASSES) :] = moved, *(calls.get(name, 0) for name in ("views", "modules", "transformers")), 1
+    beside = (calls.get(name, 0) for name in ("views", "modules", "transformers"))
+    out[2 * len(CLASSES) :] = moved, *beside, profile.inner_launches, 1
     return out
 
 

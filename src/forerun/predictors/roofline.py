@@ -16,7 +16,8 @@ from forerun.graph.profile import CLASSES, Profile
 from forerun.predictors.base import Predictor, Times, not_below
 from forerun.predictors.conformal import at_confidence
 from forerun.predictors.energy import back_to_back_ms, energy_j, energy_of_terms, plain_factors
-from forerun.predictors.kernels import COMPUTE, FLOOR_US, HOST_US, memory_loss, runtime
+from forerun.predictors.host import COUNTED
+from forerun.predictors.kernels import COMPUTE, FLOOR_US, HOST_US, INNER_US, memory_loss, runtime
 from forerun.predictors.specs import op_roofline_s, roofline_ms
 from forerun.workload import Workload
 
@@ -57,7 +58,7 @@ class RooflinePredictor(Predictor):
         reached = np.maximum(*with_losses(profile, devices, compute, memory))
         floors_ms = floor_us * np.array([r.floor_share for r in run]) / 1e3
         device_ms = (reached * weights).sum(axis=1).T * 1e3 + floors_ms
-        launch_us = HOST_US[profile.classes] @ profile.host_launches
+        launch_us = HOST_US[profile.classes] @ (profile.repeat * ~profile.biases) + INNER_US * profile.inner_launches
         slowness = 1.0 if self.host_slowness is None else self.host_slowness
         host_us = slowness * np.array([launch_us * r.host_share + r.call_us for r in run])
         host_ms = np.broadcast_to(host_us / 1e3, device_ms.shape)
@@ -98,9 +99,9 @@ class RooflinePredictor(Predictor):
         reached = cases.sum(np.maximum(ops.compute_s * COMPUTE[ops.classes], ops.memory_s * loss)) * 1e3
         device_ms = reached + cases.sum(FLOOR_US[ops.classes] * ops.launches) * floor_share / 1e3
         both_phases = cases.launches[:, : 2 * len(CLASSES)].reshape(-1, 2, len(CLASSES)).sum(axis=1)
-        host_ms = (
-            (both_phases @ HOST_US * host_share + call_us) / 1e3 * (1.0 if host_slowness is None else host_slowness)
-        )
+        launch_us = both_phases @ HOST_US + INNER_US * cases.launches[:, COUNTED.index("inner")]
+        slowness = 1.0 if host_slowness is None else host_slowness
+        host_ms = (launch_us * host_share + call_us) / 1e3 * slowness
         latency_ms = np.maximum(device_ms, host_ms)
         factors = np.stack([plain_factors(d) for d in devices])
         seconds = back_to_back_ms(latency_ms, device_ms, devices) / 1e3

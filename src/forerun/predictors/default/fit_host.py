@@ -10,7 +10,7 @@ import pandas as pd
 
 from forerun.prediction import DEVICE_BOUND
 from forerun.predictors.host import HostCosts, launches
-from forerun.predictors.kernels import HOST_US
+from forerun.predictors.kernels import HOST_US, INNER_US
 
 NEAR_S = 20.0  # rows this near in time met the same host
 ROUNDS = 3
@@ -109,7 +109,7 @@ def _probe_law(rows: pd.DataFrame, host_ms: np.ndarray, device_ms: np.ndarray) -
 
 
 def _start() -> np.ndarray:
-    return np.concatenate([HOST_US * 0.6, HOST_US * 0.9, [15.0, 2.0, 5.0, 100.0, 40.0]])
+    return np.concatenate([HOST_US * 0.6, HOST_US * 0.9, [15.0, 2.0, 5.0, 100.0, INNER_US, 40.0]])
 
 
 def _costs(
