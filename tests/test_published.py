@@ -197,7 +197,7 @@ def test_only_sets_that_teach_models_count(store: Store) -> None:
 
 
 def test_cases_hold_what_a_fit_needs(cases: Cases) -> None:
-    assert len(cases.rows) == 8
+    assert len(cases.rows) == 9
     assert (cases.roofline_ms > 0).all()
     assert (cases.rows["roofline_ms"] == cases.roofline_ms).all()
     assert (cases.roofline_ms < cases.rows["latency_ms"]).all()

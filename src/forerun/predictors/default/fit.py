@@ -100,7 +100,9 @@ def device_bound(published: Cases, host: HostCosts) -> Cases:
     rows, least = published.rows, published.roofline_ms
     measured = (rows["latency_ms"] - rows["copy_ms"]).to_numpy(dtype=float)
     busy = measured - idle_ms(published.launches, host.lead_us, host.gap_us)
-    sure = (least > DEVICE_BOUND * host.host_ms(published.launches)) & (busy > CREDIBLE * least)
+    runs = rows["runtime"].fillna("eager").to_numpy()
+    paced = np.where(runs == "compile", host.host_ms(published.launches, "compile"), host.host_ms(published.launches))
+    sure = (least > DEVICE_BOUND * paced) & (busy > CREDIBLE * least)
     kept = published.take(sure)
     kept.rows["device_ms"] = busy[sure]
     return kept
