@@ -85,6 +85,25 @@ def test_encoders_of_hugging_face_store_their_scores() -> None:
     assert not any(op.attrs.get("stored_scores") for op in decoder.ops)
 
 
+def test_every_op_comes_after_what_it_reads() -> None:
+    """The second use of the norm could share its kernel, but the product between them reads the norm first."""
+
+    class Gate(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm, self.up = nn.LayerNorm(256), nn.Linear(256, 256)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = self.norm(x)
+            product = self.up(y)
+            return torch.sigmoid(y) * product
+
+    graph = compiled(Gate(), (512, 256))
+    assert kinds(graph) == ["norm", "matmul", "elementwise"]
+    for i, op in enumerate(graph.ops):
+        assert all(graph.tensors[t].producer < i for t in op.inputs)
+
+
 @pytest.mark.parametrize("model", ["resnet18", "swin_tiny_patch4_window7_224"])
 def test_compiled_calls_launch_less_and_a_replayed_one_waits_least(model: str) -> None:
     latency = {

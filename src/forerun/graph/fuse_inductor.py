@@ -36,7 +36,7 @@ _FEW = 4
 def fuse_inductor(graph: Graph) -> Graph:
     """The graph as torch.compile runs it."""
     prepared = _with_layouts(_with_masks(_with_norm_types(graph)))
-    fused = with_kernels(prepared, [kernel.ops for kernel in _kernels(prepared)])
+    fused = with_kernels(prepared, _kernels(prepared))
     return replace(fused, ops=[_generated(fused, op) if _fusible(op) else op for op in fused.ops])
 
 
@@ -73,7 +73,7 @@ class _Kernel:
         return self
 
 
-def _kernels(graph: Graph) -> list[_Kernel]:
+def _kernels(graph: Graph) -> list[list[int]]:
     """An op joins the kernels that made its inputs where they are as deep as it is: no launch lies between them."""
     kernel_of: dict[int, _Kernel] = {}
     depth_of: dict[int, int] = {}
@@ -91,7 +91,26 @@ def _kernels(graph: Graph) -> list[_Kernel]:
             if before.depth == depth and before is not kernel and not (before.sums and kernel.sums):
                 kernel = before.with_all_of(kernel, kernel_of)
         kernel_of[i] = kernel
-    return list({id(kernel): kernel for kernel in kernel_of.values()}.values())
+    kernels = {id(kernel): kernel.ops for kernel in kernel_of.values()}.values()
+    return [part for members in kernels for part in _before_readers(graph, members)]
+
+
+def _before_readers(graph: Graph, members: list[int]) -> list[list[int]]:
+    """A kernel runs where its last op stands: it is cut before an op outside of it that reads what an earlier one
+    made."""
+    parts: list[list[int]] = []
+    made: set[int] = set()
+    inside = set(members)
+    last = members[0]
+    for i in members:
+        between = (j for j in range(last + 1, i) if j not in inside)
+        if not parts or any(graph.tensors[t].producer in made for j in between for t in graph.ops[j].inputs):
+            parts.append([])
+            made = set()
+        parts[-1].append(i)
+        made.add(i)
+        last = i
+    return parts
 
 
 def _together(graph: Graph, kernel: _Kernel, op: Op, sums: int) -> bool:
