@@ -92,7 +92,32 @@ def _kernels(graph: Graph) -> list[list[int]]:
                 kernel = before.with_all_of(kernel, kernel_of)
         kernel_of[i] = kernel
     kernels = {id(kernel): kernel.ops for kernel in kernel_of.values()}.values()
-    return [part for members in kernels for part in _before_readers(graph, members)]
+    return _inlined(graph, [part for members in kernels for part in _before_readers(graph, members)])
+
+
+def _inlined(graph: Graph, kernels: list[list[int]]) -> list[list[int]]:
+    """Pointwise kernels whose results only one other kernel reads become part of that."""
+    readers: dict[int, set[int]] = {}
+    for i, op in enumerate(graph.ops):
+        for t in op.inputs:
+            readers.setdefault(graph.tensors[t].producer, set()).add(i)
+    kept = {graph.tensors[t].producer for t in graph.outputs}
+    place = {i: k for k, members in enumerate(kernels) for i in members}
+    out = [list(members) for members in kernels]
+    for k in sorted(range(len(kernels)), key=lambda k: -max(kernels[k])):  # the last first: chains end up in one
+        members = out[k]
+        outside = {j for i in members for j in readers.get(i, set())} - set(members)
+        into = {place.get(j, -1) for j in outside}
+        if len(into) != 1 or -1 in into or kept & set(members) or any(_sums(graph, graph.ops[i]) for i in members):
+            continue
+        first, last = graph.ops[min(outside)], graph.ops[members[-1]]
+        if (first.repeat, first.phase) != (last.repeat, last.phase) or first.kind in _POOLS:
+            continue
+        goal = into.pop()
+        out[goal] = sorted([*out[goal], *members])
+        place |= dict.fromkeys(members, goal)
+        out[k] = []
+    return [members for members in out if members]
 
 
 def _before_readers(graph: Graph, members: list[int]) -> list[list[int]]:
