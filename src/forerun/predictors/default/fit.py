@@ -110,7 +110,14 @@ def device_bound(published: Cases, host: HostCosts) -> Cases:
 
 def device_ms(networks: Ensemble, cases: Cases) -> np.ndarray:
     """Device time of every case."""
-    return cases.sum(networks.seconds(cases.ops)) * 1e3
+    return device_ms_and_spread(networks, cases)[0]
+
+
+def device_ms_and_spread(networks: Ensemble, cases: Cases) -> tuple[np.ndarray, np.ndarray]:
+    """Device time of every case, and how far the networks are apart on its ops, by their share of that time."""
+    seconds, spread = networks.seconds_and_spread(cases.ops)
+    whole = cases.sum(seconds)
+    return whole * 1e3, cases.sum(seconds * spread) / np.maximum(whole, 1e-15)
 
 
 def in_loop_s(cases: Cases, latency_ms: np.ndarray, busy_ms: np.ndarray) -> np.ndarray:

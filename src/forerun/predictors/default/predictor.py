@@ -197,20 +197,21 @@ class DefaultPredictor(Predictor):
         """The same law over the operators of all cases at once."""
         import pandas as pd
 
-        from forerun.predictors.default.fit import device_ms, in_loop_s
+        from forerun.predictors.default.fit import device_ms_and_spread, in_loop_s
 
         names = {
             network_name(device.kind, run) for device, run in zip(cases.devices, cases.rows["runtime"], strict=True)
         }
         if len(names) > 1:
             return super().predict_cases(cases, host_slowness)
-        busy_ms = device_ms(self.weights.networks[names.pop()], cases)
+        busy_ms, disagreement = device_ms_and_spread(self.weights.networks[names.pop()], cases)
         memory = {f"predicted_{name}": cases.rows[f"simulated_{name}"] for name in ("memory_mb", "memory_allocated_mb")}
         if all(device.kind == "cpu" for device in cases.devices):
             none = np.zeros_like(busy_ms)
             return pd.DataFrame(
-                {"predicted_latency_ms": busy_ms, "predicted_device_ms": busy_ms, "predicted_host_ms": none}
-            ).assign(**memory)
+                {"predicted_latency_ms": busy_ms, "predicted_device_ms": busy_ms, "predicted_host_ms": none,
+                 "predicted_disagreement": disagreement}
+            ).assign(**memory)  # fmt: skip
         host, launched = self.weights.host, cases.launches
         runs = cases.rows["runtime"].fillna("eager").to_numpy()
         slow = np.broadcast_to(host.default_slowness if host_slowness is None else host_slowness, busy_ms.shape)
@@ -226,6 +227,7 @@ class DefaultPredictor(Predictor):
         return pd.DataFrame({
             "predicted_latency_ms": latency, "predicted_device_ms": busy_ms, "predicted_host_ms": host_ms,
             "predicted_energy_j": joules, "predicted_graph_ms": np.where(runs == "eager", replayed, np.nan),
+            "predicted_disagreement": disagreement,
         }).assign(**memory)  # fmt: skip
 
     def _roofline(self) -> RooflinePredictor:
