@@ -99,8 +99,8 @@ def board(
     for target in (*targets, *((GRAPH,) if "latency_ms" in targets and GRAPH in first else ())):
         memory = target.startswith("memory")
         measured = first[target].to_numpy(dtype=float)
-        asked = {n: f for n, f in frames.items() if target != GRAPH or f"predicted_{GRAPH}" in f}
-        answers = [answer for name, frame in asked.items() for answer in _answers(name, frame, target, split)]
+        able = {n: f for n, f in frames.items() if target != GRAPH or f"predicted_{GRAPH}" in f}
+        answers = [answer for name, frame in able.items() for answer in _answers(name, frame, target, split)]
         for group, chosen in regimes(first).items():
             if (chosen & once & np.isfinite(measured)).sum() < 5 or (memory and "bound" in group):
                 continue
