@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 
 from forerun.device.reading import CATALOG, key, read_yaml
 from forerun.errors import ForerunError
 
 _FILE = "hosts.yaml"
-
-_FACTS = ("name", "slowness", "low", "high", "rows", "note")
 
 
 @dataclass(frozen=True)
@@ -26,6 +24,10 @@ class Host:
     low: float | None = None  # where it was probed: a tenth of the probes say less, since a host's speed moves
     high: float | None = None  # a tenth say more
     note: str = ""
+
+
+#: What an entry of the catalogue may give; the others follow from its name and its source.
+_GIVEN = {field.name for field in fields(Host)} - {"id", "source", "date"}
 
 
 def all_hosts() -> list[Host]:
@@ -57,7 +59,7 @@ def _hosts() -> dict[str, Host]:
         if key(name) in found:
             raise ForerunError(f"{_FILE}: {name} is listed twice")
         facts = {n: value for n, value in entry.items() if n != "source"}
-        if wrong := [n for n in facts if n not in _FACTS]:
+        if wrong := [n for n in facts if n not in _GIVEN]:
             raise ForerunError(f"{_FILE}: {name}: {wrong[0]} is no field of a host")
         found[key(name)] = Host(id=name, **facts, source=source["title"], date=str(source["date"]))
     return found

@@ -13,7 +13,7 @@ from forerun.documents import read_json
 from forerun.errors import ForerunError
 from forerun.measure.host import HostSpeed
 
-#: How many times slower than the reference host a host can be said to be.
+#: How many times slower than the reference host a host may be.
 SLOWNESS = (0.05, 50.0)
 #: A probe is used without being asked for up to this age: the speed of a host moves with its load and its software.
 FRESH = datetime.timedelta(hours=24)

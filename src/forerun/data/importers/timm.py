@@ -190,7 +190,7 @@ def _evenly(families: pd.Series, count: int) -> set[str]:
 
 
 def as_timed(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows under the name of the network that was timed, merged or not; without those that cannot be told."""
+    """Rows under the name of the network that was timed, merged or not; without those that fit both or neither."""
     facts = rows[["model", "input_shape", "mode", "parameters"]].itertuples(index=False, name=None)
     names = pd.Series([_network(*fact) for fact in facts], rows.index, dtype=object)
     return rows.assign(model=names)[names.notna()]
