@@ -200,8 +200,11 @@ def _rnn(op: Op, s: Shapes) -> Cost:
 
 
 def _embedding(op: Op, s: Shapes) -> Cost:
-    rows = s.bytes(op.outputs[0])
-    return Cost(read=rows + sum(s.bytes(t) for t in op.inputs[1:2]), written=rows)
+    written = s.bytes(op.outputs[0])
+    each: Number = 1  # rows of the table that are added up to one of the output: those of a bag
+    if len(op.inputs) > 1 and s.dims(op.outputs[0]):
+        each = np.maximum(s.numel(op.inputs[1]) * s.dims(op.outputs[0])[-1] / np.maximum(s.numel(op.outputs[0]), 1), 1)
+    return Cost(read=written * each + sum(s.bytes(t) for t in op.inputs[1:2]), written=written)
 
 
 def _gather(op: Op, s: Shapes) -> Cost:

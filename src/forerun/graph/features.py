@@ -29,8 +29,9 @@ VARIANTS = (
     "rnn_backward", "attention:masked", "reduce:whole", "conv:stem", "matmul:vector", "random", "elementwise:bias",
     "matmul:int4", "resize:nearest", "resize:bicubic", "copy:int8", "depthwise:cudnn", "depthwise:last",
     "depthwise:last:wide", "depthwise:last:more", "generated", "attention:stored",
-    "rnn:persistent", "conv:1d", "conv:3d", "conv:dilated", "reduce:columns", "scatter:index",
-    "embedding_backward:sorted",
+    "rnn:persistent", "rnn_backward:persistent", "conv:1d", "conv:3d", "conv:dilated", "reduce:columns", "scatter:index",
+    "embedding_backward:sorted", "embedding_backward:bag", "embedding:bag", "gather:rows", "sort:topk",
+    "resize:grid", "reduce:scan",
 )  # fmt: skip
 _VARIANT_INDEX = {name: i for i, name in enumerate(VARIANTS)}
 _TILE = 64
@@ -68,18 +69,28 @@ def _variant(op: Op, graph: Graph) -> str:
         return _convolution(op, graph)
     if kind == "elementwise":
         return _elementwise(op, name)
+    if kind == "resize" and name.startswith("grid_sampler"):
+        return "resize:grid"
     if kind == "resize":
         return f"resize:{op_names.RESIZES.get(name, '')}"
     if kind == "attention":
         if op.attrs.get("stored_scores"):
             return "attention:stored"
         return "attention:masked" if len(op.inputs) > 3 else ""
+    if kind == "reduce" and name in op_names.SCANS:
+        return "reduce:scan"
     if kind == "reduce":
         return _reduction(graph.tensors[op.inputs[0]].shape if op.inputs else (), graph.tensors[op.outputs[0]].shape)
     if kind == "scatter":
         return "scatter:index" if name in op_names.INDEXED else ""
+    if kind == "gather":
+        return "gather:rows" if name in op_names.ROW_GATHERS else ""
+    if kind in ("embedding", "embedding_backward") and "embedding_bag" in name:
+        return f"{kind}:bag"
     if kind == "embedding_backward":
         return "embedding_backward:sorted" if sorts_indices(op, graph) else kind
+    if kind == "sort":
+        return "sort:topk" if name == "topk" else ""
     if kind == "matmul" and graph.tensors[op.inputs[1]].dtype == "int4":
         return "matmul:int4"
     if kind == "matmul" and op.outputs:
@@ -88,7 +99,7 @@ def _variant(op: Op, graph: Graph) -> str:
     if kind == "moe_matmul_backward":
         return "moe_backward"
     if kind in ("rnn", "rnn_backward") and rnn_persists(op, graph):
-        return "rnn:persistent"
+        return f"{kind}:persistent"
     return kind
 
 
@@ -127,7 +138,10 @@ _PERSISTENT_HIDDEN = 128
 def rnn_persists(op: Op, graph: Graph) -> bool:
     """Whether cuDNN keeps the weights of a recurrent layer on the chip and runs all steps in one kernel; else every
     step is a product and a kernel for its cells (seen with cuDNN 9)."""
-    return op.attrs["hidden"] <= _PERSISTENT_HIDDEN and graph.tensors[op.inputs[0]].dtype in ("fp16", "fp32")
+    # Autocast, which casts the weights, runs these layers in fp16, never in bf16.
+    cast = any(graph.tensors[t].producer >= 0 for t in op.inputs if len(graph.tensors[t].shape) == 2)
+    half = graph.tensors[op.inputs[0]].dtype in ("fp16", "fp32") or cast
+    return op.attrs["hidden"] <= _PERSISTENT_HIDDEN and half
 
 
 def _elementwise(op: Op, name: str) -> str:
@@ -184,12 +198,16 @@ def _plain(op: Op, s: Shapes) -> tuple[Any, ...]:
 
 
 def _picked(op: Op, s: Shapes) -> tuple[Any, ...]:
-    """Rows that are looked up or written to, and how long they are."""
+    """Rows that are looked up or written to, how long they are, and how many of them are added to one."""
     among = [t for t in (*op.outputs, *op.inputs[-1:]) if s.dims(t)]
     moved = among[-1 if op.kind == "scatter" else 0] if among else None
     if moved is None:
         return _plain(op, s)
     cols = s.dims(moved)[-1]
+    if "embedding" in op.kind and len(op.inputs) > 1:
+        rows = s.numel(op.inputs[1])
+        summed = s.numel(op.inputs[0] if op.kind == "embedding_backward" else moved) / np.maximum(cols, 1)
+        return rows, cols, rows / np.maximum(summed, 1), 1, 1, 1, _gaps(op)
     return s.numel(moved) / np.maximum(cols, 1), cols, 1, 1, 1, 1, _gaps(op)
 
 
@@ -253,6 +271,10 @@ def _last_dim(op: Op, s: Shapes) -> tuple[Any, ...]:
     return s.numel(op.inputs[0]) / cols, cols, 1, 1, 1, 1, _gaps(op)
 
 
+def _along_last(op: Op, s: Shapes) -> tuple[Any, ...]:
+    return _last_dim(op, s) if op.inputs else _plain(op, s)
+
+
 def _softmax(op: Op, s: Shapes) -> tuple[Any, ...]:
     """`window` is 2 where a row does not fit the shared memory of a block, and is read again and again."""
     rows, cols, inner, count, _, *rest = _last_dim(op, s)
@@ -309,10 +331,11 @@ SIZES: dict[str, Callable[[Op, Shapes], tuple[Any, ...]]] = {
     "matmul": _matmul, "moe_matmul": _moe, "moe_matmul_backward": _moe_backward, "conv": _conv,
     "conv_backward": _conv_backward,
     "attention": _attention, "attention_backward": _attention, "softmax": _softmax, "softmax_backward": _last_dim,
+    "sort": _along_last, "fft": _along_last,
     "norm": _norm, "norm_backward": _norm, "reduce": _reduce, "pool": _pool, "pool_backward": _pool, "rnn": _rnn,
     "rnn_backward": _rnn, "resize": _resize,
     **dict.fromkeys((
-        "elementwise", "copy", "fill", "random", "sort", "fft", "optimizer", "unknown",
+        "elementwise", "copy", "fill", "random", "optimizer", "unknown",
     ), _plain),
     **dict.fromkeys(("gather", "scatter", "embedding", "embedding_backward"), _picked),
 }  # fmt: skip

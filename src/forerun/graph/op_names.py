@@ -56,6 +56,10 @@ COPIES = _names(
 )
 #: Scatters whose index names whole rows.
 INDEXED = frozenset("index_add index_put _index_put_impl index_copy index_fill".split())
+#: Gathers whose index names whole rows.
+ROW_GATHERS = frozenset("index_select index _unsafe_index".split())
+#: Reductions that keep every partial result.
+SCANS = frozenset("cumsum cumprod cummax cummin logcumsumexp CumSum".split())
 #: Pools that are not max-pools.
 POOLS = _names(
     avg="avg_pool1d avg_pool2d avg_pool3d AveragePool QLinearAveragePool",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -154,8 +155,8 @@ _CHUNK, _BLOCKS, _TENSORS = 65536, 320, (110, 64, 48, 36, 30)
 
 #: Kernels of each layer and direction of a recurrent network whose steps run in one kernel, with its products.
 _PERSISTENT_RNN = 3
-#: Kernels of a gradient of embeddings that sorts its indices.
-_SORTED_INDICES = 20
+#: Kernels of a gradient of embeddings that sorts its indices: of bags with so few that one block sorts them, and else.
+_FEW_INDICES, _FEW_SORTED, _SORTED_INDICES = 4096, 13, 20
 #: Kernels of attention that stores its scores (casts, two products, a softmax), and of statistics over the batch in
 #: generated code (two steps of sums, then what is done with them).
 _STORED_SCORES, _GENERATED_STATISTICS = 6, 3
@@ -183,7 +184,8 @@ def kernels(op: Op, graph: Graph) -> int:
     if op.kind == "sort":
         return 4
     if op.kind == "embedding_backward" and sorts_indices(op, graph):
-        return _SORTED_INDICES
+        few = len(op.inputs) > 1 and math.prod(graph.tensors[op.inputs[1]].shape) <= _FEW_INDICES
+        return _FEW_SORTED if few else _SORTED_INDICES
     if op.kind in ("rnn", "rnn_backward"):
         stacked = int(op.attrs["layers"]) * int(op.attrs["directions"])
         return _PERSISTENT_RNN * stacked if rnn_persists(op, graph) else 2 * stacked * int(op.attrs["steps"])
@@ -197,6 +199,8 @@ def _over_batch(op: Op) -> bool:
 
 
 def _one_by_one(groups: int, weight: Tensor) -> int:
-    """In half precision cuDNN runs pointwise convolutions in groups one group after another."""
-    pointwise = weight.shape[1] > 1 and all(k == 1 for k in weight.shape[2:])
-    return groups if pointwise and weight.dtype in ("fp16", "bf16") else 1
+    """cuDNN runs pointwise convolutions in groups one group after another in half precision, and 1-D ones in fp32."""
+    pointwise = all(k == 1 for k in weight.shape[2:])
+    half = weight.dtype in ("fp16", "bf16")
+    alone = (pointwise and half) or (len(weight.shape) == 3 and not half)
+    return groups if alone and weight.shape[1] > 1 else 1
