@@ -13,7 +13,7 @@ from forerun.data.summary import noise_floor, regime
 from forerun.evaluate.left_out import PROBED, groups_of
 from forerun.evaluate.metrics import figures
 from forerun.prediction import DEVICE_BOUND
-from forerun.predictors.base import TARGETS, Predictor
+from forerun.predictors.base import TARGETS, Predictor, disagreement_of, log_ratio
 from forerun.predictors.conformal import calibrate
 from forerun.predictors.registry import predictor_class
 
@@ -71,18 +71,16 @@ def with_intervals(
     split: str = "family",
 ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
     """Intervals of each row from the left-out errors of other families (devices, kinds) only."""
-    measured = left_out[target].to_numpy(dtype=float)
     predicted = left_out[f"predicted_{target}"].to_numpy(dtype=float)
     groups = np.array(predictor.calibration_groups(left_out, target))
+    score, apart = log_ratio(left_out, target), disagreement_of(left_out, target)
     low, high = np.full(len(left_out), np.nan), np.full(len(left_out), np.nan)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        score = np.log(measured / predicted)
     for train, test in leave_out(groups_of(left_out, split), folds, seed=1):
-        made = calibrate(groups[train], score[train])
-        for i in np.flatnonzero(test):
-            factors = made.factors(groups[i], confidence)
-            low[i], high[i] = predicted[i] * factors[0], predicted[i] * factors[1]
-    return low, high
+        made = calibrate(groups[train], score[train], apart[train])
+        for group in np.unique(groups[test]):
+            mine = test & (groups == group)
+            low[mine], high[mine] = made.intervals(group, confidence, np.zeros(mine.sum()), apart[mine])
+    return low * predicted, high * predicted
 
 
 def board(

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from forerun.graph import op_names
 from forerun.graph.ir import DTYPE_BYTES, Graph, Op
 
 Number = Any  # int, float, or an array with one entry per batch size
@@ -235,8 +236,12 @@ def _pool(op: Op, s: Shapes) -> Cost:
 
 
 def _resize(op: Op, s: Shapes) -> Cost:
-    c = _all_bytes(op, s)
-    c.flops = s.numel(op.outputs[0]) * 2 * op.attrs.get("taps", 1)
+    c, taps = _all_bytes(op, s), op.attrs.get("taps", 1)
+    c.flops = s.numel(op.outputs[0]) * 2 * taps
+    if op_names.base_name(op.name).startswith("grid_sampler"):  # at points that need not be all of the image
+        backward = op_names.base_name(op.name).endswith("_backward")
+        image, points = s.bytes(op.inputs[1 if backward else 0]), s.bytes(op.inputs[0] if backward else op.outputs[0])
+        c.read = c.read - image + np.minimum(image, points * taps)
     return c
 
 

@@ -31,7 +31,7 @@ VARIANTS = (
     "depthwise:last:wide", "depthwise:last:more", "generated", "attention:stored",
     "rnn:persistent", "rnn_backward:persistent", "conv:1d", "conv:3d", "conv:dilated", "reduce:columns", "scatter:index",
     "embedding_backward:sorted", "embedding_backward:bag", "embedding:bag", "gather:rows", "sort:topk",
-    "resize:grid", "reduce:scan",
+    "resize:grid", "reduce:scan", "norm:batch:train:native", "norm_backward:batch:native",
 )  # fmt: skip
 _VARIANT_INDEX = {name: i for i, name in enumerate(VARIANTS)}
 _TILE = 64
@@ -54,10 +54,12 @@ def _variant(op: Op, graph: Graph) -> str:
     if op.attrs.get("generated"):
         return "generated"
     if kind == "norm":
-        training = ":train" if op.attrs.get("training") and op.attrs.get("type") == "batch" else ""
+        statistics = op.attrs.get("training") and op.attrs.get("type") == "batch"
+        training = (":train" + _native(op, graph)) if statistics else ""
         return f"norm:{op.attrs.get('type', '')}{training}"
     if kind == "norm_backward":
-        return f"norm_backward:{op_names.NORM_TYPES.get(name, '')}"
+        type_ = op_names.NORM_TYPES.get(name, "")
+        return f"norm_backward:{type_}" + (_native(op, graph) if type_ == "batch" else "")
     if kind == "copy":
         from_int8 = bool(op.inputs) and graph.tensors[op.inputs[0]].dtype == "int8"
         return "copy:" + ("int8" if from_int8 else op_names.COPIES.get(name, "clone"))
@@ -101,6 +103,11 @@ def _variant(op: Op, graph: Graph) -> str:
     if kind in ("rnn", "rnn_backward") and rnn_persists(op, graph):
         return f"{kind}:persistent"
     return kind
+
+
+def _native(op: Op, graph: Graph) -> str:
+    """cuDNN takes statistics over the batch, but not of bf16: PyTorch's own kernels do, a block for every channel."""
+    return ":native" if graph.tensors[op.inputs[0]].dtype == "bf16" else ""
 
 
 def _convolution(op: Op, graph: Graph) -> str:

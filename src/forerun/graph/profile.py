@@ -199,8 +199,6 @@ def _over_batch(op: Op) -> bool:
 
 
 def _one_by_one(groups: int, weight: Tensor) -> int:
-    """cuDNN runs pointwise convolutions in groups one group after another in half precision, and 1-D ones in fp32."""
-    pointwise = all(k == 1 for k in weight.shape[2:])
-    half = weight.dtype in ("fp16", "bf16")
-    alone = (pointwise and half) or (len(weight.shape) == 3 and not half)
-    return groups if alone and weight.shape[1] > 1 else 1
+    """In half precision cuDNN runs pointwise convolutions in groups one group after another."""
+    pointwise = weight.shape[1] > 1 and all(k == 1 for k in weight.shape[2:])
+    return groups if pointwise and weight.dtype in ("fp16", "bf16") else 1

@@ -11,7 +11,7 @@ import numpy as np
 from forerun.graph.features import VARIANTS
 from forerun.graph.profile import CLASSES, UNITS
 from forerun.parallel import side_by_side
-from forerun.predictors.base import TARGETS, Predictor
+from forerun.predictors.base import TARGETS, Predictor, disagreement_of, log_ratio
 from forerun.predictors.cases import Cases, TrainingCases, join
 from forerun.predictors.conformal import Calibration, calibrate
 from forerun.predictors.default import fit_device, fit_energy, fit_host
@@ -171,17 +171,14 @@ def calibrated(weights: Weights, left_out: pd.DataFrame, predictor: Predictor) -
 
 
 def calibration_of(left_out: pd.DataFrame, predictor: Predictor) -> Calibration:
+    """Intervals by target and group; CUDA graphs, which eager rows were measured as, too, and CPUs have their own."""
     on_cpu = (left_out["device_kind"] == "cpu").to_numpy()
     gpu, cpu = left_out[~on_cpu], left_out[on_cpu]
-    groups: list[str] = []
-    scores: list[np.ndarray] = []
-    with np.errstate(invalid="ignore", divide="ignore"):
-        for target in TARGETS:
-            groups += predictor.calibration_groups(gpu, target)
-            scores.append(np.log(gpu[target].to_numpy(dtype=float) / gpu[f"predicted_{target}"].to_numpy(dtype=float)))
-        if "predicted_graph_ms" in gpu:
-            groups += ["latency_ms/cudagraph/device"] * len(gpu)
-            scores.append(np.log((gpu["graph_ms"] / gpu["predicted_graph_ms"]).to_numpy(dtype=float)))
-        groups += [f"{network_name('cpu', run)}/{mode}" for run, mode in zip(cpu["runtime"], cpu["mode"], strict=True)]
-        scores.append(np.log((cpu["latency_ms"] / cpu["predicted_latency_ms"]).to_numpy(dtype=float)))
-    return calibrate(groups, np.concatenate(scores))
+    parts = [(predictor.calibration_groups(gpu, target), gpu, target) for target in TARGETS]
+    if "predicted_graph_ms" in gpu:
+        parts.append((["latency_ms/cudagraph/device"] * len(gpu), gpu, "graph_ms"))
+    by_runtime = zip(cpu["runtime"], cpu["mode"], strict=True)
+    parts.append(([f"{network_name('cpu', run)}/{mode}" for run, mode in by_runtime], cpu, "latency_ms"))
+    scores = np.concatenate([log_ratio(rows, target) for _, rows, target in parts])
+    apart = np.concatenate([disagreement_of(rows, target) for _, rows, target in parts])
+    return calibrate([group for groups, _, _ in parts for group in groups], scores, apart)

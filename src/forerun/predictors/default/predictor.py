@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from forerun.predictors.cases import Cases, TrainingCases
     from forerun.predictors.default.network import Ensemble
 
-_VALUES = ("latency_ms", "device_ms", "host_ms", "roofline_ms", "energy_j")
+_VALUES = ("latency_ms", "device_ms", "host_ms", "roofline_ms", "energy_j", "disagreement")
 
 
 class DefaultPredictor(Predictor):
@@ -115,6 +115,7 @@ class DefaultPredictor(Predictor):
                 found = self._learned(profile, some, workload)
             else:
                 found = self._roofline().times(profile, some, workload)
+                found = replace(found, disagreement=np.zeros_like(found.latency_ms))
             for name in _VALUES:
                 getattr(out, name)[:, places] = getattr(found, name)
         return out
@@ -276,7 +277,9 @@ class DefaultPredictor(Predictor):
         table = op_table(profile.only(representatives), devices)
         shape = (len(devices), len(counts_of), batches)
         least = _summed(np.maximum(table.compute_s, table.memory_s).reshape(shape), counts_of)
-        device_ms = _summed(network.seconds(table).reshape(shape), counts_of)
+        seconds, spread = network.seconds_and_spread(table)
+        device_ms = _summed(seconds.reshape(shape), counts_of)
+        disagreement = _summed((seconds * spread).reshape(shape), counts_of) / np.maximum(device_ms, 1e-12)
         if on_cpu:
             host_ms = np.zeros_like(device_ms)
             latency = device_ms
@@ -285,7 +288,10 @@ class DefaultPredictor(Predictor):
             host_ms = np.broadcast_to(self._slowness * host.host_ms(counts, workload.runtime), device_ms.shape)
             latency = host.latency_ms(counts, device_ms, self._slowness, workload.runtime)
         joules = energy_law.energy_j(profile, devices, latency, device_ms, self.weights.joules)
-        return Times(latency_ms=latency, device_ms=device_ms, host_ms=host_ms, roofline_ms=least, energy_j=joules)
+        return Times(
+            latency_ms=latency, device_ms=device_ms, host_ms=host_ms, roofline_ms=least, energy_j=joules,
+            disagreement=disagreement,
+        )  # fmt: skip
 
     def _learned_spread(
         self, target: str, times: Times, profile: Profile, devices: Sequence[Device], workload: Workload
@@ -303,6 +309,7 @@ class DefaultPredictor(Predictor):
             ]
         )
         host_bound = times.host_ms > times.device_ms
+        assert times.disagreement is not None
         out = np.empty((*value.shape, 2))
         for side, mine in (("host", host_bound), ("device", ~host_bound)):
             group = (
@@ -310,8 +317,9 @@ class DefaultPredictor(Predictor):
                 if on_cpu
                 else f"{target}/{_calibrated_as(workload.mode, workload.runtime, target)}/{side}"
             )
-            for by in np.unique(wider):
-                out[mine & (wider == by)] = self.weights.calibration.factors(group, self.confidence, float(by))
+            beyond = np.broadcast_to(wider, value.shape)[mine]
+            ends = self.weights.calibration.intervals(group, self.confidence, beyond, times.disagreement[mine])
+            out[mine] = np.stack(ends, axis=-1)
         return not_below(out, value, np.zeros_like(value) if target == "energy_j" else times.roofline_ms)
 
 
