@@ -32,6 +32,7 @@ VARIANTS = (
     "rnn:persistent", "rnn_backward:persistent", "conv:1d", "conv:3d", "conv:dilated", "reduce:columns", "scatter:index",
     "embedding_backward:sorted", "embedding_backward:bag", "embedding:bag", "gather:rows", "sort:topk",
     "resize:grid", "reduce:scan", "norm:batch:train:native", "norm_backward:batch:native",
+    "norm:batch:native", "resize:backward",
 )  # fmt: skip
 _VARIANT_INDEX = {name: i for i, name in enumerate(VARIANTS)}
 _TILE = 64
@@ -55,11 +56,10 @@ def _variant(op: Op, graph: Graph) -> str:
         return "generated"
     if kind == "norm":
         statistics = op.attrs.get("training") and op.attrs.get("type") == "batch"
-        training = (":train" + _native(op, graph)) if statistics else ""
-        return f"norm:{op.attrs.get('type', '')}{training}"
+        training = ":train" if statistics else ""
+        return f"norm:{op.attrs.get('type', '')}{training}{_native(op, graph)}"
     if kind == "norm_backward":
-        type_ = op_names.NORM_TYPES.get(name, "")
-        return f"norm_backward:{type_}" + (_native(op, graph) if type_ == "batch" else "")
+        return f"norm_backward:{op_names.NORM_TYPES.get(name, '')}{_native(op, graph)}"
     if kind == "copy":
         from_int8 = bool(op.inputs) and graph.tensors[op.inputs[0]].dtype == "int8"
         return "copy:" + ("int8" if from_int8 else op_names.COPIES.get(name, "clone"))
@@ -73,6 +73,8 @@ def _variant(op: Op, graph: Graph) -> str:
         return _elementwise(op, name)
     if kind == "resize" and name.startswith("grid_sampler"):
         return "resize:grid"
+    if kind == "resize" and name.endswith("_backward") and name not in op_names.RESIZES:
+        return "resize:backward"
     if kind == "resize":
         return f"resize:{op_names.RESIZES.get(name, '')}"
     if kind == "attention":
@@ -106,8 +108,12 @@ def _variant(op: Op, graph: Graph) -> str:
 
 
 def _native(op: Op, graph: Graph) -> str:
-    """cuDNN takes statistics over the batch, but not of bf16: PyTorch's own kernels do, a block for every channel."""
-    return ":native" if graph.tensors[op.inputs[0]].dtype == "bf16" else ""
+    """Where PyTorch's own kernels normalise over the batch, a block for every channel, and not cuDNN's: bf16, and
+    halves in inference."""
+    type_ = op.attrs.get("type") or op_names.NORM_TYPES.get(op_names.plain_name(op.name), "")
+    inference = op.kind == "norm" and not op.attrs.get("training")
+    halves = ("bf16", "fp16") if inference else ("bf16",)
+    return ":native" if type_ == "batch" and graph.tensors[op.inputs[0]].dtype in halves else ""
 
 
 def _convolution(op: Op, graph: Graph) -> str:
@@ -202,6 +208,14 @@ def _product(values: list[Any]) -> Any:
 def _plain(op: Op, s: Shapes) -> tuple[Any, ...]:
     size = s.numel(op.outputs[0]) if op.outputs else (s.numel(op.inputs[0]) if op.inputs else 1)
     return size, len(op.inputs) or 1, 1, 1, 1, 1, _gaps(op)
+
+
+def _copy(op: Op, s: Shapes) -> tuple[Any, ...]:
+    """Of what is joined, how long the rows are: whether they are multiples of what a thread moves at once."""
+    y = s.dims(op.outputs[0]) if op.outputs else []
+    if op_names.COPIES.get(op_names.plain_name(op.name)) != "cat" or not y:
+        return _plain(op, s)
+    return s.numel(op.outputs[0]) / np.maximum(y[-1], 1), y[-1], 1, len(op.inputs), 1, 1, _gaps(op)
 
 
 def _picked(op: Op, s: Shapes) -> tuple[Any, ...]:
@@ -321,6 +335,8 @@ def _resize(op: Op, s: Shapes) -> tuple[Any, ...]:
     ones have one for every number where many channels come last."""
     name = op_names.base_name(op.name)
     y = s.dims(op.inputs[0] if name.endswith("_backward") else op.outputs[0])
+    if name.startswith("grid_sampler"):  # a thread for every point, which goes through the channels
+        return _product([y[0], *y[2:]]), y[1], 1, 1, op.attrs.get("taps", 1), 1, 0
     many_last = bool(_gaps(op)) and y[1] >= _CHANNELS_LAST if name == "upsample_bilinear2d" else False
     if name not in _BY_PIXEL or many_last:
         return _plain(op, s)
@@ -342,7 +358,8 @@ SIZES: dict[str, Callable[[Op, Shapes], tuple[Any, ...]]] = {
     "norm": _norm, "norm_backward": _norm, "reduce": _reduce, "pool": _pool, "pool_backward": _pool, "rnn": _rnn,
     "rnn_backward": _rnn, "resize": _resize,
     **dict.fromkeys((
-        "elementwise", "copy", "fill", "random", "optimizer", "unknown",
+        "elementwise", "fill", "random", "optimizer", "unknown",
     ), _plain),
+    "copy": _copy,
     **dict.fromkeys(("gather", "scatter", "embedding", "embedding_backward"), _picked),
 }  # fmt: skip

@@ -69,6 +69,8 @@ def _fused_attention(
     grouped = enable_gqa and query.shape[1] != key.shape[1]
     if grouped and (query.dtype == torch.float32 or attn_mask is not None):
         return None  # flash takes grouped heads but neither fp32 nor a mask; memory-efficient takes no grouped heads
+    if attn_mask is not None and attn_mask.shape[-1] > 1 and attn_mask.stride(-1) != 1:
+        return None  # a bias looked up from a table by head lies across its memory, which no fused kernel takes
     return _attention_op()(query, key, value, attn_mask, is_causal)[0]
 
 
