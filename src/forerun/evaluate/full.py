@@ -16,7 +16,7 @@ from forerun.evaluate import ablation as parts
 from forerun.evaluate import devices
 from forerun.evaluate.collect import from_rows
 from forerun.evaluate.exam import GPU, exam_rows
-from forerun.evaluate.kept import kept_left_out
+from forerun.evaluate.kept import kept_figures
 from forerun.evaluate.left_out import left_out
 from forerun.evaluate.metrics import figures
 from forerun.evaluate.parts import Progress
@@ -105,20 +105,19 @@ def asked_less(frames: Mapping[str, pd.DataFrame]) -> str:
     return "".join(f"; {name} was asked about {share:.0%} of them" for name, share in shares.items() if share < 1)
 
 
+def exam_gpu_figures(unseen_devices: pd.DataFrame) -> dict[str, float]:
+    """Published latencies on the exam's GPU, by a predictor that saw no row of it (left_out with split "device")."""
+    mine = unseen_devices[unseen_devices["device"] == GPU]
+    return figures(*(mine[c].to_numpy(dtype=float) for c in ("predicted_latency_ms", "latency_ms")))
+
+
 def exam_gpu(names: Sequence[str]) -> dict[str, pd.DataFrame]:
-    """The lines of the exam's GPU: published latencies by predictors that saw no row of it, where they were kept."""
-    lines = []
-    for name in names:
-        try:
-            frame = kept_left_out(SHIPPED / name, "exam_gpu")
-        except ForerunError:
-            continue
-        measured, predicted = (frame[c].to_numpy(dtype=float) for c in ("latency_ms", "predicted_latency_ms"))
-        lines.append({"predictor": name, "target": "latency_ms", **figures(predicted, measured)})
+    """The lines of the exam's GPU, where they were kept."""
+    found = {name: kept_figures(SHIPPED / name) for name in names}
+    lines = [{"predictor": name, "target": "latency_ms", **(kept or {"n": np.nan})} for name, kept in found.items()]
     title = f"The exam's GPU, {GPU}: times that others published"
-    if not lines:
+    if not any(found.values()):
         title += " (not kept: forerun evaluate NAMES --split device --exam, with the published sets imported)"
-        lines = [{"predictor": name, "target": "latency_ms", "n": float("nan")} for name in names]
     return {title: pd.DataFrame(lines)}
 
 

@@ -29,8 +29,8 @@ VARIANTS = (
     "rnn_backward", "attention:masked", "reduce:whole", "conv:stem", "matmul:vector", "random", "elementwise:bias",
     "matmul:int4", "resize:nearest", "resize:bicubic", "copy:int8", "depthwise:cudnn", "depthwise:last",
     "depthwise:last:wide", "depthwise:last:more", "generated", "attention:stored",
-    "rnn:persistent", "rnn_backward:persistent", "conv:1d", "conv:3d", "conv:dilated", "reduce:columns", "scatter:index",
-    "embedding_backward:sorted", "embedding_backward:bag", "embedding:bag", "gather:rows", "sort:topk",
+    "rnn:persistent", "rnn_backward:persistent", "conv:1d", "conv:3d", "conv:dilated", "reduce:columns",
+    "scatter:index", "embedding_backward:sorted", "embedding_backward:bag", "embedding:bag", "gather:rows", "sort:topk",
     "resize:grid", "reduce:scan", "norm:batch:train:native", "norm_backward:batch:native",
     "norm:batch:native", "resize:backward",
 )  # fmt: skip

@@ -102,8 +102,9 @@ class Predictor(Saved, abc.ABC):
     def times(self, profile: Profile, devices: Sequence[Device], workload: Workload) -> Times:
         """The times of a graph at the profile's batch sizes on every device."""
 
-    def calibrate(self, left_out: pd.DataFrame) -> Self:
-        """Learns intervals from errors on cases that it was not fitted to (`evaluate.left_out`)."""
+    def calibrate(self, left_out: pd.DataFrame, unseen_devices: pd.DataFrame | None = None) -> Self:
+        """Learns intervals from errors on cases that it was not fitted to (`evaluate.left_out`); `unseen_devices` are
+        published cases, each on a device of which no row was seen."""
         groups = [group for target in self.targets for group in self.calibration_groups(left_out, target)]
         self.calibration_ = calibrate(groups, np.concatenate([log_ratio(left_out, t) for t in self.targets]))
         return self

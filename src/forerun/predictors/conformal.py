@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import NormalDist
 from typing import Any
@@ -28,17 +28,18 @@ KEPT = 201  # quantiles kept of a group's scores
 NEW_FAMILY = 1.1
 LEAST = 0.01  # nothing is claimed to be nearer than this
 #: What each thing that no measurement shows adds to the error: a standard deviation, in logarithms. That of a device
-#: was chosen so that nine of ten published times of models lie inside on GPUs that were left out, whatever sets their
-#: pace (docs/SCOREBOARD.md): it was read off rows that are judged. Energy and CPUs borrow it. Of the others nothing
-#: was measured.
+#: stands here for predictors without one of their own (`device_deviation`); energy and CPUs borrow it. Of the others
+#: nothing was measured.
 OUT_OF_DOMAIN = {"device": 0.27, "generation": 0.2, "ops": 0.2, "dtype": 0.15}
+#: On an unseen device, this share of the slowdown at the power limit is in doubt (predictors/specs.py).
+POWER_DOUBT = 0.5
 #: The factors of an interval where no error is known at all.
 UNCALIBRATED = (1 / 3, 3.0)
 
 
-def out_of_domain_deviation(whats: Iterable[str]) -> float:
+def out_of_domain_deviation(whats: Iterable[str], known: Mapping[str, float] = OUT_OF_DOMAIN) -> float:
     """What several of OUT_OF_DOMAIN add together: they are independent, so their squares add."""
-    return math.hypot(*(OUT_OF_DOMAIN[what] for what in whats))
+    return math.hypot(*(known[what] for what in whats))
 
 
 def at_confidence(factors: tuple[float, float], confidence: float) -> tuple[float, float]:
@@ -58,6 +59,11 @@ class Calibration:
     scores: Mapping[str, np.ndarray]  # sorted
     counts: Mapping[str, int]
     widening: Mapping[str, float] = field(default_factory=dict)  # by target
+    unseen_device: float = OUT_OF_DOMAIN["device"]  # what a device without measurements adds: see OUT_OF_DOMAIN
+
+    def deviation(self, whats: Iterable[str]) -> float:
+        """What several things that no measurement shows add together."""
+        return out_of_domain_deviation(whats, {**OUT_OF_DOMAIN, "device": self.unseen_device})
 
     def factors(
         self, group: str, confidence: float = 0.9, out_of_domain: float = 0.0, disagreement: float = 0.0
@@ -105,7 +111,7 @@ class Calibration:
         scores = {
             name: {"n": self.counts[name], "scores": np.round(s, 5).tolist()} for name, s in self.scores.items()
         }
-        return {"scores": scores, "widening": dict(self.widening)}
+        return {"scores": scores, "widening": dict(self.widening), "unseen_device": self.unseen_device}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Calibration:
@@ -114,6 +120,7 @@ class Calibration:
             {name: np.asarray(d["scores"], dtype=float) for name, d in scores.items()},
             {name: int(d["n"]) for name, d in scores.items()},
             dict(data["widening"]),
+            float(data["unseen_device"]),
         )
 
 
@@ -141,6 +148,27 @@ def calibrate(groups: Iterable[str], scores: np.ndarray, disagreement: np.ndarra
         for name, ordered in sorted_.items()
     }
     return Calibration(kept, {name: len(found) for name, found in sorted_.items()}, widening)
+
+
+#: Deviations of an unseen device to choose from.
+_DEVIATIONS = tuple(round(0.01 * n, 2) for n in range(61))
+
+
+def device_deviation(
+    made: Calibration, groups: Sequence[str], scores: np.ndarray, disagreement: np.ndarray, confidence: float = 0.9
+) -> float:
+    """The least deviation by which so many of the cases on devices that were left out lie inside their intervals."""
+    named, known = np.array(groups, dtype=object), np.isfinite(scores)
+
+    def inside(deviation: float) -> float:
+        found = np.zeros(len(scores), dtype=bool)
+        for group in dict.fromkeys(groups):
+            mine = known & (named == group)
+            ends = made.intervals(group, confidence, np.full(mine.sum(), deviation), disagreement[mine])
+            found[mine] = (np.log(ends[0]) <= scores[mine]) & (scores[mine] <= np.log(ends[1]))
+        return float(found[known].mean())
+
+    return next((deviation for deviation in _DEVIATIONS if inside(deviation) >= confidence), _DEVIATIONS[-1])
 
 
 def _widening(groups: np.ndarray, scores: np.ndarray, apart: np.ndarray) -> float:

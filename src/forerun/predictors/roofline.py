@@ -46,7 +46,7 @@ class RooflinePredictor(Predictor):
         """There is nothing to learn."""
         return self
 
-    def calibrate(self, left_out: pd.DataFrame) -> Self:
+    def calibrate(self, left_out: pd.DataFrame, unseen_devices: pd.DataFrame | None = None) -> Self:
         """Its intervals are constants."""
         return self
 

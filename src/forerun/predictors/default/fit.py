@@ -13,7 +13,7 @@ from forerun.graph.profile import CLASSES, UNITS
 from forerun.parallel import side_by_side
 from forerun.predictors.base import TARGETS, Predictor, disagreement_of, log_ratio
 from forerun.predictors.cases import Cases, TrainingCases, join
-from forerun.predictors.conformal import Calibration, calibrate
+from forerun.predictors.conformal import Calibration, calibrate, device_deviation
 from forerun.predictors.default import fit_device, fit_energy, fit_host
 from forerun.predictors.default.network import Ensemble, Network
 from forerun.predictors.default.weights import Weights, network_name
@@ -165,13 +165,11 @@ def _ops_seen(parts: Sequence[Cases]) -> dict[str, list[str]]:
     return {"ops": sorted(ops), "units": sorted({UNITS[u] for part in parts for u in np.unique(part.ops.units)})}
 
 
-def calibrated(weights: Weights, left_out: pd.DataFrame, predictor: Predictor) -> Weights:
-    """Weights with intervals from left-out errors: those of CPUs by runtime, all others by target."""
-    return replace(weights, calibration=calibration_of(left_out, predictor))
-
-
-def calibration_of(left_out: pd.DataFrame, predictor: Predictor) -> Calibration:
-    """Intervals by target and group; CUDA graphs, which eager rows were measured as, too, and CPUs have their own."""
+def calibration_of(
+    left_out: pd.DataFrame, predictor: Predictor, unseen_devices: pd.DataFrame | None = None
+) -> Calibration:
+    """Intervals by target and group; CUDA graphs, which eager rows were measured as, too, and CPUs have their own. How
+    far times err on devices without measurements comes from published cases on devices that were left out."""
     on_cpu = (left_out["device_kind"] == "cpu").to_numpy()
     gpu, cpu = left_out[~on_cpu], left_out[on_cpu]
     parts = [(predictor.calibration_groups(gpu, target), gpu, target) for target in TARGETS]
@@ -181,4 +179,9 @@ def calibration_of(left_out: pd.DataFrame, predictor: Predictor) -> Calibration:
     parts.append(([f"{network_name('cpu', run)}/{mode}" for run, mode in by_runtime], cpu, "latency_ms"))
     scores = np.concatenate([log_ratio(rows, target) for _, rows, target in parts])
     apart = np.concatenate([disagreement_of(rows, target) for _, rows, target in parts])
-    return calibrate([group for groups, _, _ in parts for group in groups], scores, apart)
+    made = calibrate([group for groups, _, _ in parts for group in groups], scores, apart)
+    if unseen_devices is None:
+        return made
+    groups = predictor.calibration_groups(unseen_devices, "latency_ms")
+    scores, apart = log_ratio(unseen_devices, "latency_ms"), disagreement_of(unseen_devices, "latency_ms")
+    return replace(made, unseen_device=device_deviation(made, groups, scores, apart))

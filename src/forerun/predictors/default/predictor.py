@@ -18,12 +18,13 @@ from forerun.graph.features import VARIANTS
 from forerun.graph.profile import CLASSES, UNITS, Profile
 from forerun.predictors import energy as energy_law
 from forerun.predictors.base import TARGETS, OutOfDomain, Predictor, Times, not_below
-from forerun.predictors.conformal import out_of_domain_deviation
+from forerun.predictors.conformal import POWER_DOUBT
 from forerun.predictors.default.weights import Weights, load_weights, network_name
 from forerun.predictors.features import op_table
 from forerun.predictors.host import launch_counts
 from forerun.predictors.roofline import RooflinePredictor
 from forerun.predictors.saved import SHIPPED
+from forerun.predictors.specs import slowest_unit
 from forerun.workload import Workload
 
 if TYPE_CHECKING:
@@ -47,6 +48,13 @@ class DefaultPredictor(Predictor):
         self.steps, self.seeds = steps, seeds
         self.weights_: Weights | None = None
 
+    @classmethod
+    def of(cls, weights: Weights) -> Self:
+        """The predictor with these weights."""
+        out = cls(**weights.parameters)
+        out.weights_ = weights
+        return out
+
     @property
     def weights(self) -> Weights:
         """What was fitted, or the weights that ship."""
@@ -65,10 +73,7 @@ class DefaultPredictor(Predictor):
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        weights = load_weights(folder)
-        out = cls(**weights.parameters)
-        out.weights_ = weights
-        return out
+        return cls.of(load_weights(folder))
 
     def fit(self, cases: TrainingCases) -> Self:
         from forerun.predictors.default.fit import fit_weights
@@ -77,10 +82,10 @@ class DefaultPredictor(Predictor):
         self.weights_ = replace(fitted, parameters={"steps": self.steps, "seeds": list(self.seeds)})
         return self
 
-    def calibrate(self, left_out: pd.DataFrame) -> Self:
-        from forerun.predictors.default.fit import calibrated
+    def calibrate(self, left_out: pd.DataFrame, unseen_devices: pd.DataFrame | None = None) -> Self:
+        from forerun.predictors.default.fit import calibration_of
 
-        self.weights_ = calibrated(self.weights, left_out, self)
+        self.weights_ = replace(self.weights, calibration=calibration_of(left_out, self, unseen_devices))
         return self
 
     def calibration_groups(self, left_out: pd.DataFrame, target: str) -> list[str]:
@@ -300,14 +305,15 @@ class DefaultPredictor(Predictor):
         on_cpu, value = devices[0].kind == "cpu", getattr(times, target)
         known = set(self._domain(workload).get("devices", ()))
         unseen = [found.what for found in self._unseen_ops(profile, workload)]
-        wider = np.array(
-            [
-                out_of_domain_deviation(
-                    [*unseen, *(() if d.id in known else ("device",)), *(("generation",) if d.generation_note else ())]
-                )
-                for d in devices
-            ]
-        )
+        calibration = self.weights.calibration
+        wider = np.array([
+            calibration.deviation(
+                [*unseen, *(() if d.id in known else ("device",)), *(("generation",) if d.generation_note else ())]
+            )
+            for d in devices
+        ])  # fmt: skip
+        new = np.array([d.id not in known for d in devices])
+        wider = np.hypot(wider, new * POWER_DOUBT * np.log(slowest_unit(devices, profile.units_used)))
         host_bound = times.host_ms > times.device_ms
         assert times.disagreement is not None
         out = np.empty((*value.shape, 2))
@@ -318,7 +324,7 @@ class DefaultPredictor(Predictor):
                 else f"{target}/{_calibrated_as(workload.mode, workload.runtime, target)}/{side}"
             )
             beyond = np.broadcast_to(wider, value.shape)[mine]
-            ends = self.weights.calibration.intervals(group, self.confidence, beyond, times.disagreement[mine])
+            ends = calibration.intervals(group, self.confidence, beyond, times.disagreement[mine])
             out[mine] = np.stack(ends, axis=-1)
         return not_below(out, value, np.zeros_like(value) if target == "energy_j" else times.roofline_ms)
 
