@@ -23,7 +23,7 @@ from forerun.graph.features import DIMS, dims, variant
 from forerun.graph.profile import UNITS, profile
 from forerun.graph.sources import load_graph, load_graphs
 from forerun.measure.cases import case_of
-from forerun.predictors.conformal import NEW_FAMILY, calibrate
+from forerun.predictors.conformal import NEW_FAMILY, calibrate, device_deviation
 from forerun.predictors.default import DefaultPredictor, fit_device, fit_energy
 from forerun.predictors.default.network import GROUP_OF, GROUPS, Ensemble
 from forerun.predictors.features import NUMBERS, op_table
@@ -358,6 +358,30 @@ def test_small_groups_borrow_from_wider_ones_and_what_is_out_of_domain_widens() 
     assert type(made).from_dict(json.loads(json.dumps(made.to_dict()))).factors("latency_ms") == pytest.approx(
         made.factors("latency_ms"), rel=1e-3
     )
+
+
+def test_intervals_widen_where_networks_disagree_and_hold_near_and_far() -> None:
+    rng = np.random.default_rng(3)
+    apart = rng.choice([0.02, 0.2], 4000)
+    scores = rng.normal(0, 0.02 + apart)
+    made = calibrate(["device_ms/inference/device"] * 4000, scores, apart)
+    assert made.widening["device_ms"] > 0
+    for distance in (0.02, 0.2):
+        low, high = made.factors("device_ms/inference/device", disagreement=distance)
+        mine = np.exp(scores[apart == distance])
+        assert 0.86 < ((low <= mine) & (mine <= high)).mean() < 0.97
+    assert type(made).from_dict(json.loads(json.dumps(made.to_dict()))).widening == made.widening
+
+
+def test_an_unseen_device_widens_by_what_devices_that_were_left_out_need() -> None:
+    rng = np.random.default_rng(4)
+    group = "latency_ms/inference/device"
+    made = calibrate([group] * 500, rng.normal(0, 0.1, 500))
+    elsewhere = rng.normal(0, 0.3, 2000)
+    found = dataclasses.replace(made, unseen_device=device_deviation(made, [group] * 2000, elsewhere, np.zeros(2000)))
+    low, high = np.log(found.factors(group, out_of_domain=found.deviation(["device"])))
+    assert 0.89 < ((low <= elsewhere) & (elsewhere <= high)).mean() < 0.93
+    assert device_deviation(made, [group] * 500, rng.normal(0, 0.05, 500), np.zeros(500)) == 0
 
 
 def test_families_are_left_out_whole_and_once() -> None:

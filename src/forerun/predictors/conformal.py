@@ -108,9 +108,7 @@ class Calibration:
         return None
 
     def to_dict(self) -> dict[str, object]:
-        scores = {
-            name: {"n": self.counts[name], "scores": np.round(s, 5).tolist()} for name, s in self.scores.items()
-        }
+        scores = {name: {"n": self.counts[name], "scores": np.round(s, 5).tolist()} for name, s in self.scores.items()}
         return {"scores": scores, "widening": dict(self.widening), "unseen_device": self.unseen_device}
 
     @classmethod
