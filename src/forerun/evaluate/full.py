@@ -42,12 +42,10 @@ slow the host was at that moment: from a tiny launch timed just before the case 
 latencies of other families measured within 20 s. Published times of models on other GPUs are learned from, without the
 families that are scored: by family, and by the letters that a model's name begins with, so near relatives under another
 name (resnetaa beside resnet) stay. Intervals of a family are calibrated on the other families only. Repeats of a case
-are left out of the figures. `roofline` was asked about cases drawn at random, since each needs a graph to be captured;
-its intervals are constants and are not scored here.
+are left out of the figures. The intervals of `roofline` are constants and are not scored here.
 
-These constants were read off rows that are judged here, so the figures flatter them a little: the widening for an
-unseen device and for a new family (`OUT_OF_DOMAIN["device"]`, `NEW_FAMILY` in predictors/conformal.py), how much longer
-a call takes by itself than in a loop (`SYNCHRONISED_US` in predictors/energy.py), the speed of copies to the GPU
+These constants were read off rows that are judged here, so the figures flatter them a little: the widening for a new
+family (`NEW_FAMILY` in predictors/conformal.py), how much longer a call takes by itself than in a loop (`SYNCHRONISED_US` in predictors/energy.py), the speed of copies to the GPU
 (`COPY_GBS` in data/importers/pytorch_gpu_benchmark.py, from the RTX 2080 Ti), the number of steps and seeds of the fits
 (predictors/default), the constants of memory workspaces (predictors/memory.py), how far caches and the
 speed of the machine change times of onnxruntime (`CPU_CACHES` in predictors/specs.py, `_PYTHON_EXPONENT` in
@@ -68,7 +66,7 @@ MODELS = """Models on a GPU that was left out
 Times that others published; what copying images takes where it was timed is known to every predictor. `one ratio` knows
 from the other GPUs measured in the same way how far times lie above the roofline, `default, hosts of the set` how slow
 hosts are where enough calls show it: in the runs of 50 iterations of pytorch_gpu_benchmark, eight processes load images
-meanwhile. `default` knows neither. How much an unseen device widens an interval was chosen on these rows.
+meanwhile. `default` knows neither. How much an unseen device widens an interval comes from the other devices.
 Operators of another card with the same chip may have been learned from (the A100 of 80 GB beside that of 40)."""
 _SHOWN = (
     ("latency_ms", "all"), ("latency_ms", "device-bound"), ("latency_ms", "host-bound"), ("device_ms", "all"),

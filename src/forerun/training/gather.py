@@ -106,10 +106,12 @@ def chosen_models(store: Store, where: str | None) -> pd.DataFrame:
 
 
 def own_rows(models: pd.DataFrame) -> pd.DataFrame:
-    """Successful rows of PyTorch models under our own protocol, run eagerly or compiled."""
+    """Successful rows of PyTorch models under our own protocol, run eagerly or compiled; the first of those that one
+    sweep measured twice."""
     own = models[models["protocol"].fillna("").str.startswith("forerun/") & (models["status"] == "ok")]
     own = own[own["runtime"].fillna("eager").isin(["eager", *COMPILE_MODES])]
-    return own[~own["source"].isin(["tabular", "onnx"])]
+    own = own[~own["source"].isin(["tabular", "onnx"])]
+    return own[own["case_key"].isna() | ~own.duplicated(["case_key", "device", "repeat"])]
 
 
 def kinds_of(devices: pd.Series) -> dict[str, str | None]:
