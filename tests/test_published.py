@@ -234,7 +234,10 @@ class OneMillisecond:
     """A network to which every op takes 1 ms, and the timing of a NeuSight row another 0.5 ms."""
 
     def seconds(self, ops: OpTable) -> np.ndarray:
-        return np.full(len(ops.classes), 1e-3)
+        return self.seconds_and_spread(ops)[0]
+
+    def seconds_and_spread(self, ops: OpTable) -> tuple[np.ndarray, np.ndarray]:
+        return np.full(len(ops.classes), 1e-3), np.zeros(len(ops.classes))
 
     def floor_us(self, timing_group: np.ndarray) -> np.ndarray:
         return np.where(timing_group == 1, 500.0, 0.0)

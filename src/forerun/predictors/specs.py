@@ -69,7 +69,7 @@ def _gflops_per_watt(device: Device, generation: Generation, unit: str) -> float
 
 def slowest_unit(devices: Sequence[Device], units: Sequence[int]) -> np.ndarray:
     """Per device, how many times longer arithmetic takes at the power limit, on the units that suffer most of these."""
-    return power_slowdown(devices)[list(units)].max(axis=0)
+    return power_slowdown(devices)[list(units)].max(axis=0, initial=1.0)
 
 
 def spec_matrix(devices: Sequence[Device]) -> tuple[np.ndarray, np.ndarray]:
