@@ -20,6 +20,7 @@ from forerun.errors import ForerunError
 from forerun.evaluate import full, report
 from forerun.evaluate.collect import collect
 from forerun.evaluate.kept import kept_left_out
+from forerun.evaluate.kinds import WELL_KNOWN
 from forerun.evaluate.metrics import figures
 from forerun.evaluate.scoreboard import board, with_intervals
 from forerun.graph.ir import Graph, Op, Storage, Tensor
@@ -33,10 +34,6 @@ CNN = "cnn:depth=4,filters=16,classes=10"
 WEIGHTS = SHIPPED / "default"
 #: Measured cases of every mode, and what the shipped weights predicted for them when these were made.
 FROZEN: list[dict[str, Any]] = json.loads((Path(__file__).parent / "frozen_predictions.json").read_text())
-
-
-#: Kinds of network that have many rows; all others are left out kind by kind, too.
-WELL_KNOWN = ("image classifier", "encoder", "language model", "small CNN")
 
 
 def test_confidence_sets_the_width() -> None:

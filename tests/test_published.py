@@ -201,8 +201,10 @@ def test_cases_hold_what_a_fit_needs(cases: Cases) -> None:
     assert (cases.roofline_ms > 0).all()
     assert (cases.rows["roofline_ms"] == cases.roofline_ms).all()
     assert (cases.roofline_ms < cases.rows["latency_ms"]).all()
-    fast, slow = (HostCosts(np.full(cases.launches.shape[1], us), 0.0, 4.0) for us in (0.01, 1000.0))
-    assert len(device_bound(cases, fast).rows) == 8
+    fast, slow = (
+        HostCosts(np.full(cases.launches.shape[1], us), 0.0, 4.0, compiled_us=(us, us)) for us in (0.01, 1000.0)
+    )
+    assert len(device_bound(cases, fast).rows) == 9
     assert device_bound(cases, slow).rows.empty
     assert (device_bound(cases, fast).rows["device_ms"] <= cases.rows["latency_ms"]).all()
 
@@ -327,10 +329,10 @@ def test_the_speed_of_a_sets_hosts_follows_from_its_other_gpus(
 def test_device_bound_calls_show_nothing_of_hosts(
     cases: Cases, monkeypatch: pytest.MonkeyPatch, spied: Callable[..., Seen]
 ) -> None:
-    def busy(_: Any, asked: Cases) -> np.ndarray:
-        return np.where(asked.rows["device"] == "titan-rtx", 1e-3, 1e6)
+    def busy(_: Any, asked: Cases) -> tuple[np.ndarray, np.ndarray]:
+        return np.where(asked.rows["device"] == "titan-rtx", 1e-3, 1e6), np.zeros(len(asked.rows))
 
-    monkeypatch.setattr(devices, "device_ms", busy)
+    monkeypatch.setattr("forerun.predictors.default.fit.device_ms_and_spread", busy)
     host = HostCosts(np.full(cases.launches.shape[1], 100.0), 0.0, 40.0, default_slowness=0.9)
     ratio = with_hosts_of_the_set(cases, monkeypatch, spied, host, slower=1.7)
     assert ratio["pytorch_gpu_benchmark"] == pytest.approx(0.9 / 1.7, abs=0.01)

@@ -120,7 +120,7 @@ def evaluate(
     Predictions that came with the package are read; other predictors are fitted without each part in turn.
     """
     from forerun.data.store import Store
-    from forerun.evaluate import full, report
+    from forerun.evaluate import full, kinds, report
     from forerun.evaluate.collect import collect, targets_of
     from forerun.evaluate.kept import kept_left_out
     from forerun.evaluate.left_out import FOLDS, check_split
@@ -155,6 +155,8 @@ def evaluate(
     with waiting("counting", quiet=as_json):
         if exam:
             extra |= full.exam_gpu(chosen) if split == "family" else {}
+        elif split == "kind":
+            extra |= kinds.tables(frames, wanted)
         elif split == "family" and "default" in chosen:
             for part, title in full.ON_CPUS.items():
                 found = kept_left_out(SHIPPED / "default", part)

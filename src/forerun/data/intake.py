@@ -52,7 +52,23 @@ def take_in(files: Iterable[str | Path], store: Store, dataset: str = "own", *, 
     ]
     if graphs:
         onnx_graphs.keep(store, add_graphs(tables["models"], progress, onnx_files))
+    for table in ("models", "operators"):
+        _number_repeats(tables[table], store, table)
     return {table: store.append_new(table, rows) for table, rows in tables.items() if rows}
+
+
+def _number_repeats(rows: list[dict[str, Any]], store: Store, table: str) -> None:
+    """Gives rows of a case whose number is taken on their device the next one: every sweep counts from 0."""
+    known = store.read(table, columns=["row_id", "case_key", "device", "repeat"])
+    known = known[known["case_key"].isin({row["case_key"] for row in rows})]
+    taken = set(known[["case_key", "device", "repeat"]].itertuples(index=False, name=None))
+    there = set(known["row_id"])
+    for row in rows:
+        if row["row_id"] in there:
+            continue
+        while (row["case_key"], row["device"], row["repeat"]) in taken:
+            row["repeat"] += 1
+        taken.add((row["case_key"], row["device"], row["repeat"]))
 
 
 def tables_of(lines: Iterable[dict[str, Any]], dataset: str) -> dict[str, list[dict[str, Any]]]:

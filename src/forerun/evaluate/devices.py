@@ -17,7 +17,7 @@ from forerun.graph.features import VARIANTS
 from forerun.graph.profile import CLASSES
 from forerun.predictors.base import log_ratio
 from forerun.predictors.cases import Cases, TrainingCases
-from forerun.predictors.conformal import POWER_DOUBT, Calibration, device_deviation, out_of_domain_deviation
+from forerun.predictors.conformal import Calibration, device_deviation, out_of_domain_deviation, power_deviation
 from forerun.predictors.default import DefaultPredictor
 from forerun.predictors.default.fit import device_ms, group_numbers
 from forerun.predictors.default.fit_host import nearest_slowness
@@ -186,9 +186,9 @@ def _beyond(cases: Cases, weights: Weights) -> np.ndarray:
     pairs = zip(cases.ops.classes, cases.ops.variants, strict=True)
     unseen = [f"{CLASSES[c]}/{VARIANTS[v]}" not in familiar for c, v in pairs]
     any_unseen = np.bincount(cases.case, unseen, minlength=len(cases.rows)) > 0
-    slowed = np.zeros(len(cases.rows))
-    np.maximum.at(slowed, cases.case, np.log(cases.ops.power_slowdown))
-    return np.hypot(any_unseen * out_of_domain_deviation(["ops"]), POWER_DOUBT * slowed)
+    slowed = np.ones(len(cases.rows))
+    np.maximum.at(slowed, cases.case, cases.ops.power_slowdown)
+    return np.hypot(any_unseen * out_of_domain_deviation(["ops"]), power_deviation(slowed))
 
 
 def _with_intervals(rows: pd.DataFrame, calibration: Calibration) -> pd.DataFrame:

@@ -92,15 +92,15 @@ def board(
     `only` chooses the rows that are scored; intervals are calibrated on all of them.
     """
     first = next(iter(frames.values()))
-    once = (first["repeat"].fillna(0) == 0).to_numpy() & (True if only is None else only)
     lines = []
     for target in (*targets, *((GRAPH,) if "latency_ms" in targets and GRAPH in first else ())):
         memory = target.startswith("memory")
         measured = first[target].to_numpy(dtype=float)
+        once = first_of_cases(first, measured) & (True if only is None else only)
         able = {n: f for n, f in frames.items() if target != GRAPH or f"predicted_{GRAPH}" in f}
         answers = [answer for name, frame in able.items() for answer in _answers(name, frame, target, split)]
         for group, chosen in regimes(first).items():
-            if (chosen & once & np.isfinite(measured)).sum() < 5 or (memory and "bound" in group):
+            if (chosen & once).sum() < 5 or (memory and "bound" in group):
                 continue
             for name, values, low, high, asked in answers:
                 mine = chosen & once & asked
@@ -108,6 +108,14 @@ def board(
                 found = figures(values[mine], measured[mine], *edges)
                 lines.append({"target": target, "split": split, "regime": group, "predictor": name, **found})
     return Scoreboard(pd.DataFrame(lines, columns=list(COLUMNS)), noise(first if only is None else first[only]))
+
+
+def first_of_cases(rows: pd.DataFrame, measured: np.ndarray) -> np.ndarray:
+    """The first row of every case on its device that has the quantity: repeats show the noise, not the predictor."""
+    known = rows[["case_key", "device", "repeat"]].assign(repeat=rows["repeat"].fillna(0))[np.isfinite(measured)]
+    known = known.assign(case_key=known["case_key"].fillna(known.index.to_series().astype(str)))
+    first = known.sort_values("repeat", kind="stable").drop_duplicates(["case_key", "device"]).index
+    return rows.index.isin(first)
 
 
 def _answers(name: str, frame: pd.DataFrame, target: str, split: str) -> list[Answer]:

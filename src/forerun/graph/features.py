@@ -108,12 +108,16 @@ def _variant(op: Op, graph: Graph) -> str:
 
 
 def _native(op: Op, graph: Graph) -> str:
-    """Where PyTorch's own kernels normalise over the batch, a block for every channel, and not cuDNN's: bf16, and
-    halves in inference."""
+    """Where PyTorch's own kernels normalise over the batch, a block for every channel, and not cuDNN's: bf16, fp16 with
+    weights in fp16 (autocast leaves them in fp32), rows without pixels, and norms without weights."""
     type_ = op.attrs.get("type") or op_names.NORM_TYPES.get(op_names.plain_name(op.name), "")
-    inference = op.kind == "norm" and not op.attrs.get("training")
-    halves = ("bf16", "fp16") if inference else ("bf16",)
-    return ":native" if type_ == "batch" and graph.tensors[op.inputs[0]].dtype in halves else ""
+    if type_ != "batch":
+        return ""
+    at = 1 if op.kind == "norm_backward" and len(op.inputs) > 1 else 0
+    x, others = graph.tensors[op.inputs[at]], op.inputs[at + 1 :]
+    weighted = len(op.outputs) > 1 if at else bool(others)
+    halves = x.dtype == "fp16" and bool(others) and graph.tensors[others[0]].dtype == "fp16"
+    return "" if weighted and len(x.shape) > 2 and x.dtype != "bf16" and not halves else ":native"
 
 
 def _convolution(op: Op, graph: Graph) -> str:
@@ -229,11 +233,37 @@ def _picked(op: Op, s: Shapes) -> tuple[Any, ...]:
         rows = s.numel(op.inputs[1])
         summed = s.numel(op.inputs[0] if op.kind == "embedding_backward" else moved) / np.maximum(cols, 1)
         return rows, cols, rows / np.maximum(summed, 1), 1, 1, 1, _gaps(op)
-    return s.numel(moved) / np.maximum(cols, 1), cols, 1, 1, 1, 1, _gaps(op)
+    added = 2 * _half(moved, s) if op.kind == "scatter" else 0
+    if op_names.plain_name(op.name) in op_names.ROW_GATHERS | op_names.INDEXED and len(op.inputs) > 1:
+        cols = _row_length(op.inputs[0], op.inputs[1], moved, s)
+        ragged = (np.asarray(cols) * DTYPE_BYTES[s.graph.tensors[moved].dtype]) % _AT_ONCE > 0
+        return s.numel(moved) / np.maximum(cols, 1), cols, 1, 1, 1 + ragged, 1, _gaps(op) + added
+    return s.numel(moved) / np.maximum(cols, 1), cols, 1, 1, 1, 1, _gaps(op) + added
+
+
+#: Bytes that a thread moves at once; rows of other lengths go number by number.
+_AT_ONCE = 16
+
+
+def _row_length(x: int, index: int, moved: int, s: Shapes) -> Any:
+    """Numbers that lie together in one picked row: what comes behind the axis that the index runs along."""
+    whole, part, picks = (s.graph.tensors[t].shape for t in (x, moved, index))
+    axes = [
+        axis for axis in range(len(whole))
+        if len(picks) == 1 and part[: axis + 1] == (*whole[:axis], picks[0]) and part[axis + 1 :] == whole[axis + 1 :]
+    ]  # fmt: skip
+    if axes:
+        return _product(s.dims(moved)[axes[0] + 1 :])
+    return np.maximum(s.numel(moved) / np.maximum(s.numel(index), 1), 1)
 
 
 def _gaps(op: Op) -> int:
     return 1 if op.attrs.get("strided") else 0
+
+
+def _half(tensor: int, s: Shapes) -> int:
+    """1 for numbers of 16 bits, which threads add to memory in another way."""
+    return 1 if s.graph.tensors[tensor].dtype in ("fp16", "bf16") else 0
 
 
 def _matmul(op: Op, s: Shapes) -> tuple[Any, ...]:
@@ -310,11 +340,15 @@ def _norm(op: Op, s: Shapes) -> tuple[Any, ...]:
         rows = x[0] * op.attrs["groups"]
         return rows, s.numel(op.inputs[0]) / rows, 1, 1, 1, 1, 0
     if kind in ("batch", "instance", "group") and len(x) > 1:
-        return x[1], s.numel(op.inputs[0]) / x[1], 1, 1, 1, 1, x[0]
+        return x[1], s.numel(op.inputs[0]) / x[1], 1 + _gaps(op), 1, 1, 1, x[0]
     return _last_dim(op, s)
 
 
 def _reduce(op: Op, s: Shapes) -> tuple[Any, ...]:
+    if op_names.plain_name(op.name) in op_names.SCANS and op.inputs and s.dims(op.inputs[0]):
+        x = s.dims(op.inputs[0])
+        axis = op.attrs.get("axis", len(x) - 1)
+        return s.numel(op.inputs[0]) / np.maximum(x[axis], 1), x[axis], 1, 1, 1, 1, int(axis < len(x) - 1)
     out = s.numel(op.outputs[0]) if op.outputs else 1
     return out, s.numel(op.inputs[0]) / np.maximum(out, 1) if op.inputs else 1, 1, 1, 1, 1, _gaps(op)
 
@@ -337,6 +371,10 @@ def _resize(op: Op, s: Shapes) -> tuple[Any, ...]:
     y = s.dims(op.inputs[0] if name.endswith("_backward") else op.outputs[0])
     if name.startswith("grid_sampler"):  # a thread for every point, which goes through the channels
         return _product([y[0], *y[2:]]), y[1], 1, 1, op.attrs.get("taps", 1), 1, 0
+    if variant(op, s.graph) == "resize:backward" and name not in _BY_PIXEL:
+        # A thread for every gradient that comes in; several add to one number.
+        gy, gx = s.numel(op.inputs[0]), s.numel(op.outputs[0])
+        return gy, 1, 1, 1, np.maximum(gy / np.maximum(gx, 1), 1), 1, _gaps(op) + 2 * _half(op.outputs[0], s)
     many_last = bool(_gaps(op)) and y[1] >= _CHANNELS_LAST if name == "upsample_bilinear2d" else False
     if name not in _BY_PIXEL or many_last:
         return _plain(op, s)

@@ -207,7 +207,8 @@ _TO_FLOAT = frozenset(
     "softmax log_softmax layer_norm group_norm rms_norm cross_entropy cross_entropy_loss nll_loss nll_loss_nd mse_loss "
     "l1_loss smooth_l1_loss binary_cross_entropy_with_logits exp log log10 log2 log1p expm1 pow __pow__ __rpow__ rsqrt "
     "reciprocal sum cumsum cumprod prod norm softplus cosine_similarity kl_div erfinv sinh cosh tan acos asin cdist "
-    "renorm logsumexp grid_sampler".split()
+    "renorm logsumexp grid_sampler interpolate upsample_nearest1d upsample_nearest2d upsample_nearest3d "
+    "upsample_linear1d upsample_bilinear2d upsample_trilinear3d upsample_bicubic2d".split()
 )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from forerun.graph.op_names import NORM_TYPES, POOLS, RESIZES
+from forerun.graph.op_names import NORM_TYPES, POOLS, RESIZES, SCANS
 
 #: Kind -> the aten calls that are of it.
 _BY_KIND: dict[str, str] = {
@@ -141,6 +141,8 @@ def attributes(kind: str, name: str, args: tuple[Any, ...], outputs: list[Any]) 
         return {"window": _prod(kernel) if isinstance(kernel, (list, tuple)) else int(kernel)}
     if kind == "resize":
         return {"taps": {"nearest": 1, "bicubic": 16}.get(RESIZES.get(name, ""), 4)}
+    if name in SCANS and len(args) > 1:
+        return {"axis": int(args[1]) % max(1, args[0].dim())}
     return {}
 
 

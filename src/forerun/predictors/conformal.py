@@ -37,6 +37,11 @@ POWER_DOUBT = 0.5
 UNCALIBRATED = (1 / 3, 3.0)
 
 
+def power_deviation(slowdown: np.ndarray) -> np.ndarray:
+    """What is in doubt on an unseen device whose power limit makes arithmetic so many times slower."""
+    return POWER_DOUBT * np.log(slowdown)
+
+
 def out_of_domain_deviation(whats: Iterable[str], known: Mapping[str, float] = OUT_OF_DOMAIN) -> float:
     """What several of OUT_OF_DOMAIN add together: they are independent, so their squares add."""
     return math.hypot(*(known[what] for what in whats))

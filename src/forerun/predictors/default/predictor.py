@@ -18,7 +18,7 @@ from forerun.graph.features import VARIANTS
 from forerun.graph.profile import CLASSES, UNITS, Profile
 from forerun.predictors import energy as energy_law
 from forerun.predictors.base import TARGETS, OutOfDomain, Predictor, Times, not_below
-from forerun.predictors.conformal import POWER_DOUBT
+from forerun.predictors.conformal import power_deviation
 from forerun.predictors.default.weights import Weights, load_weights, network_name
 from forerun.predictors.features import op_table
 from forerun.predictors.host import launch_counts
@@ -313,7 +313,7 @@ class DefaultPredictor(Predictor):
             for d in devices
         ])  # fmt: skip
         new = np.array([d.id not in known for d in devices])
-        wider = np.hypot(wider, new * POWER_DOUBT * np.log(slowest_unit(devices, profile.units_used)))
+        wider = np.hypot(wider, new * power_deviation(slowest_unit(devices, profile.units_used)))
         host_bound = times.host_ms > times.device_ms
         assert times.disagreement is not None
         out = np.empty((*value.shape, 2))
