@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from forerun.measure.core import operator_cases, specs
-from forerun.measure.core.operator_cases import FORWARD_ONLY
 from forerun.measure.core.meters import meter_for
+from forerun.measure.core.operator_cases import FORWARD_ONLY
 from forerun.measure.core.operator_draws import DRAWS, RARE
 from forerun.measure.core.operators import OPERATORS, build, call_of, find
 from forerun.measure.core.operators.registry import operator
