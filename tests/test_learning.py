@@ -181,6 +181,57 @@ def test_norms_of_different_kernels_have_different_variants() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("op", "dtype", "more", "expected"),
+    [
+        ("batch_norm", "fp32", {}, "norm:batch"), ("batch_norm", "bf16", {}, "norm:batch:native"),
+        ("batch_norm", "fp16", {}, "norm:batch:native"), ("batch_norm", "fp16", {"mixed": 1}, "norm:batch"),
+        ("batch_norm", "bf16", {"mixed": 1}, "norm:batch:native"),
+        ("batch_norm_train", "fp16", {"mixed": 1}, "norm:batch:train"),
+        ("batch_norm_train", "fp16", {}, "norm:batch:train:native"),
+        ("instance_norm", "fp16", {}, "norm:batch:train:native"), ("instance_norm", "fp32", {}, "norm:batch:train"),
+    ],
+)  # fmt: skip
+def test_batch_norms_are_named_by_who_runs_them(op: str, dtype: str, more: dict[str, int], expected: str) -> None:
+    graph = operators.graph_of(op, json.dumps({"b": 2, "c": 4, "h": 5, "w": 5} | more), dtype, "forward")
+    assert [variant(op, graph) for op in graph.ops if op.kind == "norm"] == [expected]
+
+
+def first_sizes(op: str, shape: dict[str, int], dtype: str, kind: str, direction: str = "forward") -> dict[str, float]:
+    graph = operators.graph_of(op, json.dumps(shape), dtype, direction)
+    (at,) = [i for i, op in enumerate(graph.ops) if op.kind == kind]
+    return dict(zip(DIMS, dims(graph, Shapes(graph), 1)[at, 0], strict=True))
+
+
+def test_running_sums_know_their_axis_and_picked_rows_their_length() -> None:
+    along = first_sizes("cumsum", {"rows": 6, "cols": 9}, "fp32", "reduce")
+    down = first_sizes("cumsum_down", {"b": 2, "rows": 9, "cols": 3}, "fp32", "reduce")
+    assert [(s["rows"], s["cols"], s["flag"]) for s in (along, down)] == [(6, 9, 0), (6, 9, 1)]
+    picked = {"rows": 8, "cols": 12, "picked": 5}
+    assert [first_sizes("index_select", picked, dtype, "gather")["window"] for dtype in ("fp32", "fp16")] == [1, 2]
+    added = first_sizes("index_add", picked, "fp16", "scatter")
+    assert (added["rows"], added["cols"], added["flag"]) == (5, 12, 2)
+    with torch.device("meta"):
+        x, index = torch.empty(7, 4, 16), torch.empty(10, dtype=torch.int64)
+
+    class Pick(torch.nn.Module):
+        def forward(self, x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+            return torch.index_select(x, 0, index)
+
+    from forerun.graph.capture import record
+
+    graph = record(Pick(), lambda *_: Pick()(x, index), repeats={}, held=lambda: iter(()))
+    rows, cols = dims(graph, Shapes(graph), 1)[0, 0, :2]
+    assert (rows, cols) == (10, 64)  # both axes behind the picked one lie together
+
+
+def test_a_gradient_of_resizing_knows_how_many_add_to_one_number() -> None:
+    shape = {"b": 2, "c": 3, "h": 4, "w": 4, "to": 16, "corners": 0}
+    found = first_sizes("resize_bilinear", shape, "fp32", "resize", "backward")
+    assert (found["rows"], found["window"], found["flag"]) == (2 * 3 * 16 * 16, 16, 0)
+    assert first_sizes("resize_bilinear", shape, "bf16", "resize", "backward")["flag"] == 2
+
+
 def test_features_are_finite_on_every_kind_of_device() -> None:
     columns = profile(load_graph(Workload("gpt2", mode="decode", seq_len=64, dtype="fp16")), "fp16")
     for name in ("h200", "p4", "rtx4090", "mi300x", "xeon-emr-2vcpu"):

@@ -283,6 +283,26 @@ def test_rows_wait_for_their_kernels(tmp_path: Path) -> None:
     assert list(store.read("models")["device_ms"]) == [0.5]
 
 
+def test_a_case_that_is_measured_again_counts_as_its_repeat(tmp_path: Path) -> None:
+    from forerun.data.intake import take_in
+
+    case = {**case_of(Workload(MODEL)), "input_shape": [3, 32, 32]}
+    files = []
+    for session, ms in (("a", 1.0), ("b", 2.0)):
+        lines = [
+            {"kind": "session", "session": session, "device": {"kind": "cpu", "name": "some CPU"}, "host": {}},
+            {"kind": "model", "key": specs.key_of(case), "repeat": 0, "session": session, "status": "ok", "case": case,
+             "latency_ms": ms, "protocol": 2, "time": f"2026-11-15T0{ms:.0f}", "kernel_ms_reason": "a CPU"},
+        ]  # fmt: skip
+        files.append(tmp_path / f"{session}.jsonl")
+        files[-1].write_text("".join(json.dumps(line) + "\n" for line in lines))
+    store = Store(tmp_path / "store", shipped=False)
+    assert take_in([files[0]], store, graphs=False) == {"models": 1}
+    assert take_in(files, store, graphs=False) == {"models": 1}
+    assert take_in(files, store, graphs=False) == {"models": 0}
+    assert store.read("models").set_index("latency_ms")["repeat"].to_dict() == {1.0: 0, 2.0: 1}
+
+
 def test_host_probes_of_newer_and_older_rows_are_read() -> None:
     probes = [{"host_probe_before": {"launch_us": 8.0}}, {"pulse_before": {"launch_us": 9.0}}, {}]
     found = probe_us(pd.DataFrame({"extra": [*map(json.dumps, probes), None]}))
