@@ -292,7 +292,7 @@ def test_a_case_that_is_measured_again_counts_as_its_repeat(tmp_path: Path) -> N
         lines = [
             {"kind": "session", "session": session, "device": {"kind": "cpu", "name": "some CPU"}, "host": {}},
             {"kind": "model", "key": specs.key_of(case), "repeat": 0, "session": session, "status": "ok", "case": case,
-             "latency_ms": ms, "protocol": 2, "time": f"2026-11-15T0{ms:.0f}", "kernel_ms_reason": "a CPU"},
+             "latency_ms": ms, "protocol": 2, "time": f"2026-11-15T0{ms:.0f}", "kernel_ms": None},
         ]  # fmt: skip
         files.append(tmp_path / f"{session}.jsonl")
         files[-1].write_text("".join(json.dumps(line) + "\n" for line in lines))
