@@ -39,10 +39,13 @@ def by_kind(frame: pd.DataFrame, name: str, kinds: pd.Series) -> pd.DataFrame:
     judged = predictor_class(name)()
     ends = with_intervals(frame, "device_ms", judged, split="kind") if judged.calibrates else None
     scored = regimes(frame)["all"] & first_of_cases(frame, measured) & ~exam_rows(frame).to_numpy()
+    scored &= frame["asked"].to_numpy(dtype=bool) if "asked" in frame else True
     lines = []
     for kind in sorted(kinds[scored].unique()):
         mine = scored & (kinds == kind).to_numpy()
         edges = [end[mine] for end in ends] if ends is not None else []
         lines.append({"kind": kind, **figures(predicted[mine], measured[mine], *edges)})
+    if not lines:
+        return pd.DataFrame(columns=["kind", "n", "mape"])
     found = pd.DataFrame(lines).drop(columns=["rmse", "coverage"], errors="ignore")
     return found.sort_values("mape", ascending=False, na_position="last", ignore_index=True)

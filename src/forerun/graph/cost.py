@@ -212,7 +212,7 @@ def _gather(op: Op, s: Shapes) -> Cost:
     out = sum(s.bytes(t) for t in op.outputs)
     read: Number = out
     if op_names.plain_name(op.name) in op_names.ROW_GATHERS and len(op.inputs) > 1:
-        read = np.minimum(out, s.bytes(op.inputs[0]))  # rows that are picked again come from the cache
+        read = np.minimum(out, s.bytes(op.inputs[0]))  # at least: rows picked again may come from the cache
     return Cost(read=read + sum(s.bytes(t) for t in op.inputs[1:]), written=out)
 
 

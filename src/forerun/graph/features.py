@@ -1,9 +1,10 @@
 """What an op looks like beside its FLOPs and bytes: the sizes that decide how well a kernel fills the hardware.
 
 Eight columns per op, in one language for all kinds: `rows` x `cols` outputs that each sum over `inner`, `count`
-independent problems of that size, the `window` of a convolution or pool (1 elsewhere), its `stride`, a `flag` (masked
-attention, gradients wanted, inputs in another layout), and the pixels of one `image` that a convolution makes (1
-elsewhere). And a `variant`: the finest distinction between ops that run the same class of kernel.
+independent problems of that size, the `window` of a convolution or pool, its `stride`, a `flag` (masked attention,
+gradients wanted, inputs in another layout), and the pixels of one `image` that a convolution makes (1 elsewhere). Kinds
+without such a size use its column for one of their own, as their law below says. And a `variant`: the finest
+distinction between ops that run the same class of kernel.
 """
 
 from __future__ import annotations

@@ -208,7 +208,8 @@ _TO_FLOAT = frozenset(
     "l1_loss smooth_l1_loss binary_cross_entropy_with_logits exp log log10 log2 log1p expm1 pow __pow__ __rpow__ rsqrt "
     "reciprocal sum cumsum cumprod prod norm softplus cosine_similarity kl_div erfinv sinh cosh tan acos asin cdist "
     "renorm logsumexp grid_sampler interpolate upsample_nearest1d upsample_nearest2d upsample_nearest3d "
-    "upsample_linear1d upsample_bilinear2d upsample_trilinear3d upsample_bicubic2d".split()
+    "upsample_linear1d upsample_bilinear2d upsample_trilinear3d upsample_bicubic2d _upsample_nearest_exact1d "
+    "_upsample_nearest_exact2d _upsample_nearest_exact3d _upsample_bilinear2d_aa _upsample_bicubic2d_aa".split()
 )
 
 

@@ -12,6 +12,7 @@ from forerun.data.importers import importers
 from forerun.data.splits import in_turns
 from forerun.data.sql import row_ids
 from forerun.data.store import Store
+from forerun.data.summary import without_masked_replays
 from forerun.device import load_device
 from forerun.errors import ForerunError
 from forerun.measure.core.runtimes import COMPILE_MODES
@@ -110,23 +111,9 @@ def own_rows(models: pd.DataFrame) -> pd.DataFrame:
     own = models[models["protocol"].fillna("").str.startswith("forerun/") & (models["status"] == "ok")]
     own = own[own["runtime"].fillna("eager").isin(["eager", *COMPILE_MODES])]
     own = own[~own["source"].isin(["tabular", "onnx"])]
-    return own.assign(graph_ms=own["graph_ms"].where(~_masked_in_replay(own)))
-
-
-#: Since this version, transformers builds no mask for a model that was given none while a CUDA graph is captured.
-_UNMASKED_REPLAY = (5, 18)
-
-
-def _masked_in_replay(rows: pd.DataFrame) -> pd.Series:
-    """Text models whose replay ran other kernels than their call: older versions of transformers build a mask while
-    they are captured, and attention with a mask stores its scores. Graphs are captured with newer versions."""
-
-    def version(software: object) -> tuple[int, ...]:
-        found = json.loads(software).get("transformers") if isinstance(software, str) else None
-        return tuple(int(part) for part in str(found or "0").split(".")[:2] if part.isdigit())
-
-    older = rows["software"].map({text: version(text) < _UNMASKED_REPLAY for text in rows["software"].unique()})
-    return older.astype(bool) & (rows["source"] == "hf") & rows["seq_len"].notna()
+    # Stores of older versions hold repeats without a number of their own.
+    own = own[own["case_key"].isna() | ~own.duplicated(["case_key", "device", "repeat"])]
+    return without_masked_replays(own)
 
 
 def kinds_of(devices: pd.Series) -> dict[str, str | None]:

@@ -78,7 +78,7 @@ def cumsum_down(rng: random.Random) -> Drawn:
 
 @draw("cat_features")
 def cat_features(rng: random.Random) -> Drawn:
-    """Joined along the last axis, sizes of all kinds: features of points beside those of a network."""
+    """Short runs of all lengths joined in turn: features of points beside those of a network."""
     s = {"b": log_uniform(rng, 64, 2e6, (1, 8)), "rows": log_uniform(rng, 2, 512), "more": log_uniform(rng, 1, 512)}
     return Drawn("cat", s | {"cols": 1}, 2.0 * s["b"] * (s["rows"] + s["more"]))
 
