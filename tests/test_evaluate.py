@@ -23,7 +23,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 NAMES = ["dummy", "one-ratio", "default"]
 EXAM = [
     "bloom", "coat", "densenet", "diffusion_unet", "efficientnet", "efficientnetv2", "mobilenetv4", "modernbert", "pvt",
-    "speech_cnn", "stablelm", "starnet", "time_series", "tnt", "vgg",
+    "speech_cnn", "stablelm", "starcoder2", "starnet", "time_series", "tnt", "vgg",
 ]  # fmt: skip
 
 
