@@ -204,5 +204,5 @@ def test_a_padding_that_replicates_is_no_concatenation() -> None:
 def test_every_name_in_the_tables_is_one_that_a_door_gives() -> None:
     nodes = {*onnx_ops.KINDS_OF, *onnx_ops.HANDLERS, *onnx_control.SEQUENCES}
     tables = (op_names.HEAVY, op_names.NORM_TYPES, op_names.COPIES, op_names.POOLS, op_names.RESIZES)
-    listed = {name for table in tables for name in table} | op_names.UNFUSED_COPIES
+    listed = {name for table in tables for name in table}
     assert listed - set(torch_ops.KIND_OF) - nodes == set()

@@ -159,3 +159,11 @@ def test_merged_branches_are_measured_merged() -> None:
     assert merged.call(case).call().shape == (1, 1000)
     with pytest.raises(ForerunError, match="is trained with its branches"):
         case_of(Workload("timm/repghostnet_050?reparam=true", mode="training", optimizer="momentum"))
+
+
+def test_autocast_resizes_in_single_precision() -> None:
+    """As PyTorch's own list says: the forward pass and the gradient."""
+    graph = load_graph(Workload("segmenter:image=64,width=16", mode="training", batch=2, amp="fp16"))
+    resized = [op for op in graph.ops if op.kind == "resize"]
+    assert {op.phase for op in resized} == {"forward", "backward"}
+    assert {graph.tensors[t].dtype for op in resized for t in (*op.inputs[:1], *op.outputs)} == {"fp32"}

@@ -21,7 +21,7 @@ from forerun.graph.ir import Graph
 from forerun.graph.memory import simulate
 from forerun.graph.op_names import base_name
 from forerun.graph.sources import load_graph
-from forerun.predictors.memory import conv_workspaces
+from forerun.predictors.workspaces import library_workspaces
 from forerun.workload import Workload
 from networks import Residual, Transformer
 
@@ -330,7 +330,7 @@ def test_images_with_their_channels_last_are_known_as_such() -> None:
         assert found == {"conv": last, "resize": last}
     sliced = load_graph(Workload(ChannelsLast(), input_shape=(17, 8), batch=2))
     assert [op.attrs.get("strided") for op in sliced.ops if op.kind in ("conv", "resize")] == [True, True]
-    copies = conv_workspaces(load_device("h200"))
+    copies = library_workspaces(load_device("h200"))
     assert copies is not None
     assert not copies(tokens, np.array([2])) and copies(plain, np.array([2]))  # none are needed in that layout
 

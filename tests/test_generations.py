@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import yaml
 
@@ -11,8 +12,9 @@ from forerun.device.generations import find_generation, generation_ids, unlisted
 from forerun.device.reading import CATALOG
 from forerun.graph.profile import UNITS
 from forerun.graph.sources import load_graph
-from forerun.predictors.memory import conv_workspaces, estimate, workspace_mb
+from forerun.predictors.memory import estimate, workspace_mb
 from forerun.predictors.specs import power_slowdown
+from forerun.predictors.workspaces import library_workspaces
 from forerun.workload import Workload
 
 CONTENT = yaml.safe_load((CATALOG / "generations.yaml").read_text())
@@ -97,7 +99,7 @@ def test_the_a100_and_geforce_ampere_differ() -> None:
     server, desktop = find_generation("ampere", 8.0), find_generation("ampere", 8.6)
     assert server is not None and desktop is not None
     assert (server.fp32_gflops_per_watt, server.half_gflops_per_watt) == (65, 800)
-    assert (desktop.fp32_gflops_per_watt, desktop.half_gflops_per_watt) == (81, None)
+    assert (desktop.fp32_gflops_per_watt, desktop.half_gflops_per_watt) == (81, 400)
     assert "A100" in server.provenance["fp32_gflops_per_watt"]
     assert server.unsupported == desktop.unsupported == ("fp8", "fp4")
 
@@ -129,7 +131,7 @@ def test_an_unlisted_generation_is_named_and_assumed() -> None:
     assert device.generation_note.startswith("the generation rubin is not in the catalogue: ")
     assert (power_slowdown([device]) == 1).all()
     assert workspace_mb(1, device) == unlisted_generation().cublas_workspace_mb == 16
-    assert conv_workspaces(device) is not None
+    assert library_workspaces(device) is not None
     nameless = chip()
     assert nameless.generation_note is not None and "names no generation (architecture)" in nameless.generation_note
     assert chip(kind="cpu").generation_note is None
@@ -150,10 +152,14 @@ def test_libraries_reserve_by_generation_however_the_vendor_is_written() -> None
 
 
 def test_layout_copies_come_with_tensor_cores() -> None:
-    assert conv_workspaces(load_device("gtx1080ti")) is None
-    assert conv_workspaces(load_device("mi300x")) is None
-    for name in ("v100", "t4", "a100", "l4", "h200", "b200"):
-        assert conv_workspaces(load_device(name)) is not None, name
+    graph = load_graph(Workload("resnet18", batch=8))
+
+    def taken(name: str) -> int:
+        found = library_workspaces(load_device(name))
+        return len(found(graph, np.array([8]))) if found else 0
+
+    assert taken("gtx1080ti") == taken("mi300x") == 0
+    assert all(taken(name) > 10 for name in ("v100", "t4", "a100", "l4", "h200", "b200"))
 
 
 def test_a_small_card_holds_half_of_what_it_lists() -> None:

@@ -23,7 +23,7 @@ from forerun.graph.features import DIMS, dims, variant
 from forerun.graph.profile import UNITS, profile
 from forerun.graph.sources import load_graph, load_graphs
 from forerun.measure.cases import case_of
-from forerun.predictors.conformal import NEW_FAMILY, calibrate
+from forerun.predictors.conformal import NEW_FAMILY, calibrate, device_deviation
 from forerun.predictors.default import DefaultPredictor, fit_device, fit_energy
 from forerun.predictors.default.network import GROUP_OF, GROUPS, Ensemble
 from forerun.predictors.features import NUMBERS, op_table
@@ -179,6 +179,57 @@ def test_norms_of_different_kernels_have_different_variants() -> None:
     assert {"norm:batch:train", "norm_backward:batch", "pool:max", "conv:stem"} <= {
         variant(op, graph) for op in graph.ops
     }
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype", "more", "expected"),
+    [
+        ("batch_norm", "fp32", {}, "norm:batch"), ("batch_norm", "bf16", {}, "norm:batch:native"),
+        ("batch_norm", "fp16", {}, "norm:batch:native"), ("batch_norm", "fp16", {"mixed": 1}, "norm:batch"),
+        ("batch_norm", "bf16", {"mixed": 1}, "norm:batch:native"),
+        ("batch_norm_train", "fp16", {"mixed": 1}, "norm:batch:train"),
+        ("batch_norm_train", "fp16", {}, "norm:batch:train:native"),
+        ("instance_norm", "fp16", {}, "norm:batch:train:native"), ("instance_norm", "fp32", {}, "norm:batch:train"),
+    ],
+)  # fmt: skip
+def test_batch_norms_are_named_by_who_runs_them(op: str, dtype: str, more: dict[str, int], expected: str) -> None:
+    graph = operators.graph_of(op, json.dumps({"b": 2, "c": 4, "h": 5, "w": 5} | more), dtype, "forward")
+    assert [variant(op, graph) for op in graph.ops if op.kind == "norm"] == [expected]
+
+
+def first_sizes(op: str, shape: dict[str, int], dtype: str, kind: str, direction: str = "forward") -> dict[str, float]:
+    graph = operators.graph_of(op, json.dumps(shape), dtype, direction)
+    (at,) = [i for i, op in enumerate(graph.ops) if op.kind == kind]
+    return dict(zip(DIMS, dims(graph, Shapes(graph), 1)[at, 0], strict=True))
+
+
+def test_running_sums_know_their_axis_and_picked_rows_their_length() -> None:
+    along = first_sizes("cumsum", {"rows": 6, "cols": 9}, "fp32", "reduce")
+    down = first_sizes("cumsum_down", {"b": 2, "rows": 9, "cols": 3}, "fp32", "reduce")
+    assert [(s["rows"], s["cols"], s["flag"]) for s in (along, down)] == [(6, 9, 0), (6, 9, 1)]
+    picked = {"rows": 8, "cols": 12, "picked": 5}
+    assert [first_sizes("index_select", picked, dtype, "gather")["window"] for dtype in ("fp32", "fp16")] == [1, 2]
+    added = first_sizes("index_add", picked, "fp16", "scatter")
+    assert (added["rows"], added["cols"], added["flag"]) == (5, 12, 2)
+    with torch.device("meta"):
+        x, index = torch.empty(7, 4, 16), torch.empty(10, dtype=torch.int64)
+
+    class Pick(torch.nn.Module):
+        def forward(self, x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+            return torch.index_select(x, 0, index)
+
+    from forerun.graph.capture import record
+
+    graph = record(Pick(), lambda *_: Pick()(x, index), repeats={}, held=lambda: iter(()))
+    rows, cols = dims(graph, Shapes(graph), 1)[0, 0, :2]
+    assert (rows, cols) == (10, 64)  # both axes behind the picked one lie together
+
+
+def test_a_gradient_of_resizing_knows_how_many_add_to_one_number() -> None:
+    shape = {"b": 2, "c": 3, "h": 4, "w": 4, "to": 16, "corners": 0}
+    found = first_sizes("resize_bilinear", shape, "fp32", "resize", "backward")
+    assert (found["rows"], found["window"], found["flag"]) == (2 * 3 * 16 * 16, 16, 0)
+    assert first_sizes("resize_bilinear", shape, "bf16", "resize", "backward")["flag"] == 2
 
 
 def test_features_are_finite_on_every_kind_of_device() -> None:
@@ -358,6 +409,30 @@ def test_small_groups_borrow_from_wider_ones_and_what_is_out_of_domain_widens() 
     assert type(made).from_dict(json.loads(json.dumps(made.to_dict()))).factors("latency_ms") == pytest.approx(
         made.factors("latency_ms"), rel=1e-3
     )
+
+
+def test_intervals_widen_where_networks_disagree_and_hold_near_and_far() -> None:
+    rng = np.random.default_rng(3)
+    apart = rng.choice([0.02, 0.2], 4000)
+    scores = rng.normal(0, 0.02 + apart)
+    made = calibrate(["device_ms/inference/device"] * 4000, scores, apart)
+    assert made.widening["device_ms"] > 0
+    for distance in (0.02, 0.2):
+        low, high = made.factors("device_ms/inference/device", disagreement=distance)
+        mine = np.exp(scores[apart == distance])
+        assert 0.86 < ((low <= mine) & (mine <= high)).mean() < 0.97
+    assert type(made).from_dict(json.loads(json.dumps(made.to_dict()))).widening == made.widening
+
+
+def test_an_unseen_device_widens_by_what_devices_that_were_left_out_need() -> None:
+    rng = np.random.default_rng(4)
+    group = "latency_ms/inference/device"
+    made = calibrate([group] * 500, rng.normal(0, 0.1, 500))
+    elsewhere = rng.normal(0, 0.3, 2000)
+    found = dataclasses.replace(made, unseen_device=device_deviation(made, [group] * 2000, elsewhere, np.zeros(2000)))
+    low, high = np.log(found.factors(group, out_of_domain=found.deviation(["device"])))
+    assert 0.89 < ((low <= elsewhere) & (elsewhere <= high)).mean() < 0.93
+    assert device_deviation(made, [group] * 500, rng.normal(0, 0.05, 500), np.zeros(500)) == 0
 
 
 def test_families_are_left_out_whole_and_once() -> None:

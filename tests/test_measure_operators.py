@@ -14,13 +14,14 @@ import torch
 
 from forerun.measure.core import operator_cases, specs
 from forerun.measure.core.meters import meter_for
+from forerun.measure.core.operator_cases import FORWARD_ONLY
 from forerun.measure.core.operator_draws import DRAWS, RARE
 from forerun.measure.core.operators import OPERATORS, build, call_of, find
 from forerun.measure.core.operators.registry import operator
 from forerun.training.operators import graph_of, known
 
 SWEEPS = Path(__file__).parent.parent / "sweeps"
-KINDS = SWEEPS / "h200_operators_kinds.yaml"
+OF_KINDS = [SWEEPS / f"h200_operators_{name}.yaml" for name in ("kinds", "far")]
 DIRECTED = [
     (name, direction)
     for name, one in OPERATORS.items()
@@ -89,20 +90,27 @@ def test_a_name_is_registered_once_and_an_unknown_one_is_named() -> None:
         build({"op": "matmull", "shape": {}, "dtype": "fp32", "direction": "forward"}, "cpu")
 
 
-def test_the_sweep_of_kinds_holds_every_label_and_every_operator_it_draws() -> None:
-    spec = specs.load(str(KINDS))
+@pytest.mark.parametrize("sweep", OF_KINDS, ids=lambda path: path.stem)
+def test_a_sweep_of_operators_holds_what_its_labels_draw(sweep: Path) -> None:
+    spec = specs.load(str(sweep))
     found = operator_cases.cases(spec)
     assert len(found) == spec["n"]
     assert found == operator_cases.cases(spec)
     families = Counter(case["family"] for case in found)
-    assert {family.removesuffix("_last") for family in families} == {*DRAWS} - {*RARE}
+    assert set(families) == set(spec["only"])
     assert min(families.values()) >= 30
-    both = {(case["op"], case["direction"]) for case in found}
-    assert {op for op, _ in both if find(op).backward} == {op for op, direction in both if direction == "backward"}
+    both = {(case["op"], case["direction"], case["family"] in FORWARD_ONLY) for case in found}
+    backward = {op for op, direction, _ in both if direction == "backward"}
+    assert {op for op, _, one_way in both if find(op).backward and not one_way} == backward
     for case in found:
         assert set(case["shape"]) - {"last", "dilation", "depth"} <= set().union(*find(case["op"]).examples), case
         assert all(isinstance(size, int) and size >= 0 for size in case["shape"].values())
         assert case["dtype"] in (*find(case["op"]).dtypes, *(("tf32",) if find(case["op"]).tf32 else ()))
+
+
+def test_every_label_is_in_a_sweep() -> None:
+    drawn = {label.removesuffix("_last") for sweep in OF_KINDS for label in specs.load(str(sweep))["only"]}
+    assert drawn == {*DRAWS} - {*RARE}
 
 
 @pytest.mark.parametrize("label", sorted(DRAWS))

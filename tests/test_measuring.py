@@ -217,7 +217,7 @@ def test_what_cannot_be_measured_is_refused_before_it_is_timed(tmp_path: Path) -
         (Workload("resnet18", mode="decode", seq_len=8), "not a language model"),
         (Workload(MODEL, input_shape=(3, 64, 64)), "gives the input"),
         (Workload(MODEL, runtime="cudagraph"), "every eager row has it"),
-        (Workload(MODEL, runtime="tensorrt"), "choose eager or compile"),
+        (Workload(MODEL, runtime="tensorrt"), "choose from eager, compile"),
         (Workload("gpt2", mode="decode", seq_len=8, runtime="compile"), "decode step with runtime compile"),
         (Workload("gpt2", input_shape=(8,)), "takes a seq_len"),
         (Workload("resnet18", dtype="int8"), "language models only"),
@@ -281,6 +281,26 @@ def test_rows_wait_for_their_kernels(tmp_path: Path) -> None:
         more.write(json.dumps(line) + "\n")
     assert take_in([file, file], store, graphs=False) == {"models": 1}
     assert list(store.read("models")["device_ms"]) == [0.5]
+
+
+def test_a_case_that_is_measured_again_counts_as_its_repeat(tmp_path: Path) -> None:
+    from forerun.data.intake import take_in
+
+    case = {**case_of(Workload(MODEL)), "input_shape": [3, 32, 32]}
+    files = []
+    for session, ms in (("a", 1.0), ("b", 2.0)):
+        lines = [
+            {"kind": "session", "session": session, "device": {"kind": "cpu", "name": "some CPU"}, "host": {}},
+            {"kind": "model", "key": specs.key_of(case), "repeat": 0, "session": session, "status": "ok", "case": case,
+             "latency_ms": ms, "protocol": 2, "time": f"2026-11-15T0{ms:.0f}", "kernel_ms": None},
+        ]  # fmt: skip
+        files.append(tmp_path / f"{session}.jsonl")
+        files[-1].write_text("".join(json.dumps(line) + "\n" for line in lines))
+    store = Store(tmp_path / "store", shipped=False)
+    assert take_in([files[0]], store, graphs=False) == {"models": 1}
+    assert take_in(files, store, graphs=False) == {"models": 1}
+    assert take_in(files, store, graphs=False) == {"models": 0}
+    assert store.read("models").set_index("latency_ms")["repeat"].to_dict() == {1.0: 0, 2.0: 1}
 
 
 def test_host_probes_of_newer_and_older_rows_are_read() -> None:

@@ -166,7 +166,7 @@ def own_files() -> dict[str, int]:
 def test_it_is_trained_with_intervals_and_a_card(trained: Path) -> None:
     saved = json.loads((trained / "predictor.json").read_text())
     assert saved["predictor"] == "log-linear"
-    assert saved["learned"]["calibration_"]["calibration"]["latency_ms"]["n"] == 25
+    assert saved["learned"]["calibration_"]["calibration"]["scores"]["latency_ms"]["n"] == 25
     assert saved["learned"]["provenance_"]["rows"] == {"models": {"forerun-h200": 25}}
     assert "# The weights of the predictor log-linear" in (trained / "MODEL_CARD.md").read_text()
 

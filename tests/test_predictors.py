@@ -210,7 +210,7 @@ def test_weights_survive_ops_that_they_do_not_know(tmp_path: Path) -> None:
         for asked, settings in (
             ((CNN, "a100"), {"batch": 8}),
             (("gpt2", "a100"), {"mode": "prefill", "seq_len": 64, "batch": 2, "dtype": "bf16"}),
-            (("resnet18", "a100"), {"batch": 16, "dtype": "fp16"}),
+            (("resnet18", "a100"), {"batch": 16, "dtype": "fp32"}),
         )
     )
     assert known[0].to_dict() == known[1].to_dict()
@@ -219,7 +219,9 @@ def test_weights_survive_ops_that_they_do_not_know(tmp_path: Path) -> None:
         assert not any("kinds of op" in note for note in now.notes)
         assert older.device_ms is not None and now.device_ms is not None
         reach = [np.log(p.device_ms.high / p.device_ms.value) for p in (older, now)]
-        assert reach[0] ** 2 - reach[1] ** 2 == pytest.approx((1.645 * OUT_OF_DOMAIN["ops"]) ** 2, rel=0.01)
+        # Of an op that they do not know, the networks disagree a little more, too.
+        wider = (reach[0] ** 2 - reach[1] ** 2) / (1.645 * OUT_OF_DOMAIN["ops"]) ** 2
+        assert 0.99 < wider < 1.3
         assert older.device_ms.value == pytest.approx(now.device_ms.value, rel=0.5)
 
 

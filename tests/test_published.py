@@ -197,12 +197,14 @@ def test_only_sets_that_teach_models_count(store: Store) -> None:
 
 
 def test_cases_hold_what_a_fit_needs(cases: Cases) -> None:
-    assert len(cases.rows) == 8
+    assert len(cases.rows) == 9
     assert (cases.roofline_ms > 0).all()
     assert (cases.rows["roofline_ms"] == cases.roofline_ms).all()
     assert (cases.roofline_ms < cases.rows["latency_ms"]).all()
-    fast, slow = (HostCosts(np.full(cases.launches.shape[1], us), 0.0, 4.0) for us in (0.01, 1000.0))
-    assert len(device_bound(cases, fast).rows) == 8
+    fast, slow = (
+        HostCosts(np.full(cases.launches.shape[1], us), 0.0, 4.0, compiled_us=(us, us)) for us in (0.01, 1000.0)
+    )
+    assert len(device_bound(cases, fast).rows) == 9
     assert device_bound(cases, slow).rows.empty
     assert (device_bound(cases, fast).rows["device_ms"] <= cases.rows["latency_ms"]).all()
 
@@ -234,7 +236,10 @@ class OneMillisecond:
     """A network to which every op takes 1 ms, and the timing of a NeuSight row another 0.5 ms."""
 
     def seconds(self, ops: OpTable) -> np.ndarray:
-        return np.full(len(ops.classes), 1e-3)
+        return self.seconds_and_spread(ops)[0]
+
+    def seconds_and_spread(self, ops: OpTable) -> tuple[np.ndarray, np.ndarray]:
+        return np.full(len(ops.classes), 1e-3), np.zeros(len(ops.classes))
 
     def floor_us(self, timing_group: np.ndarray) -> np.ndarray:
         return np.where(timing_group == 1, 500.0, 0.0)
@@ -324,10 +329,10 @@ def test_the_speed_of_a_sets_hosts_follows_from_its_other_gpus(
 def test_device_bound_calls_show_nothing_of_hosts(
     cases: Cases, monkeypatch: pytest.MonkeyPatch, spied: Callable[..., Seen]
 ) -> None:
-    def busy(_: Any, asked: Cases) -> np.ndarray:
-        return np.where(asked.rows["device"] == "titan-rtx", 1e-3, 1e6)
+    def busy(_: Any, asked: Cases) -> tuple[np.ndarray, np.ndarray]:
+        return np.where(asked.rows["device"] == "titan-rtx", 1e-3, 1e6), np.zeros(len(asked.rows))
 
-    monkeypatch.setattr(devices, "device_ms", busy)
+    monkeypatch.setattr("forerun.predictors.default.fit.device_ms_and_spread", busy)
     host = HostCosts(np.full(cases.launches.shape[1], 100.0), 0.0, 40.0, default_slowness=0.9)
     ratio = with_hosts_of_the_set(cases, monkeypatch, spied, host, slower=1.7)
     assert ratio["pytorch_gpu_benchmark"] == pytest.approx(0.9 / 1.7, abs=0.01)

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from forerun.device import load_device
-from forerun.graph.fuse import fuse
+from forerun.graph.fuse_inductor import fuse_inductor
 from forerun.graph.ir import Graph
 from forerun.graph.memory import simulate
 from forerun.graph.profile import profile
@@ -84,8 +84,8 @@ def test_8_bit_weights_are_cast_before_they_are_used_and_4_bit_ones_read_for_eve
 def test_a_compiler_joins_the_bias_with_what_follows_and_the_convolution_still_writes() -> None:
     def compiled(bias: bool) -> float:
         made = torch.nn.Sequential(torch.nn.Conv2d(16, 16, 3, padding=1, bias=bias), torch.nn.GELU())
-        graph = fuse(graph_of(made, input_shape=(16, 32, 32), batch=4)[0])
-        assert [op.kind for op in graph.ops] == ["conv", "elementwise"]
+        graph = fuse_inductor(graph_of(made, input_shape=(16, 32, 32), batch=4)[0])
+        assert [op.kind for op in graph.ops] == ["copy", "conv", "elementwise"]
         return float(profile(graph, "fp32").bytes.sum())
 
     assert compiled(True) - compiled(False) == 2 * 16 * 4  # the bias itself, read by the convolution and by the add

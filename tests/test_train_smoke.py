@@ -41,7 +41,7 @@ class Trained:
 
 
 def parts(store: Path) -> dict[str, int]:
-    return {str(path): path.stat().st_mtime_ns for path in store.glob("evaluations/*/part_*.parquet")}
+    return {str(path): path.stat().st_mtime_ns for path in store.glob("evaluations/*-family-*/part_*.parquet")}
 
 
 def start(store: Path, out: Path) -> subprocess.Popen[str]:

@@ -16,9 +16,9 @@ MODES = ("inference", "training", "prefill", "decode")
 DTYPES = ("fp32", "tf32", "fp32-ieee", "fp16", "bf16", "fp64", "int8", "int4", "fp8")
 OPTIMIZERS = ("sgd", "momentum", "adam", "adamw")
 AMP = ("fp16", "bf16")
-#: eager pays for every launch; cudagraph replays them at once; compile also fuses chains of memory-bound ops;
-#: onnxruntime runs the exported model on a CPU.
-RUNTIMES = ("eager", "cudagraph", "compile", "onnxruntime")
+#: eager pays for every launch; cudagraph replays them at once; compile generates kernels for what lies between library
+#: calls (Inductor), compile-reduce-overhead replays these at once; onnxruntime runs the exported model on a CPU.
+RUNTIMES = ("eager", "cudagraph", "compile", "compile-reduce-overhead", "onnxruntime")
 #: Runtimes that can be asked for by name and that no predictor answers, because nobody measured them here.
 UNMEASURED_RUNTIMES = ("tensorrt",)
 _ALSO_CALLED = {

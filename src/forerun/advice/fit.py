@@ -10,7 +10,8 @@ from forerun.device import Device
 from forerun.graph.ir import Graph, GraphKey
 from forerun.graph.memory import Workspaces, peak_allocated_mb, simulate
 from forerun.prediction import Fit
-from forerun.predictors.memory import MemoryEstimate, conv_workspaces, cublas_handles, room_mb
+from forerun.predictors.memory import MemoryEstimate, cublas_handles, room_mb
+from forerun.predictors.workspaces import library_workspaces, with_reserves
 
 #: The largest batch that is tried.
 MAX_BATCH = 2**20
@@ -28,7 +29,7 @@ def fit(graph: Graph, scalable: Graph | None, device: Device, memory: MemoryEsti
     sure = device.memory_mb >= memory.reserved_mb * memory.spread[1] + memory.context_mb
     if scalable is None:
         return Fit(memory.fits, free, None, sure, "the model was captured at one batch size only")
-    found = largest_batch(GraphKey(scalable), room, conv_workspaces(device))
+    found = largest_batch(GraphKey(with_reserves(scalable)), room, library_workspaces(device))
     return Fit(memory.fits, free, max(found, graph.batch if memory.fits else 0), sure)
 
 

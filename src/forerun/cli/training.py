@@ -52,8 +52,8 @@ def train(
     from forerun.data.store import Store
     from forerun.evaluate import full, model_card
     from forerun.evaluate.collect import unfitted
-    from forerun.evaluate.kept import keep_left_out
-    from forerun.evaluate.left_out import FOLDS, left_out
+    from forerun.evaluate.kept import keep_figures, keep_left_out
+    from forerun.evaluate.left_out import FOLDS, few_of_a_kind, left_out
     from forerun.training.drift import drift
     from forerun.training.provenance import provenance
 
@@ -71,9 +71,15 @@ def train(
     for part in predictor.parts_answered(cases):
         with progress(f"{name}: leaving families out ({titles[part]})", quiet=as_json) as report:
             frames[part] = left_out(predictor, cases, folds=folds or FOLDS, part=part, keep=keep, progress=report)
+    with progress(f"{name}: leaving kinds of network out", quiet=as_json) as report:
+        frames["kind"] = left_out(predictor, cases, "kind", keep=keep, progress=report)
+    unseen: pd.DataFrame | None = None
+    if cases.published_models:
+        with progress(f"{name}: leaving GPUs out", quiet=as_json) as report:
+            unseen = left_out(predictor, cases, "device", keep=keep, progress=report)
     with waiting("fitting to everything", quiet=as_json):
         predictor.fit(cases)
-        predictor.calibrate(_stacked(list(frames.values())))
+        predictor.calibrate(_stacked([*frames.values()][:-1] + [few_of_a_kind(frames["kind"])]), unseen)
         options = {"where": where, "public": public, "operators": operators, "steps": steps, "folds": folds or FOLDS}
         predictor.stands_on(provenance(cases, store, options))
     result = drift(predictor, cases.models, frames["gpu"])
@@ -81,6 +87,8 @@ def train(
         predictor.save(out)
         for part, frame in frames.items():
             keep_left_out(out, frame, part)
+        if unseen is not None:
+            keep_figures(out, full.exam_gpu_figures(unseen))
         (out / "MODEL_CARD.md").write_text(model_card.text(predictor, frames))
     if as_json:
         print(json.dumps(result, indent=2))
@@ -112,7 +120,7 @@ def evaluate(
     Predictions that came with the package are read; other predictors are fitted without each part in turn.
     """
     from forerun.data.store import Store
-    from forerun.evaluate import full, report
+    from forerun.evaluate import full, kinds, report
     from forerun.evaluate.collect import collect, targets_of
     from forerun.evaluate.kept import kept_left_out
     from forerun.evaluate.left_out import FOLDS, check_split
@@ -147,6 +155,8 @@ def evaluate(
     with waiting("counting", quiet=as_json):
         if exam:
             extra |= full.exam_gpu(chosen) if split == "family" else {}
+        elif split == "kind":
+            extra |= kinds.tables(frames, wanted)
         elif split == "family" and "default" in chosen:
             for part, title in full.ON_CPUS.items():
                 found = kept_left_out(SHIPPED / "default", part)

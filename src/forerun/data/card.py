@@ -11,7 +11,7 @@ from forerun.data import card_sets
 from forerun.data.card_plots import draw
 from forerun.data.markdown import table
 from forerun.data.store import Store
-from forerun.data.summary import noise_floor, regime
+from forerun.data.summary import noise_floor, regime, without_masked_replays
 from forerun.errors import ForerunError
 
 _QUANTITIES = {"latency_ms": "latency", "device_ms": "device time", "graph_ms": "graph replay", "energy_j": "energy",
@@ -95,7 +95,10 @@ def _device(store: Store, rows: pd.DataFrame, device: str) -> str:
         table(_counts(sizes, "mode", "dtype"), "Rows by mode and dtype (training: dtype of the weights)"),
         table(_counts(sizes, "runtime", "mode"), "Rows by runtime and mode"),
         table(_families(ok), "Rows by family"),
-        table(_noise(ok), "Noise floor: how far a repeat lies from the first measurement, mean (median), in %"),
+        table(
+            _noise(ok),
+            "Noise floor: how far a repeat lies from the first measurement, mean (median), in %",
+        ),
     ]
     if len(operators):
         parts.append(table(operators, f"Operators: {int(operators['rows'].sum()):,} rows"))
@@ -129,7 +132,7 @@ def _families(ok: pd.DataFrame) -> pd.DataFrame:
 
 
 def _noise(ok: pd.DataFrame) -> pd.DataFrame:
-    known = ok.assign(regime=ok["regime"].fillna("all"))
+    known = without_masked_replays(ok).assign(regime=ok["regime"].fillna("all"))
     lines = []
     for by in (["mode", "regime"], ["regime"]):
         found = noise_floor(known, by)

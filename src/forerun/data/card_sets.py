@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from forerun.data.importers import Importer, importers
-from forerun.data.importers._cases import eager_on_one_gpu
+from forerun.data.importers._cases import on_one_gpu
 from forerun.data.markdown import table
 from forerun.data.store import Store
 
@@ -66,6 +66,6 @@ def _training_rows(store: Store, one: Importer) -> str:
         parts.append(f"at most {most:,} operator rows ({one.operator_rows} of each {each})")
     if one.models_in_training:
         rows = store.read("models", filters=[("dataset", "=", one.name)])
-        chosen = one.model_rows(eager_on_one_gpu(rows))
+        chosen = one.model_rows(on_one_gpu(rows))
         parts.append(f"{0 if chosen is None else len(chosen):,} model rows")
     return f"Training uses {' and '.join(parts)}." if parts else _UNUSED

@@ -37,22 +37,41 @@ def take_in(files: Iterable[str | Path], store: Store, dataset: str = "own", *, 
 
     Rows of ONNX files get their graphs from `onnx_files`, see `add_graphs`.
     """
-    lines: list[dict[str, Any]] = []
+    tables: dict[str, list[dict[str, Any]]] = {}
     for file in files:
         if not Path(file).is_file():
             raise ForerunError(f"there is no file {file}")
         found = read(file)
         if not found:
             raise ForerunError(f"{file} holds no rows of the measuring core (one JSON object a line)")
-        lines += found
-    tables = tables_of(lines, dataset)
+        for table, rows in tables_of(found, dataset).items():  # each with the kernels of its own sweep
+            tables.setdefault(table, []).extend(rows)
+    tables = tables or tables_of((), dataset)
     # A GPU row whose kernels are not counted yet waits: once filed, it would stay without them.
     tables["models"] = [
         row for row in tables["models"] if row["extra"].get("kernel_ms_reason") != NOT_PROFILED or row["reason"]
     ]
     if graphs:
         onnx_graphs.keep(store, add_graphs(tables["models"], progress, onnx_files))
+    for table in ("models", "operators"):
+        _number_repeats(tables[table], store, table)
     return {table: store.append_new(table, rows) for table, rows in tables.items() if rows}
+
+
+def _number_repeats(rows: list[dict[str, Any]], store: Store, table: str) -> None:
+    """Gives rows of a case whose number is taken on their device the next one: every sweep counts from 0. Rows that
+    failed take no number."""
+    known = store.read(table, columns=["row_id", "case_key", "device", "repeat", "status"])
+    known = known[known["case_key"].isin({row["case_key"] for row in rows}) & (known["status"] == "ok")]
+    taken = set(known[["case_key", "device", "repeat"]].itertuples(index=False, name=None))
+    there = set(known["row_id"])
+    for row in rows:
+        if row["row_id"] in there or row["status"] != "ok":
+            continue
+        there.add(row["row_id"])
+        while (row["case_key"], row["device"], row["repeat"]) in taken:
+            row["repeat"] += 1
+        taken.add((row["case_key"], row["device"], row["repeat"]))
 
 
 def tables_of(lines: Iterable[dict[str, Any]], dataset: str) -> dict[str, list[dict[str, Any]]]:

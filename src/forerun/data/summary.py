@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pandas as pd
 
@@ -39,6 +41,25 @@ def repeats(frame: pd.DataFrame, value: str) -> pd.DataFrame:
     later = known.groupby(["device", "case_key"]).cumcount() > 0
     out = known[later].assign(difference=(known[value] / first - 1).abs()[later])
     return out
+
+
+#: Since this version, transformers builds no mask for a model that was given none while a CUDA graph is captured.
+_UNMASKED_REPLAY = (5, 18)
+
+
+def without_masked_replays(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows without `graph_ms` where the replay ran other kernels than the call.
+
+    Older versions of transformers build a mask for a text model while it is captured, and attention with a mask stores
+    its scores. Graphs that are captured with newer versions hold no mask.
+    """
+
+    def older(software: object) -> bool:
+        found = re.search(r'"transformers": ?"(\d+)\.(\d+)', software) if isinstance(software, str) else None
+        return found is not None and (int(found[1]), int(found[2])) < _UNMASKED_REPLAY
+
+    masked = rows["software"].map(older).astype(bool) & (rows["source"] == "hf") & rows["seq_len"].notna()
+    return rows.assign(graph_ms=rows["graph_ms"].where(~masked))
 
 
 def noise_floor(frame: pd.DataFrame, by: list[str]) -> pd.DataFrame:

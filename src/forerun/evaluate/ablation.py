@@ -16,7 +16,7 @@ from forerun.data.splits import independent, leave_out
 from forerun.errors import ForerunError
 from forerun.evaluate.left_out import FOLDS, left_out
 from forerun.evaluate.metrics import figures
-from forerun.evaluate.scoreboard import regimes
+from forerun.evaluate.scoreboard import first_of_cases, regimes
 from forerun.predictors.cases import Cases, TrainingCases
 from forerun.predictors.default import DefaultPredictor
 from forerun.predictors.default.fit import device_ms, fit_costs, fit_networks, group_names
@@ -89,7 +89,7 @@ def times_in(left_out: pd.DataFrame) -> Times:
 
 def line(part: str, predicted: Times, rows: pd.DataFrame) -> dict[str, str | float]:
     """The figures of one part; repeats of a case do not count twice."""
-    first = (rows["repeat"] == 0).to_numpy()
+    first = first_of_cases(rows, rows["device_ms"].to_numpy(dtype=float))
     groups = regimes(rows)
     values = dict(zip(("device_ms", "latency_ms"), predicted, strict=True))
     out: dict[str, str | float] = {"part": part}

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from forerun.errors import ForerunError, did_you_mean
-from forerun.evaluate.kept import kept_left_out
+from forerun.evaluate.kept import KEPT_SPLITS, kept_left_out
 from forerun.evaluate.left_out import FOLDS, Progress, left_out
 from forerun.predictors.base import TARGETS, Predictor, kinds_of_rows
 from forerun.predictors.cases import Cases, TrainingCases
@@ -29,16 +29,16 @@ def collect(
 ) -> dict[str, pd.DataFrame]:  # fmt: skip
     """By predictor, the rows with its predictions; all frames hold the same rows in the same order.
 
-    What was kept with the weights that ship is used for split "family" unless `refit`. `gather` is called only where a
-    predictor has to be fitted to more than the columns of the table. Of kept predictions, only the rows that `wanted`
-    has are taken (all without it).
+    What was kept with the weights that ship is used for the splits of KEPT_SPLITS unless `refit`. `gather` is called
+    only where a predictor has to be fitted to more than the columns of the table. Of kept predictions, only the rows
+    that `wanted` has are taken (all without it).
     """
-    reads_kept = split == "family" and not refit
-    kept = {n: f for n in names if reads_kept and (f := _kept(n, wanted)) is not None}
+    reads_kept = split in KEPT_SPLITS and not refit
+    kept = {n: f for n in names if reads_kept and (f := _kept(n, split, wanted)) is not None}
     rest = [n for n in names if n not in kept]
     base = max(kept.values(), key=len, default=None)
     if base is None and reads_kept:
-        base = _kept("default", wanted)
+        base = _kept("default", split, wanted)
     found = dict(kept)
     cases: TrainingCases | None = None
     for name in rest:
@@ -76,9 +76,9 @@ def targets_of(words: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(chosen)) or TARGETS
 
 
-def _kept(name: str, wanted: pd.DataFrame | None) -> pd.DataFrame | None:
+def _kept(name: str, split: str, wanted: pd.DataFrame | None) -> pd.DataFrame | None:
     try:
-        found = kept_left_out(saved_folder(name) or SHIPPED / name)
+        found = kept_left_out(saved_folder(name) or SHIPPED / name, KEPT_SPLITS[split])
     except ForerunError:
         return None
     chosen = found if wanted is None else found.merge(wanted[KEYS].drop_duplicates(), on=KEYS)

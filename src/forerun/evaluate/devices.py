@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,13 +15,13 @@ from forerun.evaluate.metrics import figures
 from forerun.evaluate.parts import Progress, kept_parts
 from forerun.graph.features import VARIANTS
 from forerun.graph.profile import CLASSES
+from forerun.predictors.base import log_ratio
 from forerun.predictors.cases import Cases, TrainingCases
-from forerun.predictors.conformal import Calibration, out_of_domain_deviation
+from forerun.predictors.conformal import Calibration, device_deviation, out_of_domain_deviation, power_deviation
 from forerun.predictors.default import DefaultPredictor
 from forerun.predictors.default.fit import device_ms, group_numbers
 from forerun.predictors.default.fit_host import nearest_slowness
 from forerun.predictors.default.weights import Weights
-from forerun.predictors.host import HostCosts
 
 LEFT_OUT = {"neusight": neusight.GPUS, "aiconfigurator": ("b200",)}
 #: Predictors of whole models, and the column of `models_predicted` with the answers of each. A ratio is one number per
@@ -132,25 +133,22 @@ def models_predicted(
         mine = mine.assign(
             ratio_ms=mine["roofline_ms"] * _ratio(mine, others),
             own_ratio_ms=mine["roofline_ms"] * _ratio(mine, mine),
-            predicted_set_ms=_with_hosts_of_set(asked, mine, known, others, weights.host),
+            predicted_set_ms=_with_hosts_of_set(asked, mine, known, others, weights),
         )
-        return _with_interval(mine, asked, weights, scores)
+        return mine.assign(beyond=_beyond(asked, weights))
 
     place = keep and keep / fingerprint(predictor, cases, "models-by-device", 0, "gpu")
     names = sorted(published.rows["device"].unique())
-    return pd.concat(kept_parts(one_device, names, place, progress), ignore_index=True)
+    return _with_intervals(pd.concat(kept_parts(one_device, names, place, progress), ignore_index=True), scores)
 
 
 def _predicted(cases: Cases, weights: Weights) -> pd.DataFrame:
     """Rows with their roofline and the default's times, without what copying the inputs takes."""
-    busy = device_ms(weights.networks["gpu"], cases)
-    host = weights.host
+    found = DefaultPredictor.of(weights).predict_cases(cases)
     return cases.rows.assign(
-        roofline_ms=cases.roofline_ms,
-        predicted_device_ms=busy,
-        predicted_host_ms=host.default_slowness * host.host_ms(cases.launches),
-        predicted_ms=host.latency_ms(cases.launches, busy),
-    )
+        roofline_ms=cases.roofline_ms, predicted_ms=found["predicted_latency_ms"],
+        **{f"predicted_{name}": found[f"predicted_{name}"] for name in ("device_ms", "host_ms", "disagreement")},
+    )  # fmt: skip
 
 
 def _ratio(asked: pd.DataFrame, known: pd.DataFrame) -> np.ndarray:
@@ -166,36 +164,51 @@ def _ratio(asked: pd.DataFrame, known: pd.DataFrame) -> np.ndarray:
 
 
 def _with_hosts_of_set(
-    asked: Cases, mine: pd.DataFrame, known: Cases, others: pd.DataFrame, host: HostCosts
+    asked: Cases, mine: pd.DataFrame, known: Cases, others: pd.DataFrame, weights: Weights
 ) -> np.ndarray:
     """The default's latency with the speed of hosts that host-bound calls on other GPUs show, measured the same way."""
+    host = weights.host
     slow = np.full(len(mine), host.default_slowness)
-    host_bound = others["predicted_host_ms"] > others["predicted_device_ms"]
+    eager = others["runtime"].fillna("eager") == "eager"
+    host_bound = (others["predicted_host_ms"] > others["predicted_device_ms"]) & eager
     for way in mine["protocol"].unique():
         there = (host_bound & (others["protocol"] == way)).to_numpy()
         if there.sum() >= ENOUGH_CALLS:
             measured = (others["latency_ms"] - others["copy_ms"]).to_numpy(dtype=float)[there]
             busy = others["predicted_device_ms"].to_numpy(dtype=float)[there]
             slow[mine["protocol"] == way] = nearest_slowness(host, known.launches[there], busy, measured)
-    return host.latency_ms(asked.launches, mine["predicted_device_ms"].to_numpy(dtype=float), slow)
+    return DefaultPredictor.of(weights).predict_cases(asked, slow)["predicted_latency_ms"].to_numpy(dtype=float)
 
 
-def _with_interval(rows: pd.DataFrame, cases: Cases, weights: Weights, calibration: Calibration) -> pd.DataFrame:
-    """The default's 90 % interval on an unmeasured device, as DefaultPredictor gives it."""
+def _beyond(cases: Cases, weights: Weights) -> np.ndarray:
+    """What is in doubt about every case beside its device: a standard deviation, in logarithms."""
     familiar = set(weights.domain["ops"])
     pairs = zip(cases.ops.classes, cases.ops.variants, strict=True)
     unseen = [f"{CLASSES[c]}/{VARIANTS[v]}" not in familiar for c, v in pairs]
-    any_unseen = np.bincount(cases.case, unseen, minlength=len(rows)) > 0
+    any_unseen = np.bincount(cases.case, unseen, minlength=len(cases.rows)) > 0
+    slowed = np.ones(len(cases.rows))
+    np.maximum.at(slowed, cases.case, cases.ops.power_slowdown)
+    return np.hypot(any_unseen * out_of_domain_deviation(["ops"]), power_deviation(slowed))
+
+
+def _with_intervals(rows: pd.DataFrame, calibration: Calibration) -> pd.DataFrame:
+    """The default's 90 % interval as on an unmeasured device; how much that widens comes from the other devices."""
+    predicted, apart = (rows[c].to_numpy(dtype=float) for c in ("predicted_ms", "predicted_disagreement"))
+    named = rows.assign(predicted_latency_ms=rows["predicted_ms"] + rows["copy_ms"])
+    groups = np.array(DefaultPredictor().calibration_groups(named, "latency_ms"), dtype=object)
+    scores = log_ratio(named, "latency_ms")
+    low, high = np.full(len(rows), np.nan), np.full(len(rows), np.nan)
+    for device in rows["device"].unique():
+        mine = (rows["device"] == device).to_numpy()
+        wider = device_deviation(calibration, groups[~mine].tolist(), scores[~mine], apart[~mine])
+        made = replace(calibration, unseen_device=wider)
+        for group in np.unique(groups[mine]):
+            some = mine & (groups == group)
+            doubt = np.hypot(made.deviation(["device"]), rows["beyond"].to_numpy(dtype=float)[some])
+            low[some], high[some] = made.intervals(group, 0.9, doubt, apart[some])
     bound = np.where(rows["predicted_host_ms"] > rows["predicted_device_ms"], "host", "device")
-    factors = np.array([
-        calibration.factors(
-            f"latency_ms/{mode}/{side}", 0.9, out_of_domain_deviation(["device", *(["ops"] if some else [])])
-        )
-        for mode, side, some in zip(rows["mode"], bound, any_unseen, strict=True)
-    ])  # fmt: skip
-    predicted = rows["predicted_ms"]
-    low = np.maximum(predicted * factors[:, 0], np.minimum(rows["roofline_ms"], predicted))
-    return rows.assign(bound=bound, low_ms=low, high_ms=predicted * factors[:, 1])
+    least = np.minimum(rows["roofline_ms"], predicted)
+    return rows.assign(bound=bound, low_ms=np.maximum(predicted * low, least), high_ms=predicted * high)
 
 
 def model_lines(predicted: pd.DataFrame) -> pd.DataFrame:

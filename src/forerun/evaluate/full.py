@@ -16,7 +16,7 @@ from forerun.evaluate import ablation as parts
 from forerun.evaluate import devices
 from forerun.evaluate.collect import from_rows
 from forerun.evaluate.exam import GPU, exam_rows
-from forerun.evaluate.kept import kept_left_out
+from forerun.evaluate.kept import kept_figures
 from forerun.evaluate.left_out import left_out
 from forerun.evaluate.metrics import figures
 from forerun.evaluate.parts import Progress
@@ -42,12 +42,11 @@ slow the host was at that moment: from a tiny launch timed just before the case 
 latencies of other families measured within 20 s. Published times of models on other GPUs are learned from, without the
 families that are scored: by family, and by the letters that a model's name begins with, so near relatives under another
 name (resnetaa beside resnet) stay. Intervals of a family are calibrated on the other families only. Repeats of a case
-are left out of the figures. `roofline` was asked about cases drawn at random, since each needs a graph to be captured;
-its intervals are constants and are not scored here.
+are left out of the figures. The intervals of `roofline` are constants and are not scored here.
 
-These constants were read off rows that are judged here, so the figures flatter them a little: the widening for an
-unseen device and for a new family (`OUT_OF_DOMAIN["device"]`, `NEW_FAMILY` in predictors/conformal.py), how much longer
-a call takes by itself than in a loop (`SYNCHRONISED_US` in predictors/energy.py), the speed of copies to the GPU
+These constants were read off rows that are judged here, so the figures flatter them a little: the widening for a new
+family (`NEW_FAMILY` in predictors/conformal.py), how much longer a call takes by itself than in a loop
+(`SYNCHRONISED_US` in predictors/energy.py), the speed of copies to the GPU
 (`COPY_GBS` in data/importers/pytorch_gpu_benchmark.py, from the RTX 2080 Ti), the number of steps and seeds of the fits
 (predictors/default), the constants of memory workspaces (predictors/memory.py), how far caches and the
 speed of the machine change times of onnxruntime (`CPU_CACHES` in predictors/specs.py, `_PYTHON_EXPONENT` in
@@ -57,8 +56,10 @@ view, and that of the A100 comes from A100 rows). Newer choices are made without
 (evaluate/exam.py)."""
 EXAM = """The exam
 
-Twelve families of models, drawn by a seed on 2026-11-16 (evaluate/exam.py). No constant, step count or width has been
-chosen on them since; the constants listed above were chosen before, with their rows in view."""
+Families of models by a seed of 2026-11-16 (evaluate/exam.py): twelve on that day, and four that fell in by their names
+when first measured (starcoder2, and three kinds of network: diffusion_unet, speech_cnn, time_series). No constant, step
+count or width has been chosen on the twelve since; the constants listed above were chosen before, with their rows in
+view. Rows of the three kinds were in view when kinds of op were told apart."""
 OPERATORS = """Operators on a GPU that was left out
 
 Most lines are of single rows, which are harder than sums, where errors cancel. Those of sums of a class over a model
@@ -68,12 +69,13 @@ MODELS = """Models on a GPU that was left out
 Times that others published; what copying images takes where it was timed is known to every predictor. `one ratio` knows
 from the other GPUs measured in the same way how far times lie above the roofline, `default, hosts of the set` how slow
 hosts are where enough calls show it: in the runs of 50 iterations of pytorch_gpu_benchmark, eight processes load images
-meanwhile. `default` knows neither. How much an unseen device widens an interval was chosen on these rows.
+meanwhile. `default` knows neither. How much an unseen device widens an interval comes from the other devices.
 Operators of another card with the same chip may have been learned from (the A100 of 80 GB beside that of 40)."""
 _SHOWN = (
     ("latency_ms", "all"), ("latency_ms", "device-bound"), ("latency_ms", "host-bound"), ("device_ms", "all"),
     ("device_ms", "training, device-bound"), ("device_ms", "prefill"), ("device_ms", "decode"), ("energy_j", "all"),
-    ("memory_mb", "all"), ("memory_allocated_mb", "all"),
+    ("memory_mb", "all"), ("memory_allocated_mb", "all"), ("graph_ms", "all"), ("device_ms", "compile"),
+    ("latency_ms", "compile"), ("device_ms", "compile-reduce-overhead"), ("latency_ms", "compile-reduce-overhead"),
 )  # fmt: skip
 
 
@@ -104,20 +106,19 @@ def asked_less(frames: Mapping[str, pd.DataFrame]) -> str:
     return "".join(f"; {name} was asked about {share:.0%} of them" for name, share in shares.items() if share < 1)
 
 
+def exam_gpu_figures(unseen_devices: pd.DataFrame) -> dict[str, float]:
+    """Published latencies on the exam's GPU, by a predictor that saw no row of it (left_out with split "device")."""
+    mine = unseen_devices[unseen_devices["device"] == GPU]
+    return figures(*(mine[c].to_numpy(dtype=float) for c in ("predicted_latency_ms", "latency_ms")))
+
+
 def exam_gpu(names: Sequence[str]) -> dict[str, pd.DataFrame]:
-    """The lines of the exam's GPU: published latencies by predictors that saw no row of it, where they were kept."""
-    lines = []
-    for name in names:
-        try:
-            frame = kept_left_out(SHIPPED / name, "exam_gpu")
-        except ForerunError:
-            continue
-        measured, predicted = (frame[c].to_numpy(dtype=float) for c in ("latency_ms", "predicted_latency_ms"))
-        lines.append({"predictor": name, "target": "latency_ms", **figures(predicted, measured)})
+    """The lines of the exam's GPU, where they were kept."""
+    found = {name: kept_figures(SHIPPED / name) for name in names}
+    lines = [{"predictor": name, "target": "latency_ms", **(kept or {"n": np.nan})} for name, kept in found.items()]
     title = f"The exam's GPU, {GPU}: times that others published"
-    if not lines:
+    if not any(found.values()):
         title += " (not kept: forerun evaluate NAMES --split device --exam, with the published sets imported)"
-        lines = [{"predictor": name, "target": "latency_ms", "n": float("nan")} for name in names]
     return {title: pd.DataFrame(lines)}
 
 

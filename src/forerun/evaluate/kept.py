@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 
 import pandas as pd
@@ -11,14 +12,19 @@ from forerun.errors import ForerunError
 from forerun.predictors import kernels
 from forerun.predictors.saved import ARRAYS, FILE
 
-#: File name by part of the rows: models on GPUs, on CPUs and in onnxruntime, and published models on the exam's GPU.
+#: File name by part of the rows: models on GPUs, on CPUs and in onnxruntime, each without its family; and models on
+#: GPUs without any network of their kind.
 FILES = {
     "gpu": "left_out.parquet", "cpu": "left_out_cpu.parquet", "onnxruntime": "left_out_onnxruntime.parquet",
-    "exam_gpu": "left_out_exam_gpu.parquet",
+    "kind": "left_out_kind.parquet",
 }  # fmt: skip
+#: The splits of models on GPUs whose predictions are kept, and the part they are kept as.
+KEPT_SPLITS = {"family": "gpu", "kind": "kind"}
 #: Columns that are long and not needed to score a prediction.
 _LONG = ("extra", "case", "software", "reason", "host", "row_id")
 _WEIGHTS = "weights"
+#: Figures of published times on the exam's GPU.
+_FIGURES = "exam_gpu.json"
 
 
 def keep_left_out(folder: Path, left_out: pd.DataFrame, part: str = "gpu") -> None:
@@ -46,6 +52,18 @@ def kept_left_out(folder: Path, part: str = "gpu") -> pd.DataFrame:
     if marked != weights_hash(folder):
         raise ForerunError(f"the left-out predictions in {folder} judge other weights: {again}")
     return table.to_pandas()
+
+
+def keep_figures(folder: Path, figures: dict[str, float]) -> None:
+    """Writes the figures of the exam's GPU; the published rows behind them are not ours to pass on."""
+    (folder / _FIGURES).write_text(json.dumps({_WEIGHTS: weights_hash(folder), **figures}, indent=1) + "\n")
+
+
+def kept_figures(folder: Path) -> dict[str, float] | None:
+    """What `keep_figures` wrote of these weights, or None."""
+    path = folder / _FIGURES
+    found = json.loads(path.read_text()) if path.exists() else {}
+    return found if found.pop(_WEIGHTS, None) == weights_hash(folder) else None
 
 
 def weights_hash(folder: Path) -> str:

@@ -78,6 +78,16 @@ def groups_of(rows: pd.DataFrame, split: str) -> pd.Series:
     )()
 
 
+#: A kind of network with more than this share of the rows is no new kind: without it most of what is known is gone.
+_MOST_OF_A_KIND = 0.1
+
+
+def few_of_a_kind(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows of kinds that hold few rows each: left out with their kind, they are as new kinds of network are."""
+    kinds = splits.kinds_of_network(rows)
+    return rows[kinds.map(kinds.value_counts(normalize=True)).to_numpy() <= _MOST_OF_A_KIND]
+
+
 def check_split(split: str) -> None:
     """Refuses a split that there is not."""
     if split not in SPLITS:

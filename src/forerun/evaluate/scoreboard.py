@@ -13,7 +13,7 @@ from forerun.data.summary import noise_floor, regime
 from forerun.evaluate.left_out import PROBED, groups_of
 from forerun.evaluate.metrics import figures
 from forerun.prediction import DEVICE_BOUND
-from forerun.predictors.base import TARGETS, Predictor
+from forerun.predictors.base import TARGETS, Predictor, disagreement_of, log_ratio
 from forerun.predictors.conformal import calibrate
 from forerun.predictors.registry import predictor_class
 
@@ -21,6 +21,8 @@ COLUMNS = (
     "target", "split", "regime", "predictor", "n", "coverage", "mape", "median_ape", "rmse", "tau", "acc10",
     "interval_coverage", "interval_width",
 )  # fmt: skip
+#: Latency of the same calls as CUDA graphs (runtime cudagraph), which eager rows were measured as, too.
+GRAPH = "graph_ms"
 #: How a line is called whose predictor knew the host's speed at the moment of the measurement.
 HOST_PROBED = "host probed"
 
@@ -45,18 +47,23 @@ class Scoreboard:
 
 
 def regimes(rows: pd.DataFrame) -> dict[str, np.ndarray]:
-    """The groups that have lines of their own, by what was measured (never by what was predicted)."""
+    """The groups that have lines of their own, by what was measured (never by what was predicted). Compiled calls have
+    lines of their own; all other lines are of eager ones."""
     busy = (rows["device_ms"] / rows["latency_ms"]).to_numpy(dtype=float) >= DEVICE_BOUND
     known = rows["device_ms"].notna().to_numpy()
     mode = rows["mode"].to_numpy()
-    everything = np.ones(len(rows), dtype=bool)
+    runs = rows["runtime"].fillna("eager").to_numpy() if "runtime" in rows else np.full(len(rows), "eager")
     found = {
-        "all": everything,
+        "all": np.ones(len(rows), dtype=bool),
         "device-bound": busy & known,
         "host-bound": ~busy & known,
         "training, device-bound": busy & known & (mode == "training"),
     }
-    return found | {m: mode == m for m in ("inference", "training", "prefill", "decode")}
+    found |= {m: mode == m for m in ("inference", "training", "prefill", "decode")}
+    compiled = np.char.startswith(runs.astype(str), "compile")
+    return {name: mine & ~compiled for name, mine in found.items()} | {
+        run: runs == run for run in np.unique(runs[compiled])
+    }
 
 
 def with_intervals(
@@ -64,18 +71,16 @@ def with_intervals(
     split: str = "family",
 ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
     """Intervals of each row from the left-out errors of other families (devices, kinds) only."""
-    measured = left_out[target].to_numpy(dtype=float)
     predicted = left_out[f"predicted_{target}"].to_numpy(dtype=float)
     groups = np.array(predictor.calibration_groups(left_out, target))
+    score, apart = log_ratio(left_out, target), disagreement_of(left_out, target)
     low, high = np.full(len(left_out), np.nan), np.full(len(left_out), np.nan)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        score = np.log(measured / predicted)
     for train, test in leave_out(groups_of(left_out, split), folds, seed=1):
-        made = calibrate(groups[train], score[train])
-        for i in np.flatnonzero(test):
-            factors = made.factors(groups[i], confidence)
-            low[i], high[i] = predicted[i] * factors[0], predicted[i] * factors[1]
-    return low, high
+        made = calibrate(groups[train], score[train], apart[train])
+        for group in np.unique(groups[test]):
+            mine = test & (groups == group)
+            low[mine], high[mine] = made.intervals(group, confidence, np.zeros(mine.sum()), apart[mine])
+    return low * predicted, high * predicted
 
 
 def board(
@@ -87,14 +92,15 @@ def board(
     `only` chooses the rows that are scored; intervals are calibrated on all of them.
     """
     first = next(iter(frames.values()))
-    once = (first["repeat"].fillna(0) == 0).to_numpy() & (True if only is None else only)
     lines = []
-    for target in targets:
+    for target in (*targets, *((GRAPH,) if "latency_ms" in targets and GRAPH in first else ())):
         memory = target.startswith("memory")
         measured = first[target].to_numpy(dtype=float)
-        answers = [answer for name, frame in frames.items() for answer in _answers(name, frame, target, split)]
+        once = first_of_cases(first, measured) & (True if only is None else only)
+        able = {n: f for n, f in frames.items() if target != GRAPH or f"predicted_{GRAPH}" in f}
+        answers = [answer for name, frame in able.items() for answer in _answers(name, frame, target, split)]
         for group, chosen in regimes(first).items():
-            if (chosen & once & np.isfinite(measured)).sum() < 5 or (memory and "bound" in group):
+            if (chosen & once).sum() < 5 or (memory and "bound" in group):
                 continue
             for name, values, low, high, asked in answers:
                 mine = chosen & once & asked
@@ -102,6 +108,14 @@ def board(
                 found = figures(values[mine], measured[mine], *edges)
                 lines.append({"target": target, "split": split, "regime": group, "predictor": name, **found})
     return Scoreboard(pd.DataFrame(lines, columns=list(COLUMNS)), noise(first if only is None else first[only]))
+
+
+def first_of_cases(rows: pd.DataFrame, measured: np.ndarray) -> np.ndarray:
+    """The first row of every case on its device that has the quantity: repeats show the noise, not the predictor."""
+    known = rows[["case_key", "device", "repeat"]].assign(repeat=rows["repeat"].fillna(0))[np.isfinite(measured)]
+    known = known.assign(case_key=known["case_key"].fillna(known.index.to_series().astype(str)))
+    first = known.sort_values("repeat", kind="stable").drop_duplicates(["case_key", "device"]).index
+    return rows.index.isin(first)
 
 
 def _answers(name: str, frame: pd.DataFrame, target: str, split: str) -> list[Answer]:

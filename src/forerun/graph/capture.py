@@ -20,6 +20,7 @@ from forerun.graph.ir import Graph
 from forerun.graph.known_values import following
 from forerun.graph.nested import tensors_in
 from forerun.graph.recorder import Census, Recorder
+from forerun.graph.torch_fast_path import fast_path
 from forerun.graph.torch_modes import Emulation, leaf_functions
 
 TORCH_DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16, "fp64": torch.float64}
@@ -52,7 +53,7 @@ def _recording(recorder: Recorder, emulation: Emulation, model: torch.nn.Module,
         collecting = gc.isenabled()
         gc.disable()  # deaths come from reference counts alone, at the same op every time
         try:
-            with leaf_functions(), emulation, recorder, following(follow):
+            with leaf_functions(), fast_path(emulation.amp), emulation, recorder, following(follow):
                 yield
         finally:
             for h in handles:

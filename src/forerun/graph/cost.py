@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from forerun.graph import op_names
 from forerun.graph.ir import DTYPE_BYTES, Graph, Op
 
 Number = Any  # int, float, or an array with one entry per batch size
@@ -169,6 +170,8 @@ def _attention(op: Op, s: Shapes) -> Cost:
     scores = b * h * length * keys * attended_share(op, s)
     c = _contraction(op, s, scores * (d + dv))
     c.flops = c.flops + 5 * scores
+    if op.attrs.get("stored_scores"):  # in fp32: written, turned into shares, read again
+        c.read, c.written = c.read + 8 * scores, c.written + 8 * scores
     return c
 
 
@@ -198,13 +201,19 @@ def _rnn(op: Op, s: Shapes) -> Cost:
 
 
 def _embedding(op: Op, s: Shapes) -> Cost:
-    rows = s.bytes(op.outputs[0])
-    return Cost(read=rows + sum(s.bytes(t) for t in op.inputs[1:2]), written=rows)
+    written = s.bytes(op.outputs[0])
+    each: Number = 1  # rows of the table that are added up to one of the output: those of a bag
+    if len(op.inputs) > 1 and s.dims(op.outputs[0]):
+        each = np.maximum(s.numel(op.inputs[1]) * s.dims(op.outputs[0])[-1] / np.maximum(s.numel(op.outputs[0]), 1), 1)
+    return Cost(read=written * each + sum(s.bytes(t) for t in op.inputs[1:2]), written=written)
 
 
 def _gather(op: Op, s: Shapes) -> Cost:
     out = sum(s.bytes(t) for t in op.outputs)
-    return Cost(read=out + sum(s.bytes(t) for t in op.inputs[1:]), written=out)
+    read: Number = out
+    if op_names.plain_name(op.name) in op_names.ROW_GATHERS and len(op.inputs) > 1:
+        read = np.minimum(out, s.bytes(op.inputs[0]))  # at least: rows picked again may come from the cache
+    return Cost(read=read + sum(s.bytes(t) for t in op.inputs[1:]), written=out)
 
 
 def _scatter(op: Op, s: Shapes) -> Cost:
@@ -230,8 +239,12 @@ def _pool(op: Op, s: Shapes) -> Cost:
 
 
 def _resize(op: Op, s: Shapes) -> Cost:
-    c = _all_bytes(op, s)
-    c.flops = s.numel(op.outputs[0]) * 2 * op.attrs.get("taps", 1)
+    c, taps = _all_bytes(op, s), op.attrs.get("taps", 1)
+    c.flops = s.numel(op.outputs[0]) * 2 * taps
+    if op_names.base_name(op.name).startswith("grid_sampler"):  # at points that need not be all of the image
+        backward = op_names.base_name(op.name).endswith("_backward")
+        image, points = s.bytes(op.inputs[1 if backward else 0]), s.bytes(op.inputs[0] if backward else op.outputs[0])
+        c.read = c.read - image + np.minimum(image, points * taps)
     return c
 
 

@@ -1,40 +1,19 @@
-"""What a compiler that fuses (torch.compile) makes of a graph: chains of memory-bound ops become one kernel each.
-
-An op joins the kernel of the op that wrote its input as long as nothing else has read from that kernel. Inside a kernel
-tensors stay on the chip: only what comes from outside is read and what is used outside is written (`with_kernels`).
+"""A graph whose ops are put together in kernels, as a compiler or a runtime chose them (fuse_inductor,
+fuse_onnxruntime). Inside a kernel tensors stay on the chip: only what comes from outside is read and what is used
+outside is written.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from forerun.graph.ir import Graph, Op
 from forerun.graph.kinds import CONTRACTIONS
-from forerun.graph.op_names import UNFUSED_COPIES, plain_name
 
-#: Ops that a fused kernel can hold. Concatenations, gathers and pools stay on their own, as do batch statistics.
-_POINTWISE = frozenset({"elementwise", "fill", "random"})
+#: Kinds that sum over an axis: such an op says what a kernel is.
 _REDUCING = frozenset({"norm", "softmax", "reduce", "norm_backward", "softmax_backward"})
-
-
-@dataclass
-class _Kernel:
-    ops: list[int] = field(default_factory=list)
-    open: bool = True
-    reduces: bool = False
-
-
-def fusible(op: Op) -> bool:
-    if op.kind == "copy":
-        return plain_name(op.name) not in UNFUSED_COPIES
-    return op.kind in _POINTWISE or op.kind in _REDUCING
-
-
-def fuse(graph: Graph) -> Graph:
-    """The graph with every fused kernel as one op, at the place of its last member."""
-    return with_kernels(graph, [k.ops for k in _kernels(graph)])
 
 
 def with_kernels(graph: Graph, kernels: Iterable[list[int]]) -> Graph:
@@ -67,43 +46,6 @@ def with_kernels(graph: Graph, kernels: Iterable[list[int]]) -> Graph:
     ]  # fmt: skip
     tensors = [replace(t, producer=place.get(t.producer, t.producer)) for t in graph.tensors]
     return replace(graph, ops=ops, tensors=tensors, storages=storages, facts={**graph.facts, "fused": True})
-
-
-def _kernels(graph: Graph) -> list[_Kernel]:
-    kernels: list[_Kernel] = []
-    kernel_of: dict[int, _Kernel] = {}
-    for i, op in enumerate(graph.ops):
-        sources = [p for t in op.inputs if (p := graph.tensors[t].producer) >= 0]
-        joined: _Kernel | None = None
-        if fusible(op):
-            for p in reversed(sources):
-                found = kernel_of.get(p)
-                if found is not None and found.open and _together(graph, graph.ops[found.ops[-1]], op, found):
-                    joined = found
-                    break
-        for p in sources:  # an op that reads from a kernel without joining it needs its results: the kernel ends here
-            found = kernel_of.get(p)
-            if found is not None and found is not joined:
-                found.open = False
-        if joined is not None:
-            joined.ops.append(i)
-            joined.reduces = joined.reduces or op.kind in _REDUCING
-            kernel_of[i] = joined
-        elif fusible(op):
-            kernel_of[i] = _Kernel([i], reduces=op.kind in _REDUCING)
-            kernels.append(kernel_of[i])
-    return kernels
-
-
-def _together(graph: Graph, before: Op, op: Op, kernel: _Kernel) -> bool:
-    """Whether two ops share block and phase, without a second reduction over what the first one made."""
-    if before.repeat != op.repeat or before.phase != op.phase:
-        return False
-    if op.kind in _REDUCING and kernel.reduces:
-        return False
-    if not (op.outputs and before.outputs):
-        return False
-    return not (op.attrs.get("type") == "batch" and op.attrs.get("training"))
 
 
 def _readers(graph: Graph) -> dict[int, set[int]]:

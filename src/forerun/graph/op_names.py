@@ -54,11 +54,12 @@ COPIES = _names(
     "replication_pad1d_backward replication_pad3d_backward reflection_pad3d reflection_pad3d_backward Pad "
     "CenterCropPad",
 )
-#: Copies that a compiler leaves as kernels of their own.
-UNFUSED_COPIES = frozenset(
-    {name for name, form in COPIES.items() if form != "cast"}
-    | set("stack roll flip repeat repeat_interleave Tile".split())
-)
+#: Scatters whose index names whole rows.
+INDEXED = frozenset("index_add index_put _index_put_impl index_copy index_fill".split())
+#: Gathers whose index names whole rows.
+ROW_GATHERS = frozenset("index_select index _unsafe_index".split())
+#: Reductions that keep every partial result.
+SCANS = frozenset("cumsum cumprod cummax cummin logcumsumexp CumSum".split())
 #: Pools that are not max-pools.
 POOLS = _names(
     avg="avg_pool1d avg_pool2d avg_pool3d AveragePool QLinearAveragePool",

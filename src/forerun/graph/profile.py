@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from forerun.graph.cost import Shapes, cost
-from forerun.graph.features import VARIANTS, dims, variant_index
+from forerun.graph.features import VARIANTS, dims, rnn_persists, sorts_indices, variant_index
 from forerun.graph.ir import Graph, Op, Tensor
 from forerun.graph.kinds import CONTRACTIONS, KINDS
 
@@ -25,6 +26,8 @@ CLASS_OF_KIND = {
     "softmax_backward": "softmax", "pool_backward": "pool", "embedding_backward": "scatter", "random": "fill",
     "moe_matmul": "expert_matmul", "moe_matmul_backward": "expert_matmul", "rnn_backward": "rnn",
 }  # fmt: skip
+
+_LAUNCHING = [CLASSES.index(c) for c in ("rnn", "sort", "scatter")]
 
 #: Units that do the arithmetic. "vector" stands for the plain fp32 lanes that elementwise work runs on.
 UNITS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "vector", "int8")
@@ -108,6 +111,13 @@ class Profile:
         """Which ops add a convolution's bias, which a CPU does within the convolution."""
         return self.variants == VARIANTS.index("elementwise:bias")
 
+    @functools.cached_property
+    def inner_launches(self) -> float:
+        """Kernels of a call that libraries launch one by one within an op, beside the first: steps of recurrent layers,
+        sorts."""
+        within = np.isin(self.classes, _LAUNCHING)
+        return float((self.repeat * (self.kernels - 1))[within].sum())
+
     def only(self, chosen: np.ndarray) -> Profile:
         """The columns of some of the ops; the graph stays whole."""
         per_op = ("flops", "bytes", "macs", "classes", "units", "repeat", "kernels", "variants", "sizes")
@@ -143,6 +153,15 @@ def profile(
 _CHUNK, _BLOCKS, _TENSORS = 65536, 320, (110, 64, 48, 36, 30)
 
 
+#: Kernels of each layer and direction of a recurrent network whose steps run in one kernel, with its products.
+_PERSISTENT_RNN = 3
+#: Kernels of a gradient of embeddings that sorts its indices: of bags with so few that one block sorts them, and else.
+_FEW_INDICES, _FEW_SORTED, _SORTED_INDICES = 4096, 13, 20
+#: Kernels of attention that stores its scores (casts, two products, a softmax), and of statistics over the batch in
+#: generated code (two steps of sums, then what is done with them).
+_STORED_SCORES, _GENERATED_STATISTICS = 6, 3
+
+
 def kernels(op: Op, graph: Graph) -> int:
     """How many kernels one call of the op puts on the device."""
     if op.kind == "conv" and op.attrs.get("groups", 1) > 1:
@@ -151,6 +170,10 @@ def kernels(op: Op, graph: Graph) -> int:
         return sum(map(bool, op.attrs.get("wants", (True, True, False))))
     if op.kind == "attention_backward":
         return 3
+    if op.attrs.get("stored_scores"):
+        return _STORED_SCORES
+    if op.attrs.get("generated"):
+        return _GENERATED_STATISTICS if _over_batch(op) else 1
     if op.kind == "norm_backward":
         return 2
     if op.kind == "optimizer":
@@ -160,9 +183,19 @@ def kernels(op: Op, graph: Graph) -> int:
         return int(max(-(-tensors // per_launch), -(-chunks // _BLOCKS), 1))
     if op.kind == "sort":
         return 4
+    if op.kind == "embedding_backward" and sorts_indices(op, graph):
+        few = len(op.inputs) > 1 and math.prod(graph.tensors[op.inputs[1]].shape) <= _FEW_INDICES
+        return _FEW_SORTED if few else _SORTED_INDICES
     if op.kind in ("rnn", "rnn_backward"):
-        return 2 * int(op.attrs.get("layers", 1)) * int(op.attrs.get("directions", 1)) * int(op.attrs.get("steps", 1))
+        stacked = int(op.attrs["layers"]) * int(op.attrs["directions"])
+        return _PERSISTENT_RNN * stacked if rnn_persists(op, graph) else 2 * stacked * int(op.attrs["steps"])
     return 1
+
+
+def _over_batch(op: Op) -> bool:
+    """Whether an op needs statistics over the whole batch."""
+    training = op.kind == "norm_backward" or (op.kind == "norm" and bool(op.attrs.get("training")))
+    return training and op.attrs.get("type") == "batch"
 
 
 def _one_by_one(groups: int, weight: Tensor) -> int:

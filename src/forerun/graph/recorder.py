@@ -180,7 +180,7 @@ class Recorder(TorchDispatchMode):
         kind, plain = classify(name), name.removesuffix("_")
         scope = self.scope()
         attrs = attributes(kind, plain, args, outputs)
-        if kind == "matmul" and plain in ("addmm", "baddbmm", "addbmm", "addmv"):
+        if kind == "matmul" and plain in ("addmm", "baddbmm", "addbmm", "addmv", "_addmm_activation"):
             input_ids = [input_ids[1], input_ids[2], input_ids[0]]  # (bias, a, b) -> (a, b, bias)
         if kind == "optimizer":
             attrs = self._optimizer_attrs(func, inputs, tensors_in(args[0]))

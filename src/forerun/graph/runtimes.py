@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from forerun.graph.fuse import fuse
+from forerun.graph.fuse_inductor import fuse_inductor
 from forerun.graph.fuse_onnxruntime import fuse_onnxruntime
 from forerun.graph.ir import Graph
 from forerun.workload import Workload
@@ -17,7 +17,7 @@ INT8_NOTE = (
 )
 ONNXRUNTIME_NOTE = "the network is predicted as onnxruntime runs it on a CPU, after its own fusions"
 _CAPTURED = "captured_hash"
-_FUSERS = {"compile": fuse, "onnxruntime": fuse_onnxruntime}
+_FUSERS = {"compile": fuse_inductor, "compile-reduce-overhead": fuse_inductor, "onnxruntime": fuse_onnxruntime}
 
 
 def as_run(graph: Graph, runtime: str) -> Graph:

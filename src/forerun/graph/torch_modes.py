@@ -69,6 +69,8 @@ def _fused_attention(
     grouped = enable_gqa and query.shape[1] != key.shape[1]
     if grouped and (query.dtype == torch.float32 or attn_mask is not None):
         return None  # flash takes grouped heads but neither fp32 nor a mask; memory-efficient takes no grouped heads
+    if attn_mask is not None and attn_mask.shape[-1] > 1 and attn_mask.stride(-1) != 1:
+        return None  # a bias looked up from a table by head lies across its memory, which no fused kernel takes
     return _attention_op()(query, key, value, attn_mask, is_causal)[0]
 
 
@@ -205,7 +207,9 @@ _TO_FLOAT = frozenset(
     "softmax log_softmax layer_norm group_norm rms_norm cross_entropy cross_entropy_loss nll_loss nll_loss_nd mse_loss "
     "l1_loss smooth_l1_loss binary_cross_entropy_with_logits exp log log10 log2 log1p expm1 pow __pow__ __rpow__ rsqrt "
     "reciprocal sum cumsum cumprod prod norm softplus cosine_similarity kl_div erfinv sinh cosh tan acos asin cdist "
-    "renorm logsumexp grid_sampler".split()
+    "renorm logsumexp grid_sampler interpolate upsample_nearest1d upsample_nearest2d upsample_nearest3d "
+    "upsample_linear1d upsample_bilinear2d upsample_trilinear3d upsample_bicubic2d _upsample_nearest_exact1d "
+    "_upsample_nearest_exact2d _upsample_nearest_exact3d _upsample_bilinear2d_aa _upsample_bicubic2d_aa".split()
 )
 
 

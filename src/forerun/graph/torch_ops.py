@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from forerun.graph.op_names import NORM_TYPES, POOLS, RESIZES
+from forerun.graph.op_names import NORM_TYPES, POOLS, RESIZES, SCANS
 
 #: Kind -> the aten calls that are of it.
 _BY_KIND: dict[str, str] = {
@@ -56,7 +56,8 @@ _BY_KIND: dict[str, str] = {
     "random": "rand randn randint rand_like randn_like bernoulli bernoulli_ native_dropout normal normal_ uniform_ "
               "uniform randperm randint_like exponential_ random_ poisson",
     "fft": "_fft_r2c _fft_c2r _fft_c2c",
-    "matmul": "mm addmm bmm baddbmm addbmm mv addmv dot vdot _scaled_mm linear matmul addmm_ _int_mm",
+    "matmul": "mm addmm bmm baddbmm addbmm mv addmv dot vdot _scaled_mm linear matmul addmm_ _int_mm "
+              "_addmm_activation",
     "conv": "convolution _convolution convolution_overrideable",
     "conv_backward": "convolution_backward",
     # Ops of graph.torch_modes, each a kind of its own.
@@ -103,6 +104,10 @@ def classify(name: str) -> str:
     return KIND_OF.get(name.rstrip("_"), "unknown")
 
 
+#: Products whose second operand serves every row.
+_SHARED_B = frozenset("mm addmm mv addmv linear dot _scaled_mm _int_mm _addmm_activation".split())
+
+
 def attributes(kind: str, name: str, args: tuple[Any, ...], outputs: list[Any]) -> dict[str, Any]:
     """The attributes that the cost law reads for this call (see graph/kinds.py)."""
     if kind == "conv":
@@ -127,7 +132,7 @@ def attributes(kind: str, name: str, args: tuple[Any, ...], outputs: list[Any]) 
     if name == "native_group_norm_backward":
         return {"groups": args[8]}
     if kind == "matmul":
-        return {"shared_b": name in ("mm", "addmm", "mv", "addmv", "linear", "dot", "_scaled_mm", "_int_mm")}
+        return {"shared_b": name in _SHARED_B}
     if kind == "pool":
         x, y = args[0], outputs[0]
         if POOLS.get(name) == "adaptive":
@@ -136,6 +141,8 @@ def attributes(kind: str, name: str, args: tuple[Any, ...], outputs: list[Any]) 
         return {"window": _prod(kernel) if isinstance(kernel, (list, tuple)) else int(kernel)}
     if kind == "resize":
         return {"taps": {"nearest": 1, "bicubic": 16}.get(RESIZES.get(name, ""), 4)}
+    if name in SCANS and len(args) > 1:
+        return {"axis": int(args[1]) % max(1, args[0].dim())}
     return {}
 
 

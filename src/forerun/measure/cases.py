@@ -8,6 +8,7 @@ from forerun.errors import ForerunError
 from forerun.graph.families import FILES, family_of, is_family
 from forerun.graph.sources import hf_catalog, huggingface, vision_zoo
 from forerun.measure.core.models import CHANNELS_LAST
+from forerun.measure.core.runtimes import COMPILE_MODES
 from forerun.workload import Workload
 
 DTYPES = ("fp32", "tf32", "fp16", "bf16", "int8", "int4")
@@ -25,8 +26,9 @@ def case_of(workload: Workload) -> dict[str, Any]:
         raise ForerunError("task and inputs by name cannot be measured yet")
     if workload.runtime == "cudagraph":
         raise ForerunError("runtime cudagraph needs no measuring of its own: every eager row has it as graph_ms")
-    if workload.runtime not in ("eager", "compile"):
-        raise ForerunError(f"runtime {workload.runtime} cannot be measured with {name}; choose eager or compile")
+    if workload.runtime not in ("eager", *COMPILE_MODES):
+        able = ", ".join(("eager", *COMPILE_MODES))
+        raise ForerunError(f"runtime {workload.runtime} cannot be measured with {name}; choose from {able}")
     if workload.runtime != "eager" and mode == "decode":
         raise ForerunError(f"a decode step with runtime {workload.runtime} cannot be measured yet")
     if workload.dtype not in DTYPES:
@@ -84,8 +86,8 @@ def case_of(workload: Workload) -> dict[str, Any]:
 def workload_of(case: dict[str, Any], file: str | None = None) -> Workload:
     """The case as a workload that the front doors take; `file` is where the ONNX file of such a case is."""
     settings: dict[str, Any] = {"batch": case["batch"], "dtype": case["dtype"], "mode": case["mode"]}
-    if case.get("runtime"):  # reduce-overhead runs the kernels of compile, launched at once
-        settings["runtime"] = "compile"
+    if case.get("runtime"):
+        settings["runtime"] = case["runtime"]
     if case["mode"] == "training":
         named = case.get("optimizer") or "sgd"
         if named not in OPTIMIZERS:

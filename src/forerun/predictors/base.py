@@ -48,6 +48,7 @@ class Times:
     energy_j: np.ndarray
     memory_mb: np.ndarray | None = None  # None: by simulation (predictors/memory.py), as for most predictors
     memory_allocated_mb: np.ndarray | None = None
+    disagreement: np.ndarray | None = None  # how far networks that differ by their seed are apart, in logarithms
 
     def of_device(self, place: int) -> Times:
         """The same for one device alone."""
@@ -101,16 +102,11 @@ class Predictor(Saved, abc.ABC):
     def times(self, profile: Profile, devices: Sequence[Device], workload: Workload) -> Times:
         """The times of a graph at the profile's batch sizes on every device."""
 
-    def calibrate(self, left_out: pd.DataFrame) -> Self:
-        """Learns intervals from errors on cases that it was not fitted to (`evaluate.left_out`)."""
-        groups: list[str] = []
-        scores: list[np.ndarray] = []
-        for target in self.targets:
-            with np.errstate(invalid="ignore", divide="ignore"):
-                ratio = left_out[target].to_numpy(dtype=float) / left_out[f"predicted_{target}"].to_numpy(dtype=float)
-                scores.append(np.log(ratio))
-            groups += self.calibration_groups(left_out, target)
-        self.calibration_ = calibrate(groups, np.concatenate(scores))
+    def calibrate(self, left_out: pd.DataFrame, unseen_devices: pd.DataFrame | None = None) -> Self:
+        """Learns intervals from errors on cases that it was not fitted to (`evaluate.left_out`); `unseen_devices` are
+        published cases, each on a device of which no row was seen."""
+        groups = [group for target in self.targets for group in self.calibration_groups(left_out, target)]
+        self.calibration_ = calibrate(groups, np.concatenate([log_ratio(left_out, t) for t in self.targets]))
         return self
 
     def calibration_groups(self, left_out: pd.DataFrame, target: str) -> list[str]:
@@ -229,6 +225,20 @@ class Predictor(Saved, abc.ABC):
         out = pd.DataFrame(lines, index=range(len(cases.rows))).reindex(columns=wanted).astype(float)
         simulated = {f"predicted_{n}": cases.rows[f"simulated_{n}"] for n in ("memory_mb", "memory_allocated_mb")}
         return out.fillna({name: values for name, values in simulated.items() if name in out})
+
+
+def log_ratio(left_out: pd.DataFrame, target: str) -> np.ndarray:
+    """log(measured / predicted) of every row; NaN where one of them is missing."""
+    measured, predicted = (left_out[name].to_numpy(dtype=float) for name in (target, f"predicted_{target}"))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.log(measured / predicted)
+
+
+def disagreement_of(left_out: pd.DataFrame, target: str) -> np.ndarray:
+    """How far the networks behind a predictor are apart on each row, where it has several; memory is simulated."""
+    if target.startswith("memory") or "predicted_disagreement" not in left_out:
+        return np.zeros(len(left_out))
+    return left_out["predicted_disagreement"].to_numpy(dtype=float)
 
 
 def kinds_of_rows(rows: pd.DataFrame) -> list[str]:

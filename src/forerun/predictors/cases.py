@@ -37,14 +37,15 @@ import pandas as pd
 from forerun.device import Device, load_device
 from forerun.graph.ir import Graph
 from forerun.graph.profile import Profile, profile
+from forerun.graph.runtimes import as_run
 from forerun.graph.sources import load_graph
 from forerun.predictors.features import OpTable
 from forerun.workload import Workload
 
 
 def as_asked(workload: Workload, software: Any) -> Graph:
-    """The graph of a workload, whatever software measured it."""
-    return load_graph(workload)
+    """The graph of a workload as its runtime runs it, whatever software measured it."""
+    return as_run(load_graph(workload), workload.runtime)
 
 
 @dataclass(frozen=True)

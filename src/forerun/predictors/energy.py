@@ -19,7 +19,7 @@ TERMS = ("waiting", "fp64", "fp32", "tf32", "half", "fp8", "vector", "bytes", "b
 _TERM_OF_UNIT = {"fp64": 1, "fp32": 2, "tf32": 3, "fp16": 4, "bf16": 4, "fp8": 5, "vector": 6, "int8": 4}
 #: A call by itself waits for its own end. In a loop, over which energy is measured, the next one follows sooner: by so
 #: many microseconds in the median of our H200 rows (median of latency_ms - loop_ms), which are judged too.
-SYNCHRONISED_US = 149.0
+SYNCHRONISED_US = 156.0
 # Fitted to calls on an H200 as `forerun train` fits them: 100 W of waiting and 200 W more while a kernel runs,
 # half-precision tensor work 0.84 J per TFLOP, TF32 convolutions 1.9, plain fp32 7.8, elementwise work 190, 0.08 J per
 # GB moved. Divided by what the power limit buys at the rate it allows (700 W / 819 TFLOP/s = 0.85 J, and so on), they

@@ -1,4 +1,5 @@
-"""What a call costs the host: so many microseconds for each kind of launch, each view, each module entered.
+"""What a call costs the host: so many microseconds for each kind of launch, each view, each module entered; compiled
+code pays the same for every launch; a CUDA graph is launched as a whole.
 
 The costs are those of a reference host (docs/DATASET.md); another host is so many times slower, as a probe of a few
 seconds shows (`forerun measure host`).
@@ -17,12 +18,20 @@ from forerun.graph.profile import CLASSES, UNITS, Profile
 
 #: What is counted: ops of each class in the forward pass, and behind it (backward, optimizer); convolutions that launch
 #: changes of layout, too (in half precision); views; modules; what a model of Hugging Face does around its layers
-#: (masks, caches, outputs), and any call.
+#: (masks, caches, outputs); kernels that libraries launch within an op; and any call.
 COUNTED = (
-    *CLASSES, *(f"{c}:backward" for c in CLASSES), "layouts", "views", "modules", "transformers", "call",
+    *CLASSES, *(f"{c}:backward" for c in CLASSES), "layouts", "views", "modules", "transformers", "inner", "call",
 )  # fmt: skip
 _DENSE = [CLASSES.index(c) for c in ("conv", "conv_grouped")]
 _HALVES = [UNITS.index(u) for u in ("fp16", "bf16")]
+
+
+#: Runtimes that launch all kernels of a call at once, and what that takes.
+REPLAYED = ("cudagraph", "compile-reduce-overhead")
+REPLAY_CALL_US = 20.0
+#: Before any row says so: microseconds of a call and of a launch of compiled code, and around the kernels of a CUDA
+#: graph and between them.
+COMPILED_US, REPLAY_US = (100.0, 18.0), (20.0, 0.3)
 
 
 @dataclass(frozen=True)
@@ -37,18 +46,27 @@ class HostCosts:
     default_slowness: float = 1.0  # of a host that was not probed: the value that makes errors smallest
     probe_scale: float = 1.0  # of a host that was probed: times what its launches say
     probe_law: tuple[float, float] | None = None  # log slowness = first + second x log(microseconds of a tiny launch)
+    compiled_us: tuple[float, float] = COMPILED_US  # compiled code: of a call, and of each launch
+    replay_us: tuple[float, float] = REPLAY_US  # a CUDA graph: around all kernels, and between two of them
 
-    def host_ms(self, counts: np.ndarray) -> np.ndarray:
+    def host_ms(self, counts: np.ndarray, runtime: str = "eager") -> np.ndarray:
+        """What a call costs the reference host."""
+        if runtime in REPLAYED:
+            return np.full(counts.shape[:-1], REPLAY_CALL_US / 1e3)
+        if runtime == "compile":
+            return (self.compiled_us[0] + self.compiled_us[1] * launches(counts)) / 1e3
         return counts @ self.cost_us / 1e3
 
     def latency_ms(
-        self, counts: np.ndarray, device_ms: np.ndarray, slowness: np.ndarray | float | None = None
-    ) -> np.ndarray:
+        self, counts: np.ndarray, device_ms: np.ndarray, slowness: np.ndarray | float | None = None,
+        runtime: str = "eager",
+    ) -> np.ndarray:  # fmt: skip
         """How long a call takes on a host that is so many times slower than the reference; None: it was not
         probed."""
-        busy = device_ms + idle_ms(counts, self.lead_us, self.gap_us)
+        lead_us, gap_us = self.replay_us if runtime in REPLAYED else (self.lead_us, self.gap_us)
+        busy = device_ms + idle_ms(counts, lead_us, gap_us)
         slow = self.default_slowness if slowness is None else slowness
-        return smooth_max(busy, slow * self.host_ms(counts), self.sharpness)
+        return smooth_max(busy, slow * self.host_ms(counts, runtime), self.sharpness)
 
     def scalars(self) -> dict[str, Any]:
         """All but the costs, as plain data."""
@@ -56,8 +74,8 @@ class HostCosts:
 
     @classmethod
     def from_scalars(cls, cost_us: np.ndarray, scalars: Mapping[str, Any]) -> HostCosts:
-        law = scalars.get("probe_law")
-        return cls(cost_us, **{**scalars, "probe_law": law and (float(law[0]), float(law[1]))})
+        pairs = {name: (float(two[0]), float(two[1])) for name, two in scalars.items() if isinstance(two, list | tuple)}
+        return cls(cost_us, **{**scalars, **pairs})
 
 
 def launch_counts(profile: Profile) -> np.ndarray:
@@ -70,7 +88,8 @@ def launch_counts(profile: Profile) -> np.ndarray:
     calls = graph.facts.get("host_calls", {})
     plain = np.array([not op.attrs.get("strided") for op in graph.ops], dtype=bool)  # no channels last yet
     moved = profile.repeat[plain & np.isin(profile.classes, _DENSE) & np.isin(profile.units, _HALVES)].sum()
-    out[2 * len(CLASSES) :] = moved, *(calls.get(name, 0) for name in ("views", "modules", "transformers")), 1
+    beside = (calls.get(name, 0) for name in ("views", "modules", "transformers"))
+    out[2 * len(CLASSES) :] = moved, *beside, profile.inner_launches, 1
     return out
 
 

@@ -16,7 +16,8 @@ from forerun.graph.profile import CLASSES, Profile
 from forerun.predictors.base import Predictor, Times, not_below
 from forerun.predictors.conformal import at_confidence
 from forerun.predictors.energy import back_to_back_ms, energy_j, energy_of_terms, plain_factors
-from forerun.predictors.kernels import COMPUTE, FLOOR_US, HOST_US, memory_loss, runtime
+from forerun.predictors.host import COUNTED
+from forerun.predictors.kernels import COMPUTE, FLOOR_US, HOST_US, INNER_US, memory_loss, runtime
 from forerun.predictors.specs import op_roofline_s, roofline_ms
 from forerun.workload import Workload
 
@@ -45,7 +46,7 @@ class RooflinePredictor(Predictor):
         """There is nothing to learn."""
         return self
 
-    def calibrate(self, left_out: pd.DataFrame) -> Self:
+    def calibrate(self, left_out: pd.DataFrame, unseen_devices: pd.DataFrame | None = None) -> Self:
         """Its intervals are constants."""
         return self
 
@@ -57,7 +58,7 @@ class RooflinePredictor(Predictor):
         reached = np.maximum(*with_losses(profile, devices, compute, memory))
         floors_ms = floor_us * np.array([r.floor_share for r in run]) / 1e3
         device_ms = (reached * weights).sum(axis=1).T * 1e3 + floors_ms
-        launch_us = (HOST_US[profile.classes] * profile.repeat * ~profile.biases).sum()
+        launch_us = HOST_US[profile.classes] @ (profile.repeat * ~profile.biases) + INNER_US * profile.inner_launches
         slowness = 1.0 if self.host_slowness is None else self.host_slowness
         host_us = slowness * np.array([launch_us * r.host_share + r.call_us for r in run])
         host_ms = np.broadcast_to(host_us / 1e3, device_ms.shape)
@@ -75,7 +76,9 @@ class RooflinePredictor(Predictor):
         if target == "energy_j":
             return np.broadcast_to(np.array(energy), (*value.shape, 2))
         host_bound = (times.host_ms >= times.device_ms) & (target == "latency_ms")
-        return not_below(np.where(host_bound[..., None], np.array(host), np.array(device)), value, times.roofline_ms)
+        # Programs that are compiled as a whole move less than the sum of their ops, which then bounds nothing.
+        least = np.where([d.kind in ("tpu", "asic") for d in devices], 0.0, times.roofline_ms)
+        return not_below(np.where(host_bound[..., None], np.array(host), np.array(device)), value, least)
 
     def op_times_ms(self, profile: Profile, device: Device, workload: Workload) -> np.ndarray:
         """Device time of one launch of every op, at the profile's first batch size."""
@@ -98,9 +101,9 @@ class RooflinePredictor(Predictor):
         reached = cases.sum(np.maximum(ops.compute_s * COMPUTE[ops.classes], ops.memory_s * loss)) * 1e3
         device_ms = reached + cases.sum(FLOOR_US[ops.classes] * ops.launches) * floor_share / 1e3
         both_phases = cases.launches[:, : 2 * len(CLASSES)].reshape(-1, 2, len(CLASSES)).sum(axis=1)
-        host_ms = (
-            (both_phases @ HOST_US * host_share + call_us) / 1e3 * (1.0 if host_slowness is None else host_slowness)
-        )
+        launch_us = both_phases @ HOST_US + INNER_US * cases.launches[:, COUNTED.index("inner")]
+        slowness = 1.0 if host_slowness is None else host_slowness
+        host_ms = (launch_us * host_share + call_us) / 1e3 * slowness
         latency_ms = np.maximum(device_ms, host_ms)
         factors = np.stack([plain_factors(d) for d in devices])
         seconds = back_to_back_ms(latency_ms, device_ms, devices) / 1e3

@@ -14,7 +14,7 @@ from forerun.documents import read_json
 from forerun.errors import ForerunError
 from forerun.predictors.conformal import Calibration
 
-FORMAT = 1
+FORMAT = 2
 FILE, ARRAYS = "predictor.json", "arrays.safetensors"
 #: A folder for each predictor that comes with the package already fitted.
 SHIPPED = Path(__file__).parent / "shipped"

@@ -67,6 +67,11 @@ def _gflops_per_watt(device: Device, generation: Generation, unit: str) -> float
     return half and half * _RELATIVE_TO_HALF.get(dtype, 0.0)
 
 
+def slowest_unit(devices: Sequence[Device], units: Sequence[int]) -> np.ndarray:
+    """Per device, how many times longer arithmetic takes at the power limit, on the units that suffer most of these."""
+    return power_slowdown(devices)[list(units)].max(axis=0, initial=1.0)
+
+
 def spec_matrix(devices: Sequence[Device]) -> tuple[np.ndarray, np.ndarray]:
     return _spec_matrix(tuple(devices))
 

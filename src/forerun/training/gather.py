@@ -12,10 +12,10 @@ from forerun.data.importers import importers
 from forerun.data.splits import in_turns
 from forerun.data.sql import row_ids
 from forerun.data.store import Store
+from forerun.data.summary import without_masked_replays
 from forerun.device import load_device
 from forerun.errors import ForerunError
-from forerun.graph.runtimes import as_run
-from forerun.graph.sources import load_graph
+from forerun.measure.core.runtimes import COMPILE_MODES
 from forerun.predictors.cases import Cases, TrainingCases
 from forerun.training import operators, published
 from forerun.training.cases import (
@@ -78,8 +78,7 @@ def onnxruntime_cases(store: Store, models: pd.DataFrame, progress: Progress | N
         Workload(graphs[name], batch=int(batch), dtype="fp32", runtime="onnxruntime")
         for name, batch in zip(rows["graph_hash"], rows["batch"], strict=True)
     ]
-    load = lambda workload, _: as_run(load_graph(workload), workload.runtime)  # noqa: E731
-    return workload_cases(rows, workloads, progress, load) if len(rows) else None
+    return workload_cases(rows, workloads, progress) if len(rows) else None
 
 
 def _undisturbed(rows: pd.DataFrame) -> pd.Series:
@@ -108,10 +107,13 @@ def chosen_models(store: Store, where: str | None) -> pd.DataFrame:
 
 
 def own_rows(models: pd.DataFrame) -> pd.DataFrame:
-    """Successful rows of PyTorch models under our own protocol, run eagerly."""
+    """Successful rows of PyTorch models under our own protocol, run eagerly or compiled."""
     own = models[models["protocol"].fillna("").str.startswith("forerun/") & (models["status"] == "ok")]
-    own = own[own["runtime"].fillna("eager") == "eager"]
-    return own[~own["source"].isin(["tabular", "onnx"])]
+    own = own[own["runtime"].fillna("eager").isin(["eager", *COMPILE_MODES])]
+    own = own[~own["source"].isin(["tabular", "onnx"])]
+    # Stores of older versions hold repeats without a number of their own.
+    own = own[own["case_key"].isna() | ~own.duplicated(["case_key", "device", "repeat"])]
+    return without_masked_replays(own)
 
 
 def kinds_of(devices: pd.Series) -> dict[str, str | None]:

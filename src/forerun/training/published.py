@@ -11,7 +11,7 @@ import re
 import pandas as pd
 
 from forerun.data.importers import importers
-from forerun.data.importers._cases import eager_on_one_gpu
+from forerun.data.importers._cases import on_one_gpu
 from forerun.data.store import Store
 from forerun.errors import ForerunError
 from forerun.graph.ir import Graph
@@ -37,7 +37,7 @@ def published_cases(store: Store, progress: Progress | None = None) -> Cases:
 
 def published_rows(rows: pd.DataFrame) -> pd.DataFrame:
     """One row a case of every training set, sorted by case and device."""
-    able = eager_on_one_gpu(rows)
+    able = on_one_gpu(rows)
     parts = []
     for name, importer in importers().items():
         chosen = importer.model_rows(able[able["dataset"] == name]) if importer.models_in_training else None

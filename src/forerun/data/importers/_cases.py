@@ -9,12 +9,16 @@ from forerun.device import load_device
 from forerun.errors import ForerunError
 
 #: What a case is: rows that agree in all of these are repeats of each other.
-CASE = ["dataset", "device", "model", "mode", "dtype", "amp", "batch", "input_shape", "protocol", "software"]
+CASE = ["dataset", "device", "model", "mode", "dtype", "amp", "batch", "input_shape", "protocol", "software", "runtime"]
 
 
-def eager_on_one_gpu(rows: pd.DataFrame) -> pd.DataFrame:
-    """Model rows that training can read: with a time, eager, on one GPU of the catalogue."""
-    rows = rows[(rows["status"] == "ok") & (rows["runtime"] == "eager") & (rows["latency_ms"] > 0)]
+#: Runtimes that predictors are fitted to.
+RUNTIMES = ("eager", "compile")
+
+
+def on_one_gpu(rows: pd.DataFrame) -> pd.DataFrame:
+    """Model rows that training can read: with a time, eager or compiled, on one GPU of the catalogue."""
+    rows = rows[(rows["status"] == "ok") & rows["runtime"].isin(RUNTIMES) & (rows["latency_ms"] > 0)]
     rows = rows[rows["devices"].fillna(1) == 1]
     gpu = rows["device"].map({name: _is_gpu(name) for name in rows["device"].unique()})
     return rows[gpu.astype(bool)]

@@ -102,9 +102,9 @@ class Importer(ABC):
     def model_rows(self, rows: pd.DataFrame) -> pd.DataFrame | None:
         """The rows of whole models that training uses, one row a case; None when the set has none.
 
-        `rows` are rows of this set with a time, eager, on one GPU of the catalogue. The result has `case_key` (equal
-        for the same program on different devices), `latency_ms` (the median of repeats) and `copy_ms` (the part of it
-        that copies inputs to the device); see `_cases.one_row_a_case`.
+        `rows` are rows of this set with a time, eager or compiled, on one GPU of the catalogue. The result has
+        `case_key` (equal for the same program on different devices), `latency_ms` (the median of repeats) and `copy_ms`
+        (the part of it that copies inputs to the device); see `_cases.one_row_a_case`.
         """
         return None
 
@@ -127,9 +127,10 @@ class Importer(ABC):
 
     def graph(self, workload: Workload, software: object = None) -> Graph:
         """The graph of what was timed, where that is not the workload's own; `software` is the row's (JSON or null)."""
+        from forerun.graph.runtimes import as_run
         from forerun.graph.sources import load_graph
 
-        return load_graph(workload)
+        return as_run(load_graph(workload), workload.runtime)
 
     @property
     def models_in_training(self) -> bool:

@@ -161,7 +161,8 @@ def _extra(raw: pd.DataFrame, nhwc: pd.Series) -> pd.Series:
 def _newest_and_smallest(rows: pd.DataFrame, count: int) -> pd.DataFrame:
     """The newest run of models that were run in every setting, at their smallest image; names without their weights.
 
-    A setting is a device and a mode with channels first; runs with channels last come along where there are any.
+    A setting is a device and a mode with channels first, eager; runs with channels last and compiled ones come along
+    where there are any.
     """
     if rows.empty:
         return rows
@@ -170,13 +171,13 @@ def _newest_and_smallest(rows: pd.DataFrame, count: int) -> pd.DataFrame:
         torch=rows["software"].map({s: torch_version(s) for s in rows["software"].unique()}),
         side=rows["input_shape"].map({s: json.loads(s)[-1] for s in rows["input_shape"].unique()}),
     )
-    plain = rows[rows["protocol"] == _PLAIN]
+    plain = rows[(rows["protocol"] == _PLAIN) & (rows["runtime"] == "eager")]
     setting = plain["device"] + "/" + plain["mode"]
     everywhere = setting.groupby(plain["model"]).nunique() == setting.nunique()
     plain = plain[plain["model"].map(everywhere)]
     chosen = _evenly(plain.drop_duplicates("model").set_index("model")["family"], count)
     rows = rows[rows["model"].isin(chosen)]
-    run = ["device", "mode", "protocol", "model"]
+    run = ["device", "mode", "protocol", "runtime", "model"]
     rows = rows[rows["torch"] == rows.groupby(run)["torch"].transform("max")]
     smallest = rows["side"] == rows.groupby(run)["side"].transform("min")
     return rows[smallest].drop(columns=["torch", "side"])

@@ -96,7 +96,7 @@ def _in_format(graph: Graph, workload: Workload) -> Graph:
     """The graph with its weights in the format that the workload asks for, or else in that of its checkpoint."""
     if graph.facts.get("quantised"):
         return graph
-    fused = workload.runtime == "compile"
+    fused = workload.runtime.startswith("compile")
     if workload.dtype == "fp8":
         return in_fp8(graph)
     if workload.dtype in FORMATS:

@@ -21,7 +21,7 @@ WEIGHTS = {
 }
 LAST = "_last"  # after a label that begins as one of LAID_OUT: the same with channels last
 LAID_OUT = ("conv_", "upsample", "bicubic", "resize")
-FORWARD_ONLY = ("lstm",)  # labels whose operator has a backward pass that other labels draw
+FORWARD_ONLY = ("lstm", "cat_features")  # labels whose backward other labels draw, or that launch none
 MAX_FLOPS, MAX_NUMBERS = 2e12, 4e8
 
 

@@ -11,9 +11,9 @@ import numpy as np
 from forerun.graph.features import VARIANTS
 from forerun.graph.profile import CLASSES, UNITS
 from forerun.parallel import side_by_side
-from forerun.predictors.base import TARGETS, Predictor
+from forerun.predictors.base import TARGETS, Predictor, disagreement_of, log_ratio
 from forerun.predictors.cases import Cases, TrainingCases, join
-from forerun.predictors.conformal import Calibration, calibrate
+from forerun.predictors.conformal import Calibration, calibrate, device_deviation
 from forerun.predictors.default import fit_device, fit_energy, fit_host
 from forerun.predictors.default.network import Ensemble, Network
 from forerun.predictors.default.weights import Weights, network_name
@@ -79,7 +79,9 @@ def fit_cpu(cases: Cases, *, seeds: tuple[int, ...], steps: int) -> Ensemble:
 
 def fit_costs(models: Cases) -> HostCosts:
     """What launches cost the host, by all of these rows."""
-    return fit_host.fit(models.rows, models.launches, models.rows["device_ms"].to_numpy(dtype=float))
+    eager = models.take((models.rows["runtime"].fillna("eager") == "eager").to_numpy())
+    found = fit_host.fit(eager.rows, eager.launches, eager.rows["device_ms"].to_numpy(dtype=float))
+    return fit_host.with_runtimes(found, models.rows, models.launches, models.rows["device_ms"].to_numpy(dtype=float))
 
 
 def fit_joules(cases: Cases) -> np.ndarray:
@@ -98,7 +100,9 @@ def device_bound(published: Cases, host: HostCosts) -> Cases:
     rows, least = published.rows, published.roofline_ms
     measured = (rows["latency_ms"] - rows["copy_ms"]).to_numpy(dtype=float)
     busy = measured - idle_ms(published.launches, host.lead_us, host.gap_us)
-    sure = (least > DEVICE_BOUND * host.host_ms(published.launches)) & (busy > CREDIBLE * least)
+    runs = rows["runtime"].fillna("eager").to_numpy()
+    paced = np.where(runs == "compile", host.host_ms(published.launches, "compile"), host.host_ms(published.launches))
+    sure = (least > DEVICE_BOUND * paced) & (busy > CREDIBLE * least)
     kept = published.take(sure)
     kept.rows["device_ms"] = busy[sure]
     return kept
@@ -106,7 +110,14 @@ def device_bound(published: Cases, host: HostCosts) -> Cases:
 
 def device_ms(networks: Ensemble, cases: Cases) -> np.ndarray:
     """Device time of every case."""
-    return cases.sum(networks.seconds(cases.ops)) * 1e3
+    return device_ms_and_spread(networks, cases)[0]
+
+
+def device_ms_and_spread(networks: Ensemble, cases: Cases) -> tuple[np.ndarray, np.ndarray]:
+    """Device time of every case, and how far the networks are apart on its ops, by their share of that time."""
+    seconds, spread = networks.seconds_and_spread(cases.ops)
+    whole = cases.sum(seconds)
+    return whole * 1e3, cases.sum(seconds * spread) / np.maximum(whole, 1e-15)
 
 
 def in_loop_s(cases: Cases, latency_ms: np.ndarray, busy_ms: np.ndarray) -> np.ndarray:
@@ -154,20 +165,23 @@ def _ops_seen(parts: Sequence[Cases]) -> dict[str, list[str]]:
     return {"ops": sorted(ops), "units": sorted({UNITS[u] for part in parts for u in np.unique(part.ops.units)})}
 
 
-def calibrated(weights: Weights, left_out: pd.DataFrame, predictor: Predictor) -> Weights:
-    """Weights with intervals from left-out errors: those of CPUs by runtime, all others by target."""
-    return replace(weights, calibration=calibration_of(left_out, predictor))
-
-
-def calibration_of(left_out: pd.DataFrame, predictor: Predictor) -> Calibration:
+def calibration_of(
+    left_out: pd.DataFrame, predictor: Predictor, unseen_devices: pd.DataFrame | None = None
+) -> Calibration:
+    """Intervals by target and group; CUDA graphs, which eager rows were measured as, too, and CPUs have their own. How
+    far times err on devices without measurements comes from published cases on devices that were left out."""
     on_cpu = (left_out["device_kind"] == "cpu").to_numpy()
     gpu, cpu = left_out[~on_cpu], left_out[on_cpu]
-    groups: list[str] = []
-    scores: list[np.ndarray] = []
-    with np.errstate(invalid="ignore", divide="ignore"):
-        for target in TARGETS:
-            groups += predictor.calibration_groups(gpu, target)
-            scores.append(np.log(gpu[target].to_numpy(dtype=float) / gpu[f"predicted_{target}"].to_numpy(dtype=float)))
-        groups += [f"{network_name('cpu', run)}/{mode}" for run, mode in zip(cpu["runtime"], cpu["mode"], strict=True)]
-        scores.append(np.log((cpu["latency_ms"] / cpu["predicted_latency_ms"]).to_numpy(dtype=float)))
-    return calibrate(groups, np.concatenate(scores))
+    parts = [(predictor.calibration_groups(gpu, target), gpu, target) for target in TARGETS]
+    if "predicted_graph_ms" in gpu:
+        parts.append((["latency_ms/cudagraph/device"] * len(gpu), gpu, "graph_ms"))
+    by_runtime = zip(cpu["runtime"], cpu["mode"], strict=True)
+    parts.append(([f"{network_name('cpu', run)}/{mode}" for run, mode in by_runtime], cpu, "latency_ms"))
+    scores = np.concatenate([log_ratio(rows, target) for _, rows, target in parts])
+    apart = np.concatenate([disagreement_of(rows, target) for _, rows, target in parts])
+    made = calibrate([group for groups, _, _ in parts for group in groups], scores, apart)
+    if unseen_devices is None:
+        return made
+    groups = predictor.calibration_groups(unseen_devices, "latency_ms")
+    scores, apart = log_ratio(unseen_devices, "latency_ms"), disagreement_of(unseen_devices, "latency_ms")
+    return replace(made, unseen_device=device_deviation(made, groups, scores, apart))

@@ -10,12 +10,13 @@ import pandas as pd
 
 from forerun.prediction import DEVICE_BOUND
 from forerun.predictors.host import HostCosts, launches
-from forerun.predictors.kernels import HOST_US
+from forerun.predictors.kernels import HOST_US, INNER_US
 
 NEAR_S = 20.0  # rows this near in time met the same host
 ROUNDS = 3
 BETA = 0.1  # relative errors below this count by their square
 CANDIDATES = np.linspace(0.5, 2.5, 201)  # values of slowness to choose from
+FEW = 10  # rows that a runtime needs for costs of its own
 HIDDEN = 1.3  # a call this many times longer than the device's work shows the host's pace
 
 
@@ -34,6 +35,36 @@ def fit(rows: pd.DataFrame, counts: np.ndarray, device_ms: np.ndarray, *, steps:
     probe_scale = nearest_slowness(found, counts, device_ms, latency, slow, even)
     found = _median_host(replace(found, probe_scale=probe_scale), probe_scale)
     return replace(found, default_slowness=nearest_slowness(found, counts, device_ms, latency, 1.0, even))
+
+
+def with_runtimes(found: HostCosts, rows: pd.DataFrame, counts: np.ndarray, device_ms: np.ndarray) -> HostCosts:
+    """The same costs, with those of compiled calls and of CUDA graphs by the rows that show them."""
+    runs = rows["runtime"].fillna("eager").to_numpy()
+    launched = launches(counts).astype(float)
+    latency = rows["latency_ms"].to_numpy(dtype=float)
+    slow = slowness(rows, found, counts, device_ms)
+    paced = (runs == "compile") & (latency > HIDDEN * device_ms)
+    if paced.sum() >= FEW:
+        found = replace(found, compiled_us=_line(launched[paced], 1e3 * (latency / slow)[paced], latency[paced]))
+    replayed = rows["graph_ms"].to_numpy(dtype=float) if "graph_ms" in rows else np.full(len(rows), np.nan)
+    known = (runs == "eager") & np.isfinite(replayed)
+    if known.sum() >= FEW:
+        beside = 1e3 * (replayed - device_ms)[known]
+        found = replace(found, replay_us=_line(launched[known], beside, replayed[known]))
+    return found
+
+
+def _line(x: np.ndarray, y: np.ndarray, whole: np.ndarray) -> tuple[float, float]:
+    """The line with positive coefficients that is off least, relative to the whole of what is predicted."""
+    from scipy.optimize import nnls
+
+    weight = 1 / whole
+    for _ in range(10):  # absolute errors by their squares, weighted anew
+        sides = np.column_stack([np.ones_like(x), x])
+        found, _ = nnls(sides * weight[:, None], y * weight)
+        off = np.abs(sides @ found - y) / (1e3 * whole)
+        weight = 1 / whole / np.sqrt(np.maximum(off, 0.02))
+    return float(found[0]), float(found[1])
 
 
 def nearest_slowness(
@@ -78,7 +109,7 @@ def _probe_law(rows: pd.DataFrame, host_ms: np.ndarray, device_ms: np.ndarray) -
 
 
 def _start() -> np.ndarray:
-    return np.concatenate([HOST_US * 0.6, HOST_US * 0.9, [15.0, 2.0, 5.0, 100.0, 40.0]])
+    return np.concatenate([HOST_US * 0.6, HOST_US * 0.9, [15.0, 2.0, 5.0, 100.0, INNER_US, 40.0]])
 
 
 def _costs(

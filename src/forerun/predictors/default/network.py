@@ -113,7 +113,12 @@ class Ensemble:
         return np.where(timing_group > 0, floors[timing_group], 0.0)
 
     def seconds(self, ops: OpTable) -> np.ndarray:
-        if len(self.networks) == 1:
-            return self.networks[0].seconds(ops)
+        return self.seconds_and_spread(ops)[0]
+
+    def seconds_and_spread(self, ops: OpTable) -> tuple[np.ndarray, np.ndarray]:
+        """Device time of one call of every op, and how far the networks are apart on it, in logarithms (a standard
+        deviation): little where rows taught them all the same."""
         op_kinds = OpKinds.of(ops)
-        return np.exp(np.mean([np.log(np.maximum(n.seconds(ops, op_kinds), 1e-15)) for n in self.networks], axis=0))
+        logs = np.log(np.maximum([n.seconds(ops, op_kinds) for n in self.networks], 1e-15))
+        spread = logs.std(axis=0, ddof=1) if len(logs) > 1 else np.zeros(logs.shape[1:])
+        return np.exp(logs.mean(axis=0)), spread

@@ -18,13 +18,13 @@ from forerun.graph.features import VARIANTS
 from forerun.graph.profile import CLASSES, UNITS, Profile
 from forerun.predictors import energy as energy_law
 from forerun.predictors.base import TARGETS, OutOfDomain, Predictor, Times, not_below
-from forerun.predictors.conformal import out_of_domain_deviation
+from forerun.predictors.conformal import power_deviation
 from forerun.predictors.default.weights import Weights, load_weights, network_name
 from forerun.predictors.features import op_table
-from forerun.predictors.host import idle_ms, launch_counts, smooth_max
-from forerun.predictors.kernels import runtime
+from forerun.predictors.host import launch_counts
 from forerun.predictors.roofline import RooflinePredictor
 from forerun.predictors.saved import SHIPPED
+from forerun.predictors.specs import slowest_unit
 from forerun.workload import Workload
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from forerun.predictors.cases import Cases, TrainingCases
     from forerun.predictors.default.network import Ensemble
 
-_VALUES = ("latency_ms", "device_ms", "host_ms", "roofline_ms", "energy_j")
+_VALUES = ("latency_ms", "device_ms", "host_ms", "roofline_ms", "energy_j", "disagreement")
 
 
 class DefaultPredictor(Predictor):
@@ -47,6 +47,13 @@ class DefaultPredictor(Predictor):
     def __init__(self, *, steps: int = 2000, seeds: Sequence[int] = (0, 1, 2)) -> None:
         self.steps, self.seeds = steps, seeds
         self.weights_: Weights | None = None
+
+    @classmethod
+    def of(cls, weights: Weights) -> Self:
+        """The predictor with these weights."""
+        out = cls(**weights.parameters)
+        out.weights_ = weights
+        return out
 
     @property
     def weights(self) -> Weights:
@@ -66,10 +73,7 @@ class DefaultPredictor(Predictor):
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        weights = load_weights(folder)
-        out = cls(**weights.parameters)
-        out.weights_ = weights
-        return out
+        return cls.of(load_weights(folder))
 
     def fit(self, cases: TrainingCases) -> Self:
         from forerun.predictors.default.fit import fit_weights
@@ -78,10 +82,10 @@ class DefaultPredictor(Predictor):
         self.weights_ = replace(fitted, parameters={"steps": self.steps, "seeds": list(self.seeds)})
         return self
 
-    def calibrate(self, left_out: pd.DataFrame) -> Self:
-        from forerun.predictors.default.fit import calibrated
+    def calibrate(self, left_out: pd.DataFrame, unseen_devices: pd.DataFrame | None = None) -> Self:
+        from forerun.predictors.default.fit import calibration_of
 
-        self.weights_ = calibrated(self.weights, left_out, self)
+        self.weights_ = replace(self.weights, calibration=calibration_of(left_out, self, unseen_devices))
         return self
 
     def calibration_groups(self, left_out: pd.DataFrame, target: str) -> list[str]:
@@ -93,7 +97,11 @@ class DefaultPredictor(Predictor):
                 for group, mode in zip(left_out["memory_group"], left_out["mode"], strict=True)
             ]
         side = np.where(left_out["predicted_host_ms"] > left_out["predicted_device_ms"], "host", "device")
-        return [f"{target}/{mode}/{s}" for mode, s in zip(left_out["mode"], side, strict=True)]
+        runs = left_out["runtime"].fillna("eager")
+        return [
+            f"{target}/{_calibrated_as(mode, run)}/{s}"
+            for mode, run, s in zip(left_out["mode"], runs, side, strict=True)
+        ]
 
     def problem(self, workload: Workload, device: Device) -> str | None:
         known = workload.runtime != "onnxruntime" or "onnxruntime" in self.weights.networks
@@ -112,6 +120,7 @@ class DefaultPredictor(Predictor):
                 found = self._learned(profile, some, workload)
             else:
                 found = self._roofline().times(profile, some, workload)
+                found = replace(found, disagreement=np.zeros_like(found.latency_ms))
             for name in _VALUES:
                 getattr(out, name)[:, places] = getattr(found, name)
         return out
@@ -177,10 +186,8 @@ class DefaultPredictor(Predictor):
         """From the times at hand: another host changes nothing but the host time."""
         if self._network(device, workload.runtime) is None or device.kind == "cpu":
             return super().latency_on_hosts_ms(times, profile, device, workload, slowness)
-        host = self.weights.host
-        busy = times.device_ms[0, 0] + idle_ms(launch_counts(profile), host.lead_us, host.gap_us)
-        reference_ms = times.host_ms[0, 0] / self._slowness
-        return [float(smooth_max(busy, slow * reference_ms, host.sharpness)) for slow in slowness]
+        host, counts, busy = self.weights.host, launch_counts(profile), times.device_ms[0, 0]
+        return [float(host.latency_ms(counts, busy, slow, workload.runtime)) for slow in slowness]
 
     @property
     def _slowness(self) -> float:
@@ -196,29 +203,37 @@ class DefaultPredictor(Predictor):
         """The same law over the operators of all cases at once."""
         import pandas as pd
 
-        from forerun.predictors.default.fit import device_ms, in_loop_s
+        from forerun.predictors.default.fit import device_ms_and_spread, in_loop_s
 
         names = {
             network_name(device.kind, run) for device, run in zip(cases.devices, cases.rows["runtime"], strict=True)
         }
         if len(names) > 1:
             return super().predict_cases(cases, host_slowness)
-        busy_ms = device_ms(self.weights.networks[names.pop()], cases)
+        busy_ms, disagreement = device_ms_and_spread(self.weights.networks[names.pop()], cases)
         memory = {f"predicted_{name}": cases.rows[f"simulated_{name}"] for name in ("memory_mb", "memory_allocated_mb")}
         if all(device.kind == "cpu" for device in cases.devices):
             none = np.zeros_like(busy_ms)
             return pd.DataFrame(
-                {"predicted_latency_ms": busy_ms, "predicted_device_ms": busy_ms, "predicted_host_ms": none}
-            ).assign(**memory)
-        host = self.weights.host
-        latency = host.latency_ms(cases.launches, busy_ms, host_slowness)
+                {"predicted_latency_ms": busy_ms, "predicted_device_ms": busy_ms, "predicted_host_ms": none,
+                 "predicted_disagreement": disagreement}
+            ).assign(**memory)  # fmt: skip
+        host, launched = self.weights.host, cases.launches
+        runs = cases.rows["runtime"].fillna("eager").to_numpy()
+        slow = np.broadcast_to(host.default_slowness if host_slowness is None else host_slowness, busy_ms.shape)
+        latency, host_ms = np.empty_like(busy_ms), np.empty_like(busy_ms)
+        for run in np.unique(runs):
+            mine = runs == run
+            latency[mine] = host.latency_ms(launched[mine], busy_ms[mine], slow[mine], run)
+            host_ms[mine] = slow[mine] * host.host_ms(launched[mine], run)
         joules = energy_law.energy_of_terms(
             cases.joules, self.weights.joules, in_loop_s(cases, latency, busy_ms), busy_ms / 1e3
         )
-        slow = host.default_slowness if host_slowness is None else host_slowness
+        replayed = host.latency_ms(launched, busy_ms, slow, "cudagraph")
         return pd.DataFrame({
-            "predicted_latency_ms": latency, "predicted_device_ms": busy_ms,
-            "predicted_host_ms": slow * host.host_ms(cases.launches), "predicted_energy_j": joules,
+            "predicted_latency_ms": latency, "predicted_device_ms": busy_ms, "predicted_host_ms": host_ms,
+            "predicted_energy_j": joules, "predicted_graph_ms": np.where(runs == "eager", replayed, np.nan),
+            "predicted_disagreement": disagreement,
         }).assign(**memory)  # fmt: skip
 
     def _roofline(self) -> RooflinePredictor:
@@ -267,22 +282,21 @@ class DefaultPredictor(Predictor):
         table = op_table(profile.only(representatives), devices)
         shape = (len(devices), len(counts_of), batches)
         least = _summed(np.maximum(table.compute_s, table.memory_s).reshape(shape), counts_of)
-        device_ms = _summed(network.seconds(table).reshape(shape), counts_of)
+        seconds, spread = network.seconds_and_spread(table)
+        device_ms = _summed(seconds.reshape(shape), counts_of)
+        disagreement = _summed((seconds * spread).reshape(shape), counts_of) / np.maximum(device_ms, 1e-12)
         if on_cpu:
             host_ms = np.zeros_like(device_ms)
             latency = device_ms
         else:
             counts, host = launch_counts(profile), self.weights.host
-            run = [runtime(d, workload.runtime) for d in devices]
-            launching = counts[:-1] @ host.cost_us[:-1]
-            host_us = np.array([
-                launching * r.host_share + (host.cost_us[-1] if r.host_share else r.call_us) for r in run
-            ])  # fmt: skip
-            host_ms = np.broadcast_to(self._slowness * host_us / 1e3, device_ms.shape)
-            busy = device_ms + idle_ms(counts, host.lead_us, host.gap_us)
-            latency = smooth_max(busy, host_ms, host.sharpness)
+            host_ms = np.broadcast_to(self._slowness * host.host_ms(counts, workload.runtime), device_ms.shape)
+            latency = host.latency_ms(counts, device_ms, self._slowness, workload.runtime)
         joules = energy_law.energy_j(profile, devices, latency, device_ms, self.weights.joules)
-        return Times(latency_ms=latency, device_ms=device_ms, host_ms=host_ms, roofline_ms=least, energy_j=joules)
+        return Times(
+            latency_ms=latency, device_ms=device_ms, host_ms=host_ms, roofline_ms=least, energy_j=joules,
+            disagreement=disagreement,
+        )  # fmt: skip
 
     def _learned_spread(
         self, target: str, times: Times, profile: Profile, devices: Sequence[Device], workload: Workload
@@ -291,25 +305,35 @@ class DefaultPredictor(Predictor):
         on_cpu, value = devices[0].kind == "cpu", getattr(times, target)
         known = set(self._domain(workload).get("devices", ()))
         unseen = [found.what for found in self._unseen_ops(profile, workload)]
-        wider = np.array(
-            [
-                out_of_domain_deviation(
-                    [*unseen, *(() if d.id in known else ("device",)), *(("generation",) if d.generation_note else ())]
-                )
-                for d in devices
-            ]
-        )
+        calibration = self.weights.calibration
+        wider = np.array([
+            calibration.deviation(
+                [*unseen, *(() if d.id in known else ("device",)), *(("generation",) if d.generation_note else ())]
+            )
+            for d in devices
+        ])  # fmt: skip
+        new = np.array([d.id not in known for d in devices])
+        wider = np.hypot(wider, new * power_deviation(slowest_unit(devices, profile.units_used)))
         host_bound = times.host_ms > times.device_ms
+        assert times.disagreement is not None
         out = np.empty((*value.shape, 2))
         for side, mine in (("host", host_bound), ("device", ~host_bound)):
             group = (
                 f"{network_name('cpu', workload.runtime)}/{workload.mode}"
                 if on_cpu
-                else f"{target}/{workload.mode}/{side}"
+                else f"{target}/{_calibrated_as(workload.mode, workload.runtime, target)}/{side}"
             )
-            for by in np.unique(wider):
-                out[mine & (wider == by)] = self.weights.calibration.factors(group, self.confidence, float(by))
+            beyond = np.broadcast_to(wider, value.shape)[mine]
+            ends = calibration.intervals(group, self.confidence, beyond, times.disagreement[mine])
+            out[mine] = np.stack(ends, axis=-1)
         return not_below(out, value, np.zeros_like(value) if target == "energy_j" else times.roofline_ms)
+
+
+def _calibrated_as(mode: str, runtime: str, target: str = "latency_ms") -> str:
+    """Whose errors a case has: those of its mode; compiled calls, and latencies of CUDA graphs, have their own."""
+    if runtime.startswith("compile"):
+        return runtime
+    return "cudagraph" if runtime == "cudagraph" and target == "latency_ms" else mode
 
 
 def _summed(seconds: np.ndarray, counts: np.ndarray) -> np.ndarray:

@@ -26,7 +26,7 @@ from forerun.predictors.features import NUMBERS
 from forerun.predictors.host import COUNTED, HostCosts
 from forerun.predictors.saved import ARRAYS, FILE, read_description
 
-FORMAT = 5
+FORMAT = 6
 #: The vocabulary of every axis of an array; axes that are not named here have no names.
 _AXES: dict[str, tuple[str | None, ...]] = {
     "class": ("classes", None), "unit": ("units", None), "variant": ("variants", None), "in": (None, "numbers", None),

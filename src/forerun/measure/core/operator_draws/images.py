@@ -131,6 +131,78 @@ def softmax_channels(rng: random.Random) -> Drawn:
     return Drawn("softmax_channels", s, 2.0 * _numbers(s))
 
 
+@draw("batch_norm_any")
+def batch_norm_any(rng: random.Random) -> Drawn:
+    """Few channels of large images and volumes too; in half precision with weights of either precision."""
+    s = _image(rng, 512) if rng.random() < 0.5 else _volume(rng)
+    if rng.random() < 0.4:
+        s["c"] = rng.choice([4, 8, 8, 16, 16, 32])
+    if rng.random() < 0.5:
+        s["mixed"] = 1
+    return Drawn(rng.choice(["batch_norm", "batch_norm_train", "batch_norm_train"]), s, 2.0 * _numbers(s))
+
+
+@draw("conv_1d_grouped")
+def conv_1d_grouped(rng: random.Random) -> Drawn:
+    """Speech: groups of many widths, windows up to those of a convolution that stands for positions."""
+    groups, width = rng.choice([2, 4, 8, 16, 32]), log_uniform(rng, 4, 128, (4, 8))
+    r, dilation = rng.choice([3, 3, 5, 9, 15, 31, 64, 128]), rng.choice([1, 1, 1, 2, 4, 8])
+    s = {"b": log_uniform(rng, 1, 64, (1, 4)), "cin": groups * width, "cout": groups * width}
+    s |= {"length": log_uniform(rng, 16, 32768), "r": r, "stride": 1, "groups": groups}
+    if dilation > 1 and r < 64:
+        s["dilation"] = dilation
+    return _convolved("conv1d", s, s["length"], s["length"], r)
+
+
+@draw("conv_video")
+def conv_video(rng: random.Random) -> Drawn:
+    """Windows over space alone or time alone, and first layers over a few channels."""
+    cin, cout = log_uniform(rng, 1, 512, (1, 8)), log_uniform(rng, 8, 512, (8, 16))
+    if rng.random() < 0.25:
+        cin = rng.choice([1, 3, 3, 4])
+    r_depth, r = rng.choice([(1, 3), (1, 3), (3, 1), (3, 1), (3, 3), (1, 7), (3, 7), (1, 1)])
+    stride_depth, stride = rng.choice([(1, 1), (1, 1), (1, 2), (2, 2)])
+    size = log_uniform(rng, 4, 160, (1, 2, 7, 8))
+    s = {"b": log_uniform(rng, 1, 16, (1,)), "cin": cin, "cout": cout, "depth": rng.choice([1, 2, 4, 8, 16, 32, 64])}
+    s |= {"h": size, "w": size, "r": r, "r_depth": r_depth, "stride": stride, "stride_depth": stride_depth, "groups": 1}
+    space = float(s["depth"] * size**2)
+    return _convolved("conv3d", s, space, space / stride**2 / stride_depth, r**2 * r_depth)
+
+
+@draw("conv_to_image")
+def conv_to_image(rng: random.Random) -> Drawn:
+    """Last layers of decoders: many channels to a few, by plain and by transposed convolutions."""
+    dims = rng.choice([2, 2, 2, 3])
+    sides = ("h", "w") if dims == 2 else ("depth", "h", "w")
+    size = log_uniform(rng, 8, 256 if dims == 2 else 64, (1, 2, 8))
+    s = {"b": log_uniform(rng, 1, 128 if dims == 2 else 8, (1, 4)), "cin": log_uniform(rng, 8, 256, (8, 16))}
+    s |= {"cout": rng.choice([1, 2, 3, 3, 3, 4, 8, 14, 21])} | dict.fromkeys(sides, size)
+    space = float(size) ** dims
+    if rng.random() < 0.6:
+        r, stride, padding, more = rng.choice([(4, 2, 1, 0), (4, 2, 1, 0), (2, 2, 0, 0), (3, 2, 1, 1), (3, 1, 1, 0)])
+        s |= {"r": r, "stride": stride, "groups": 1, "padding": padding, "more": more}
+        held = s["b"] * space * (s["cin"] + s["cout"] * stride**dims)
+        return Drawn(f"conv_transpose{dims}d", s, held, 2.0 * s["b"] * space * s["cin"] * s["cout"] * r**dims)
+    r = rng.choice([1, 3, 3, 7])
+    return _convolved(f"conv{dims}d", s | {"r": r, "stride": 1, "groups": 1}, space, space, r**dims)
+
+
+@draw("adaptive_pool")
+def adaptive_pool(rng: random.Random) -> Drawn:
+    s = _image(rng, 256)
+    return Drawn("adaptive_pool", s | {"to": rng.choice([1, 2, 3, 6, 7, 8])}, 2.0 * _numbers(s))
+
+
+@draw("resize_far")
+def resize_far(rng: random.Random) -> Drawn:
+    """Small maps of classes or features to the size of the image, as segmentation ends."""
+    s = _image(rng, 128)
+    if rng.random() < 0.5:
+        s["c"] = rng.choice([2, 19, 21, 64, 128, 150, 256])
+    s["to"] = s["h"] * rng.choice([4, 8, 8, 16, 32])
+    return Drawn("resize_bilinear", s | {"corners": 0}, _numbers(s) + float(s["b"] * s["c"]) * s["to"] ** 2)
+
+
 @draw("resize")
 def resize(rng: random.Random) -> Drawn:
     """Mostly twice the size; sometimes to the size of the image, or down."""

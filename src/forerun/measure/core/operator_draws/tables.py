@@ -69,6 +69,30 @@ def cumsum(rng: random.Random) -> Drawn:
     return Drawn("cumsum", s, 2.0 * s["rows"] * s["cols"])
 
 
+@draw("cumsum_down")
+def cumsum_down(rng: random.Random) -> Drawn:
+    s = {"b": log_uniform(rng, 1, 256, (1, 4)), "rows": log_uniform(rng, 4, 4096, (1, 8))}
+    s |= {"cols": log_uniform(rng, 1, 65536, (1, 8, 64))}
+    return Drawn("cumsum_down", s, 2.0 * s["b"] * s["rows"] * s["cols"])
+
+
+@draw("cat_features")
+def cat_features(rng: random.Random) -> Drawn:
+    """Short runs of all lengths joined in turn: features of points beside those of a network."""
+    s = {"b": log_uniform(rng, 64, 2e6, (1, 8)), "rows": log_uniform(rng, 2, 512), "more": log_uniform(rng, 1, 512)}
+    return Drawn("cat", s | {"cols": 1}, 2.0 * s["b"] * (s["rows"] + s["more"]))
+
+
+@draw("messages")
+def messages(rng: random.Random) -> Drawn:
+    """Rows of nodes to edges and back: whole rows, many edges a node, tables that a cache may hold or not."""
+    nodes = log_uniform(rng, 64, 3e5, (1, 64))
+    s = {"rows": nodes, "cols": log_uniform(rng, 1, 1024, (1, 4, 8, 64))}
+    s["picked"] = max(1, round(nodes * rng.choice([1, 2, 4, 8, 16, 32])))
+    op = rng.choice(["index_select", "index_select", "index_add", "scatter_max", "gather"])
+    return Drawn(op, s, (2.0 * nodes + 2.0 * s["picked"]) * s["cols"])
+
+
 @draw("fft_1d")
 def fft_1d(rng: random.Random) -> Drawn:
     """Half the lengths are powers of two, as of windows of sound; the others are anything."""

@@ -19,17 +19,20 @@ _TRANSPOSED: dict[int, Callable[..., Any]] = {
 
 
 def _convolution(dims: int) -> None:
+    """Of volumes, `r_depth` and `stride_depth` say what differs along the first axis."""
     small, call = {**_CONV, **_SMALL[dims]}, _FORWARD[dims]
     grouped = small | {"groups": 2, "dilation": 2, "last": 1}
 
     def build(a: Arguments) -> Built:
         x, image = a.images(a["cin"], *(a[size] for size in _SPACE[dims]))
-        w = a.new(a["cout"], a["cin"] // a["groups"], *[a["r"]] * dims, scale=0.05)
+        window, stride = ([a.get(f"{name}_depth", a[name]), *[a[name]] * (dims - 1)] for name in ("r", "stride"))
+        w = a.new(a["cout"], a["cin"] // a["groups"], *window, scale=0.05)
         dilation = a.get("dilation", 1)
-        padding = a.get("padding", dilation * (a["r"] // 2))
-        return lambda: call(image, w, None, a["stride"], padding, dilation, a["groups"]), [x, w]
+        padding = [a.get("padding", dilation * (side // 2)) for side in window]
+        return lambda: call(image, w, None, stride, padding, dilation, a["groups"]), [x, w]
 
-    operator(f"conv{dims}d", small, grouped, tf32=True)(build)
+    flat = small | {"r_depth": 1, "stride_depth": 1, "stride": 2}
+    operator(f"conv{dims}d", small, grouped, *([flat] if dims == 3 else []), tf32=True)(build)
 
 
 def _transposed(dims: int) -> None:

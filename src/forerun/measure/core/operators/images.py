@@ -30,6 +30,12 @@ def global_pool(a: Arguments) -> Built:
     return lambda: functional.adaptive_avg_pool2d(x, 1), [x]
 
 
+@operator("adaptive_pool", _IMAGE | {"to": 3})
+def adaptive_pool(a: Arguments) -> Built:
+    x = a.new(*a.sizes("b c h w"))
+    return lambda: functional.adaptive_avg_pool2d(x, a["to"]), [x]
+
+
 @operator("max_pool3d", _VOLUME | _POOL)
 def max_pool3d(a: Arguments) -> Built:
     x = a.new(*a.sizes("b c depth h w"))

@@ -50,18 +50,20 @@ def rms_norm(a: Arguments) -> Built:
 
 
 def _batch_norm(a: Arguments, training: bool) -> Built:
-    x, w, b = a.new(*a.sizes("b c h w")), a.new(a["c"]), a.new(a["c"])
-    mean = torch.zeros(a["c"], device=a.device, dtype=a.dtype)
-    var = torch.ones(a["c"], device=a.device, dtype=a.dtype)
+    """`mixed`: weights stay in single precision, as autocast leaves them."""
+    x, w, b = _images(a)
+    if a.get("mixed"):
+        w, b = (values.detach().float().requires_grad_(a.gradient) for values in (w, b))
+    mean, var = torch.zeros_like(w, requires_grad=False), torch.ones_like(w, requires_grad=False)
     return lambda: functional.batch_norm(x, mean, var, w, b, training), [x, w, b]
 
 
-@operator("batch_norm", _IMAGE, backward=False)
+@operator("batch_norm", _IMAGE, _VOLUME | {"mixed": 1}, backward=False)
 def batch_norm(a: Arguments) -> Built:
     return _batch_norm(a, training=False)
 
 
-@operator("batch_norm_train", _IMAGE)
+@operator("batch_norm_train", _IMAGE, _VOLUME | {"mixed": 1})
 def batch_norm_train(a: Arguments) -> Built:
     return _batch_norm(a, training=True)
 

@@ -21,6 +21,13 @@ def cumsum(a: Arguments) -> Built:
     return lambda: torch.cumsum(x, -1), [x]
 
 
+@operator("cumsum_down", {"b": 2, "rows": 4, "cols": 3})
+def cumsum_down(a: Arguments) -> Built:
+    """Along the rows' numbers, which do not lie next to each other: as states of a sequence add up."""
+    x = a.new(*a.sizes("b rows cols"))
+    return lambda: torch.cumsum(x, 1), [x]
+
+
 @operator("sort", _ROWS)
 def sort(a: Arguments) -> Built:
     x = a.new(a["rows"], a["cols"])
