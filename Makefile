@@ -21,7 +21,7 @@ export FORERUN_HOME ?= $(CURDIR)/.converters
 WEIGHTS ?= build/weights
 TEACHING := timm pytorch_gpu_benchmark neusight vidur aiconfigurator
 
-.PHONY: predict test lint wheel train golden bench capture files coverage clean
+.PHONY: predict test browser lint wheel train golden bench capture files coverage clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -31,10 +31,21 @@ $(READY): pyproject.toml constraints.txt
 predict: $(READY)
 	$(BIN)/forerun predict resnet50 --device a100
 
-test: $(READY)
+test: $(READY) browser
 	$(BIN)/forerun install keras
 	$(BIN)/forerun install paddle
 	$(BIN)/pytest -n 2 --dist loadgroup
+
+# A real browser opens the pages in tests. Without one these tests are skipped, and say so.
+browser: $(READY)
+	@if $(BIN)/python tests/browser.py; then exit 0; fi; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
+		echo "installing Chromium with apt-get"; \
+		{ apt-get update -qq; apt-get install -y -qq --no-install-recommends chromium; } > /dev/null 2>&1; \
+	else \
+		echo "installing Chromium with Playwright"; $(BIN)/playwright install chromium > /dev/null 2>&1; \
+	fi; \
+	$(BIN)/python tests/browser.py || echo "no browser could be installed: tests that open pages are skipped"
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -3,17 +3,21 @@
     python benchmarks/capture_lengths.py                  all; exits with 1 if any took longer than 20 s or failed
     python benchmarks/capture_lengths.py --part 1/8       the first of eight parts, for machines side by side
     python benchmarks/capture_lengths.py --types          every model_type of transformers instead, at two layers
+    python benchmarks/capture_lengths.py --lines FILE     keeps what is done; a run that was stopped goes on
 
-Nothing is read from or written to the cache of graphs. Nightly: hours on two cores.
+Seconds are those of the processor, so that other work on the machine does not count. Nothing is read from or written to
+the cache of graphs. Nightly: hours on two cores.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 LENGTHS = (128, 2048)
@@ -60,33 +64,53 @@ def cases(types: bool) -> Iterator[tuple[str, Any, int | None]]:
         yield kind, {**shrunk(config), "model_type": kind}, None
 
 
+def captured(name: str, model: Any, length: int | None) -> dict[str, Any]:
+    """One capture: its seconds and, where it failed, the sentence."""
+    from forerun.errors import ForerunError
+    from forerun.graph.sources import find_door
+    from forerun.workload import Workload
+
+    started = time.process_time()
+    error = None
+    try:
+        find_door(model)[1].load(model, Workload(model, seq_len=length, dtype="bf16"))
+    except ForerunError as e:
+        error = str(e)
+    short = error is not None and "takes at most" in error  # a context shorter than the length is no failure
+    return {
+        "name": f"{name} at {length or 'its own size'}", "seconds": None if short else time.process_time() - started,
+        "error": None if short else error,
+    }  # fmt: skip
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", default="1/1")
     parser.add_argument("--types", action="store_true")
+    parser.add_argument("--lines", type=Path)
     options = parser.parse_args()
     part, parts = (int(n) for n in options.part.split("/"))
 
-    from forerun.errors import ForerunError
     from forerun.graph import torch_compat
-    from forerun.graph.sources import find_door
-    from forerun.workload import Workload
 
     torch_compat.prepare()
-    took: list[tuple[float, str]] = []
-    failed: Counter[str] = Counter()
+    kept = options.lines.read_text().splitlines() if options.lines and options.lines.exists() else []
+    done = {line["name"]: line for line in map(json.loads, kept)}
     for name, model, length in list(cases(options.types))[part - 1 :: parts]:
-        started = time.monotonic()
-        try:
-            find_door(model)[1].load(model, Workload(model, seq_len=length, dtype="bf16"))
-        except ForerunError as error:
-            if "takes at most" in str(error):  # a context shorter than the length is no failure
-                continue
-            failed[str(error).partition(": ")[2][:80]] += 1
-            print(f"{name}: {error}")
-        took.append((time.monotonic() - started, f"{name} at {length or 'its own size'}"))
-    for seconds, name in sorted(took, reverse=True)[:10]:
+        if f"{name} at {length or 'its own size'}" in done:
+            continue
+        line = captured(name, model, length)
+        done[line["name"]] = line
+        if line["error"]:
+            print(f"{line['name']}: {line['error']}", flush=True)
+        if options.lines:
+            with options.lines.open("a") as file:
+                file.write(json.dumps(line) + "\n")
+    took = sorted(((line["seconds"], line["name"]) for line in done.values() if line["seconds"]), reverse=True)
+    print(f"{len(took)} captures")
+    for seconds, name in took[:10]:
         print(f"{seconds:7.1f} s  {name}")
+    failed = Counter(line["error"].partition(": ")[2][:80] for line in done.values() if line["error"])
     for cause, count in failed.most_common(20):
         print(f"{count:5d}  {cause}")
     return int(bool(failed) or any(seconds > LIMIT_S for seconds, _ in took))

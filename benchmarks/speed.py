@@ -27,7 +27,7 @@ for m in models:
     for d in ("fp32", "fp16"):
         for b in (1, 2):
             forerun.predict(m, "h200", batch=b, dtype=d)   # captured and on disk
-import forerun.api; forerun.api._remembered.cache_clear()  # nothing but the disk cache is warm
+import forerun.questions; forerun.questions._remembered.cache_clear()  # nothing but the disk cache is warm
 import pandas
 start = time.perf_counter()
 frame = forerun.predict_many(cases, devices)
@@ -42,6 +42,19 @@ start = time.perf_counter()
 for _ in range(50):
     forerun.predict("resnet50", "a100", batch=8)
 print(1e3 * (time.perf_counter() - start) / 50)
+"""
+RECOMMEND = """
+import time, forerun
+from forerun.questions import _remembered
+asked = [("meta-llama/Llama-3.1-8B", {"mode": "decode", "seq_len": 4096}), ("timm/efficientnet_b4", {})]
+slowest = 0.0
+for model, settings in asked:
+    forerun.recommend(model, batches=[1, 2], **settings)   # captured and on disk
+    _remembered.cache_clear()
+    start = time.perf_counter()
+    forerun.recommend(model, **settings)
+    slowest = max(slowest, time.perf_counter() - start)
+print(slowest)
 """
 POPULATION = """
 import time, numpy, forerun
@@ -93,6 +106,7 @@ def main() -> int:
         ]
         rows.append(("predict, cached, in process", least_printed(ONE, env), 5, "ms"))
         rows.append(("predict_population, 100,000 networks", least_printed(POPULATION, env), 60, "s"))
+        rows.append(("recommend over the catalogue", least_printed(RECOMMEND, env), 5, "s"))
         rows.append((f"predict_many, {int(runs[0][0]):,} cached cases", min(float(r[1]) for r in runs), 2, "s"))
     for what, got, limit, unit in rows:
         print(f"{what:<40} {got:6.2f} {unit:<3} (at most {limit} {unit}){'' if got <= limit else '  MISSED'}")

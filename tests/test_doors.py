@@ -255,7 +255,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 def test_doors_are_asked_by_priority_and_then_by_name(registered: Any) -> None:
-    files_and_objects = ["exported", "families", "keras", "onnx", "paddle", "torch", "torchscript"]
+    files_and_objects = ["exported", "families", "keras", "onnx", "paddle", "python_file", "torch", "torchscript"]
     assert list(doors()) == [*files_and_objects, "huggingface", "vision"]
 
     class Any1(AcmeDoor):

@@ -53,7 +53,9 @@ def timm(copy: Path, clone: Path) -> None:
             for one in named
         ]
         csv(clone / f"results/benchmark-{name}.csv", own)
-    csv(clone / "results/results-imagenet.csv", [{"model": "tinynet_e", "top1": 59.9}])
+    published = {"model": "tinynet_0", "img_size": 224, "top1": 59.9, "top5": 81.8, "param_count": "1,002.04"}
+    for place in (copy, clone / "results"):
+        csv(place / "results-imagenet.csv", [published])
     parquet(copy / "benchmarks.parquet", rows)
 
 

@@ -10,23 +10,44 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from forerun.api import compare, explain, predict, predict_many
+    from forerun.decisions.budget.budget import budget
+    from forerun.decisions.mig.packing import pack_mig
+    from forerun.decisions.optimise.optimise import optimise
+    from forerun.decisions.recommend.recommend import recommend
     from forerun.device import Device, load_device
     from forerun.errors import ForerunError
     from forerun.population import predict_population
     from forerun.prediction import Estimate, Prediction
+    from forerun.report.make import make_report
     from forerun.workload import Workload
 
 __version__ = "0.1.0"
 
 _HOME = {
-    "predict_population": "population", "predict": "api", "predict_many": "api", "compare": "api", "explain": "api",
+    "predict": "api", "predict_many": "api", "compare": "api", "explain": "api", "predict_population": "population",
+    "recommend": "decisions.recommend.recommend", "optimise": "decisions.optimise.optimise",
+    "budget": "decisions.budget.budget", "pack_mig": "decisions.mig.packing", "make_report": "report.make",
     "Device": "device", "load_device": "device", "ForerunError": "errors",
     "Estimate": "prediction", "Prediction": "prediction", "Workload": "workload",
 }  # fmt: skip
 
 __all__ = [
-    "Device", "Estimate", "ForerunError", "Prediction", "Workload", "compare", "explain", "load_device", "predict",
-    "predict_many", "predict_population",
+    "Device",
+    "Estimate",
+    "ForerunError",
+    "Prediction",
+    "Workload",
+    "budget",
+    "compare",
+    "explain",
+    "load_device",
+    "make_report",
+    "optimise",
+    "pack_mig",
+    "predict",
+    "predict_many",
+    "predict_population",
+    "recommend",
 ]  # fmt: skip
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shlex
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -23,7 +22,7 @@ from forerun.prediction import AssumedHost, Estimate, Prediction
 from forerun.predictors import memory as memory_model
 from forerun.predictors.base import Predictor, Times
 from forerun.predictors.conformal import at_confidence
-from forerun.predictors.energy import back_to_back_ms
+from forerun.predictors.energy import POWER_SPREAD, back_to_back_ms, power_edges
 from forerun.predictors.roofline import HOST_SPREAD
 from forerun.predictors.specs import substituted
 from forerun.questions import Question, check, items_per_call, profiled
@@ -31,9 +30,6 @@ from forerun.workload import Workload
 
 if TYPE_CHECKING:
     from forerun.data.measured import Measured
-
-#: Interval factors for 90 % of power at the same time: what a chip draws at partial load differs.
-POWER_SPREAD = (0.5, 2.0)
 
 
 def answer(
@@ -169,33 +165,17 @@ class _Values:
             return None
         in_loop_ms = float(back_to_back_ms(self.latency.value, self.device_ms.value, [self.device])[0])
         watts = self.energy.value / in_loop_ms * 1e3
-        limit = self.device.tdp_w or watts
-        low, high = at_confidence(POWER_SPREAD, self.predictor.confidence)
-        least = min(watts, max(watts * low, self.device.idle_w or 0))
-        return self._measured_or("power_w", "W", Estimate(watts, least, max(watts, min(limit, watts * high)), "W"))
+        low, high = power_edges(watts, self.device, at_confidence(POWER_SPREAD, self.predictor.confidence))
+        return self._measured_or("power_w", "W", Estimate(watts, low, high, "W"))
 
     def _memory(self, graph: Graph, mode: str) -> memory_model.MemoryEstimate:
         """Simulated memory, or the predictor's own, with the interval of what is allocated."""
-        memory = memory_model.estimate(graph, self.device)
-        memory = memory_model.with_predicted(memory, self.times)
-        own = self.predictor.memory_spread("memory_allocated_mb", memory.calibration_group, mode)
-        return dataclasses.replace(memory, spread=own or at_confidence(memory.spread, self.predictor.confidence))
+        memory = memory_model.with_predicted(memory_model.estimate(graph, self.device), self.times)
+        return memory_model.with_interval(memory, self.predictor, mode)
 
     def _needed(self, mode: str) -> Estimate:
-        memory = self.memory
-        measured_context = "context_mb" in self.device.calibrated
-        own = self.predictor.memory_spread("memory_mb", memory.calibration_group, mode) if measured_context else None
-        if own is not None:
-            return spread(memory.needed_mb, own, "MB")
-        context = (0.9, 1.1) if measured_context else memory_model.CONTEXT_SPREAD
-        low, high = at_confidence(context, self.predictor.confidence)
-        tensor_low, tensor_high = memory.spread
-        return Estimate(
-            memory.needed_mb,
-            memory.reserved_mb * tensor_low + memory.context_mb * low,
-            memory.reserved_mb * tensor_high + memory.context_mb * high,
-            "MB",
-        )
+        low, high = memory_model.needed_interval(self.memory, self.device, self.predictor, mode)
+        return Estimate(self.memory.needed_mb, low, high, "MB")
 
 
 def spread(value: float, factors: tuple[float, float], unit: str) -> Estimate:

@@ -17,7 +17,7 @@ from forerun.measure.assumed_host import assume, slowness
 from forerun.prediction import Prediction
 from forerun.predictors.base import Predictor
 from forerun.predictors.registry import load_predictor
-from forerun.questions import check, profiled, workload_from
+from forerun.questions import check, given_model, profiled, workload_from
 from forerun.tables import table
 from forerun.verification import Verification, verify
 from forerun.workload import Workload
@@ -48,6 +48,7 @@ def predict(
     image_size: int | str | Sequence[int] | None = None,
     images: int | None = None,
     channels_last: bool = False,
+    measured: bool = True,
 ) -> Prediction:
     """How `model` will run on `device`: every estimate with its interval, and the basis it stands on.
 
@@ -58,17 +59,18 @@ def predict(
     times slower than the reference host. `image_size` (336, or height and width) and `images` are those of Hugging Face
     models that read images; in a prompt the tokens of the images come on top of `seq_len` tokens of text. `amp` is
     autocast over fp32 weights, in any mode; `channels_last` is PyTorch's memory format for images and convolutions.
+    A path such as `my_unet.py:UNet` names your own code and runs it. With `measured=False` the case is predicted even
+    where the store has its measurement.
     """
-    shape: Any = input_shape  # checked and made a tuple, or a dict of them, by Workload
-    number: Any = dtype  # None becomes the model's own
-    pixels: Any = image_size  # checked likewise
-    workload = Workload(
-        model, batch, number, mode, shape, seq_len, optimizer, amp, runtime, task, trust_remote_code, pixels, images,
-        channels_last,
-    )  # fmt: skip
+    settings = {
+        "batch": batch, "dtype": dtype, "mode": mode, "input_shape": input_shape, "seq_len": seq_len,
+        "optimizer": optimizer, "amp": amp, "runtime": runtime, "task": task, "trust_remote_code": trust_remote_code,
+        "image_size": image_size, "images": images, "channels_last": channels_last,
+    }  # fmt: skip
+    workload = given_model(model, settings)
     return predict_workload(
         workload, load_device(device), region=region, instance=instance, predictor=predictor, confidence=confidence,
-        host=host,
+        host=host, measured=measured,
     )  # fmt: skip
 
 
@@ -105,7 +107,8 @@ def predict_many(
     """Every workload on every device, as one table; a case that cannot run has its reason in column `error`.
 
     Neither the store nor a probe of this machine's host is used by itself, so that all rows of a table stand on the
-    same footing. `instance` gives the price of the device that it carries; the others have their cheapest one.
+    same footing: each equals `predict` with `measured=False` and `host="reference"`. `instance` gives the price of the
+    device that it carries; the others have their cheapest one.
     """
     import pandas as pd
 
@@ -130,7 +133,7 @@ def compare(
     **settings: Any,
 ) -> pd.DataFrame:
     """One model on several devices, fastest first; `settings` are those of a workload (batch, dtype, mode ...)."""
-    workload = workload_from({"model": model, **settings})
+    workload = given_model(model, settings)
     profiled(workload)  # a model that cannot be read is the user's to put right, not a row
     found = predict_many(
         [workload], devices, predictor=predictor, confidence=confidence, host=host, region=region, instance=instance
@@ -148,7 +151,7 @@ def explain(
     **settings: Any,
 ) -> Explanation:
     """Where the time goes, op by op; `settings` are those of a workload (batch, dtype, mode ...)."""
-    workload, device = workload_from({"model": model, **settings}), load_device(device)
+    workload, device = given_model(model, settings), load_device(device)
     asked = load_predictor(predictor)
     assumed = assume(host, device, honoured="host" in asked.honours)
     asked = asked.with_settings(host_slowness=assumed.slowness)

@@ -1,4 +1,4 @@
-"""Reads JSON and YAML files that users give: device sheets, configs, sweeps.
+"""Reads JSON and YAML files that users give: device sheets, configs, sweeps; writes the JSON files that forerun keeps.
 
 Size, nesting and what aliases expand to are checked before anything is built, because a file of 400 bytes can describe
 eight gigabytes, and because the C library under YAML overflows its stack on deep nesting.
@@ -7,6 +7,7 @@ eight gigabytes, and because the C library under YAML overflows its stack on dee
 from __future__ import annotations
 
 import json
+import os
 import stat
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,14 @@ def read_json(path: Path) -> Any:
         raise ForerunError(f"{path} is not valid JSON: {error}") from None
     check_depth(content, str(path))
     return content
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Puts the content in place of the file at once, so that a reader never meets half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    part.write_text(json.dumps(content, indent=1))
+    os.replace(part, path)
 
 
 def check_depth(content: Any, where: str) -> None:

@@ -33,6 +33,7 @@ class OpTime:
     bound: str  # compute | memory | launch
     gflops: float
     mb: float
+    phase: str = "forward"  # forward | backward | optimizer
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ def explain_ops(
         shape = " x ".join(str(s) for s in shapes)
         groups[op.name, CLASSES[columns.classes[i]], UNITS[columns.units[i]], shape, op.phase].append(i)
     rows = []
-    for (name, kernel, _unit, shape_text, _phase), members in groups.items():
+    for (name, kernel, _unit, shape_text, phase), members in groups.items():
         first = members[0]
         # Launching takes longer than the kernel, or most of the kernel is what even an empty one takes.
         if launch_ms[first] > per_call[first] or 2 * floor_ms[first] > per_call[first]:
@@ -98,7 +99,7 @@ def explain_ops(
                 op=name.rpartition("::")[2], scope=graph.ops[first].scope, kernel=kernel, shape=shape_text,
                 calls=int(times_run.sum()), time_ms=ms, share=ms / total if total else 0.0, bound=bound,
                 gflops=float((columns.flops[members, 0] * times_run).sum()) / 1e9,
-                mb=float((columns.bytes[members, 0] * times_run).sum()) / 2**20,
+                mb=float((columns.bytes[members, 0] * times_run).sum()) / 2**20, phase=phase,
             )
         )  # fmt: skip
     rows.sort(key=lambda r: -r.time_ms)

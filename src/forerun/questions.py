@@ -15,7 +15,10 @@ from forerun.graph.runtimes import as_run
 from forerun.graph.sources import load_graphs
 from forerun.predictors.base import Predictor
 from forerun.predictors.specs import spec_problem
-from forerun.workload import Workload
+from forerun.workload import Workload, is_python_file
+
+#: Dtypes whose graph is that of fp32: only the units that do its products differ.
+_SAME_GRAPH = ("tf32", "fp32-ieee")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +44,44 @@ def workload_from(settings: dict[str, Any]) -> Workload:
         if name not in known:
             raise ForerunError(f"{name!r} is not a setting of a workload.{did_you_mean(str(name), known)}")
     return Workload(**settings)
+
+
+def given_model(model: Any, settings: dict[str, Any]) -> Workload:
+    """A workload of a model that the caller names itself: naming a Python file of one's own is the order to run it."""
+    trusted = {"trust_remote_code": True} if is_python_file(model) else {}
+    return workload_from({"model": model, **settings, **trusted})
+
+
+class Captures:
+    """Graphs of models that are no names, each captured once for the same settings, whatever the batch.
+
+    A module or a file may change between two questions, so it is captured anew at each. A decision asks many about one
+    model: it has a `Captures` of its own, and the next decision another.
+    """
+
+    def __init__(self) -> None:
+        self._graphs: dict[tuple[Any, ...], list[Graph]] = {}
+        self._models: list[Any] = []  # kept alive, so that no other model gets the identity of one
+
+    def workload(self, workload: Workload) -> Workload:
+        """The workload with a graph for its model where that is no name."""
+        model = workload.model
+        if isinstance(model, Graph) or (isinstance(model, str) and not _is_file(model)):
+            return workload
+        return dataclasses.replace(workload, model=self.graph(workload))
+
+    def graph(self, workload: Workload) -> Graph:
+        """The graph at any batch where there is such a one, else at the workload's."""
+        model = workload.model
+        key = (model if isinstance(model, str) else id(model), repr(workload.graph_settings), workload.dtype)
+        kept = self._graphs.setdefault(key, [])
+        found = next((graph for graph in kept if graph.serves(workload.batch)), None)
+        if found is None:
+            self._models.append(model)
+            graph, scalable = load_graphs(workload)
+            found = scalable if scalable is not None and scalable.serves(workload.batch) else graph
+            kept.append(found)
+        return found
 
 
 def dtype_problem(workload: Workload, device: Device) -> str | None:
@@ -93,6 +134,9 @@ def _remembered(keyed: _Keyed) -> Question:
 
 
 def _read(workload: Workload) -> Question:
+    if workload.dtype in _SAME_GRAPH and isinstance(workload.model, str):
+        plain = profiled(dataclasses.replace(workload, dtype="fp32"))
+        return dataclasses.replace(plain, columns=profile(plain.graph, workload.dtype))
     graph, scalable = load_graphs(workload)
     graph, scalable = as_run(graph, workload.runtime), scalable and as_run(scalable, workload.runtime)
     return Question(graph, scalable, profile(graph, workload.dtype))
@@ -100,6 +144,6 @@ def _read(workload: Workload) -> Question:
 
 def _is_file(name: str) -> bool:
     try:
-        return Path(name).exists()
+        return Path(name).exists() or is_python_file(name)
     except (OSError, ValueError):
         return False

@@ -296,7 +296,8 @@ def device_view(d: Device) -> Iterator[Any]:
         else:
             table.add_row(name, value if isinstance(value, str) else f"{value:,g}", _text(d.provenance.get(name, "")))
     for name, value in d.calibrated.items():
-        table.add_row(_text(f"{name} (measured)"), f"{value:,g}", _text(d.provenance.get(name, "")))
+        if name not in d.ceilings:  # those have a table of their own
+            table.add_row(_text(f"{name} (measured)"), f"{value:,g}", _text(d.provenance.get(name, "")))
     if d.generation is not None:
         for name in ("fp32_gflops_per_watt", "half_gflops_per_watt", "cublas_workspace_mb", "cudnn_layout_copies"):
             if (value := getattr(d.generation, name)) is not None:

@@ -13,7 +13,8 @@ from forerun.device.carbon import carbon_g
 from forerun.errors import ForerunError
 from forerun.predictors import memory as memory_model
 from forerun.predictors.base import Predictor
-from forerun.predictors.energy import back_to_back_ms
+from forerun.predictors.conformal import at_confidence
+from forerun.predictors.energy import POWER_SPREAD, back_to_back_ms, power_edges
 from forerun.questions import items_per_call, problem, profiled
 from forerun.workload import Workload
 
@@ -53,29 +54,44 @@ def table(
             out[able] = getattr(times, name)[0]
         return out
 
-    edges = np.full((len(devices), 2), np.nan)
-    if times is not None:
-        edges[able] = predictor.spread("latency_ms", times, question.columns, some, w)[0]
+    def edges(target: str) -> np.ndarray:
+        out = np.full((len(devices), 2), np.nan)
+        if times is not None:
+            out[able] = predictor.spread(target, times, question.columns, some, w)[0]
+        return out
+
     memory = memory_model.estimates(graph, devices)
     if times is not None:
         for at, place in enumerate(able):
             memory[place] = memory_model.with_predicted(memory[place], times.of_device(at))
+    memory = [memory_model.with_interval(m, predictor, w.mode) for m in memory]
+    needed_edges = np.array(
+        [memory_model.needed_interval(m, d, predictor, w.mode) for m, d in zip(memory, devices, strict=True)]
+    )
     items, unit = items_per_call(graph, w)
     latency, energy = column("latency_ms"), column("energy_j")
+    latency_edges, energy_edges = edges("latency_ms"), edges("energy_j")
     needed = np.array([m.needed_mb for m in memory])
     have = np.array([np.nan if d.memory_mb is None else d.memory_mb for d in devices])
+    watts = 1e3 * energy / back_to_back_ms(latency, column("device_ms"), devices)
+    spread = at_confidence(POWER_SPREAD, predictor.confidence)
+    watts_edges = np.array([power_edges(one, d, spread) for one, d in zip(watts, devices, strict=True)])
     price = np.array([np.nan if p is None else cost_advice.usd_per_ms(p) for p in prices])
     return pd.DataFrame(
         {
             "model": graph.name, "device": [d.id for d in devices], "batch": w.batch, "dtype": w.dtype, "mode": w.mode,
-            "seq_len": w.seq_len, "latency_ms": latency, "latency_low_ms": latency * edges[:, 0],
-            "latency_high_ms": latency * edges[:, 1], "device_ms": column("device_ms"), "host_ms": column("host_ms"),
+            "seq_len": w.seq_len, "latency_ms": latency, "latency_low_ms": latency * latency_edges[:, 0],
+            "latency_high_ms": latency * latency_edges[:, 1], "device_ms": column("device_ms"),
+            "host_ms": column("host_ms"),
             "throughput": 1e3 * items / latency, "throughput_unit": f"{unit}/s", "memory_mb": needed,
+            "memory_low_mb": needed_edges[:, 0], "memory_high_mb": needed_edges[:, 1],
             "memory_allocated_mb": [m.allocated_mb for m in memory],
             "fits": [None if np.isnan(h) else bool(n <= h) for n, h in zip(needed, have, strict=True)],
-            "energy_j": energy,
+            "surely_fits": [memory_model.surely_fits(m, d) for m, d in zip(memory, devices, strict=True)],
+            "energy_j": energy, "energy_low_j": energy * energy_edges[:, 0],
+            "energy_high_j": energy * energy_edges[:, 1],
             "bound": _bound(column("host_ms"), column("device_ms")),
-            "power_w": 1e3 * energy / back_to_back_ms(latency, column("device_ms"), devices),
+            "power_w": watts, "power_low_w": watts_edges[:, 0], "power_high_w": watts_edges[:, 1],
             "carbon_g": energy * np.array([carbon_g(1.0, grid) for grid in grids]),
             "cost_usd": latency * price, "basis": [predictor.basis_for(d) for d in devices], "error": problems,
         }

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import operator
+import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any
@@ -123,6 +125,11 @@ class Workload:
             {k: list(v) for k, v in shape.items()} if isinstance(shape, dict) else shape and list(shape)
         )
         return out
+
+
+def is_python_file(model: Any) -> bool:
+    """Whether a model is named as code of the user's own: `my_unet.py:UNet`, or a path of a Python file."""
+    return isinstance(model, (str, os.PathLike)) and re.search(r"\.py(:[^/\\]*)?$", str(model), re.I) is not None
 
 
 def _positive(name: str, value: Any) -> int:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from forerun.device.carbon import Grid, carbon_g, load_grid
+from forerun.device.carbon import Grid, carbon_g, find_grid, load_grid
 from forerun.device.cloud import Instance
-from forerun.errors import ForerunError
 from forerun.prediction import Estimate
 
 
@@ -12,12 +11,8 @@ def choose_grid(region: str | None, instance: Instance | None) -> Grid:
     """The grid of the region or, without one, of the instance; the world's average where neither is given or known."""
     if region is not None:
         return load_grid(region)
-    if instance is not None:
-        try:
-            return load_grid(f"{instance.cloud}/{instance.region}")
-        except ForerunError:
-            pass
-    return load_grid("world")
+    own = find_grid(f"{instance.cloud}/{instance.region}") if instance is not None else None
+    return own or load_grid("world")
 
 
 def carbon(energy_j: Estimate, grid: Grid) -> Estimate:

@@ -10,7 +10,7 @@ from forerun.device import Device
 from forerun.graph.ir import Graph, GraphKey
 from forerun.graph.memory import Workspaces, peak_allocated_mb, simulate
 from forerun.prediction import Fit
-from forerun.predictors.memory import MemoryEstimate, cublas_handles, room_mb
+from forerun.predictors.memory import MemoryEstimate, cublas_handles, room_mb, surely_fits
 from forerun.predictors.workspaces import library_workspaces, with_reserves
 
 #: The largest batch that is tried.
@@ -26,7 +26,7 @@ def fit(graph: Graph, scalable: Graph | None, device: Device, memory: MemoryEsti
     if room is None or device.memory_mb is None or memory.fits is None:
         return None
     free = device.memory_mb - memory.needed_mb
-    sure = device.memory_mb >= memory.reserved_mb * memory.spread[1] + memory.context_mb
+    sure = bool(surely_fits(memory, device))
     if scalable is None:
         return Fit(memory.fits, free, None, sure, "the model was captured at one batch size only")
     found = largest_batch(GraphKey(with_reserves(scalable)), room, library_workspaces(device))

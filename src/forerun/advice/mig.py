@@ -1,8 +1,9 @@
-"""MIG slices: which ones have enough memory, and the latency on each."""
+"""MIG slices: which ones have enough memory, the latency on each, and the plain rule that goes by memory alone."""
 
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Sequence
 
 from forerun.device import Device
@@ -30,3 +31,23 @@ def slice_options(device: Device, latency_ms: Sequence[float], memory: MemoryEst
 def smallest_that_fits(options: tuple[SliceOption, ...]) -> str | None:
     """The first profile that fits, in the order given."""
     return next((o.profile for o in options if o.fits), None)
+
+
+def nominal_mb(profile: MigProfile) -> float:
+    """The memory in a profile's name, in MB of 2**20 bytes: '1g.5gb' says 5,120 and has 4,864 that can be used."""
+    found = re.search(r"\.(\d+)gb", profile.name)
+    assert found is not None, profile.name
+    return 1024.0 * int(found[1])
+
+
+def threshold_profile(memory_mb: float, found: Sequence[MigProfile]) -> str | None:
+    """The memory-threshold rule: the smallest profile whose nominal memory holds the workload's, None when none does.
+
+    On an A100 of 40 GB: 1g.5gb up to 5 GB, 2g.10gb up to 10, 3g.20gb up to 20, 7g.40gb up to 40 (Panner Selvam and
+    Brorsson, "DIPPM", 2023). It knows one profile of each size, none with more memory than compute slices go with, and
+    looks at nothing but memory.
+    """
+    plain = [p for p in found if not p.media and 2 * p.compute_slices > p.memory_slices]
+    by_size = {p.memory_slices: p for p in sorted(plain, key=lambda p: -p.compute_slices)}
+    sizes = (by_size[size] for size in sorted(by_size))
+    return next((p.name for p in sizes if memory_mb <= nominal_mb(p)), None)

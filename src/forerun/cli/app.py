@@ -8,34 +8,19 @@ from typing import Annotated
 import typer
 
 from forerun import __version__
-from forerun.cli import data, measuring, training
+from forerun.cli import budget, data, measuring, mig, optimise, recommend, report, training
 from forerun.cli.options import (
-    AmpOption,
-    BatchOption,
-    ChannelsLastOption,
     ConfidenceOption,
     DeviceOption,
-    DtypeOption,
     HostOption,
-    ImageSizeOption,
-    ImagesOption,
-    InputShapeOption,
     InstanceOption,
     JsonOption,
     ModelArgument,
-    ModeOption,
-    OptimizerOption,
     PredictorOption,
     RegionOption,
-    RemoteCodeOption,
-    RuntimeOption,
-    SeqLenOption,
-    TaskOption,
-    Tf32Option,
-    parse_input_shape,
-    with_tf32,
 )
 from forerun.cli.terminal import plain_text, show, terminal_width, waiting
+from forerun.cli.workload_options import WorkloadSettings, takes_workload
 from forerun.errors import ForerunError
 
 app = typer.Typer(
@@ -54,28 +39,19 @@ def top(
 
 
 @app.command()
+@takes_workload()
 def predict(
     model: ModelArgument,
     device: DeviceOption,
-    batch: BatchOption = 1,
-    dtype: DtypeOption = None,
-    mode: ModeOption = "inference",
-    seq_len: SeqLenOption = None,
-    input_shape: InputShapeOption = None,
-    image_size: ImageSizeOption = None,
-    images: ImagesOption = None,
-    optimizer: OptimizerOption = None,
-    amp: AmpOption = None,
-    channels_last: ChannelsLastOption = False,
-    tf32: Tf32Option = False,
-    runtime: RuntimeOption = "eager",
-    task: TaskOption = None,
+    settings: WorkloadSettings,
     region: RegionOption = None,
     instance: InstanceOption = None,
     predictor: PredictorOption = "default",
     confidence: ConfidenceOption = 0.9,
     host: HostOption = "default",
-    trust_remote_code: RemoteCodeOption = False,
+    measured: Annotated[
+        bool, typer.Option("--measured/--no-measured", help="Answer from the store where it has the very case.")
+    ] = True,
     as_json: JsonOption = False,
 ) -> None:
     """Predict latency, memory, energy and cost of a model on a device."""
@@ -83,11 +59,8 @@ def predict(
 
     with waiting(f"reading {model}", quiet=as_json):
         answer = run(
-            model, device, batch=batch, dtype=with_tf32(dtype, tf32), mode=mode, seq_len=seq_len,
-            optimizer=optimizer, amp=amp, channels_last=channels_last,
-            input_shape=parse_input_shape(input_shape), image_size=image_size, images=images,
-            runtime=runtime, task=task, region=region, instance=instance,
-            predictor=predictor, trust_remote_code=trust_remote_code, confidence=confidence, host=host,
+            model, device, region=region, instance=instance, predictor=predictor, confidence=confidence, host=host,
+            measured=measured, **settings.values,
         )  # fmt: skip
     if as_json:
         print(answer.to_json(indent=2))
@@ -96,28 +69,16 @@ def predict(
 
 
 @app.command()
+@takes_workload()
 def compare(
     model: ModelArgument,
     devices: Annotated[str, typer.Option("--devices", "-d", help="Devices, separated by commas.")],
-    batch: BatchOption = 1,
-    dtype: DtypeOption = None,
-    mode: ModeOption = "inference",
-    seq_len: SeqLenOption = None,
-    input_shape: InputShapeOption = None,
-    image_size: ImageSizeOption = None,
-    images: ImagesOption = None,
-    optimizer: OptimizerOption = None,
-    amp: AmpOption = None,
-    channels_last: ChannelsLastOption = False,
-    tf32: Tf32Option = False,
-    runtime: RuntimeOption = "eager",
-    task: TaskOption = None,
+    settings: WorkloadSettings,
     region: RegionOption = None,
     instance: InstanceOption = None,
     predictor: PredictorOption = "default",
     confidence: ConfidenceOption = 0.9,
     host: HostOption = "default",
-    trust_remote_code: RemoteCodeOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Predict a model on several devices and list them, fastest first."""
@@ -128,53 +89,28 @@ def compare(
         raise ForerunError("--devices needs at least one device, such as t4,l4,h100-sxm")
     with waiting(f"reading {model}", quiet=as_json):
         frame = run(
-            model, names, batch=batch, dtype=with_tf32(dtype, tf32), mode=mode, seq_len=seq_len,
-            optimizer=optimizer, amp=amp, channels_last=channels_last,
-            input_shape=parse_input_shape(input_shape), image_size=image_size, images=images, runtime=runtime,
-            task=task, predictor=predictor, confidence=confidence, host=host, region=region, instance=instance,
-            trust_remote_code=trust_remote_code,
+            model, names, predictor=predictor, confidence=confidence, host=host, region=region, instance=instance,
+            **settings.values,
         )  # fmt: skip
     if as_json:
         print(frame.to_json(orient="records", indent=2))
         return
     from forerun.show import comparison_view
 
-    settings = [
-        mode,
-        f"batch {batch}",
-        str(frame["dtype"].iloc[0]),
-        f"{seq_len:,} tokens" if seq_len else "",
-        optimizer or "",
-        f"amp {amp}" if amp else "",
-        "channels last" if channels_last else "",
-        runtime if runtime != "eager" else "",
-        f"basis: {', '.join(sorted(set(frame['basis'].dropna())))}" if "basis" in frame else "",
-    ]
-    title = f"{model}: {', '.join(s for s in settings if s)}"
+    basis = f", basis: {', '.join(sorted(set(frame['basis'].dropna())))}" if "basis" in frame else ""
+    title = f"{model}: {settings.line(dtype=str(frame['dtype'].iloc[0]))}{basis}"
     carbon = region is not None or instance is not None
     show(*comparison_view(frame, title, terminal_width(), confidence, carbon))
 
 
 @app.command()
+@takes_workload()
 def explain(
     model: ModelArgument,
     device: DeviceOption,
-    batch: BatchOption = 1,
-    dtype: DtypeOption = None,
-    mode: ModeOption = "inference",
-    seq_len: SeqLenOption = None,
-    input_shape: InputShapeOption = None,
-    image_size: ImageSizeOption = None,
-    images: ImagesOption = None,
-    optimizer: OptimizerOption = None,
-    amp: AmpOption = None,
-    channels_last: ChannelsLastOption = False,
-    tf32: Tf32Option = False,
-    runtime: RuntimeOption = "eager",
-    task: TaskOption = None,
+    settings: WorkloadSettings,
     predictor: PredictorOption = "default",
     host: HostOption = "default",
-    trust_remote_code: RemoteCodeOption = False,
     top: Annotated[int, typer.Option(help="How many rows to show.", min=1)] = 15,
     as_json: JsonOption = False,
 ) -> None:
@@ -182,12 +118,7 @@ def explain(
     from forerun.api import explain as run
 
     with waiting(f"reading {model}", quiet=as_json):
-        found = run(
-            model, device, batch=batch, dtype=with_tf32(dtype, tf32), mode=mode, seq_len=seq_len,
-            optimizer=optimizer, amp=amp, channels_last=channels_last,
-            input_shape=parse_input_shape(input_shape), image_size=image_size, images=images, runtime=runtime,
-            task=task, predictor=predictor, host=host, trust_remote_code=trust_remote_code,
-        )  # fmt: skip
+        found = run(model, device, predictor=predictor, host=host, **settings.values)
     if as_json:
         print(json.dumps(found.to_dict(), indent=2))
         return
@@ -201,7 +132,8 @@ def devices(
     name: Annotated[str | None, typer.Argument(help="A device whose fields and sources are shown.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the device catalogue, or show one device with the source of every field."""
+    """List the device catalogue, or show one device: the source of every field, and what was measured of it."""
+    from forerun.cli.machine import known_ceilings, list_of_measured, measured_here
     from forerun.device import all_devices, load_device
     from forerun.show import device_view, devices_table
 
@@ -210,13 +142,14 @@ def devices(
         if as_json:
             print(json.dumps([d.to_dict() for d in found], indent=2))
         else:
-            show(devices_table(found, terminal_width()))
+            show(devices_table(found, terminal_width()), *list_of_measured())
         return
     device = load_device(name)
+    own = measured_here(device)
     if as_json:
-        print(json.dumps(device.to_dict(), indent=2))
+        print(json.dumps({**device.to_dict(), "measured_here": own}, indent=2))
     else:
-        show(*device_view(device))
+        show(*device_view(device), *known_ceilings(device, own))
 
 
 @app.command()
@@ -274,6 +207,11 @@ def install(what: Annotated[str, typer.Argument(help="keras or paddle.")]) -> No
     print(f"{what} is ready in {where}")
 
 
+app.command()(recommend.recommend)
+app.command()(optimise.optimise)
+app.command()(budget.budget)
+app.command()(mig.mig)
+app.command()(report.report)
 app.command()(measuring.measure)
 app.command()(measuring.verify)
 app.command()(measuring.sweep)

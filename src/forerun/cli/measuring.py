@@ -48,6 +48,12 @@ def measure(
     runtime: RuntimeOption = "eager",
     device: MeterOption = "auto",
     keep: KeepOption = True,
+    budget: Annotated[str | None, typer.Option(help="machine: the time it may take, such as 60s.")] = None,
+    from_file: Annotated[
+        Path | None, typer.Option("--from", help="machine: a file measured elsewhere, instead of measuring.")
+    ] = None,
+    as_yaml: Annotated[bool, typer.Option("--yaml", help="machine: print a device file with the ceilings.")] = False,
+    as_device: Annotated[Path | None, typer.Option(help="machine: write that device file, which must be new.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Measure a model on this machine, on its GPU or else its CPU; print the row and add it to the store.
@@ -56,9 +62,16 @@ def measure(
     families such as cnn:depth=6,filters=32, and ONNX files, which onnxruntime runs on the CPU (forerun[onnxruntime]).
 
     `forerun measure host` measures how fast this machine launches work; predictions for its GPU use it for a day.
+
+    `forerun measure machine` measures the ceilings of its GPU or CPU: peaks by dtype, bandwidth, launch cost, power.
     """
+    from forerun.cli.machine import MachineWords, measure_machine
     from forerun.workload import Workload
 
+    words = MachineWords(device, keep, budget, from_file, as_yaml, as_device, as_json)
+    if model == "machine":
+        return measure_machine(words)
+    words.refuse_for(model)
     if model == "host":
         return _host(device, as_json)
 

@@ -52,6 +52,7 @@ def train(
     from forerun.data.store import Store
     from forerun.evaluate import full, model_card
     from forerun.evaluate.collect import unfitted
+    from forerun.evaluate.gains import keep_gains
     from forerun.evaluate.kept import keep_figures, keep_left_out
     from forerun.evaluate.left_out import FOLDS, few_of_a_kind, left_out
     from forerun.training.drift import drift
@@ -87,6 +88,7 @@ def train(
         predictor.save(out)
         for part, frame in frames.items():
             keep_left_out(out, frame, part)
+        keep_gains(out, {part: frames[part] for part in ("gpu", "cpu") if part in frames}, store.read("models"))
         if unseen is not None:
             keep_figures(out, full.exam_gpu_figures(unseen))
         (out / "MODEL_CARD.md").write_text(model_card.text(predictor, frames))

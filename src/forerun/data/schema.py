@@ -57,12 +57,22 @@ _CURVES = [
 ]
 _HOSTS = [*_columns(_TEXT, "op"), *_columns(_FLOAT, "launch_us launch_min_us load")]
 
+#: What others publish of the accuracy of a network with its weights: shares of 1. `flops` are those of one image.
+_ACCURACIES = [
+    *_columns(_TEXT, "model source evaluated_on"),
+    *_columns(_INT, "image_size"),
+    *_columns(_FLOAT, "parameters flops top1_accuracy top5_accuracy"),
+]
+
 TABLES: dict[str, pa.Schema] = {
     "models": pa.schema([*_ORIGIN, *_MODELS]),
     "operators": pa.schema([*_ORIGIN, *_OPERATORS]),
     "curves": pa.schema([*_ORIGIN, *_CURVES]),
     "hosts": pa.schema([*_ORIGIN, *_HOSTS]),
+    "accuracies": pa.schema([*_ORIGIN, *_ACCURACIES]),
 }
+#: Tables of which no predictor learns: what is in them changes no fitted weights.
+NOT_LEARNED = ("accuracies",)
 #: The identity of a case: what ran, how, on what, with which software, under which protocol.
 _WHERE = ("device", "software", "protocol", "dataset")
 KEYS: dict[str, tuple[str, ...]] = {
@@ -71,6 +81,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "operators": ("op", "shape", "dtype", "direction", "runtime", "devices", *_WHERE),
     "curves": ("model", "case", "batch", "epoch", *_WHERE),
     "hosts": ("op", "session", *_WHERE),
+    "accuracies": ("model", "image_size", "evaluated_on", *_WHERE),
 }  # fmt: skip
 
 

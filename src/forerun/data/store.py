@@ -229,7 +229,7 @@ class Store:
         try:
             found = duckdb.extract_statements(sql)
             if [str(one.type).rpartition(".")[2] for one in found] != ["SELECT"]:
-                raise ForerunError("a query is one SELECT statement over models, operators, curves and hosts")
+                raise ForerunError(f"a query is one SELECT statement over {', '.join(schema.TABLES)}")
             for attempt in range(TRIES):
                 files = [file for table in schema.TABLES for file in self.files(table)]
                 try:

@@ -18,7 +18,7 @@ def contents(store: Store) -> pd.DataFrame:
     """Rows, failures, models and devices by data set and table."""
     parts = []
     for table in schema.TABLES:
-        thing = {"models": "model", "operators": "op", "curves": "model", "hosts": "op"}[table]
+        thing = "op" if table in ("operators", "hosts") else "model"
         parts.append(
             f"select dataset, '{table}' as \"table\", count(*) as rows, "
             f"count(*) filter (where status <> 'ok') as failed, count(distinct {thing}) as kinds, "

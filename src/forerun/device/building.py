@@ -56,7 +56,8 @@ def build(
         if isinstance(written, dict):
             cells[name] = fields.Cell(value, written.get("source"), written.get("date"))
     if base is not None:
-        values["calibrated"] = {**base.calibrated, **values["calibrated"]}
+        of_base = {name: value for name, value in base.calibrated.items() if name not in fields.CEILINGS}
+        values["calibrated"] = {**of_base, **values["calibrated"]}
         values |= {"id": device_id, "peak_tflops": {**base.peak_tflops, **peaks}}
         values.setdefault("name", f"{base.name} ({device_id})")
         device = dataclasses.replace(base, **values)

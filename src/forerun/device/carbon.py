@@ -24,6 +24,7 @@ class Grid:
     source: str
     pue: float | None
     pue_source: str  # or, when pue is None, why
+    country: str | None = None  # the id of its country's grid; of a country its own
 
 
 def load_grid(region: str | Grid) -> Grid:
@@ -37,6 +38,11 @@ def load_grid(region: str | Grid) -> Grid:
     if not candidates:
         raise unknown("region", region, [*names], "Give a country, or a cloud region such as aws/us-east-1.")
     return grids[candidates[0]]
+
+
+def find_grid(id_: str) -> Grid | None:
+    """The grid of this very id ('DEU', 'aws/us-east-1'), or None."""
+    return _grids()[0].get(id_)
 
 
 def grid_ids() -> list[str]:
@@ -69,7 +75,7 @@ def _grids() -> tuple[dict[str, Grid], dict[str, tuple[str, ...]]]:
 
     country_source = sources[content["country_source"]]["title"]
     for iso3, row in content["countries"].items():
-        grid = Grid(iso3, row["name"], float(row["g_per_kwh"]), str(row["year"]), country_source, None, _NO_PUE)
+        grid = Grid(iso3, row["name"], float(row["g_per_kwh"]), str(row["year"]), country_source, None, _NO_PUE, iso3)
         put(grid, row["iso2"], row["name"], *row.get("also", ()))
     for cloud, entry in content["clouds"].items():
         for region, row in entry["regions"].items():
@@ -97,4 +103,5 @@ def _region(
         source=source,
         pue=float(row.get("pue", entry["pue"])),
         pue_source=f"{pue_source['title']}, {pue_source['date']}" + ("" if "pue" in row else " (average of the cloud)"),
+        country=country.id,
     )

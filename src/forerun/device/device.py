@@ -73,6 +73,11 @@ class Device:
         vendor = self.vendor or (self.generation.vendor if self.generation else None)
         return (vendor or "").lower() == "nvidia"
 
+    @property
+    def ceilings(self) -> dict[str, float]:
+        """Those of the calibrated values that `forerun measure machine` makes, in a fixed order."""
+        return {name: self.calibrated[name] for name in fields.CEILINGS if name in self.calibrated}
+
     def supports(self, dtype: str) -> bool | None:
         """True: it has units for this dtype (a peak is known). False: it certainly has none. None: not known."""
         if dtype not in fields.DTYPES:

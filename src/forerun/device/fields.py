@@ -49,6 +49,13 @@ QUANTITIES: dict[str, Quantity] = PEAKS | {
 DATASHEET = (*QUANTITIES, "release_date")
 TEXTS = ("id", "name", "vendor", "kind", "architecture", "note")
 ENTRY = (*TEXTS, "compute_capability", "aliases", "unsupported", "base", "datasheet", "calibrated")
+#: Calibrated values that `forerun measure machine` makes. They are shown and drawn; no prediction reads them. Peaks are
+#: the best that a product reached (measured_) and what the best shape held for a second (sustained_).
+CEILINGS = (
+    *(f"measured_{name}" for name in PEAKS), *(f"sustained_{name}" for name in PEAKS), "measured_bandwidth_gbs",
+    "measured_l2_gbs", "measured_l2_mb", "launch_us", "kernel_us", "synchronised_us", "measured_idle_w",
+    "context_idle_w", "full_w", "streaming_w",
+)  # fmt: skip
 # What people write for a field, where it is too far from our name for a spelling match.
 _HABITS = {"vram": "memory_gb", "vram_gb": "memory_gb", "ram_gb": "memory_gb", "hbm_gb": "memory_gb", "power": "tdp_w",
            "power_w": "tdp_w", "watts": "tdp_w", "tgp_w": "tdp_w", "price": "launch_price_usd", "cores": "sm_count",

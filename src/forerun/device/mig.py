@@ -8,6 +8,7 @@ from fractions import Fraction
 from functools import cache
 from typing import Any
 
+from forerun.device import fields
 from forerun.device.device import Device
 from forerun.device.reading import CATALOG, key, read_yaml, source_line, unknown
 from forerun.errors import ForerunError
@@ -26,6 +27,35 @@ class MigProfile:
     max_instances: int
     media: bool
     source: str
+    memory_slices: int  # that it occupies, of those of its geometry
+    starts: tuple[int, ...]  # the memory slices at which it may begin
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """What the slices of a GPU are cut from. Two slices never share a memory slice."""
+
+    compute_slices: int
+    memory_slices: int
+    source: str  # of the placements
+    assumed: bool  # no listing of this very GPU is known: the placements are those of one with equal slices
+
+
+def geometry(device: Device) -> Geometry | None:
+    """The slices that a device is cut from; None when it has no MIG or its profiles are not known."""
+    content = _content()
+    entry = content["profiles"].get(device.id)
+    if entry is None:
+        return None
+    whole = content["geometries"][entry["geometry"]]
+    source = source_line(content["sources"], entry["placements_source"])
+    assumed = entry.get("placements_assumed", False)
+    return Geometry(whole["compute_slices"], whole["memory_slices"], source, assumed)
+
+
+def with_mig() -> list[str]:
+    """The ids of the devices whose MIG profiles are known."""
+    return list(_content()["profiles"])
 
 
 def profiles(device: Device) -> list[MigProfile]:
@@ -39,11 +69,14 @@ def _profiles(device_id: str, whole_sm_count: float | None) -> tuple[MigProfile,
     entry = content["profiles"].get(device_id)
     if entry is None:
         return ()
-    total = entry["total_slices"]
+    whole = content["geometries"][entry["geometry"]]
+    starts = {(p["compute_slices"], p["memory_slices"]): tuple(p["starts"]) for p in whole["placements"]}
     found = []
     for row in entry["rows"]:
+        share_of_memory = Fraction(row["memory_fraction"])
+        memory_slices = int(share_of_memory * whole["memory_slices"])
         # Where the SM count of the whole GPU is unknown, the share of the compute slices stands in for that of the SMs.
-        share = row["sm_count"] / whole_sm_count if whole_sm_count else row["compute_slices"] / total
+        share = row["sm_count"] / whole_sm_count if whole_sm_count else row["compute_slices"] / whole["compute_slices"]
         found.append(
             MigProfile(
                 name=row["name"],
@@ -51,10 +84,12 @@ def _profiles(device_id: str, whole_sm_count: float | None) -> tuple[MigProfile,
                 memory_mb=float(row["memory_mb"]),
                 sm_count=row["sm_count"],
                 sm_fraction=share,
-                memory_fraction=float(Fraction(row["memory_fraction"])),
+                memory_fraction=float(share_of_memory),
                 max_instances=row["max_instances"],
                 media=row["name"].endswith("+me"),
                 source=source_line(content["sources"], row.get("source", entry["source"])),
+                memory_slices=memory_slices,
+                starts=starts[row["compute_slices"], memory_slices],
             )
         )
     return tuple(sorted(found, key=lambda p: (p.compute_slices, p.memory_mb, p.media)))
@@ -74,7 +109,7 @@ def slice_device(whole: Device, profile: str | MigProfile) -> Device:
     def share(value: float | None, fraction: float) -> float | None:
         return None if value is None else value * fraction
 
-    calibrated = dict(whole.calibrated)
+    calibrated = {name: value for name, value in whole.calibrated.items() if name not in fields.CEILINGS}
     for name in ("idle_w", "static_w"):
         if name in calibrated:
             calibrated[name] *= profile.sm_fraction

@@ -193,19 +193,19 @@ def _beyond(cases: Cases, weights: Weights) -> np.ndarray:
 
 def _with_intervals(rows: pd.DataFrame, calibration: Calibration) -> pd.DataFrame:
     """The default's 90 % interval as on an unmeasured device; how much that widens comes from the other devices."""
-    predicted, apart = (rows[c].to_numpy(dtype=float) for c in ("predicted_ms", "predicted_disagreement"))
+    predicted, disagreement = (rows[c].to_numpy(dtype=float) for c in ("predicted_ms", "predicted_disagreement"))
     named = rows.assign(predicted_latency_ms=rows["predicted_ms"] + rows["copy_ms"])
     groups = np.array(DefaultPredictor().calibration_groups(named, "latency_ms"), dtype=object)
     scores = log_ratio(named, "latency_ms")
     low, high = np.full(len(rows), np.nan), np.full(len(rows), np.nan)
     for device in rows["device"].unique():
         mine = (rows["device"] == device).to_numpy()
-        wider = device_deviation(calibration, groups[~mine].tolist(), scores[~mine], apart[~mine])
+        wider = device_deviation(calibration, groups[~mine].tolist(), scores[~mine], disagreement[~mine])
         made = replace(calibration, unseen_device=wider)
         for group in np.unique(groups[mine]):
             some = mine & (groups == group)
             doubt = np.hypot(made.deviation(["device"]), rows["beyond"].to_numpy(dtype=float)[some])
-            low[some], high[some] = made.intervals(group, 0.9, doubt, apart[some])
+            low[some], high[some] = made.intervals(group, 0.9, doubt, disagreement[some])
     bound = np.where(rows["predicted_host_ms"] > rows["predicted_device_ms"], "host", "device")
     least = np.minimum(rows["roofline_ms"], predicted)
     return rows.assign(bound=bound, low_ms=np.maximum(predicted * low, least), high_ms=predicted * high)

@@ -59,7 +59,7 @@ EXAM = """The exam
 Families of models by a seed of 2026-11-16 (evaluate/exam.py): twelve on that day, and four that fell in by their names
 when first measured (starcoder2, and three kinds of network: diffusion_unet, speech_cnn, time_series). No constant, step
 count or width has been chosen on the twelve since; the constants listed above were chosen before, with their rows in
-view. Rows of the three kinds were in view when kinds of op were told apart."""
+view. Rows of the three kinds were in view when kinds of op were distinguished."""
 OPERATORS = """Operators on a GPU that was left out
 
 Most lines are of single rows, which are harder than sums, where errors cancel. Those of sums of a class over a model

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path
 
 import pandas as pd
 
 from forerun.errors import ForerunError
-from forerun.predictors import kernels
-from forerun.predictors.saved import ARRAYS, FILE
+from forerun.predictors.saved import weights_hash
 
 #: File name by part of the rows: models on GPUs, on CPUs and in onnxruntime, each without its family; and models on
 #: GPUs without any network of their kind.
@@ -64,9 +62,3 @@ def kept_figures(folder: Path) -> dict[str, float] | None:
     path = folder / _FIGURES
     found = json.loads(path.read_text()) if path.exists() else {}
     return found if found.pop(_WEIGHTS, None) == weights_hash(folder) else None
-
-
-def weights_hash(folder: Path) -> str:
-    """Names what was fitted: the arrays, or the description where there are none; without either, our constants."""
-    path = next((folder / name for name in (ARRAYS, FILE) if (folder / name).exists()), Path(kernels.__file__))
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]

@@ -13,7 +13,7 @@ from forerun.evaluate.metrics import figures
 from forerun.evaluate.scoreboard import board, first_of_cases, regimes, with_intervals
 from forerun.predictors.registry import predictor_class
 
-#: What most measurements are of, here and elsewhere; all other kinds are told apart from these.
+#: What most measurements are of, here and elsewhere; all others are the new kinds.
 WELL_KNOWN = ("image classifier", "encoder", "language model", "small CNN")
 
 

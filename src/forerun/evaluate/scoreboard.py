@@ -73,13 +73,13 @@ def with_intervals(
     """Intervals of each row from the left-out errors of other families (devices, kinds) only."""
     predicted = left_out[f"predicted_{target}"].to_numpy(dtype=float)
     groups = np.array(predictor.calibration_groups(left_out, target))
-    score, apart = log_ratio(left_out, target), disagreement_of(left_out, target)
+    score, disagreement = log_ratio(left_out, target), disagreement_of(left_out, target)
     low, high = np.full(len(left_out), np.nan), np.full(len(left_out), np.nan)
     for train, test in leave_out(groups_of(left_out, split), folds, seed=1):
-        made = calibrate(groups[train], score[train], apart[train])
+        made = calibrate(groups[train], score[train], disagreement[train])
         for group in np.unique(groups[test]):
             mine = test & (groups == group)
-            low[mine], high[mine] = made.intervals(group, confidence, np.zeros(mine.sum()), apart[mine])
+            low[mine], high[mine] = made.intervals(group, confidence, np.zeros(mine.sum()), disagreement[mine])
     return low * predicted, high * predicted
 
 

@@ -24,6 +24,7 @@ from forerun.workload import Workload
 BUILT_IN = {
     "families": "cnn:depth=3,filters=4", "huggingface": "bert-base-uncased", "keras": "net.keras", "onnx": "net.onnx",
     "paddle": "net.pdmodel", "vision": "resnet50", "exported": "net.pt2", "torchscript": "net.torchscript",
+    "python_file": "net.py:Net",
 }  # fmt: skip
 #: Names of no model: no door may take one.
 STRANGERS: tuple[Any, ...] = (None, 7, 1.5, b"resnet50", [], {}, object(), "a name with spaces", Path("no/such/folder"))

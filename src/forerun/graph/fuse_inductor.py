@@ -178,7 +178,7 @@ def _sums(graph: Graph, op: Op) -> int:
 
 
 def _with_norm_types(graph: Graph) -> Graph:
-    """Backward passes of norms with the type of the norm, which a fused op's name does not tell."""
+    """Backward passes of norms with the type of the norm, which a fused op's name does not show."""
     return replace(graph, ops=[
         replace(op, attrs={**op.attrs, "type": NORM_TYPES.get(plain_name(op.name), "layer")})
         if op.kind == "norm_backward" else op for op in graph.ops

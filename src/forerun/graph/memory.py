@@ -7,6 +7,7 @@ Memory moves by the same amount at every turn, so no turn in between can be high
 
 from __future__ import annotations
 
+import functools
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from forerun.graph.ir import Graph
+from forerun.graph.ir import Graph, GraphKey
 
 MB = 2**20
 ALIGN = 512  # the CUDA caching allocator rounds every request up to this
@@ -146,11 +147,24 @@ def simulate(graph: Graph, limit_mb: float | None = None, workspaces: Workspaces
     `workspaces` says what libraries take while an op runs. Under a limit the allocator gives free segments back before
     it goes over, as PyTorch does before it fails.
     """
+    walk, size, roles = _walk(GraphKey(graph), workspaces)
+    return _replayed(walk, size, roles, None if limit_mb is None else int(limit_mb * MB))
+
+
+@functools.lru_cache(maxsize=32)
+def _walk(key: GraphKey, workspaces: Workspaces | None) -> tuple[tuple[Event, ...], tuple[int, ...], tuple[str, ...]]:
+    """The events of a call, and the bytes and role of every storage."""
+    graph = key.graph
     needed = workspaces(graph, np.array([graph.batch])) if workspaces else {}
-    walk = events(graph, needed)
     size = _with(sizes(graph), needed)[:, 0].astype(int).tolist()
     roles = [s.role for s in graph.storages] + ["workspace"] * len(needed)
-    allocator = CachingAllocator(None if limit_mb is None else int(limit_mb * MB))
+    return tuple(events(graph, needed)), tuple(size), tuple(roles)
+
+
+@functools.lru_cache(maxsize=32)  # fp16 and bf16, fp32 and tf32 have the same sizes and walk
+def _replayed(walk: tuple[Event, ...], size: tuple[int, ...], roles: tuple[str, ...], limit: int | None) -> Memory:
+    """The peaks of a walk over storages of these sizes and roles, under a limit of bytes."""
+    allocator = CachingAllocator(limit)
     live: list[list[int]] = [[] for _ in size]
     by_role = dict.fromkeys(roles, 0)
     now = peak = 0

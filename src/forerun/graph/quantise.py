@@ -134,13 +134,21 @@ def _storage_of(t: Tensor, dtype: str, at: int, repeat: int) -> Storage:
     )  # fmt: skip
 
 
+def linear_share(graph: Graph) -> float:
+    """The share of all weight bytes that would be stored in fewer bits."""
+    return _share(graph, _linear_weights(graph, ()))
+
+
+def _share(graph: Graph, chosen: set[int]) -> float:
+    held = sum(graph.storages[s].bytes * graph.storages[s].repeat for s in chosen)
+    return held / max(sum(s.bytes * s.repeat for s in graph.storages if s.role == "parameter"), 1)
+
+
 def _stored_note(graph: Graph, chosen: set[int], dtype: str) -> str:
-    share = sum(graph.storages[s].bytes * graph.storages[s].repeat for s in chosen)
-    total = sum(s.bytes * s.repeat for s in graph.storages if s.role == "parameter")
     before = {t.dtype for t in graph.tensors if t.storage in chosen}
     rest = "half precision" if before <= {"fp16", "bf16"} else ", ".join(sorted(before))
     return (
-        f"{dtype}: weights of linear layers ({share / max(total, 1):.0%} of all weight bytes) are stored in {dtype}; "
+        f"{dtype}: weights of linear layers ({_share(graph, chosen):.0%} of all weight bytes) are stored in {dtype}; "
         f"activations, embeddings and convolutions stay in {rest}"
     )
 

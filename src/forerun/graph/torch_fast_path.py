@@ -41,7 +41,7 @@ def _layer(self: Any, src: Any, src_mask: Any = None, src_key_padding_mask: Any 
     def attended(x: Any) -> Any:
         return _attended(self.self_attn, x)
 
-    def fed(x: Any) -> Any:
+    def feed_forward(x: Any) -> Any:
         rows, weight = x.reshape(-1, x.shape[-1]), self.linear1.weight.t()
         gelu = self.activation_relu_or_gelu == 2
         hidden = torch._addmm_activation(self.linear1.bias, rows, weight, use_gelu=gelu)
@@ -49,9 +49,9 @@ def _layer(self: Any, src: Any, src_mask: Any = None, src_key_padding_mask: Any 
 
     if self.norm_first:
         src = src + attended(self.norm1(src))
-        return src + fed(self.norm2(src))
+        return src + feed_forward(self.norm2(src))
     src = self.norm1(src + attended(src))
-    return self.norm2(src + fed(src))
+    return self.norm2(src + feed_forward(src))
 
 
 def _attention(self: Any, query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
@@ -67,8 +67,8 @@ def _attention(self: Any, query: Any, key: Any, value: Any, *args: Any, **kwargs
 def _able(attention: Any, x: Any) -> bool:
     """What both layers ask for beside their own conditions."""
     learns = torch.is_grad_enabled() and any(p.requires_grad for p in attention.parameters())
-    alike = attention._qkv_same_embed_dim and attention.batch_first and attention.num_heads % 2 == 0
-    return x.dim() == 3 and not attention.training and alike and not learns and x.device.type == "meta"
+    supported = attention._qkv_same_embed_dim and attention.batch_first and attention.num_heads % 2 == 0
+    return x.dim() == 3 and not attention.training and supported and not learns and x.device.type == "meta"
 
 
 def _attended(attention: Any, x: Any) -> Any:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import time
-from pathlib import Path
 from typing import Any
 
 from forerun.device import Device, aliases, load_device
 from forerun.device.reading import key
+from forerun.documents import write_json
 from forerun.errors import ForerunError
 
 _BRANDS = ("(R)", "(TM)", "(r)", "(tm)")
+#: What the probe of a CPU multiplies and copies, and for how long.
+_SHAPE, _BYTES, _PROBE_S = (1024, 1024, 1024), 2**29, 0.3
 
 
 def name_of(device: dict[str, Any], host: dict[str, Any]) -> str:
@@ -67,10 +67,7 @@ def _probed(device_id: str, reported: str) -> Device:
         found = json.loads(kept.read_text())
     except (OSError, ValueError):
         found = probe()
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        part = kept.with_suffix(f".{os.getpid()}.part")
-        part.write_text(json.dumps(found))
-        os.replace(part, kept)
+        write_json(kept, found)
     peaks = {name.removesuffix("_tflops"): value for name, value in found.items() if name.endswith("_tflops")}
     provenance = dict.fromkeys(found, "measured by a probe on this machine")
     return Device(
@@ -80,37 +77,19 @@ def _probed(device_id: str, reported: str) -> Device:
 
 
 def probe() -> dict[str, float]:
-    """Peaks and bandwidth that large matmuls and copies reach here, and the memory there is."""
+    """Peaks and bandwidth that large matmuls and copies reach here, and the memory there is.
+
+    The short form of `forerun measure machine`: one shape per dtype, and one buffer beyond most caches.
+    """
     import torch
 
-    def best_s(call: Any, tries: int = 6) -> float:
-        call()
-        times = []
-        for _ in range(tries):
-            begin = time.perf_counter()
-            call()
-            times.append(time.perf_counter() - begin)
-        return min(times)
+    from forerun.measure.core import host_facts, meters
+    from forerun.measure.core.ceilings import bandwidth, effort, peaks
 
-    size = 1024
-    peaks = {}
+    meter, found = meters.load("cpu")(), {}
     with torch.inference_mode():
-        for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
-            a, b = torch.randn(size, size).to(dtype), torch.randn(size, size).to(dtype)
-            peaks[f"{name}_tflops"] = 2 * size**3 / best_s(lambda a=a, b=b: a @ b) / 1e12
-        with contextlib.suppress(RuntimeError):  # a build without 8-bit products
-            a = torch.randint(-100, 100, (size, size), dtype=torch.int8)
-            peaks["int8_tflops"] = 2 * size**3 / best_s(lambda: torch._int_mm(a, a)) / 1e12
-        x, y = torch.zeros(2**26), torch.zeros(2**26)  # 256 MB each: beyond most caches
-        bandwidth = 2 * 4 * 2**26 / best_s(lambda: y.copy_(x)) / 1e9
-    return {**peaks, "bandwidth_gbs": bandwidth, "memory_gb": _memory_gb()}
-
-
-def _memory_gb() -> float:
-    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    try:
-        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
-        pages = min(pages, int(limit)) if limit.isdigit() else pages
-    except OSError:
-        pass
-    return pages / 2**30
+        for dtype in ("fp32", "bf16", "int8"):
+            with contextlib.suppress(RuntimeError):  # a build without 8-bit products
+                found[f"{dtype}_tflops"] = peaks.burst(meter, dtype, _SHAPE, _PROBE_S)["tflops"]
+        ms = effort.best_ms(bandwidth.copy(bandwidth.numbers(meter, _BYTES)), meter, _PROBE_S)
+    return {**found, "bandwidth_gbs": _BYTES / ms / 1e6, "memory_gb": host_facts.memory_mb() / 1024}

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import datetime
-import json
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from forerun.documents import read_json
+from forerun.documents import read_json, write_json
 from forerun.errors import ForerunError
 from forerun.measure.host import HostSpeed
 
@@ -39,13 +38,7 @@ class SavedProbe:
     @property
     def age_text(self) -> str:
         """'3 hours ago'."""
-        minutes = max(int(self.age.total_seconds() // 60), 0)
-        count, unit = next(
-            (minutes // size, unit)
-            for size, unit in ((1440, "day"), (60, "hour"), (1, "minute"))
-            if minutes >= 2 * size or size == 1
-        )
-        return f"{count} {unit}{'' if count == 1 else 's'} ago"
+        return ago(self.age)
 
 
 class UnusableProbe(ForerunError):
@@ -56,23 +49,25 @@ class UnusableProbe(ForerunError):
         self.device_id = device_id
 
 
-def place() -> Path:
-    """The file that the probe is saved in."""
+def folder() -> Path:
+    """Where what was measured of this machine is kept."""
     chosen = os.environ.get("FORERUN_STORE")
     if chosen:
-        return Path(chosen) / "host.json"
+        return Path(chosen)
     from platformdirs import user_data_dir
 
-    return Path(user_data_dir("forerun")) / "host.json"
+    return Path(user_data_dir("forerun"))
+
+
+def place() -> Path:
+    """The file that the probe is saved in."""
+    return folder() / "host.json"
 
 
 def keep(found: HostSpeed) -> Path:
     """Saves a probe, in place of the one before."""
     path = place()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(f".{os.getpid()}.part")
-    part.write_text(json.dumps(asdict(found), indent=1))
-    os.replace(part, path)
+    write_json(path, asdict(found))
     return path
 
 
@@ -88,7 +83,7 @@ def saved() -> SavedProbe | None:
     damaged = UnusableProbe(f"the saved host probe, {path}, is damaged or of an older version: {AGAIN}")
     if not isinstance(content, dict):
         raise damaged
-    slowness, taken = _slowness(content.get("slowness")), _time(content.get("measured_at"))
+    slowness, taken = _slowness(content.get("slowness")), utc_time(content.get("measured_at"))
     device_id, machine = content.get("device_id"), content.get("machine")
     if slowness is None or taken is None or not isinstance(device_id, str) or not isinstance(machine, str):
         raise damaged
@@ -102,6 +97,17 @@ def saved() -> SavedProbe | None:
     return SavedProbe(slowness, device_id, taken.isoformat(), age, content.get("dispatch_only") is True)
 
 
+def ago(age: datetime.timedelta) -> str:
+    """'3 hours ago'."""
+    minutes = max(int(age.total_seconds() // 60), 0)
+    count, unit = next(
+        (minutes // size, unit)
+        for size, unit in ((1440, "day"), (60, "hour"), (1, "minute"))
+        if minutes >= 2 * size or size == 1
+    )
+    return f"{count} {unit}{'' if count == 1 else 's'} ago"
+
+
 def _slowness(value: Any) -> float | None:
     """A number in range; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -109,7 +115,7 @@ def _slowness(value: Any) -> float | None:
     return float(value) if SLOWNESS[0] <= value <= SLOWNESS[1] else None
 
 
-def _time(value: Any) -> datetime.datetime | None:
+def utc_time(value: Any) -> datetime.datetime | None:
     """A date with its time zone, in UTC; None for anything else."""
     try:
         found = datetime.datetime.fromisoformat(value)

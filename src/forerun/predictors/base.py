@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from forerun.device import Device
+from forerun.device import Device, all_devices
 from forerun.errors import ForerunError
 from forerun.graph.profile import Profile
 from forerun.predictors.conformal import Calibration, calibrate, out_of_domain_deviation
@@ -48,7 +48,7 @@ class Times:
     energy_j: np.ndarray
     memory_mb: np.ndarray | None = None  # None: by simulation (predictors/memory.py), as for most predictors
     memory_allocated_mb: np.ndarray | None = None
-    disagreement: np.ndarray | None = None  # how far networks that differ by their seed are apart, in logarithms
+    disagreement: np.ndarray | None = None  # how far networks that differ by their seed disagree, in logarithms
 
     def of_device(self, place: int) -> Times:
         """The same for one device alone."""
@@ -120,7 +120,7 @@ class Predictor(Saved, abc.ABC):
         """The interval of a target at the predictor's confidence: (low, high) as factors on the value, last axis."""
         value = getattr(times, target)
         calibration = self.calibration_ or Calibration({}, {})
-        wider = out_of_domain_spread(self, profile, devices, workload)
+        wider = self.doubt(profile, devices, workload).tolist()
         kinds = ["cpu" if device.kind == "cpu" else "gpu" for device in devices]
         factors = [
             calibration.factors(f"{target}/{kind}/{workload.mode}", self.confidence, by)
@@ -137,9 +137,29 @@ class Predictor(Saved, abc.ABC):
         """What an answer on this device stands on; a predictor may know less of some devices."""
         return self.basis
 
+    def measured_devices(self) -> frozenset[str] | None:
+        """The devices of which measurements are behind its answers, by id; None where that is not known."""
+        return None
+
+    def generation_measured(self, device: Device) -> bool:
+        """Whether measurements of this generation of devices are behind its answers; else they stand on peaks."""
+        if self.basis_for(device) == "roofline":
+            return False
+        measured = self.measured_devices()
+        if measured is None:
+            return True
+        return device.id in measured or device.architecture in {
+            d.architecture for d in all_devices() if d.id in measured
+        }
+
     def out_of_domain(self, profile: Profile, device: Device, workload: Workload) -> list[OutOfDomain]:
         """Everything about a case that no measurement behind the predictor shows."""
         return []
+
+    def doubt(self, profile: Profile, devices: Sequence[Device], workload: Workload) -> np.ndarray:
+        """Per device, what being out of the known domain adds to the error: a standard deviation, in logarithms."""
+        found = [self.out_of_domain(profile, device, workload) for device in devices]
+        return np.array([out_of_domain_deviation([one.what for one in many]) for many in found])
 
     def learned_share(self, profile: Profile, device: Device, workload: Workload) -> float | None:
         """The share of device time in kinds of op that measurements show; None where the question has no meaning."""
@@ -235,7 +255,7 @@ def log_ratio(left_out: pd.DataFrame, target: str) -> np.ndarray:
 
 
 def disagreement_of(left_out: pd.DataFrame, target: str) -> np.ndarray:
-    """How far the networks behind a predictor are apart on each row, where it has several; memory is simulated."""
+    """How far the networks behind a predictor disagree on each row, where it has several; memory is simulated."""
     if target.startswith("memory") or "predicted_disagreement" not in left_out:
         return np.zeros(len(left_out))
     return left_out["predicted_disagreement"].to_numpy(dtype=float)
@@ -250,16 +270,6 @@ def for_kind(learned: dict[str, Any], kind: str) -> Any:
     """What was learned for a kind of device: that of CPUs for a CPU, else that of GPUs, or whichever there is."""
     wanted = "cpu" if kind == "cpu" else "gpu"
     return learned[wanted] if wanted in learned else next(iter(learned.values()))
-
-
-def out_of_domain_spread(
-    predictor: Predictor, profile: Profile, devices: Sequence[Device], workload: Workload
-) -> list[float]:
-    """Per device, what being out of the known domain adds to the error: a standard deviation, in logarithms."""
-    return [
-        out_of_domain_deviation([found.what for found in predictor.out_of_domain(profile, device, workload)])
-        for device in devices
-    ]
 
 
 def not_below(spread: np.ndarray, value: np.ndarray, least: np.ndarray) -> np.ndarray:

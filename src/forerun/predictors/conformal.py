@@ -132,15 +132,15 @@ def calibrate(groups: Iterable[str], scores: np.ndarray, disagreement: np.ndarra
     named = np.array(list(groups), dtype=object)
     known = np.isfinite(scores)
     named, scores = named[known], scores[known]
-    apart = np.zeros(len(scores)) if disagreement is None else np.nan_to_num(disagreement[known])
+    differing = np.zeros(len(scores)) if disagreement is None else np.nan_to_num(disagreement[known])
     targets = np.array([name.partition("/")[0] for name in named], dtype=object)
     widening: dict[str, float] = {}
     filed: dict[str, list[np.ndarray]] = {}
     for target in dict.fromkeys(targets):
         mine = targets == target
-        by = _widening(named[mine], scores[mine], apart[mine]) if apart[mine].any() else 0.0
+        by = _widening(named[mine], scores[mine], differing[mine]) if differing[mine].any() else 0.0
         widening[target] = by
-        each = scores[mine] / (1 + by * apart[mine])
+        each = scores[mine] / (1 + by * differing[mine])
         for group in dict.fromkeys(named[mine]):
             parts = group.split("/")
             for length in range(1, len(parts) + 1):
@@ -174,14 +174,14 @@ def device_deviation(
     return next((deviation for deviation in _DEVIATIONS if inside(deviation) >= confidence), _DEVIATIONS[-1])
 
 
-def _widening(groups: np.ndarray, scores: np.ndarray, apart: np.ndarray) -> float:
+def _widening(groups: np.ndarray, scores: np.ndarray, disagreement: np.ndarray) -> float:
     """The widening whose intervals are best: narrow, and not far from what lies outside (the interval score)."""
 
     def loss(by: float) -> float:
         total = 0.0
         for group in dict.fromkeys(groups):
             mine = groups == group
-            distance = 1 + by * apart[mine]
+            distance = 1 + by * disagreement[mine]
             low, high = (q * distance for q in _quantiles(np.sort(scores[mine] / distance), mine.sum(), _CHOSEN_AT))
             outside = np.maximum(low - scores[mine], 0) + np.maximum(scores[mine] - high, 0)
             total += float((high - low).sum() + 2 / (1 - _CHOSEN_AT) * outside.sum())

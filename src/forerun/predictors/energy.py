@@ -20,6 +20,8 @@ _TERM_OF_UNIT = {"fp64": 1, "fp32": 2, "tf32": 3, "fp16": 4, "bf16": 4, "fp8": 5
 #: A call by itself waits for its own end. In a loop, over which energy is measured, the next one follows sooner: by so
 #: many microseconds in the median of our H200 rows (median of latency_ms - loop_ms), which are judged too.
 SYNCHRONISED_US = 156.0
+#: Interval factors for 90 % of power at the same time: what a chip draws at partial load differs.
+POWER_SPREAD = (0.5, 2.0)
 # Fitted to calls on an H200 as `forerun train` fits them: 100 W of waiting and 200 W more while a kernel runs,
 # half-precision tensor work 0.84 J per TFLOP, TF32 convolutions 1.9, plain fp32 7.8, elementwise work 190, 0.08 J per
 # GB moved. Divided by what the power limit buys at the rate it allows (700 W / 819 TFLOP/s = 0.85 J, and so on), they
@@ -33,6 +35,11 @@ def plain_factors(device: Device) -> np.ndarray:
     if device.tdp_w is not None and "static_w" in device.calibrated:
         out[0] = device.calibrated["static_w"] / device.tdp_w
     return out
+
+
+def waiting_w(device: Device) -> float | None:
+    """What a device draws while it waits for work, in watts; None where its power limit is not known."""
+    return None if device.tdp_w is None else float(plain_factors(device)[0] * device.tdp_w)
 
 
 def energy_j(
@@ -53,6 +60,12 @@ def back_to_back_ms(
     device needs, and never less than half; on a CPU as long as by itself."""
     waits = np.array([0.0 if d.kind == "cpu" else SYNCHRONISED_US / 1e3 for d in devices])
     return np.clip(latency_ms - waits, np.clip(device_ms, latency_ms / 2, latency_ms), latency_ms)
+
+
+def power_edges(watts: float, device: Device, spread: tuple[float, float]) -> tuple[float, float]:
+    """The ends of the interval of a power: between what the device draws idle and its limit."""
+    least = min(watts, max(watts * spread[0], device.idle_w or 0))
+    return least, max(watts, min(device.tdp_w or watts, watts * spread[1]))
 
 
 def energy_terms(profile: Profile, devices: Sequence[Device]) -> np.ndarray:

@@ -11,10 +11,11 @@ from forerun.device import Device
 from forerun.device.generations import unlisted_generation
 from forerun.graph.ir import Graph, GraphKey
 from forerun.graph.memory import Memory, Workspaces, simulate
+from forerun.predictors.conformal import at_confidence
 from forerun.predictors.workspaces import TAKING, first_call_copies, library_workspaces, with_reserves
 
 if TYPE_CHECKING:
-    from forerun.predictors.base import Times
+    from forerun.predictors.base import Predictor, Times
 
 #: What the runtime takes before the first tensor: CUDA context, loaded kernels.
 CONTEXT_MB = {"gpu": 900.0, "soc": 500.0, "tpu": 500.0, "asic": 500.0, "cpu": 250.0}
@@ -58,6 +59,32 @@ def with_predicted(memory: MemoryEstimate, times: Times) -> MemoryEstimate:
     if times.memory_mb is not None:
         memory = replace(memory, reserved_mb=max(0.0, float(times.memory_mb[0, 0]) - memory.context_mb))
     return memory
+
+
+def with_interval(memory: MemoryEstimate, predictor: Predictor, mode: str) -> MemoryEstimate:
+    """The estimate with the interval that the predictor gives to what is allocated, at its confidence."""
+    own = predictor.memory_spread("memory_allocated_mb", memory.calibration_group, mode)
+    return replace(memory, spread=own or at_confidence(memory.spread, predictor.confidence))
+
+
+def needed_interval(memory: MemoryEstimate, device: Device, predictor: Predictor, mode: str) -> tuple[float, float]:
+    """The interval of `needed_mb`, for an estimate that has its own interval already (`with_interval`)."""
+    measured_context = "context_mb" in device.calibrated
+    own = predictor.memory_spread("memory_mb", memory.calibration_group, mode) if measured_context else None
+    if own is not None:
+        return memory.needed_mb * own[0], memory.needed_mb * own[1]
+    low, high = at_confidence((0.9, 1.1) if measured_context else CONTEXT_SPREAD, predictor.confidence)
+    return (
+        memory.reserved_mb * memory.spread[0] + memory.context_mb * low,
+        memory.reserved_mb * memory.spread[1] + memory.context_mb * high,
+    )
+
+
+def surely_fits(memory: MemoryEstimate, device: Device) -> bool | None:
+    """Whether the upper end of what is allocated fits as well; None when the device's memory is not known."""
+    if device.memory_mb is None:
+        return None
+    return device.memory_mb >= memory.reserved_mb * memory.spread[1] + memory.context_mb
 
 
 def estimates(graph: Graph, devices: Sequence[Device]) -> list[MemoryEstimate]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import json
 from importlib.metadata import version
@@ -12,6 +13,7 @@ import numpy as np
 
 from forerun.documents import read_json
 from forerun.errors import ForerunError
+from forerun.predictors import kernels
 from forerun.predictors.conformal import Calibration
 
 FORMAT = 2
@@ -96,3 +98,9 @@ def read_description(folder: Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise ForerunError(f"{folder} holds no predictor: {FILE} is not an object")
     return found
+
+
+def weights_hash(folder: Path) -> str:
+    """Names what was fitted: the arrays, or the description where there are none; without either, our constants."""
+    path = next((folder / name for name in (ARRAYS, FILE) if (folder / name).exists()), Path(kernels.__file__))
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]

@@ -69,11 +69,14 @@ def dataset_hash(store: Store, dataset: str) -> str:
     """A hash of a set's rows in a store: the same for the same rows, in whatever order they were added.
 
     Repeats count as often as they come. A column that is null says nothing, so adding columns to the schema changes no
-    hash. `row_id` is left out, because it numbers repeats in their order.
+    hash, and neither do tables of which no predictor learns. `row_id` is left out, because it numbers repeats in their
+    order.
     """
     parts = []
     name = dataset.replace("'", "''")
     for table, columns in schema.TABLES.items():
+        if table in schema.NOT_LEARNED:
+            continue
         texts = [_text_of(field.name, str(field.type)) for field in columns if field.name != "row_id"]
         row = f"md5('{table}' || chr(31) || {' || '.join(texts)})"
         parts.append(f"select {row} as row_hash from {table} where dataset = '{name}'")

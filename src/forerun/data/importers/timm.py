@@ -8,6 +8,8 @@ images and weights with their channels last.
 Newer tables were made with branches and norms merged (`--reparam`), which nothing in them says but the number of
 parameters: training takes each row as the network that has as many, and leaves out rows of which today's timm has none
 or that could be of either.
+
+`results-imagenet.csv` has the accuracies of the published weights; they become rows of table `accuracies`.
 """
 
 from __future__ import annotations
@@ -74,6 +76,8 @@ class TimmImporter(Importer):
         raw = _read(folder)
         raw = loaded.drop(raw, raw["step_time"].isna(), "no time: the run failed")
         loaded.tables["models"] = _rows(raw)
+        for path in matching(folder, "results", "results-imagenet.csv"):
+            loaded.tables["accuracies"] = _accuracies(read(path), raw)
         return loaded
 
     def timing_group(self, rows: pd.DataFrame) -> pd.Series:
@@ -138,6 +142,26 @@ def _rows(raw: pd.DataFrame) -> pd.DataFrame:
             "software": _software(raw),
             "protocol": pd.Series(_PLAIN, raw.index).mask(nhwc, _CHANNELS_LAST),
             "extra": _extra(raw, nhwc),
+        }
+    )
+
+
+def _accuracies(raw: pd.DataFrame, timed: pd.DataFrame) -> pd.DataFrame:
+    """Accuracies of published weights; the arithmetic of one image comes from the tables of times."""
+    macs = timed.assign(network=timed["model"].str.split(".").str[0]).groupby(["network", "img_size"])["gmacs"].max()
+    network = raw["model"].str.split(".").str[0]
+    millions = raw["param_count"].astype(str).str.replace(",", "").astype(float)  # 1,012.59
+    at = pd.MultiIndex.from_arrays([network, raw["img_size"]])
+    return pd.DataFrame(
+        {
+            "model": raw["model"],
+            "source": "timm",
+            "evaluated_on": "imagenet-1k",
+            "image_size": raw["img_size"],
+            "parameters": millions * 1e6,
+            "flops": macs.reindex(at).to_numpy() * 2e9,  # 2 per multiply-add
+            "top1_accuracy": raw["top1"] / 100,
+            "top5_accuracy": raw["top5"] / 100,
         }
     )
 

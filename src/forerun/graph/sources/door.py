@@ -44,6 +44,10 @@ class Door(ABC):
     #: they are refused.
     runs_modules: ClassVar[bool] = True
 
+    #: Whether the model is code of the user's own that runs in this process, without limits: nothing that takes models
+    #: from other people may offer such a door.
+    runs_code: ClassVar[bool] = False
+
     @abstractmethod
     def matches(self, model: Any) -> bool:
         """Whether this door takes the model: a live object, a name or a path (which need not exist).

@@ -59,6 +59,13 @@ def cpu_model() -> str | None:
     return f"{family}/{model}" if family and model else None
 
 
+def memory_mb() -> float:
+    """The host's memory, or what the container may use of it."""
+    found = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    limit = read("/sys/fs/cgroup/memory.max").strip()
+    return (min(found, int(limit)) if limit.isdigit() else found) / 2**20
+
+
 def read(path: str) -> str:
     """A file of the system, empty where there is none."""
     try:

@@ -10,12 +10,12 @@ launches of its process are slower.
 from __future__ import annotations
 
 import gc
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from .energy import EnergySteps
 from .errors import CapturePoisonedError, TooSlowError
 from .host_probe import quick_probe
 from .meters import Meter
@@ -26,9 +26,6 @@ TIMED_CALLS, TIMED_S, TIMED_MIN = 30, 0.4, 5
 LOOP_S, REPEAT_LOOP_S = 0.5, 1.0
 SLOW_CALL_S = 1.0  # a call beyond this is not measured: one such case would cost as much as ten others
 GRAPH_LATENCY_MS, GRAPH_DECODE_MS = 60.0, 30.0  # above it no graph: the launches are hidden, or the cache is large
-# The H200's energy counter steps every 100 ms. A thread watches it during the loop, so that energy is taken between the
-# first and the last step within it, whatever the length of a call, and nothing waits for a step.
-POLL_S = 0.003
 
 
 @dataclass
@@ -152,7 +149,7 @@ def _timed(case: Call, meter: Meter) -> dict[str, Any]:
 
 def _loop(case: Call, meter: Meter, call_s: float, loop_s: float) -> dict[str, Any]:
     """Calls one after another without waiting; energy between two steps of the counter, so its step does not matter."""
-    watch = _Steps(meter)
+    watch = EnergySteps(meter)
     begin = time.perf_counter()
     calls, elapsed = 0, 0.0
     chunk = max(1, round(loop_s / call_s))
@@ -167,45 +164,11 @@ def _loop(case: Call, meter: Meter, call_s: float, loop_s: float) -> dict[str, A
             elapsed = time.perf_counter() - begin
             chunk = max(1, int(1.02 * (loop_s - elapsed) * calls / elapsed) + 1)
     finally:
-        steps = watch.end()
+        watch.end()
     out: dict[str, Any] = {"loop_ms": 1e3 * elapsed / calls, "loop_calls": calls, "loop_s": elapsed}
-    reason = ""
-    if steps is None:
-        reason = meter.why_no_energy
-    elif len(steps) < 2:
-        reason = "the energy counter stepped less than two times in the loop"
-    if reason or steps is None:
-        return {**out, "energy_j": None, "power_w": None, "energy_reason": reason}
-    joules, seconds = (steps[-1][0] - steps[0][0]) / 1e3, steps[-1][1] - steps[0][1]
-    power = joules / seconds
-    return {**out, "energy_j": power * elapsed / calls, "power_w": power, "energy_window_s": seconds}
-
-
-class _Steps:
-    """Notes (millijoules, time) at every step of the energy counter until end() is called."""
-
-    def __init__(self, meter: Meter) -> None:
-        self.meter, self.last = meter, meter.energy_mj()
-        self.steps: list[tuple[float, float]] = []
-        self.over = threading.Event()
-        self.thread = threading.Thread(target=self._watch, daemon=True)
-        if self.last is not None:
-            self.thread.start()
-
-    def end(self) -> list[tuple[float, float]] | None:
-        if self.last is None:
-            return None
-        self.over.set()
-        self.thread.join()
-        return self.steps
-
-    def _watch(self) -> None:
-        last = self.last
-        while not self.over.wait(POLL_S):
-            now, at = self.meter.energy_mj(), time.perf_counter()
-            if now is not None and now != last:
-                self.steps.append((now, at))
-                last = now
+    found = watch.power()
+    power = found["power_w"]
+    return {**out, "energy_j": None if power is None else power * elapsed / calls, **found}
 
 
 def summary(values: list[float]) -> dict[str, float]:

@@ -114,7 +114,7 @@ def device_ms(networks: Ensemble, cases: Cases) -> np.ndarray:
 
 
 def device_ms_and_spread(networks: Ensemble, cases: Cases) -> tuple[np.ndarray, np.ndarray]:
-    """Device time of every case, and how far the networks are apart on its ops, by their share of that time."""
+    """Device time of every case, and how far the networks disagree on its ops, by their share of that time."""
     seconds, spread = networks.seconds_and_spread(cases.ops)
     whole = cases.sum(seconds)
     return whole * 1e3, cases.sum(seconds * spread) / np.maximum(whole, 1e-15)
@@ -178,10 +178,10 @@ def calibration_of(
     by_runtime = zip(cpu["runtime"], cpu["mode"], strict=True)
     parts.append(([f"{network_name('cpu', run)}/{mode}" for run, mode in by_runtime], cpu, "latency_ms"))
     scores = np.concatenate([log_ratio(rows, target) for _, rows, target in parts])
-    apart = np.concatenate([disagreement_of(rows, target) for _, rows, target in parts])
-    made = calibrate([group for groups, _, _ in parts for group in groups], scores, apart)
+    disagreement = np.concatenate([disagreement_of(rows, target) for _, rows, target in parts])
+    made = calibrate([group for groups, _, _ in parts for group in groups], scores, disagreement)
     if unseen_devices is None:
         return made
     groups = predictor.calibration_groups(unseen_devices, "latency_ms")
-    scores, apart = log_ratio(unseen_devices, "latency_ms"), disagreement_of(unseen_devices, "latency_ms")
-    return replace(made, unseen_device=device_deviation(made, groups, scores, apart))
+    scores, disagreement = log_ratio(unseen_devices, "latency_ms"), disagreement_of(unseen_devices, "latency_ms")
+    return replace(made, unseen_device=device_deviation(made, groups, scores, disagreement))

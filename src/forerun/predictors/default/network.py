@@ -116,7 +116,7 @@ class Ensemble:
         return self.seconds_and_spread(ops)[0]
 
     def seconds_and_spread(self, ops: OpTable) -> tuple[np.ndarray, np.ndarray]:
-        """Device time of one call of every op, and how far the networks are apart on it, in logarithms (a standard
+        """Device time of one call of every op, and how far the networks disagree on it, in logarithms (a standard
         deviation): little where rows taught them all the same."""
         op_kinds = OpKinds.of(ops)
         logs = np.log(np.maximum([n.seconds(ops, op_kinds) for n in self.networks], 1e-15))

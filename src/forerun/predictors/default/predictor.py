@@ -112,6 +112,10 @@ class DefaultPredictor(Predictor):
     def basis_for(self, device: Device) -> str:
         return "learned" if self._network(device, "eager") is not None else "roofline"
 
+    def measured_devices(self) -> frozenset[str]:
+        domain = self.weights.domain
+        return frozenset(id_ for name in ("devices", "models_of", "operators_of") for id_ in domain.get(name, ()))
+
     def times(self, profile: Profile, devices: Sequence[Device], workload: Workload) -> Times:
         out = Times(**{name: np.empty((len(profile.batches), len(devices))) for name in _VALUES})
         for kind, places in self._by_network(devices, workload):
@@ -166,6 +170,18 @@ class DefaultPredictor(Predictor):
         if device.generation_note:
             found.append(OutOfDomain("generation", device.generation_note))
         return found + self._unseen_ops(profile, workload)
+
+    def doubt(self, profile: Profile, devices: Sequence[Device], workload: Workload) -> np.ndarray:
+        known = set(self._domain(workload).get("devices", ()))
+        unseen = [found.what for found in self._unseen_ops(profile, workload)]
+        wider = np.array([
+            self.weights.calibration.deviation(
+                [*unseen, *(() if d.id in known else ("device",)), *(("generation",) if d.generation_note else ())]
+            )
+            for d in devices
+        ])  # fmt: skip
+        new = np.array([d.id not in known for d in devices])
+        return np.hypot(wider, new * power_deviation(slowest_unit(devices, profile.units_used)))
 
     def learned_share(self, profile: Profile, device: Device, workload: Workload) -> float:
         """The share of device time in kinds of op that measurements show; the rest is little more than roofline."""
@@ -303,17 +319,7 @@ class DefaultPredictor(Predictor):
     ) -> np.ndarray:
         """Quantiles of left-out errors, widened by what is out of the known domain."""
         on_cpu, value = devices[0].kind == "cpu", getattr(times, target)
-        known = set(self._domain(workload).get("devices", ()))
-        unseen = [found.what for found in self._unseen_ops(profile, workload)]
-        calibration = self.weights.calibration
-        wider = np.array([
-            calibration.deviation(
-                [*unseen, *(() if d.id in known else ("device",)), *(("generation",) if d.generation_note else ())]
-            )
-            for d in devices
-        ])  # fmt: skip
-        new = np.array([d.id not in known for d in devices])
-        wider = np.hypot(wider, new * power_deviation(slowest_unit(devices, profile.units_used)))
+        calibration, wider = self.weights.calibration, self.doubt(profile, devices, workload)
         host_bound = times.host_ms > times.device_ms
         assert times.disagreement is not None
         out = np.empty((*value.shape, 2))

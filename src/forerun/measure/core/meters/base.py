@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, ClassVar, Protocol
@@ -96,6 +97,25 @@ class Meter:
         """A new time stamp of the device; None: only the wall clock times calls."""
         return None
 
+    def loop_ms(self, call: Callable[[], Any], times: int) -> float:
+        """Milliseconds of `times` calls one after another, by the device's time stamps, else by the wall clock."""
+        start, end = self.timer(), self.timer()
+        self.sync()
+        begin = time.perf_counter()
+        if start is not None:
+            start.record()
+        for _ in range(times):
+            call()
+        if end is not None:
+            end.record()
+        self.sync()
+        wall = 1e3 * (time.perf_counter() - begin)
+        return wall if start is None or end is None else float(start.elapsed_time(end))
+
+    def total_mb(self) -> float | None:
+        """All the memory that the device has."""
+        return None
+
     def reset_memory(self) -> None:
         """Frees cached memory and workspaces, and starts the peak anew."""
 
@@ -126,6 +146,10 @@ class Meter:
     def tf32(self, on: bool) -> contextlib.AbstractContextManager[None]:
         """Single precision on tensor cores, or not at all, where the device has a choice."""
         return contextlib.nullcontext()
+
+    def why_no_matmul(self, dtype: str) -> str | None:
+        """Why a matrix product in this dtype would say nothing of the device; None: it can be tried."""
+        return "the device has no TF32 mode" if dtype == "tf32" else None
 
     def is_broken_by(self, error: Exception) -> bool:
         """Whether the device cannot be used by this process any more."""

@@ -41,6 +41,9 @@ class CpuMeter(Meter):
 
         return {**super().versions(), "cuda": torch.version.cuda}
 
+    def total_mb(self) -> float | None:
+        return host_facts.memory_mb()
+
     def reset_memory(self) -> None:
         with contextlib.suppress(OSError):
             Path("/proc/self/clear_refs").write_text("5")  # resets VmHWM, the peak of resident memory

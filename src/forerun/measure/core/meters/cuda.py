@@ -73,6 +73,9 @@ class CudaMeter(Meter):
         event: Timer = self.torch.cuda.Event(enable_timing=True)
         return event
 
+    def total_mb(self) -> float | None:
+        return float(self.torch.cuda.get_device_properties(0).total_memory / MB)
+
     def reset_memory(self) -> None:
         cuda = self.torch.cuda
         cuda.synchronize()
@@ -127,6 +130,10 @@ class CudaMeter(Meter):
             yield
         finally:
             matmul.allow_tf32, cudnn.allow_tf32 = False, True
+
+    def why_no_matmul(self, dtype: str) -> str | None:
+        old = dtype == "tf32" and self.torch.cuda.get_device_capability(0) < (8, 0)
+        return "tensor cores take TF32 from compute capability 8.0 on" if old else None
 
     def is_broken_by(self, error: Exception) -> bool:
         text = str(error)

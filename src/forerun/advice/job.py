@@ -1,0 +1,133 @@
+"""What a job of many equal steps takes: hours, US dollars, kilowatt-hours, kilograms of CO2; and how much of it fits.
+
+A job is steps x the time of a step. An interval of a step becomes that of the job by the same factor: what a prediction
+is wrong by, it is wrong by in every step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Any
+
+from forerun.advice.verdict import verdict, worst
+from forerun.device.carbon import Grid, carbon_g
+from forerun.prediction import Estimate
+
+_MS_PER_HOUR = 3.6e6
+_J_PER_KWH = 3.6e6
+
+
+@dataclass(frozen=True)
+class Totals:
+    """What a job, or a part of it, takes; None is unknown."""
+
+    hours: Estimate
+    cost_usd: Estimate | None = None
+    energy_kwh: Estimate | None = None
+    carbon_kg: Estimate | None = None
+
+    def times(self, count: float) -> Totals:
+        """As often as `count`."""
+        found = {f.name: getattr(self, f.name) for f in fields(self)}
+        return Totals(**{name: e and e.scaled(count, e.unit) for name, e in found.items()})
+
+    def plus(self, other: Totals) -> Totals:
+        """One after the other; what is unknown of either is unknown."""
+        found: dict[str, Any] = {f.name: _sum(getattr(self, f.name), getattr(other, f.name)) for f in fields(self)}
+        return Totals(**found)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The most that a job may take, by the fields of Totals; None is no limit."""
+
+    hours: float | None = None
+    cost_usd: float | None = None
+    energy_kwh: float | None = None
+    carbon_kg: float | None = None
+
+    def given(self) -> dict[str, float]:
+        """The limits that there are, by name."""
+        found = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {name: limit for name, limit in found.items() if limit is not None}
+
+    def verdicts(self, totals: Totals, *, learned: bool = True) -> dict[str, str]:
+        """Whether each limit is kept; what is unknown keeps none."""
+        out = {}
+        for name, limit in self.given().items():
+            e: Estimate | None = getattr(totals, name)
+            out[name] = "does not" if e is None else verdict(e, limit, learned=learned)
+        return out
+
+    def verdict(self, totals: Totals, *, learned: bool = True) -> str:
+        """Whether all limits are kept."""
+        return worst(self.verdicts(totals, learned=learned).values())
+
+    def largest(self, each: Totals, fixed: Totals | None = None, *, end: str = "value") -> tuple[int, str] | None:
+        """How many parts fit beside what is `fixed`, and the limit that binds; None where there is no limit.
+
+        `end` is the end of the intervals that must fit: value, low or high.
+        """
+        counts = dict(self._counts(each, fixed, end))
+        if not counts:
+            return None
+        binds = min(counts, key=lambda name: counts[name])
+        return counts[binds], binds
+
+    def _counts(self, each: Totals, fixed: Totals | None, end: str) -> Iterator[tuple[str, int]]:
+        for name, limit in self.given().items():
+            e, first = getattr(each, name), getattr(fixed, name) if fixed else None
+            known = e is not None and (fixed is None or first is not None)
+            yield name, largest_count(getattr(e, end), limit - (getattr(first, end) if first else 0)) if known else 0
+
+
+def steps_per_epoch(samples: int, batch: int, devices: int = 1) -> int:
+    """Steps that see every sample once; the last one may be smaller."""
+    return math.ceil(samples / (batch * devices))
+
+
+def paced(step_ms: Estimate, samples: int, loading_samples_per_s: float | None) -> Estimate:
+    """A step that cannot be faster than its samples are loaded; None is loading that always keeps up."""
+    if loading_samples_per_s is None:
+        return step_ms
+    load_ms = 1e3 * samples / loading_samples_per_s
+    return Estimate(max(step_ms.value, load_ms), max(step_ms.low, load_ms), max(step_ms.high, load_ms), step_ms.unit)
+
+
+def with_waits(energy_j: Estimate, busy_ms: Estimate, step_ms: Estimate, idle_w: float | None) -> Estimate:
+    """Energy of a step that takes longer than its work: the device idles for the rest."""
+    watts = idle_w or 0.0
+
+    def at(end: str) -> float:
+        waits_ms = getattr(step_ms, end) - getattr(busy_ms, end)
+        return float(getattr(energy_j, end) + watts * waits_ms / 1e3)
+
+    return Estimate(at("value"), at("low"), at("high"), energy_j.unit)
+
+
+def totals(
+    step_ms: Estimate, energy_j: Estimate | None, steps: float, *, usd_per_device_hour: float | None = None,
+    grid: Grid | None = None, devices: int = 1,
+) -> Totals:  # fmt: skip
+    """What `steps` steps take on `devices` devices at once; `energy_j` is that of one device in one step."""
+    hours = step_ms.scaled(steps / _MS_PER_HOUR, "h")
+    cost = None if usd_per_device_hour is None else hours.scaled(usd_per_device_hour * devices, "USD")
+    energy = None if energy_j is None else energy_j.scaled(steps * devices / _J_PER_KWH, "kWh")
+    carbon = energy.scaled(carbon_g(_J_PER_KWH, grid) / 1e3, "kg") if energy is not None and grid is not None else None
+    return Totals(hours, cost, energy, carbon)
+
+
+def largest_count(each: float, limit: float) -> int:
+    """The largest whole number whose product with `each` is not above the limit."""
+    if limit < each:
+        return 0
+    count = math.floor(limit / each)
+    while count * each > limit:  # the quotient may be rounded up
+        count -= 1
+    return count + 1 if (count + 1) * each <= limit else count
+
+
+def _sum(a: Estimate | None, b: Estimate | None) -> Estimate | None:
+    return a and b and Estimate(a.value + b.value, a.low + b.low, a.high + b.high, a.unit)

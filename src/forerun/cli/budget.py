@@ -1,0 +1,111 @@
+"""`forerun budget`: what a job takes, what fits into a budget, and which network to take."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Annotated
+
+import typer
+
+from forerun.cli.options import (
+    ConfidenceOption,
+    HostOption,
+    InstanceOption,
+    JsonOption,
+    PredictorOption,
+    RegionOption,
+    whole_number,
+)
+from forerun.cli.progress import progress
+from forerun.cli.terminal import show, waiting
+from forerun.cli.workload_options import WorkloadSettings, takes_workload
+from forerun.errors import ForerunError
+
+_MS = {"": 1.0, "ms": 1.0, "s": 1e3, "us": 1e-3, "µs": 1e-3}
+
+
+def _whole(help_text: str) -> typer.models.OptionInfo:
+    found: typer.models.OptionInfo = typer.Option(help=help_text, parser=whole_number, metavar="INTEGER")
+    return found
+
+
+@takes_workload("batch", "mode")
+def budget(
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="A model; timm or torchvision for the best published model; cnn for the best network of our curves."
+        ),
+    ],
+    settings: WorkloadSettings,
+    device: Annotated[
+        str | None,
+        typer.Option("--device", "-d", help="A device, or several with commas; default: all with a price."),
+    ] = None,
+    dataset: Annotated[str | None, typer.Option(help="A data set by name: imagenet, cifar10, coco, squad, …")] = None,
+    dataset_size: Annotated[int | None, _whole("Samples in an epoch.")] = None,
+    epochs: Annotated[int | None, _whole("Epochs; default: as many as fit.")] = None,
+    steps: Annotated[int | None, _whole("Steps, instead of epochs over a data set.")] = None,
+    batch: Annotated[
+        int | None,
+        typer.Option(
+            "--batch",
+            "-b",
+            help="Samples per step and device; default: 32, with --max-latency 1.",
+            parser=whole_number,
+            metavar="INTEGER",
+        ),
+    ] = None,
+    mode: Annotated[str, typer.Option(help="training or inference.")] = "training",
+    gpus: Annotated[int, _whole("Devices of one machine, data parallel: 1 to 8.")] = 1,
+    max_hours: Annotated[float | None, typer.Option(help="The most time.")] = None,
+    max_seconds: Annotated[float | None, typer.Option(help="The most time, in seconds.")] = None,
+    max_usd: Annotated[float | None, typer.Option(help="The most money.")] = None,
+    max_kwh: Annotated[float | None, typer.Option(help="The most energy.")] = None,
+    max_carbon_kg: Annotated[float | None, typer.Option(help="The most CO2.")] = None,
+    max_latency: Annotated[
+        str | None, typer.Option(help="With timm or torchvision: the most time of a call, such as 5ms.")
+    ] = None,
+    eval_size: Annotated[int | None, _whole("Samples evaluated after every epoch; default: none.")] = None,
+    loading_rate: Annotated[
+        float | None, typer.Option(help="Samples per second that are loaded at most; default: loading keeps up.")
+    ] = None,
+    most: Annotated[int, _whole("Published models that are predicted at most.")] = 40,
+    region: RegionOption = None,
+    instance: InstanceOption = None,
+    predictor: PredictorOption = "default",
+    confidence: ConfidenceOption = 0.9,
+    host: HostOption = "default",
+    as_json: JsonOption = False,
+) -> None:
+    """Say what a training job takes, what fits into a budget, on which device, or with which network."""
+    from forerun.decisions.budget.budget import budget as run
+    from forerun.decisions.budget.published_accuracy import COLLECTIONS
+
+    names = [d.strip() for d in device.split(",") if d.strip()] if device is not None else None
+    if names == []:
+        raise ForerunError("--device needs a device, such as l4 or t4,l4,h100-sxm")
+    searching = model in COLLECTIONS
+    with progress("predicting", as_json or not searching) as report, waiting(f"reading {model}", as_json or searching):
+        answer = run(
+            model, device=names, dataset=dataset, dataset_size=dataset_size, epochs=epochs, steps=steps, batch=batch,
+            gpus=gpus, max_hours=max_hours, max_seconds=max_seconds, max_usd=max_usd, max_kwh=max_kwh,
+            max_carbon_kg=max_carbon_kg, max_latency_ms=_milliseconds(max_latency), eval_size=eval_size,
+            loading_samples_per_s=loading_rate, most=most, mode=mode, region=region, instance=instance,
+            predictor=predictor, confidence=confidence, host=host, progress=report, **settings.values,
+        )  # fmt: skip
+    if as_json:
+        print(json.dumps(answer.to_dict(), indent=2))
+    else:
+        show(answer)
+
+
+def _milliseconds(text: str | None) -> float | None:
+    """'5ms', '5' or '0.1s' in milliseconds."""
+    if text is None:
+        return None
+    match = re.fullmatch(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*(ms|s|us|µs|)\s*", text)
+    if not match:
+        raise ForerunError(f"a latency is written as 5ms or 0.1s, not {text[:60]!r}")
+    return float(match[1]) * _MS[match[2]]

@@ -1,0 +1,97 @@
+"""forerun recommend: which device, instance, batch and dtype, within limits, ranked by a goal."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from forerun.advice.limits import GOALS
+from forerun.cli.options import ConfidenceOption, HostOption, JsonOption, ModelArgument, PredictorOption, whole_number
+from forerun.cli.quantities import CARBON, COST, ENERGY, LATENCY, MEMORY, PRICE, THROUGHPUT, quantity
+from forerun.cli.terminal import show, terminal_width, waiting
+from forerun.cli.workload_options import WorkloadSettings, takes_workload
+from forerun.errors import ForerunError
+
+
+@takes_workload("batch", "dtype", "tf32")
+def recommend(
+    model: ModelArgument,
+    settings: WorkloadSettings,
+    goal: Annotated[str, typer.Option("--goal", "-g", help=", ".join(GOALS))] = "cost",
+    batch: Annotated[
+        str | None, typer.Option("--batch", "-b", "--batches", help="Batch sizes to try; default: 1 to 1024.")
+    ] = None,
+    dtype: Annotated[
+        str | None,
+        typer.Option(
+            "--dtype", "--dtypes", help="Dtypes to try; default: fp32, tf32, fp16, bf16 (training: fp32, tf32)."
+        ),
+    ] = None,
+    max_latency: Annotated[str | None, typer.Option(help="Of a call, at most: 25ms, 0.5s.")] = None,
+    min_throughput: Annotated[str | None, typer.Option(help="Samples or tokens per second, at least: 2000.")] = None,
+    max_memory: Annotated[str | None, typer.Option(help="Of each device, at most: 24GB.")] = None,
+    max_price: Annotated[str | None, typer.Option(help="US dollars per hour, at most: 2/h.")] = None,
+    max_cost: Annotated[
+        str | None, typer.Option(help="US dollars per million samples or tokens, at most: 0.5.")
+    ] = None,
+    max_energy: Annotated[str | None, typer.Option(help="Per sample or token, at most: 10J.")] = None,
+    max_carbon: Annotated[str | None, typer.Option(help="Per million samples or tokens, at most: 5g.")] = None,
+    clouds: Annotated[str | None, typer.Option(help="aws, gcp, azure, lambda, runpod.")] = None,
+    regions: Annotated[
+        str | None, typer.Option(help="Groups (eu, europe, asia …), countries or cloud regions.")
+    ] = None,
+    vendors: Annotated[str | None, typer.Option(help="NVIDIA, AMD, Google …")] = None,
+    devices: Annotated[str | None, typer.Option("--devices", "-d", help="Only these devices.")] = None,
+    gpus: Annotated[str | None, typer.Option(help="Numbers of devices; default: as instances have them.")] = None,
+    mig: Annotated[bool, typer.Option("--mig/--no-mig", help="Take MIG slices into account.")] = True,
+    predictor: PredictorOption = "default",
+    confidence: ConfidenceOption = 0.9,
+    host: HostOption = "default",
+    top: Annotated[int, typer.Option(help="How many choices to show.", min=1)] = 10,
+    all_candidates: Annotated[
+        bool, typer.Option("--all", help="Every instance and every candidate that was left out.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Choose a device, an instance, a batch and a dtype for a model, within limits, by a goal."""
+    from forerun.decisions.recommend.recommend import recommend as run
+
+    with waiting(f"comparing devices for {model}", quiet=as_json):
+        found = run(
+            model, goal=goal, max_latency_ms=quantity(max_latency, LATENCY),
+            min_throughput=quantity(min_throughput, THROUGHPUT), max_memory_mb=quantity(max_memory, MEMORY),
+            max_usd_per_hour=quantity(max_price, PRICE), max_usd_per_million=quantity(max_cost, COST),
+            max_energy_j=quantity(max_energy, ENERGY), max_carbon_g=quantity(max_carbon, CARBON),
+            clouds=_names("--clouds", clouds), regions=_names("--regions", regions),
+            vendors=_names("--vendors", vendors), devices=_names("--devices", devices),
+            dtypes=_names("--dtype", dtype), batches=_numbers("--batch", batch), gpus=_numbers("--gpus", gpus), mig=mig,
+            predictor=predictor, confidence=confidence, host=host, **settings.values,
+        )  # fmt: skip
+    if as_json:
+        data = found.to_dict()
+        if not all_candidates:
+            del data["candidates"]
+        print(json.dumps(data, indent=2))
+        return
+    from forerun.views.recommend import recommendation_view
+
+    show(*recommendation_view(found, width=terminal_width(), top=top, everything=all_candidates))
+
+
+def _names(option: str, text: str | None) -> list[str] | None:
+    if text is None:
+        return None
+    names = [word.strip() for word in text.split(",") if word.strip()]
+    if not names:
+        raise ForerunError(f"{option} needs at least one name")
+    return names
+
+
+def _numbers(option: str, text: str | None) -> list[int] | None:
+    names = _names(option, text)
+    try:
+        return None if names is None else [whole_number(name) for name in names]
+    except typer.BadParameter as error:
+        raise ForerunError(f"{option}: {error}") from None

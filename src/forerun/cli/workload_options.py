@@ -1,0 +1,70 @@
+"""The options that describe a workload, given to every command that takes one."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, get_type_hints
+
+from forerun.cli import options as o
+
+_OPTIONS: dict[str, tuple[Any, Any]] = {
+    "batch": (o.BatchOption, 1), "dtype": (o.DtypeOption, None), "mode": (o.ModeOption, "inference"),
+    "seq_len": (o.SeqLenOption, None), "input_shape": (o.InputShapeOption, None),
+    "image_size": (o.ImageSizeOption, None), "images": (o.ImagesOption, None),
+    "optimizer": (o.OptimizerOption, None), "amp": (o.AmpOption, None),
+    "channels_last": (o.ChannelsLastOption, False), "tf32": (o.Tf32Option, False),
+    "runtime": (o.RuntimeOption, "eager"), "task": (o.TaskOption, None),
+    "trust_remote_code": (o.RemoteCodeOption, False),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class WorkloadSettings:
+    """What the options say, by the names of a workload's settings."""
+
+    values: dict[str, Any]
+
+    def line(self, dtype: str) -> str:
+        """'inference, batch 8, fp16, compile': the settings as people say them, without those left at their default."""
+        v = self.values
+        words = [
+            v["mode"], f"batch {v['batch']}", dtype, f"{v['seq_len']:,} tokens" if v["seq_len"] else "",
+            v["optimizer"] or "", f"amp {v['amp']}" if v["amp"] else "", "channels last" if v["channels_last"] else "",
+            v["runtime"] if v["runtime"] != "eager" else "",
+        ]  # fmt: skip
+        return ", ".join(word for word in words if word)
+
+
+def takes_workload(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Gives a command the options of a workload; its argument `settings` receives them as `WorkloadSettings`.
+
+    `without` names settings that the command has no use for, or an option of its own.
+    """
+    offered = {name: option for name, option in _OPTIONS.items() if name not in without}
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def run(**given: Any) -> None:
+            values = {name: given.pop(name) for name in offered}
+            if "input_shape" in values:
+                values["input_shape"] = o.parse_input_shape(values["input_shape"])
+            if "dtype" in values:
+                values["dtype"] = o.with_tf32(values["dtype"], values.pop("tf32", False))
+            command(settings=WorkloadSettings(values), **given)
+
+        hints = get_type_hints(command, include_extras=True)
+        own = [p.replace(annotation=hints[p.name]) for p in inspect.signature(command).parameters.values()]
+        place = next(at for at, p in enumerate(own) if p.name == "settings")
+        shared = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+            for name, (kind, default) in offered.items()
+        ]
+        kept = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in (*own[:place], *shared, *own[place + 1 :])]
+        run.__signature__ = inspect.Signature(kept)  # type: ignore[attr-defined]
+        run.__annotations__ = {p.name: p.annotation for p in kept}
+        return run
+
+    return decorate

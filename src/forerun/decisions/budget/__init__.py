@@ -1,0 +1,1 @@
+"""What a job takes, what fits into a budget, and which model to take."""

@@ -1,0 +1,154 @@
+"""`forerun.budget`: what a job takes, what fits into a budget, and which model to take.
+
+A model's name asks for a job of that model. `timm` and `torchvision` ask which published model is the most accurate
+that keeps a limit, `cnn` which network of our own accuracy curves is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from forerun.advice.job import Limits
+from forerun.decisions.budget.curve_choice import CurveChoice, choose_network
+from forerun.decisions.budget.datasets import DataSet, load_dataset
+from forerun.decisions.budget.job_budget import MOST_DEVICES, Asked, JobBudget, on_many_devices, on_one_device
+from forerun.decisions.budget.jobs import Job
+from forerun.decisions.budget.model_choice import ModelChoice, choose_model
+from forerun.decisions.budget.published_accuracy import COLLECTIONS
+from forerun.device import Device, load_device
+from forerun.device.cloud import load_instance
+from forerun.errors import ForerunError
+from forerun.predictors.base import Predictor
+from forerun.questions import given_model
+from forerun.readable import short
+
+#: The family whose accuracy curves are in the store.
+CURVES = "cnn"
+#: Samples per step where none are given: training, and one call at a time where a latency is limited.
+DEFAULT_BATCH = 32
+
+
+def budget(
+    model: Any,
+    *,
+    device: str | Path | Device | Sequence[str | Device] | None = None,
+    dataset: str | None = None,
+    dataset_size: int | None = None,
+    epochs: int | None = None,
+    steps: int | None = None,
+    batch: int | None = None,
+    gpus: int = 1,
+    max_hours: float | None = None,
+    max_seconds: float | None = None,
+    max_usd: float | None = None,
+    max_kwh: float | None = None,
+    max_carbon_kg: float | None = None,
+    max_latency_ms: float | None = None,
+    eval_size: int | None = None,
+    loading_samples_per_s: float | None = None,
+    most: int = 40,
+    mode: str = "training",
+    region: str | None = None,
+    instance: str | None = None,
+    predictor: str | Path | Predictor = "default",
+    confidence: float = 0.9,
+    host: str | float = "default",
+    progress: Callable[[int, int], None] | None = None,
+    **settings: Any,
+) -> JobBudget | ModelChoice | CurveChoice:
+    """What a job of `model` takes and what fits into a budget; all numbers are predictions, none from the store.
+
+    A job is `dataset_size` samples (or a `dataset` known by name) over `epochs`, or `steps` steps, at `batch` samples
+    per step and device (32) on `gpus` devices of one machine. Without `epochs` and `steps`: as many epochs as fit; in
+    inference one. `device` is one device, several, or None: every device with a price (or that of `instance`).
+    `eval_size` samples are evaluated after every epoch; `loading_samples_per_s` caps the pace, without it loading
+    keeps up. `settings` are those of a workload.
+
+    With `model` 'timm' or 'torchvision': the most accurate published models whose latency (`max_latency_ms`, at batch
+    1) or whose job keeps the limits on `device`, trying `most` of them. With 'cnn': the network of our accuracy curves
+    that is the most accurate within the limits.
+    """
+    limits = _limits(max_hours, max_seconds, max_usd, max_kwh, max_carbon_kg)
+    counts = {"dataset_size": dataset_size, "epochs": epochs, "steps": steps, "eval_size": eval_size, "most": most}
+    for name, value in counts.items():
+        _whole(name, value)
+    _positive("loading_samples_per_s", loading_samples_per_s, zero=False)
+    _positive("max_latency_ms", max_latency_ms)
+    if not 1 <= _whole("gpus", gpus) <= MOST_DEVICES:
+        raise ForerunError(f"gpus must be 1 to {MOST_DEVICES}: links between machines are not known, got {short(gpus)}")
+    asked = Asked(region, instance, {"predictor": predictor, "confidence": confidence, "host": host})
+    devices = _devices(device, instance)
+    known = load_dataset(dataset) if dataset is not None else None
+    if known is not None and dataset_size is not None:
+        raise ForerunError(f"give dataset {dataset} or dataset_size, not both")
+    if model == CURVES:
+        if known is not None and known.id != "cifar10":
+            raise ForerunError(f"the accuracy curves of {CURVES} are of cifar10, not of {known.id}")
+        return choose_network(devices, limits, asked, **settings)
+    if model in COLLECTIONS:
+        job = _job(limits, known, dataset_size, epochs, steps, eval_size, loading_samples_per_s, required=False)
+        return choose_model(
+            model, devices, job, asked, max_latency_ms=max_latency_ms, batch=batch, gpus=gpus, most=most,
+            progress=progress, settings=settings,
+        )  # fmt: skip
+    if max_latency_ms is not None:
+        raise ForerunError(f"max_latency_ms chooses among published models: {' or '.join(COLLECTIONS)}")
+    if mode not in ("training", "inference"):
+        raise ForerunError(f"a job is of mode training or inference, not {short(mode)}")
+    if mode == "inference" and steps is None:
+        epochs = epochs or 1  # every sample once
+    job = _job(limits, known, dataset_size, epochs, steps, eval_size, loading_samples_per_s)
+    work = given_model(model, {"batch": DEFAULT_BATCH if batch is None else batch, "mode": mode, **settings})
+    if len(devices) == 1:
+        return on_one_device(work, devices[0], job, asked, gpus, known)
+    return on_many_devices(work, devices, job, asked, gpus, known)
+
+
+def _limits(
+    hours: float | None, seconds: float | None, usd: float | None, kwh: float | None, carbon_kg: float | None
+) -> Limits:
+    if hours is not None and seconds is not None:
+        raise ForerunError("give max_hours or max_seconds, not both")
+    given = {"max_hours": hours, "max_seconds": seconds, "max_usd": usd, "max_kwh": kwh, "max_carbon_kg": carbon_kg}
+    for name, value in given.items():
+        _positive(name, value)
+    return Limits(seconds / 3600 if seconds is not None else hours, usd, kwh, carbon_kg)
+
+
+def _job(
+    limits: Limits, known: DataSet | None, size: int | None, epochs: int | None, steps: int | None,
+    eval_size: int | None, rate: float | None, required: bool = True,
+) -> Job:  # fmt: skip
+    if epochs is not None and steps is not None:
+        raise ForerunError("give epochs or steps, not both")
+    samples = known.training if known else size
+    if required and samples is None and steps is None:
+        raise ForerunError("say how much is trained: dataset_size, or dataset by name, and epochs; or steps")
+    return Job(samples, epochs, steps, limits, eval_size or 0, rate)
+
+
+def _devices(device: Any, instance: str | None) -> list[Device]:
+    if device is None:
+        return [load_device(load_instance(instance).device_id)] if instance else []
+    several = isinstance(device, Iterable) and not isinstance(device, (str, Path, dict, Device))
+    return list(dict.fromkeys(load_device(d) for d in (device if several else [device])))
+
+
+def _whole(name: str, value: Any) -> int:
+    if value is None:
+        return 0
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ForerunError(f"{name} must be a whole number of 1 or more, got {short(value)}")
+    return value
+
+
+def _positive(name: str, value: Any, zero: bool = True) -> None:
+    """A limit of zero is a limit: the answer says what the nearest one that can be kept is."""
+    if value is None:
+        return
+    good = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    if not good or value < 0 or (value == 0 and not zero):
+        raise ForerunError(f"{name} must be a number {'of 0 or more' if zero else 'above 0'}, got {short(value)}")

@@ -1,0 +1,153 @@
+"""A training or inference job on one device or several: predictions of its steps made into totals and a verdict."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from forerun.advice import job as law
+from forerun.advice.cost import price_line
+from forerun.advice.data_parallel import scaled
+from forerun.advice.job import Limits, Totals
+from forerun.advice.verdict import DOES_NOT, MEETS, PROBABLY, worst
+from forerun.device import Device
+from forerun.device.carbon import Grid
+from forerun.device.cloud import Instance
+from forerun.errors import ForerunError
+from forerun.prediction import Estimate, Prediction
+
+
+@dataclass(frozen=True)
+class Job:
+    """How much is asked: samples over epochs, or a number of steps; without either, what the limits leave room for."""
+
+    samples: int | None
+    epochs: int | None
+    steps: int | None
+    limits: Limits
+    evaluation_samples: int = 0  # after every epoch; once at the end of a job of steps
+    loading_samples_per_s: float | None = None  # None: loading keeps up
+
+    @property
+    def unit(self) -> str:
+        """What the job is counted in."""
+        return "steps" if self.steps or self.samples is None else "epochs"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One step as predicted on one device."""
+
+    device: Device
+    batch: int
+    latency_ms: Estimate
+    energy_j: Estimate | None
+    memory_mb: Estimate | None
+    fits: bool | None
+    surely_fits: bool | None
+    basis: str
+
+    @classmethod
+    def of_prediction(cls, device: Device, p: Prediction) -> Case:
+        if p.latency_ms is None:
+            raise ForerunError(f"the latency of {p.model} on {device.id} is not predicted")
+        fit = p.fit
+        return cls(
+            device, p.workload["batch"], p.latency_ms, p.energy_j, p.memory_mb,
+            fit.fits if fit else None, fit.sure if fit else None, p.basis,
+        )  # fmt: skip
+
+    @classmethod
+    def of_row(cls, device: Device, row: Any) -> Case:
+        """Of a row of `predict_many`."""
+        energy = Estimate(row.energy_j, row.energy_low_j, row.energy_high_j, "J")
+        return cls(
+            device, int(row.batch), Estimate(row.latency_ms, row.latency_low_ms, row.latency_high_ms, "ms"),
+            energy if energy.value == energy.value else None,
+            Estimate(row.memory_mb, row.memory_low_mb, row.memory_high_mb, "MB"),
+            None if row.fits is None else bool(row.fits), None if row.surely_fits is None else bool(row.surely_fits),
+            row.basis,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class JobRow:
+    """The job on so many devices of one kind, at one batch size."""
+
+    device: str
+    devices: int
+    batch: int  # of each device
+    count: int  # epochs, or steps where the job is given in steps
+    steps: int
+    step_ms: Estimate
+    samples_per_s: Estimate
+    hours: Estimate
+    cost_usd: Estimate | None
+    energy_kwh: Estimate | None
+    carbon_kg: Estimate | None
+    memory_mb: Estimate | None
+    fits: bool | None
+    basis: str
+    price: str | None
+    each: Totals  # one epoch, or one step
+    verdicts: dict[str, str]  # by limit
+    verdict: str | None  # of all limits and the memory; None without a limit
+    largest: int | None  # epochs or steps that fit by the estimate; None without a limit
+    surely_largest: int | None  # that fit by the upper end of the interval
+    binds: str | None  # the limit that keeps `largest` from being larger
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Place:
+    """What the devices of a job cost, what electricity they use, and whether their generation was measured."""
+
+    price: Instance | None
+    grid: Grid
+    learned: bool
+
+    @property
+    def hourly_usd(self) -> float | None:
+        """Of one device."""
+        return None if self.price is None else self.price.usd_per_device_hour
+
+
+def row(job: Job, case: Case, evaluation: Case | None, place: Place, devices: int, gradients_mb: float) -> JobRow:
+    """The job at the pace of a predicted step; `gradients_mb` is summed over devices after every step."""
+    step = scaled(case.latency_ms, gradients_mb, case.device, devices).step_ms if gradients_mb else case.latency_ms
+    pace = law.paced(step, case.batch * devices, job.loading_samples_per_s)
+    part = 1 if job.unit == "steps" else law.steps_per_epoch(job.samples or 0, case.batch, devices)
+    each = _totals(case, pace, part, place, devices)
+    fixed = None
+    if evaluation is not None:
+        calls = law.steps_per_epoch(job.evaluation_samples, case.batch, devices)
+        eval_pace = law.paced(evaluation.latency_ms, case.batch * devices, job.loading_samples_per_s)
+        tested = _totals(evaluation, eval_pace, calls, place, devices)
+        each, fixed = (each, tested) if job.unit == "steps" else (each.plus(tested), None)
+    room = job.limits.largest(each, fixed)
+    sure = job.limits.largest(each, fixed, end="high")
+    count = job.steps or job.epochs or (room[0] if room else 1)
+    whole = each.times(count) if fixed is None else each.times(count).plus(fixed)
+    learned = place.learned
+    samples = 1e3 * case.batch * devices
+    return JobRow(
+        case.device.id, devices, case.batch, count, count * part, pace,
+        Estimate(samples / pace.value, samples / pace.high, samples / pace.low, "samples/s"),
+        whole.hours, whole.cost_usd, whole.energy_kwh, whole.carbon_kg, case.memory_mb, case.fits, case.basis,
+        None if place.price is None else price_line(place.price), each, job.limits.verdicts(whole, learned=learned),
+        worst([job.limits.verdict(whole, learned=learned), _memory_verdict(case)]) if room else None,
+        room and room[0], sure and (sure[0] if learned else 0), room and room[1],
+    )  # fmt: skip
+
+
+def _totals(case: Case, pace: Estimate, steps: int, place: Place, devices: int) -> Totals:
+    energy = case.energy_j and law.with_waits(case.energy_j, case.latency_ms, pace, case.device.idle_w)
+    return law.totals(pace, energy, steps, usd_per_device_hour=place.hourly_usd, grid=place.grid, devices=devices)
+
+
+def _memory_verdict(case: Case) -> str:
+    if case.fits is False:
+        return DOES_NOT
+    return MEETS if case.surely_fits else PROBABLY

@@ -1,0 +1,1 @@
+"""How workloads share the slices of MIG-capable GPUs."""

@@ -1,0 +1,202 @@
+"""Workloads for `pack_mig` as people write them: `resnet50:batch=8,count=3`, mappings, and files of these."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from forerun import documents
+from forerun.errors import ForerunError, did_you_mean
+from forerun.graph.families import is_family
+from forerun.questions import workload_from
+from forerun.readable import short
+from forerun.workload import Workload
+
+#: What a setting may be called -> the name of the workload's field, or of the one here.
+_SETTINGS = {
+    # Code of others is run only where a program asks for it with a Workload of its own, never because a file says so.
+    **{f.name.replace("_", "-"): f.name for f in fields(Workload) if f.name not in ("model", "trust_remote_code")},
+    "seq": "seq_len", "count": "count", "max-latency": "max_latency_ms", "max-latency-ms": "max_latency_ms",
+    "rate": "rate",
+}  # fmt: skip
+_SHOWN_AS = {"seq_len": "seq"}
+_WHOLE = ("batch", "seq_len", "images", "count")
+_TO_MS = {"us": 1e-3, "µs": 1e-3, "ms": 1.0, "s": 1e3, "": 1.0}
+MOST_COPIES = 1000
+
+
+@dataclass(frozen=True)
+class MigWorkload:
+    """A workload that needs `count` slices, one for each copy, and what is asked of each copy."""
+
+    workload: Workload
+    count: int = 1
+    max_latency_ms: float | None = None
+    rate: float | None = None  # calls per second
+
+    @property
+    def label(self) -> str:
+        """The model and the settings that are not at their default, as they would be written."""
+        shown = self.workload.to_dict()
+        plain = {**Workload("", dtype="fp32", mode=self.workload.mode).to_dict(), "mode": "inference"}
+        settings = [
+            f"{_SHOWN_AS.get(name, name.replace('_', '-'))}={_written(value)}" for name, value in shown.items()
+            if name != "model" and value not in (None, plain.get(name))
+        ]  # fmt: skip
+        return f"{shown['model']}:{','.join(settings)}" if settings else str(shown["model"])
+
+
+def read_workloads(given: Iterable[Any], max_latency_ms: float | None = None) -> tuple[list[MigWorkload], list[int]]:
+    """Workloads from text, mappings, `Workload`s or `MigWorkload`s, equal ones put together; then the place in that
+    list of every copy, in the order given.
+
+    `max_latency_ms` is asked of those that ask for no latency of their own.
+    """
+    if isinstance(given, (str, Mapping, Workload, MigWorkload)):
+        given = [given]
+    if max_latency_ms is not None:
+        max_latency_ms = _positive("max_latency_ms", max_latency_ms)
+    found: dict[str, MigWorkload] = {}
+    keys: list[str] = []
+    for one in given:
+        job = _job(one)
+        if job.max_latency_ms is None:
+            job = replace(job, max_latency_ms=max_latency_ms)
+        key = _key(job)
+        if len(keys) + job.count > MOST_COPIES:
+            raise ForerunError(f"more than {MOST_COPIES:,} workloads are not placed at once")
+        keys += [key] * job.count
+        found[key] = replace(job, count=keys.count(key))
+    if not found:
+        raise ForerunError("there is no workload to place: give one such as resnet50:batch=8")
+    rates = [job.rate is not None for job in found.values()]
+    if any(rates) and not all(rates):
+        lacking = next(job.label for job in found.values() if job.rate is None)
+        raise ForerunError(f"a rate is given for some workloads and not for {lacking}: give it for all or for none")
+    places = {key: at for at, key in enumerate(found)}
+    return list(found.values()), [places[key] for key in keys]
+
+
+def _key(job: MigWorkload) -> str:
+    """Equal for workloads that are the same in all but their count."""
+    model = job.workload.model
+    return repr((job.workload.to_dict(), None if isinstance(model, str) else id(model), job.max_latency_ms, job.rate))
+
+
+def read_file(path: Path) -> list[MigWorkload]:
+    """The workloads of a YAML or JSON file: a list of `resnet50:batch=8` or of mappings such as {model:, batch:}."""
+    content = documents.read_json(path) if path.suffix.lower() == ".json" else documents.read_yaml(path)
+    if isinstance(content, Mapping) and set(content) == {"workloads"}:
+        content = content["workloads"]
+    if not isinstance(content, list) or not content:
+        raise ForerunError(f"{path.name}: it must hold a list of workloads, such as - resnet50:batch=8")
+    out = []
+    for number, one in enumerate(content, 1):
+        try:
+            out.append(_job(one))
+        except ForerunError as error:
+            raise ForerunError(f"{path.name}: workload {number}: {error}") from None
+    return out
+
+
+def milliseconds(text: Any) -> float:
+    """'20ms', '0.5s', '800us' or '20' in milliseconds."""
+    found = re.fullmatch(r"\s*(\d{1,12}(?:\.\d{1,12})?)\s*(us|µs|ms|s|)\s*", str(text))
+    value = float(found[1]) * _TO_MS[found[2]] if found else 0.0
+    if not value > 0:
+        raise ForerunError(f"a latency is written as 20ms or 0.5s, not {short(text)}")
+    return value
+
+
+def split(word: str) -> tuple[str, dict[str, str]]:
+    """The model and the settings of `MODEL:key=value,…`; settings stand after the last colon.
+
+    What follows the first colon of a family's name, as in `cnn:depth=6,filters=32`, belongs to the model; settings of
+    the workload follow a second one: `cnn:depth=6,filters=32:batch=8`.
+    """
+    model, colon, tail = word.rpartition(":")
+    if not colon or (is_family(word) and not is_family(model)):
+        return word, {}
+    parts = [part.strip() for part in tail.split(",") if part.strip()]
+    names = [part.partition("=")[0].strip() for part in parts]
+    if not any("=" in part for part in parts) and not any(_field(name) for name in names):
+        return word, {}  # a path with a drive, an address: the colon is the model's own
+    if not model:
+        raise ForerunError(f"{short(word)} names no model: write it as resnet50:batch=8")
+    if len(set(names)) < len(names):
+        raise ForerunError(f"{short(word)} gives a setting twice")
+    return model, {name: part.partition("=")[2].strip() for name, part in zip(names, parts, strict=True)}
+
+
+def _job(one: Any) -> MigWorkload:
+    if isinstance(one, MigWorkload):
+        return one
+    if isinstance(one, Workload):
+        return MigWorkload(one)
+    if isinstance(one, str):
+        model, settings = split(one.strip())
+        return _from_settings({"model": model, **{name: _read(name, text) for name, text in settings.items()}})
+    if isinstance(one, Mapping):
+        return _from_settings(dict(one))
+    raise ForerunError(f"a workload is written as resnet50:batch=8 or as a mapping with a model, not {short(one)}")
+
+
+def _from_settings(given: dict[str, Any]) -> MigWorkload:
+    if given.get("model") in (None, ""):
+        raise ForerunError(f"a workload must name its model, got {short(given)}")
+    model, settings = given.pop("model"), {}
+    for name, value in given.items():
+        field = _field(str(name))
+        if field is None:
+            known = f" It has {', '.join(sorted(set(_SETTINGS) - {'max-latency-ms', 'seq-len'}))}."
+            near = did_you_mean(str(name), _SETTINGS) or known
+            raise ForerunError(f"{str(name)!r} is not a setting of a workload.{near}")
+        if field in settings:
+            raise ForerunError(f"{name!r} is given twice")
+        settings[field] = value
+    asked: dict[str, Any] = {}
+    if "count" in settings:
+        asked["count"] = settings.pop("count")
+        if not isinstance(asked["count"], int) or isinstance(asked["count"], bool) or asked["count"] < 1:
+            raise ForerunError(f"count must be a whole number of 1 or more, got {short(asked['count'])}")
+    if "max_latency_ms" in settings:
+        asked["max_latency_ms"] = milliseconds(settings.pop("max_latency_ms"))
+    if "rate" in settings:
+        asked["rate"] = _positive("rate", settings.pop("rate"))
+    return MigWorkload(workload_from({"model": model, **settings}), **asked)
+
+
+def _field(name: str) -> str | None:
+    return _SETTINGS.get(name.strip().lower().replace("_", "-"))
+
+
+def _read(name: str, text: str) -> Any:
+    """The value of a setting from its text; what cannot be read is refused by whoever checks the setting."""
+    field = _field(name)
+    if field in _WHOLE and re.fullmatch(r"\d{1,12}", text):
+        return int(text)
+    if field == "channels_last":
+        word = text.lower()
+        if word not in ("", "true", "yes", "false", "no"):
+            raise ForerunError(f"{name} is true or false, not {short(text)}")
+        return word in ("", "true", "yes")
+    if field == "input_shape":
+        return [int(size) if size.isdecimal() else 0 for size in text.lower().split("x")]
+    return text
+
+
+def _positive(name: str, value: Any) -> float:
+    try:
+        number = 0.0 if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = 0.0
+    if not 0 < number < 1e12:
+        raise ForerunError(f"{name} must be a positive number, got {short(value)}")
+    return number
+
+
+def _written(value: Any) -> str:
+    return "x".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -1,0 +1,67 @@
+"""Devices that do the same call for less money or energy, at a similar speed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from forerun.advice.gains import CLAIMED, Gain, independent_factors
+from forerun.api import predict_many
+from forerun.decisions.optimise.changes import Case
+from forerun.decisions.optimise.goals import Goal
+from forerun.device import Device, all_devices
+from forerun.device.cloud import all_instances
+from forerun.prediction import Estimate, Prediction
+from forerun.predictors.specs import spec_problem
+
+#: How many are listed, and how many times slower than the device at hand one may be.
+SHOWN, SLOWER = 3, 1.5
+
+
+@dataclass(frozen=True)
+class OtherDevice:
+    """Another device for the same call: what it gains by the goal, and how fast it is."""
+
+    device: str
+    gain: Gain
+    verdict: str
+    latency_ms: Estimate
+    memory_mb: float
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**vars(self), "gain": vars(self.gain), "latency_ms": vars(self.latency_ms)}
+
+
+def other_devices(case: Case, now: Prediction, goal: Goal, **settings: Any) -> Iterator[OtherDevice]:
+    """The best few by the goal of those that fit and are not much slower; claimed ones first."""
+    assert now.latency_ms is not None
+    frame = predict_many([case.workload], _candidates(case.device, goal), **settings)
+    if "latency_ms" not in frame:
+        return
+    frame = frame[frame["fits"].eq(True) & (frame["latency_ms"] <= SLOWER * now.latency_ms.value)]
+    found = [one for row in frame.to_dict("records") if (one := _compared(row, now, goal)) and one.gain.value > 1]
+    found.sort(key=lambda one: (one.verdict != CLAIMED, -one.gain.value))
+    yield from found[:SHOWN]
+
+
+def _candidates(device: Device, goal: Goal) -> list[Device]:
+    """GPUs whose price is known, or for energy all whose spec sheet suffices."""
+    priced = {instance.device_id for instance in all_instances()}
+    return [
+        d for d in all_devices()
+        if d.id != device.id and d.kind == "gpu" and spec_problem(d) is None and (goal.name != "cost" or d.id in priced)
+    ]  # fmt: skip
+
+
+def _compared(row: dict[str, Any], now: Prediction, goal: Goal) -> OtherDevice | None:
+    latency = Estimate(row["latency_ms"], row["latency_low_ms"], row["latency_high_ms"], "ms")
+    if goal.name == "cost":
+        after = latency.scaled(row["cost_usd"] / row["latency_ms"], "USD")
+    else:
+        after = Estimate(row["energy_j"], row["energy_low_j"], row["energy_high_j"], "J")
+    if after.value != after.value:  # no price, or no power limit is known
+        return None
+    before = goal.estimate(now)
+    gain = Gain.of(before.value / after.value, independent_factors(before, after))
+    return OtherDevice(row["device"], gain, gain.verdict, latency, row["memory_mb"])

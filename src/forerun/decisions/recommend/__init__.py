@@ -1,0 +1,1 @@
+"""Which device, instance, batch and dtype to take."""

@@ -1,0 +1,98 @@
+"""The table of candidates: every offer at every batch and dtype, with what it needs, costs and gives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from forerun.advice.data_parallel import gradient_mb, scaled
+from forerun.advice.limits import DOES_NOT, MEETS, PROBABLY
+from forerun.decisions.recommend.offers import Offer
+from forerun.device.carbon import carbon_g
+from forerun.errors import ForerunError
+from forerun.graph.ir import Graph
+from forerun.prediction import Estimate
+from forerun.predictors.base import Predictor
+from forerun.workload import Workload
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_MS_PER_HOUR = 3.6e6
+#: Ends of an interval, as columns of a table name them.
+ENDS = ("", "_low", "_high")
+
+
+def candidates(
+    found: pd.DataFrame, offers: Sequence[Offer], graph: Graph, workload: Workload, predictor: Predictor
+) -> pd.DataFrame:
+    """One row for each offer and each prediction on its device; `offer` is the place of the offer, `runs` whether it
+    can run and fits.
+
+    Calls of inference run side by side on all devices of an offer; training steps are shared between them.
+    """
+    import pandas as pd
+
+    listed = pd.DataFrame(
+        {"offer": np.arange(len(offers)), "device": [o.device.id for o in offers], "count": [o.count for o in offers],
+         "usd_per_hour": [o.usd_per_hour for o in offers], "carbon_per_j": [carbon_g(1.0, o.grid) for o in offers],
+         "shown": [predictor.generation_measured(o.device) for o in offers]}
+    )  # fmt: skip
+    for name in ("latency_ms", "throughput", "energy_j", "basis", "error", "surely_fits"):
+        if name not in found:  # nothing fits anywhere
+            found = found.assign(**{name: np.nan})
+    t = found.rename(columns={"energy_low_j": "energy_j_low", "energy_high_j": "energy_j_high"})
+    for name in ("latency", "memory"):
+        unit = "ms" if name == "latency" else "mb"
+        t = t.rename(columns={f"{name}_{end}_{unit}": f"{name}_{unit}_{end}" for end in ("low", "high")})
+    t = t.merge(listed, on="device", how="inner")
+    t = t.reindex(columns=list(dict.fromkeys([*t.columns, *_needed()])))
+    items = np.round(t["throughput"] * t["latency_ms"] / 1e3)
+    energy = {end: t[f"energy_j{end}"] for end in ENDS}
+    longer = np.ones(len(t))
+    if workload.mode == "training":
+        t, longer = _shared_steps(t, offers, graph)
+    handled = t["count"] * items
+    t["throughput"], t["throughput_low"], t["throughput_high"] = (
+        1e3 * handled / t[f"latency_ms{end}"] for end in ("", "_high", "_low")
+    )
+    for end in ENDS:
+        t[f"usd_per_million{end}"] = t["usd_per_hour"] / _MS_PER_HOUR * t[f"latency_ms{end}"] * 1e6 / handled
+        t[f"energy_j{end}"] = energy[end] * longer / items
+        t[f"carbon_g{end}"] = t[f"energy_j{end}"] * 1e6 * t["carbon_per_j"]
+        if end:
+            t[f"usd_per_hour{end}"] = t["usd_per_hour"]
+    return t.assign(runs=_runs(t))
+
+
+def _runs(t: pd.DataFrame) -> np.ndarray:
+    """MEETS where a case can run and surely fits, PROBABLY where its memory is unsure or not known, else DOES_NOT."""
+    fails = t["error"].map(lambda e: isinstance(e, str)) | t["latency_ms"].isna() | t["fits"].eq(False)
+    return np.select([fails, t["surely_fits"].eq(True)], [DOES_NOT, MEETS], PROBABLY)
+
+
+def _needed() -> list[str]:
+    return [f"{name}{end}" for name in ("latency_ms", "memory_mb", "energy_j") for end in ENDS]
+
+
+def _shared_steps(t: pd.DataFrame, offers: Sequence[Offer], graph: Graph) -> tuple[pd.DataFrame, np.ndarray]:
+    """Training steps on several devices: the gradients are summed after each (advice/data_parallel.py). While devices
+    wait for the sum they are taken to draw as much as before, so that energy grows with the step: the second result."""
+    steps = t[[f"latency_ms{end}" for end in ENDS]].to_numpy(dtype=float, copy=True)
+    errors = t["error"].to_numpy(dtype=object).copy()
+    longer = np.ones(len(t))
+    for at, (offer, count, dtype) in enumerate(zip(t["offer"], t["count"], t["dtype"], strict=True)):
+        if count == 1:
+            continue
+        value, low, high = map(float, steps[at])  # NaN where it does not fit
+        alone = Estimate(value, low, high, "ms")
+        try:
+            step = scaled(alone, gradient_mb(graph.parameters, dtype), offers[offer].device, int(count)).step_ms
+        except ForerunError as error:
+            errors[at] = str(error)
+            continue
+        longer[at] = step.value / alone.value
+        steps[at] = step.value, step.low, step.high
+    return t.assign(**{f"latency_ms{end}": steps[:, i] for i, end in enumerate(ENDS)}, error=errors), longer

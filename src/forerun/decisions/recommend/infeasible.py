@@ -1,0 +1,115 @@
+"""Why a candidate, or every candidate, is no answer: the limit that binds, and the nearest value that can be kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from forerun.advice.limits import DOES_NOT, Limit, best_place, binding
+from forerun.decisions.recommend.offers import Excluded, Offer, Wanted
+from forerun.errors import ForerunError
+from forerun.readable import pretty
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def nothing_is_offered(want: Wanted, excluded: Sequence[Excluded]) -> ForerunError:
+    """Why there is no candidate at all, before anything is predicted."""
+    words = []
+    if want.devices:
+        words.append(f"the devices {', '.join(d.id for d in want.devices)}")
+    if want.vendors:
+        words.append(f"the vendors {', '.join(want.vendors)}")
+    if want.clouds:
+        words.append(f"the clouds {', '.join(want.clouds)}")
+    if want.regions:
+        words.append(f"the regions {', '.join(want.region_words)}")
+    if want.gpus:
+        words.append(f"{' or '.join(map(str, want.gpus))} devices")
+    asked = " with ".join(words) or "the catalogue"
+    reason = f": {excluded[0].device} {excluded[0].reason}" if excluded else ""
+    return ForerunError(f"nothing is offered for {asked}{reason}")
+
+
+def why_not(part: pd.DataFrame, limits: Sequence[Limit], items: str) -> str:
+    """Why one offer is no answer at any batch and dtype."""
+    able = _able(part)
+    if able.empty:
+        return str(part["error"].iloc[0])
+    fitting = able[able["runs"] < DOES_NOT]
+    if fitting.empty:
+        return f"does not fit: {_size(able)}"
+    return _missed(fitting, limits, items) or "its goal is not known"
+
+
+def _missed(fitting: pd.DataFrame, limits: Sequence[Limit], items: str) -> str:
+    found = binding(limits, [limit.verdicts(fitting) for limit in limits])
+    if not found:
+        return ""
+    if len(found) > 1:
+        return f"does not meet {' and '.join(limits[i].text(items) for i in found)} together"
+    limit = limits[found[0]]
+    row = fitting.iloc[best_place(fitting[limit.measure.column].to_numpy(), limit.measure)]
+    miss = limit.miss(float(row[limit.measure.column]), items)
+    return f"does not meet {limit.text(items)}: {miss} at batch {row['batch']} in {row['dtype']}"
+
+
+def nothing_keeps(table: pd.DataFrame, offers: Sequence[Offer], limits: Sequence[Limit], items: str) -> ForerunError:
+    """Why no candidate keeps all limits: which of them binds, and what is nearest."""
+    able = _able(table)
+    if able.empty:
+        return ForerunError(f"no candidate can run it: {table['error'].iloc[0]}")
+    fitting = able[able["runs"] < DOES_NOT]
+    if fitting.empty:
+        return ForerunError(_too_large(able, offers))
+    verdicts = [limit.verdicts(fitting) for limit in limits]
+    found = binding(limits, verdicts)
+    if not found:
+        return ForerunError("no candidate has a known value of what is to be ranked by")
+    if len(found) == 1:
+        limit = limits[found[0]]
+        return ForerunError(f"no candidate meets {limit.text(items)}: {_nearest(fitting, limit, offers, items)}")
+    parts = []
+    for i in found:
+        others = np.logical_and.reduce([verdicts[k] < DOES_NOT for k in found if k != i])
+        rest = " and ".join(limits[k].text(items) for k in found if k != i)
+        parts.append(f"within {rest}, {_nearest(fitting[others], limits[i], offers, items)}")
+    asked = " and ".join(limits[i].text(items) for i in found)
+    return ForerunError(f"no candidate meets {asked} together: {'; '.join(parts)}")
+
+
+def _nearest(rows: pd.DataFrame, limit: Limit, offers: Sequence[Offer], items: str) -> str:
+    """'the least latency is 3.2 ms (h200, batch 1, fp16)'."""
+    m = limit.measure
+    row = rows.iloc[best_place(rows[m.column].to_numpy(), m)]
+    value = float(row[m.column])
+    if np.isnan(value):
+        return f"the {m.words} of none of them is known"
+    offer = offers[int(row["offer"])]
+    many = f"{offer.count} x " if offer.count > 1 else ""
+    where = f" on {offer.instance.id}" if offer.instance and m.column.startswith("usd") else ""
+    best = "highest" if m.more_is_better else "least"
+    how = f"{many}{row['device']}{where}, batch {row['batch']}, {row['dtype']}"
+    return f"the {best} {m.words} is {m.text(value, items)} ({how})"
+
+
+def _able(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows that could be asked, whether they fit or not."""
+    return rows[~rows["error"].map(lambda e: isinstance(e, str))]
+
+
+def _too_large(able: pd.DataFrame, offers: Sequence[Offer]) -> str:
+    """What it needs on the largest device, and how large that is."""
+    devices = {offer.device.id: offer.device.memory_mb or 0.0 for offer in offers}
+    most = max(able["device"].unique(), key=lambda name: devices[name])
+    needs = _size(able[able["device"] == most])
+    return f"no candidate is large enough: {needs}, and {most}, the largest, has {pretty(devices[most] / 1024)} GB"
+
+
+def _size(rows: pd.DataFrame) -> str:
+    """'it needs at least 812 GB (batch 1, fp16)'."""
+    row = rows.loc[rows["memory_mb"].astype(float).idxmin()]
+    return f"it needs at least {pretty(float(row['memory_mb']) / 1024)} GB (batch {row['batch']}, {row['dtype']})"

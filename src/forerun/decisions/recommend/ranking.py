@@ -1,0 +1,171 @@
+"""Candidates in order: verdict first, then what measurements show before what they do not, then the goal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from forerun.advice.limits import (
+    DOES_NOT,
+    MEETS,
+    PROBABLY,
+    VERDICTS,
+    Limit,
+    Measure,
+    best_place,
+    binding,
+    pareto_front,
+)
+from forerun.decisions.recommend.infeasible import why_not
+from forerun.decisions.recommend.offers import Excluded, Offer
+from forerun.decisions.recommend.recommendation import Choice
+from forerun.prediction import Estimate
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """What the table of candidates comes to."""
+
+    rows: tuple[Choice, ...]
+    candidates: tuple[Choice, ...]
+    latency_cost_front: tuple[Choice, ...]
+    energy_throughput_front: tuple[Choice, ...]
+    excluded: tuple[Excluded, ...]
+    notes: tuple[str, ...]
+
+
+def ranked(
+    table: pd.DataFrame, offers: Sequence[Offer], limits: Sequence[Limit], goal: Measure, items: str, confidence: float
+) -> Ranked:
+    """Every offer at its best batch and dtype, in order; the fronts are over all batches and dtypes."""
+    verdicts = [limit.verdicts(table) for limit in limits]
+    overall = np.max([table["runs"].to_numpy(), *verdicts], axis=0)
+    unshown = ~table["shown"].to_numpy(dtype=bool)
+    overall = np.where(unshown & (overall == MEETS), PROBABLY, overall)
+    value = table[goal.column].to_numpy(dtype=float)
+    overall = np.where(np.isnan(value), DOES_NOT, overall)
+    score = -value if goal.more_is_better else value
+    t = table.assign(verdict=overall, score=score, unshown=unshown, place=np.arange(len(table)))
+    order = ["verdict", "unshown", "score", "count", "usd_per_hour", "latency_ms", "batch"]
+    kept = t[t["verdict"] < DOES_NOT].sort_values(order, kind="stable")
+    fronts = [_front(kept, *pair) for pair in (("latency_ms", "usd_per_million"), ("energy_j", "throughput"))]
+
+    def choice(row: Any) -> Choice:
+        at = int(row["place"])
+        made = _choice(row, offers[int(row["offer"])], items)
+        sentences = tuple(
+            limit.sentence(max(int(v[at]), PROBABLY if row["unshown"] else MEETS), row, items, confidence)
+            for limit, v in zip(limits, verdicts, strict=True)
+        )
+        unsure = () if row["runs"] == MEETS else (_unsure(offers[int(row["offer"])]),)
+        on = [at in front for front in fronts]
+        return replace(
+            made,
+            reasons=sentences + unsure + _basis(row),
+            on_latency_cost_front=on[0],
+            on_energy_throughput_front=on[1],
+        )
+
+    firsts = kept.drop_duplicates("offer").to_dict("records")
+    listed = tuple(choice(row) for row in firsts)
+    by_place = {
+        int(row["place"]): row for row in kept[kept["place"].isin([p for f in fronts for p in f])].to_dict("records")
+    }
+    firsts_of = {(c.device.partition("/")[0], c.cloud): c for c in reversed(listed)}
+    rows = tuple(c for c in listed if firsts_of[c.device.partition("/")[0], c.cloud] is c)
+    drawn = [tuple(choice(by_place[p]) for p in front) for front in fronts]
+    rest = t[~t["offer"].isin(kept["offer"].unique())]
+    excluded = tuple(
+        Excluded(offer.device.id, offer.instance_id, offer.count, why_not(part, limits, items))
+        for place, part in rest.groupby("offer", sort=True)
+        if (offer := offers[int(place)])
+    )
+    notes = _held_back(kept, goal, items) + _nearest_shown(t, kept, limits, items)
+    return Ranked(rows, listed, drawn[0], drawn[1], excluded, notes)
+
+
+def _front(kept: pd.DataFrame, first: str, second: str) -> list[int]:
+    """Places on the front, of what measurements show where there is any: peaks alone promise too much."""
+    some = kept if kept["unshown"].all() else kept[~kept["unshown"]]
+    some = some[some["verdict"] == some["verdict"].min()] if len(some) else some
+    x, y = some[first].to_numpy(dtype=float), some[second].to_numpy(dtype=float)
+    return [int(some["place"].iloc[p]) for p in pareto_front(x, -y if second == "throughput" else y)]
+
+
+def _unsure(offer: Offer) -> str:
+    """Why a case that runs may not fit."""
+    if offer.device.memory_mb is None:
+        return f"whether it fits is not known, as the memory of {offer.device.id} is not"
+    return "probably fits: the upper end of what it needs does not"
+
+
+def _basis(row: Any) -> tuple[str, ...]:
+    if not row["unshown"]:
+        return ()
+    what = "its kind" if row["basis"] == "roofline" else "its generation"
+    return (f"no device of {what} was measured: at best probably",)
+
+
+def _held_back(kept: pd.DataFrame, goal: Measure, items: str) -> tuple[str, ...]:
+    """A sentence where a candidate that no measurement shows would come first by the goal alone."""
+    best = kept.loc[kept["score"].idxmin()] if len(kept) else None
+    if best is None or not best["unshown"] or kept["unshown"].iloc[0]:
+        return ()
+    first = kept.iloc[0]
+    mine, other = (goal.text(float(row[goal.column]), items) for row in (first, best))
+    if mine == other:
+        return ()
+    return (
+        f"by the goal alone {best['device']} would come first ({goal.words} {other}, {first['device']} has {mine}), "
+        f"but nothing like it was measured, so it ranks after what was",
+    )
+
+
+def _nearest_shown(t: pd.DataFrame, kept: pd.DataFrame, limits: Sequence[Limit], items: str) -> tuple[str, ...]:
+    """Where nothing that measurements show keeps the limits: how near it comes to the one that binds."""
+    shown = t[~t["unshown"] & (t["runs"] < DOES_NOT)]
+    if kept.empty or not kept["unshown"].all() or shown.empty:
+        return ()
+    found = binding(limits, [limit.verdicts(shown) for limit in limits])
+    if len(found) != 1:
+        return ()
+    limit = limits[found[0]]
+    row = shown.iloc[best_place(shown[limit.measure.column].to_numpy(), limit.measure)]
+    miss = limit.miss(float(row[limit.measure.column]), items)
+    return (
+        f"no device of a measured generation meets {limit.text(items)}: {row['device']} comes nearest with {miss} "
+        f"(batch {row['batch']}, {row['dtype']}{', set by the host' if row['bound'] == 'host' else ''})",
+    )
+
+
+def _choice(row: Any, offer: Offer, items: str) -> Choice:
+    def estimate(name: str, unit: str) -> Estimate | None:
+        value, low, high = (float(row[f"{name}{end}"]) for end in ("", "_low", "_high"))
+        return None if np.isnan(value) else Estimate(value, low, high, unit)
+
+    latency, throughput, memory = (
+        estimate("latency_ms", "ms"),
+        estimate("throughput", f"{items}/s"),
+        estimate("memory_mb", "MB"),
+    )
+    assert latency is not None
+    assert throughput is not None
+    assert memory is not None
+    price = float(row["usd_per_hour"])
+    i = offer.instance
+    return Choice(
+        device=offer.device.id, count=offer.count, instance=offer.instance_id, instances=offer.instances,
+        cloud=i.cloud if i else None,
+        price_region=i.region if i else None, grid=offer.grid.id, share=offer.share, batch=int(row["batch"]),
+        dtype=str(row["dtype"]), latency_ms=latency, throughput=throughput, memory_mb=memory,
+        usd_per_hour=None if np.isnan(price) else price,
+        usd_per_million=estimate("usd_per_million", "USD"), energy_j=estimate("energy_j", "J"),
+        carbon_g=estimate("carbon_g", "g"), verdict=VERDICTS[int(row["verdict"])], reasons=(), basis=str(row["basis"]),
+        generation_measured=not row["unshown"],
+    )  # fmt: skip

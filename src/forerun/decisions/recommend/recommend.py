@@ -1,0 +1,151 @@
+"""forerun.recommend: which device, instance, batch and dtype for a model, within limits, ranked by a goal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from forerun.advice.limits import GOALS, MEASURES, Limit
+from forerun.decisions.recommend.asking import BATCHES, DTYPES, ask
+from forerun.decisions.recommend.candidates import candidates
+from forerun.decisions.recommend.infeasible import nothing_is_offered, nothing_keeps
+from forerun.decisions.recommend.offers import find_offers, wanted
+from forerun.decisions.recommend.ranking import ranked
+from forerun.decisions.recommend.recommendation import Recommendation
+from forerun.device import Device
+from forerun.errors import ForerunError, did_you_mean
+from forerun.predictors.base import Predictor
+from forerun.predictors.registry import load_predictor
+from forerun.questions import given_model, items_per_call, workload_from
+
+if TYPE_CHECKING:
+    from forerun.workload import Workload
+
+#: Measures that need the price of an instance.
+_PRICED = ("usd_per_hour", "usd_per_million")
+
+
+def recommend(
+    model: Any,
+    *,
+    goal: str = "cost",
+    max_latency_ms: float | None = None,
+    min_throughput: float | None = None,
+    max_memory_mb: float | None = None,
+    max_usd_per_hour: float | None = None,
+    max_usd_per_million: float | None = None,
+    max_energy_j: float | None = None,
+    max_carbon_g: float | None = None,
+    clouds: Sequence[str] | None = None,
+    regions: Sequence[str] | None = None,
+    vendors: Sequence[str] | None = None,
+    devices: Sequence[str | Device] | None = None,
+    dtypes: Sequence[str] | None = None,
+    batches: Sequence[int] | None = None,
+    gpus: Sequence[int] | None = None,
+    mig: bool = True,
+    confidence: float = 0.9,
+    predictor: str | Path | Predictor = "default",
+    host: str | float = "default",
+    **settings: Any,
+) -> Recommendation:
+    """The best device, instance, batch and dtype for a model, and all others in order.
+
+    `goal` is cost (per million samples or tokens), latency, throughput, energy, carbon or price (per hour). Energy is
+    counted per sample or token, carbon per million of them. `regions` are groups such as eu, countries or cloud
+    regions; `gpus` are numbers of devices at once (without it, as many as an instance has). `settings` are those of a
+    workload (mode, seq_len, runtime ...). All numbers are predictions, never from the store. Where no candidate keeps
+    the limits, a ForerunError says which of them binds and the nearest value that can be kept.
+    """
+    if goal not in GOALS:
+        raise ForerunError(f"goal {goal!r} is not known.{did_you_mean(str(goal), GOALS) or _choose(GOALS)}")
+    limits = _limits({
+        "latency_ms": max_latency_ms, "throughput": min_throughput, "memory_mb": max_memory_mb,
+        "usd_per_hour": max_usd_per_hour, "usd_per_million": max_usd_per_million, "energy_j": max_energy_j,
+        "carbon_g": max_carbon_g,
+    })  # fmt: skip
+    base = given_model(model, settings)
+    tried_dtypes, tried_batches = _dtypes(base, dtypes, settings), _batches(batches, settings)
+    asked_for = {*(limit.measure.column for limit in limits), GOALS[goal]}
+    want = wanted(
+        devices, vendors, clouds, regions, gpus, mig=mig, training=base.mode == "training",
+        priced=bool(asked_for & set(_PRICED)),
+    )  # fmt: skip
+    offers, excluded = find_offers(want)
+    if not offers:
+        raise nothing_is_offered(want, excluded)
+    chosen = load_predictor(predictor)
+    fixed = {k: v for k, v in settings.items() if k not in ("batch", "dtype")} | {"model": model}
+    found, question = ask(
+        fixed, list(dict.fromkeys(offer.device for offer in offers)), dtypes=tried_dtypes, batches=tried_batches,
+        max_latency_ms=max_latency_ms, predictor=chosen, confidence=confidence, host=host,
+    )  # fmt: skip
+    table = candidates(found, offers, question.graph, base, chosen)
+    items = items_per_call(question.graph, base)[1]
+    best = ranked(table, offers, limits, MEASURES[GOALS[goal]], items, confidence)
+    if not best.rows:
+        raise nothing_keeps(table, offers, limits, items)
+    return Recommendation(
+        model=question.graph.name, goal=goal, items=items, confidence=confidence,
+        workload={k: v for k, v in base.to_dict().items() if k not in ("batch", "dtype")},
+        limits={limit.measure.column: limit.value for limit in limits},
+        rows=best.rows, latency_cost_front=best.latency_cost_front,
+        energy_throughput_front=best.energy_throughput_front,
+        excluded=(*best.excluded, *excluded), notes=best.notes + _notes(want, best.rows, tried_batches, batches),
+        offers=len(offers), considered=len(table), candidates=best.candidates,
+    )  # fmt: skip
+
+
+def _limits(given: dict[str, float | None]) -> list[Limit]:
+    out = []
+    for name, value in given.items():
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
+            raise ForerunError(f"the limit of {MEASURES[name].words} must be a number above zero, got {value!r}")
+        out.append(Limit(MEASURES[name], float(value)))
+    return out
+
+
+def _dtypes(base: Workload, given: Sequence[str] | None, settings: dict[str, Any]) -> list[str]:
+    """The dtypes that are tried: those asked for, the model's own where it has one, else those that are as good."""
+    if given and settings.get("dtype"):
+        raise ForerunError("give dtype or dtypes, not both")
+    if given or settings.get("dtype"):
+        return list(
+            dict.fromkeys(workload_from({**settings, "model": "", "dtype": d}).dtype for d in given or [base.dtype])
+        )
+    if base.amp or base.runtime == "onnxruntime" or not isinstance(base.model, str):
+        return [base.dtype]
+    return list(DTYPES["training" if base.mode == "training" else "other"])
+
+
+def _batches(given: Sequence[int] | None, settings: dict[str, Any]) -> list[int]:
+    if given and "batch" in settings:
+        raise ForerunError("give batch or batches, not both")
+    chosen = given or ([settings["batch"]] if "batch" in settings else BATCHES)
+    return sorted({workload_from({"model": "", "batch": b}).batch for b in chosen})
+
+
+def _choose(names: Any) -> str:
+    return f" Choose from {', '.join(names)}."
+
+
+def _notes(want: Any, rows: Any, tried: Sequence[int], given: Sequence[int] | None) -> tuple[str, ...]:
+    """What the numbers assume."""
+    notes = []
+    instances = {row.cloud: row.price_region for row in rows if row.instance}
+    if want.regions is not None:
+        priced = ", ".join(f"{cloud} {region}" for cloud, region in sorted(instances.items()))
+        notes.append(
+            f"prices are of {priced}: what an instance costs in {', '.join(want.region_words)}, and whether it is "
+            f"offered there, is not in the catalogue; carbon is that of the cleanest region allowed"
+        )
+    if any(row.share < 1 for row in rows):
+        notes.append(
+            "a single MIG slice is charged its part of the device: the price over how many such slices it holds"
+        )
+    if given is None and len(tried) > 1 and rows[0].batch == tried[-1]:
+        notes.append(f"batch {tried[-1]:,} is the largest that was tried: larger ones (--batch) may do better still")
+    return tuple(notes)

@@ -1,0 +1,152 @@
+"""Measured pairs: two calls of one model that differ in a change, with the gain as predicted and as measured.
+
+The predictions are those of families that were left out (`kept`). Pairs are calls under equally fast hosts, so that a
+slow hour does not pass for a change. An eager row gives one more call, its replay as a CUDA graph.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from forerun.measure.core.models import CHANNELS_LAST
+from forerun.predictors import gain_errors
+from forerun.predictors.conformal import Calibration, calibrate
+
+#: Quantities whose gains are calibrated.
+TARGETS = ("latency_ms", "energy_j", "memory_mb")
+#: Hosts within this of each other, in logarithms, count as equally fast.
+SAME_HOST = 0.1
+#: What arithmetic is done in, each a change of those before it.
+_NUMBERS = {
+    "fp32-ieee": 0, "fp32": 1, "tf32": 2, "amp fp16": 3, "amp bf16": 3, "fp16": 4, "bf16": 4, "int8": 5, "int4": 6,
+}  # fmt: skip
+_KIND_OF_NUMBER = {
+    "tf32": "tf32", "amp fp16": "amp", "amp bf16": "amp", "fp16": "half", "bf16": "half", "int8": "weight-only",
+    "int4": "weight-only",
+}  # fmt: skip
+_RUNTIMES = {"eager": 0, "cudagraph": 1, "compile": 1, "compile-reduce-overhead": 2}
+#: What of a case a change may change; the rest names the call.
+_CHANGED = ("batch", "dtype", "amp", "layout", "runtime", "family", "kind")
+_KEPT = (
+    "model", "family", "mode", "batch", "seq_len", "number", "layout", "runtime", "host_over_device", "case_key",
+    "host_slowness", "device", "device_kind", "measured_at", *TARGETS, *(f"predicted_{t}" for t in TARGETS),
+)  # fmt: skip
+
+
+def calls(left_out: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
+    """Left-out predictions with what was measured, one line a call; `rows` are the store's, which know the cases."""
+    cases = rows.drop_duplicates("case_key").set_index("case_key")["case"].map(json.loads)
+    host = left_out.reindex(columns=["predicted_host_ms", "predicted_device_ms"])
+    pace = (host["predicted_host_ms"] / host["predicted_device_ms"]).fillna(0.0)  # as for predictors without a host
+    out = described(left_out.assign(host_over_device=pace), left_out["case_key"].map(cases))
+    out = out.reindex(columns=[*dict.fromkeys(("call", *_KEPT)), "graph_ms", "predicted_graph_ms"])
+    return pd.concat([out, replayed(out)], ignore_index=True).drop(columns=["graph_ms", "predicted_graph_ms"])
+
+
+def described(rows: pd.DataFrame, cases: pd.Series) -> pd.DataFrame:
+    """Measured rows with what names a call, and with the settings that a change may change."""
+    return rows.assign(
+        call=cases.map(_call), layout=cases.map(lambda case: case.get("layout") or ""),
+        number=np.where(rows["amp"].notna(), "amp " + rows["amp"].fillna(""), rows["dtype"]),
+        runtime=rows["runtime"].fillna("eager"),
+    )  # fmt: skip
+
+
+def _call(case: dict[str, Any]) -> str:
+    """All that two calls of a pair have in common."""
+    return json.dumps({name: value for name, value in case.items() if name not in _CHANGED}, sort_keys=True)
+
+
+def replayed(rows: pd.DataFrame) -> pd.DataFrame:
+    """Every eager call that was also replayed as a CUDA graph, as a call of its own."""
+    found = rows[(rows["runtime"] == "eager") & rows["graph_ms"].notna()]
+    out = found.assign(
+        runtime="cudagraph", host_over_device=0.0, latency_ms=found["graph_ms"], energy_j=np.nan, memory_mb=np.nan
+    )
+    return out.assign(predicted_latency_ms=found["predicted_graph_ms"]) if "predicted_graph_ms" in found else out
+
+
+def pairs(known: pd.DataFrame) -> pd.DataFrame:
+    """Every two calls of one model of which the second is a change of the first: columns of the second end in `_to`,
+    `kinds` says what was changed."""
+    both = known.merge(known, on=["call", "device", "device_kind"], suffixes=("", "_to"))
+    number, other = both["number"].map(_NUMBERS), both["number_to"].map(_NUMBERS)
+    run, other_run = both["runtime"].map(_RUNTIMES), both["runtime_to"].map(_RUNTIMES)
+    host_difference = np.abs(np.log(both["host_slowness"] / both["host_slowness_to"]))
+    steps = {
+        "number": np.sign(other - number), "layout": (both["layout_to"] == CHANNELS_LAST).astype(int)
+        - (both["layout"] == CHANNELS_LAST), "runtime": np.sign(other_run - run),
+        "batch": np.sign(both["batch_to"] - both["batch"]),
+    }  # fmt: skip
+    step = pd.DataFrame(steps)
+    sideways = ((step["number"] == 0) & (both["number"] != both["number_to"])) | (
+        (step["runtime"] == 0) & (both["runtime"] != both["runtime_to"])
+    )
+    wanted = (step >= 0).all(axis=1) & (step > 0).any(axis=1) & ~sideways & ~(host_difference > SAME_HOST)
+    both, step = both[wanted], step[wanted]
+    both = both.assign(
+        kinds=[_kinds(*line) for line in zip(both["number_to"], both["runtime_to"], *_true(step), strict=True)],
+        side=both[["host_over_device", "host_over_device_to"]].max(axis=1).map(gain_errors.pace),
+    )  # fmt: skip
+    return both.reset_index(drop=True)
+
+
+def _true(step: pd.DataFrame) -> list[list[bool]]:
+    return [(step[name] > 0).tolist() for name in ("number", "layout", "runtime", "batch")]
+
+
+def _kinds(number: str, runtime: str, by_number: bool, layout: bool, by_runtime: bool, batch: bool) -> tuple[str, ...]:
+    """The changes between two calls, by the names that `optimise` gives to their kinds."""
+    found = {
+        _KIND_OF_NUMBER.get(number, number): by_number,
+        "channels-last": layout,
+        runtime: by_runtime,
+        "batch": batch,
+    }
+    return tuple(kind for kind, is_changed in found.items() if is_changed)
+
+
+def scores(found: pd.DataFrame, target: str) -> np.ndarray:
+    """log(measured gain / predicted gain) of every pair."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        measured = found[target] / found[f"{target}_to"]
+        predicted = found[f"predicted_{target}"] / found[f"predicted_{target}_to"]
+        return np.log((measured / predicted).to_numpy(dtype=float))
+
+
+def calibrated(found: pd.DataFrame) -> Calibration:
+    """Errors of gains by kind of change. A kind of which fewer than ENOUGH_PAIRS were measured alone takes the pairs in
+    which it comes with other changes: those have the errors of both."""
+    groups: list[str] = []
+    values: list[np.ndarray] = []
+    count = found["kinds"].map(len)
+    names = sorted({kind for kinds in found["kinds"] for kind in kinds})
+    for target in TARGETS:
+        score = scores(found, target)
+        there = np.isfinite(score)
+        for device_kind in sorted(set(found["device_kind"])):
+            mine = there & (found["device_kind"] == device_kind).to_numpy()
+            chosen = {gain_errors.SEVERAL: mine & (count > 1).to_numpy()}
+            for name in names:
+                has = mine & found["kinds"].map(lambda kinds, name=name: name in kinds).to_numpy()
+                alone = has & (count == 1).to_numpy()
+                chosen[name] = alone if alone.sum() >= gain_errors.ENOUGH_PAIRS else has
+            for name, which in chosen.items():
+                groups += [gain_errors.group(target, name, device_kind, side) for side in found["side"][which]]
+                values.append(score[which])
+    return calibrate(groups, np.concatenate(values)) if groups else Calibration({}, {})
+
+
+def keep_gains(folder: Path, frames: dict[str, pd.DataFrame], rows: pd.DataFrame) -> None:
+    """Writes the errors of gains beside the weights that the frames of left-out predictions judge."""
+    found = pairs(pd.concat([calls(frame, rows) for frame in frames.values()], ignore_index=True))
+    about = {
+        "pairs": len(found), "models": int(found["model"].nunique()), "families": int(found["family"].nunique()),
+        "last_measured": str(found["measured_at"].max())[:10] if len(found) else None,
+    }  # fmt: skip
+    gain_errors.write(folder, calibrated(found), about)

@@ -1,0 +1,51 @@
+"""Power over a stretch of time, from the steps of a device's energy counter."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+from .meters import Meter
+
+# The H200's energy counter steps every 100 ms. A thread watches it, so that energy is taken between the first and the
+# last step within the stretch, whatever the length of a call, and nothing waits for a step.
+POLL_S = 0.003
+
+
+class EnergySteps:
+    """Notes (millijoules, time) at every step of the energy counter until end() is called."""
+
+    def __init__(self, meter: Meter) -> None:
+        self.meter, self.last = meter, meter.energy_mj()
+        self.steps: list[tuple[float, float]] = []
+        self.over = threading.Event()
+        self.thread = threading.Thread(target=self._watch, daemon=True)
+        if self.last is not None:
+            self.thread.start()
+
+    def end(self) -> None:
+        """Stops watching; what was noted stays."""
+        if self.last is not None:
+            self.over.set()
+            self.thread.join()
+
+    def power(self, where: str = "in the loop") -> dict[str, Any]:
+        """`power_w` and the seconds it was taken over, or None and why."""
+        reason = ""
+        if self.last is None:
+            reason = self.meter.why_no_energy
+        elif len(self.steps) < 2:
+            reason = f"the energy counter stepped less than two times {where}"
+        if reason:
+            return {"power_w": None, "energy_reason": reason}
+        (first, began), (last, ended) = self.steps[0], self.steps[-1]
+        return {"power_w": (last - first) / 1e3 / (ended - began), "energy_window_s": ended - began}
+
+    def _watch(self) -> None:
+        last = self.last
+        while not self.over.wait(POLL_S):
+            now, at = self.meter.energy_mj(), time.perf_counter()
+            if now is not None and now != last:
+                self.steps.append((now, at))
+                last = now

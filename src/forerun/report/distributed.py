@@ -1,0 +1,132 @@
+"""The distributed level: data parallel training on 1 to 8 devices; `advice.data_parallel` has the law."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from forerun.advice.data_parallel import WORTH_ADDING, Scaled, gradient_mb, link_gbs, scaling, worth_adding
+from forerun.advice.job import steps_per_epoch, totals
+from forerun.device import Device
+from forerun.errors import ForerunError
+from forerun.prediction import Estimate
+from forerun.readable import pretty
+from forerun.report import charts
+from forerun.report.answer import Answer
+from forerun.report.parts import Chart, Group, Key, Level, Table, percent, plain, value_text
+from forerun.report.study import Precision, Study
+
+COUNTS = tuple(range(1, 9))
+ABOUT = (
+    "Data parallel: every GPU takes a batch of its own, then a ring all-reduce sums the gradients over the link "
+    "between them, while the backward pass still runs. The precision is the fastest one that fits."
+)
+
+
+def distributed(study: Study) -> Level:
+    findings, tables, rows, worth = [], [], [], {}
+    epochs, shares = charts.figure("GPUs", "time of an epoch"), charts.figure("GPUs", "efficiency (%)")
+    hours: list[float] = []
+    fastest = study.fastest(study.training_precisions, "training")
+    for number, device in enumerate(study.devices):
+        colour = charts.colour(number)
+        if device.id not in fastest:
+            findings.append(f"On {device.id} no training step at batch {study.batch} is predicted that fits.")
+            continue
+        precision, answer = fastest[device.id]
+        try:
+            found = scaled_steps(study, device, precision, answer)
+            rate, link = link_gbs(device)
+        except ForerunError as e:
+            findings.append(f"{device.id}: {e}.")
+            continue
+        epoch = [epoch_h(study, one) for one in found]
+        hours += [e.low for e in epoch] + [e.high for e in epoch]
+        charts.curve(epochs, COUNTS, epoch, device.id, colour)
+        for batch, dash in _batches(study):
+            other = study.answer(device, precision=precision, batch=batch, mode="training")
+            if isinstance(other, Answer):
+                line = scaled_steps(study, device, precision, other)
+                shares.add_scatter(
+                    x=list(COUNTS), y=[100 * one.efficiency for one in line], mode="lines+markers",
+                    name=f"{device.id}, batch {batch}", line={"color": colour, "width": 2, "dash": dash},
+                    marker={"size": 5}, hovertemplate="%{x} GPUs: %{y:.1f} %<extra>%{fullData.name}</extra>",
+                )  # fmt: skip
+        lines = [
+            (
+                f"{one.devices}", value_text(one.step_ms), f"{pretty(one.all_reduce_ms)} ms", percent(one.efficiency),
+                value_text(e), value_text(_job(study, one)),
+            )
+            for one, e in zip(found, epoch, strict=True)
+        ]  # fmt: skip
+        head = ("GPUs", "step", "all-reduce", "efficiency", "epoch", "whole job")
+        title = (
+            f"{device.name}: {precision.label}, batch {study.batch} per GPU, {link} of {pretty(rate)} GB/s a direction"
+        )
+        tables.append(Table(title, head, lines, range(6), shown=None if len(study.devices) == 1 else 0))
+        rows += [_row(study, device, precision, one, e) for one, e in zip(found, epoch, strict=True)]
+        worth[device.id] = worth_adding(found, study.batch)
+        findings.append(_finding(study, device, found, epoch))
+    if hours:
+        charts.log_axis(epochs, hours)
+        _hour_ticks(epochs, hours)
+    shares.update_yaxes(range=[0, 104])
+    caption = (
+        f"Batch {study.batch} on each GPU; the band holds the interval of the step and what is assumed of the link. "
+        "Efficiency is the throughput over that of as many GPUs that need not agree."
+    )
+    keys = [Key(d.id, charts.colour(at)) for at, d in enumerate(study.devices)]
+    keys += [Key(f"batch {batch}", charts.GREY, "line" if dash == "solid" else dash) for batch, dash in _batches(study)]
+    pictures = [Chart("Time of an epoch", epochs), Chart("Efficiency", shares)]
+    groups = [Group("1 to 8 GPUs", pictures, caption, keys, wide=True)] if rows else []
+    return Level("distributed", "Distributed training", ABOUT, findings, groups, tables, {"rows": rows, "worth": worth})
+
+
+def scaled_steps(study: Study, device: Device, precision: Precision, answer: Answer) -> list[Scaled]:
+    """The step on 1 to 8 devices, by the law of data parallelism."""
+    weights = study.workload(precision=precision, mode="training").weight_dtype
+    parameters = study.graph(mode="training").parameters
+    return scaling(answer.latency_ms, gradient_mb(parameters, weights), device, COUNTS)
+
+
+def epoch_h(study: Study, one: Scaled) -> Estimate:
+    steps = steps_per_epoch(study.job.dataset_size, study.batch, one.devices)
+    return totals(one.step_ms, None, steps, devices=one.devices).hours
+
+
+def _job(study: Study, one: Scaled) -> Estimate:
+    return epoch_h(study, one).scaled(study.job.epochs, "h")
+
+
+def _row(study: Study, device: Device, precision: Precision, one: Scaled, epoch: Estimate) -> dict[str, Any]:
+    return {
+        "device": device.id, "dtype": precision.dtype, "amp": precision.amp, "batch": study.batch, "gpus": one.devices,
+        "step_ms": plain(one.step_ms), "all_reduce_ms": one.all_reduce_ms, "efficiency": one.efficiency,
+        "epoch_h": plain(epoch),
+    }  # fmt: skip
+
+
+def _finding(study: Study, device: Device, found: list[Scaled], epoch: list[Estimate]) -> str:
+    most, last = worth_adding(found, study.batch), found[-1]
+    share = f"{percent(last.efficiency)} of {last.devices} times the throughput"
+    gain = f"an epoch falls from {value_text(epoch[0], interval=False)} to {value_text(epoch[-1], interval=False)}"
+    if most == last.devices:
+        return f"{device.id}: every GPU up to {most} pays; {last.devices} of them reach {share}: {gain}."
+    return (
+        f"{device.id}: beyond {most} GPU{'s' if most > 1 else ''} one more adds less than {percent(WORTH_ADDING)} of a "
+        f"GPU at batch {study.batch}; {last.devices} of them reach {share}, and {gain}. A larger batch per GPU scales "
+        "further."
+    )
+
+
+def _batches(study: Study) -> list[tuple[int, str]]:
+    """The report's batch and a smaller one, which hides less of the sums."""
+    return list({max(1, study.batch // 8): "dot", study.batch: "solid"}.items())
+
+
+def _hour_ticks(made: Any, hours: list[float]) -> None:
+    """Ticks of the epoch axis in seconds, minutes and hours."""
+    marks = [s / 3600 for s in (1, 2, 5, 10, 20, 30)] + [m / 60 for m in (1, 2, 5, 10, 20, 30)]
+    marks += [1, 2, 5, 10, 24, 48, 120, 240, 480, 960]
+    able = [m for m in marks if 0.7 * min(hours) <= m <= 1.4 * max(hours)] or [min(hours)]
+    able = able[:: max(1, len(able) // 8)]
+    made.update_yaxes(tickvals=able, ticktext=[value_text(Estimate(m, m, m, "h"), interval=False) for m in able])

@@ -1,0 +1,263 @@
+"""What the time of the heaviest layer depends on: batch, kernel size, stride, filters; forward and backward.
+
+The layer is built alone, behind one trainable number, so that its backward pass also gives the gradient of its input;
+its times are those of `forerun explain` in a training step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from forerun.api import explain
+from forerun.errors import ForerunError
+from forerun.explanation import Explanation
+from forerun.graph.ir import Graph, Op
+from forerun.graph.sources import load_graphs
+from forerun.readable import pretty
+from forerun.report import charts
+from forerun.report.parts import Chart, Group, Key
+from forerun.report.study import Study
+from forerun.workload import Workload
+
+FACTORS = (0.25, 0.5, 1, 2, 4)
+KERNELS = (1, 3, 5, 7)
+STRIDES = (1, 2, 4)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A convolution or a linear layer by its sizes; `shape` is that of one sample."""
+
+    kind: str  # conv | linear
+    shape: tuple[int, ...]
+    filters: int
+    kernel: tuple[int, ...] = ()
+    stride: tuple[int, ...] = ()
+    dilation: tuple[int, ...] = ()
+    padding: tuple[int, ...] = ()
+    groups: int = 1
+    transposed: bool = False
+
+    @property
+    def words(self) -> str:
+        if self.kind == "linear":
+            return f"linear layer {self.shape[-1]:,} → {self.filters:,}"
+        size = "x".join(map(str, self.kernel))
+        kind = "transposed convolution" if self.transposed else "convolution"
+        return f"{size} {kind} {self.shape[0]:,} → {self.filters:,} on {'x'.join(map(str, self.shape[1:]))}"
+
+    def build(self) -> Any:
+        import torch
+        from torch import nn
+
+        if self.kind == "linear":
+            made: Any = nn.Linear(self.shape[-1], self.filters, bias=False, device="meta")
+        else:
+            name = f"Conv{'Transpose' if self.transposed else ''}{len(self.kernel)}d"
+            settings: dict[str, Any] = {
+                "stride": self.stride, "padding": self.padding, "dilation": self.dilation, "groups": self.groups,
+                "bias": False, "device": "meta",
+            }  # fmt: skip
+            made = getattr(nn, name)(self.shape[0], self.filters, self.kernel, **settings)
+
+        class Alone(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.before = nn.Parameter(torch.ones((), device="meta"))
+                self.layer = made
+
+            def forward(self, x: Any) -> Any:
+                return self.layer(x * self.before)
+
+        return Alone()
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """Charts of the times of one layer, and what they show."""
+
+    groups: Sequence[Group] = ()
+    findings: Sequence[str] = ()
+    data: dict[str, Any] = field(default_factory=dict)
+
+
+def sensitivity(study: Study, call: Explanation) -> Sensitivity | None:
+    """The heaviest convolution or linear layer of a call, with its sizes changed one at a time; None: it has none."""
+    graph = study.graph()
+    found = heaviest(call, graph)
+    if found is None:
+        return None
+    layer, share, scope = found
+    sweeps = _sweeps(layer, study)
+    pictures, data = [], []
+    times: dict[str, list[tuple[float, list[tuple[float, float]]]]] = {}
+    for axis, values in sweeps.items():
+        captured: Graph | None = None
+        for value, changed, batch in values:
+            try:
+                captured = captured if axis == "batch" and captured else _captured(changed, study)
+                both = [_times(captured, batch, device, study) for device in study.devices]
+            except ForerunError:  # a size that this layer cannot have
+                continue
+            times.setdefault(axis, []).append((value, both))
+            data += [
+                {"device": d.id, "axis": axis, "value": value, "forward_ms": f, "backward_ms": b}
+                for d, (f, b) in zip(study.devices, both, strict=True)
+            ]
+    for axis, found_times in times.items():
+        if len(found_times) > 1:
+            pictures.append(_chart(axis, found_times, study))
+    words = f"The heaviest layer is {scope or 'a'}: {layer.words}, {share * 100:.0f} % of the device time; " + _trend(
+        times, layer
+    )
+    caption = f"{layer.words}, batch {study.batch}: one size changes, the others stay. Device time, without interval."
+    keys = [Key(d.id, charts.colour(at)) for at, d in enumerate(study.devices)]
+    keys += [Key("forward", charts.GREY), Key("backward", charts.GREY, "dash")]
+    return Sensitivity(
+        [Group("The heaviest layer", pictures, caption, keys)],
+        [words],
+        {"layer": layer.words, "scope": scope, "rows": data},
+    )
+
+
+def heaviest(call: Explanation, graph: Graph) -> tuple[Layer, float, str] | None:
+    """The convolution or linear layer with the longest time, its share of it, and where it stands."""
+    for row in call.ops:
+        for op in graph.ops:
+            shapes = " x ".join(str(graph.tensors[t].shape) for t in op.inputs[:2])
+            if op.kind in ("conv", "matmul") and op.name.rpartition("::")[2] == row.op and shapes == row.shape:
+                layer = _conv(graph, op) if op.kind == "conv" else _linear(graph, op)
+                if layer is not None:
+                    return layer, row.share, row.scope
+    return None
+
+
+def _conv(graph: Graph, op: Op) -> Layer:
+    x, w, y = (graph.tensors[t].shape for t in (op.inputs[0], op.inputs[1], op.outputs[0]))
+    kernel, a = tuple(w[2:]), op.attrs
+    stride, dilation = _each(a["stride"], kernel), _each(a["dilation"], kernel)
+    sizes = zip(x[2:], y[2:], kernel, stride, dilation, strict=True)
+    if a["transposed"]:
+        padding = tuple(max(0, ((i - 1) * s + d * (k - 1) + 1 - o + 1) // 2) for i, o, k, s, d in sizes)
+    else:
+        padding = tuple(max(0, ((o - 1) * s + d * (k - 1) + 1 - i + 1) // 2) for i, o, k, s, d in sizes)
+    return Layer("conv", tuple(x[1:]), y[1], kernel, stride, dilation, padding, a["groups"], a["transposed"])
+
+
+def _linear(graph: Graph, op: Op) -> Layer | None:
+    x, y = graph.tensors[op.inputs[0]].shape, graph.tensors[op.outputs[0]].shape
+    rows = 1
+    for size in x[:-1]:
+        rows *= size
+    if not op.attrs.get("shared_b") or rows % graph.batch:
+        return None
+    each = rows // graph.batch
+    return Layer("linear", (each, x[-1]) if each > 1 else (x[-1],), y[-1])
+
+
+def _each(given: Sequence[int], like: Sequence[int]) -> tuple[int, ...]:
+    return tuple(given) if len(given) == len(like) else tuple(given[:1]) * len(like)
+
+
+Sweep = list[tuple[float, Layer, int]]
+
+
+def _sweeps(layer: Layer, study: Study) -> dict[str, Sweep]:
+    """(value, layer, batch) along each axis."""
+    from dataclasses import replace
+
+    out: dict[str, Sweep] = {"batch": [(b, layer, b) for b in study.inference_batches]}
+    scaled = sorted({max(1, int(layer.filters * f)) for f in FACTORS})
+    depthwise = layer.groups > 1 and layer.groups == layer.shape[0]
+
+    def with_filters(n: int) -> Layer:
+        if depthwise:  # a filter a channel
+            return replace(layer, filters=n, groups=n, shape=(n, *layer.shape[1:]))
+        return replace(layer, filters=n)
+
+    whole = [n for n in scaled if depthwise or n % layer.groups == 0]
+    name = "filters" if layer.kind == "conv" else "output features"
+    out[name] = [(n, with_filters(n), study.batch) for n in whole]
+    if layer.kind == "linear":
+        inputs = sorted({max(1, int(layer.shape[-1] * f)) for f in FACTORS})
+        out["input features"] = [(n, replace(layer, shape=(*layer.shape[:-1], n)), study.batch) for n in inputs]
+        return out
+
+    def with_kernel(k: int) -> Layer:
+        change = [(k - old) // 2 * d for old, d in zip(layer.kernel, layer.dilation, strict=True)]
+        moved = tuple(max(0, p + c) for p, c in zip(layer.padding, change, strict=True))
+        return replace(layer, kernel=(k,) * len(layer.kernel), padding=moved)
+
+    square = len(set(layer.kernel)) == 1
+    kernels = sorted({*KERNELS, layer.kernel[0]}) if square else []
+    out["kernel size"] = [(k, layer if k == layer.kernel[0] else with_kernel(k), study.batch) for k in kernels]
+    strides = sorted({*STRIDES, layer.stride[0]})
+    out["stride"] = [(s, replace(layer, stride=(s,) * len(layer.kernel)), study.batch) for s in strides]
+    return out
+
+
+def _captured(layer: Layer, study: Study) -> Graph:
+    asked = _workload(layer.build(), study, input_shape=layer.shape, batch=study.batch)
+    graph, scalable = load_graphs(asked)
+    return scalable or graph
+
+
+def _workload(model: Any, study: Study, **settings: Any) -> Workload:
+    dtype = study.precision.dtype if study.precision.dtype not in ("int8", "int4", "fp8") else "fp16"
+    amp: dict[str, Any] = {"amp": study.precision.amp, "channels_last": bool(study.settings.get("channels_last"))}
+    return Workload(model, dtype=dtype, mode="training", optimizer="sgd", **amp, **settings)
+
+
+def _times(graph: Graph, batch: int, device: Any, study: Study) -> tuple[float, float]:
+    """Milliseconds of the layer's operators in the forward and in the backward pass."""
+    asked = _workload(graph, study, batch=batch)
+    values = {n: getattr(asked, n) for n in asked.__dataclass_fields__ if n != "model"}
+    found = explain(graph, device, predictor=study.predictor, host=study.host, **values)
+    own = [o for o in found.ops if o.scope == "layer"]
+    forward, backward = (sum(o.time_ms for o in own if o.phase == p) for p in ("forward", "backward"))
+    return forward, backward
+
+
+def _chart(axis: str, times: list[tuple[float, list[tuple[float, float]]]], study: Study) -> Chart:
+    made = charts.figure(axis, "ms", height=300)
+    everything: list[float] = []
+    for number, device in enumerate(study.devices):
+        colour = charts.colour(number)
+        for at, (name, dash) in enumerate((("forward", "solid"), ("backward", "dash"))):
+            y = [both[number][at] for _, both in times]
+            everything += y
+            made.add_scatter(
+                x=[v for v, _ in times], y=y, mode="lines+markers", name=f"{device.id}, {name}",
+                line={"color": colour, "width": 2, "dash": dash}, marker={"size": 5},
+                hovertemplate=f"{axis} %{{x}}: %{{y:.3g}} ms<extra>%{{fullData.name}}</extra>",
+            )  # fmt: skip
+    charts.log_axis(made, [v for v in everything if v > 0])
+    charts.batches_axis(made, [int(v) for v, _ in times])
+    if axis in ("kernel size", "stride"):
+        made.update_xaxes(type="linear")
+    return Chart(f"against {axis}", made)
+
+
+def _trend(times: dict[str, list[tuple[float, list[tuple[float, float]]]]], layer: Layer) -> str:
+    """What doubling or shrinking a size does on the first device, forward and backward together."""
+
+    def whole(axis: str, value: float) -> float | None:
+        return next((sum(both[0]) for v, both in times.get(axis, []) if v == value), None)
+
+    parts = []
+    name = "filters" if layer.kind == "conv" else "output features"
+    here, twice = whole(name, layer.filters), whole(name, 2 * layer.filters)
+    if here and twice:
+        parts.append(f"twice the {name} take {pretty(twice / here)} times as long")
+    if layer.kind == "conv":
+        here = whole("kernel size", layer.kernel[0])
+        other = 1 if layer.kernel[0] > 1 else 3
+        changed = whole("kernel size", other)
+        if here and changed:
+            parts.append(f"a kernel of {other} takes {pretty(changed / here)} times")
+        here, changed = whole("stride", layer.stride[0]), whole("stride", 2 * layer.stride[0])
+        if here and changed:
+            parts.append(f"twice the stride {pretty(changed / here)} times")
+    return (", ".join(parts) or "its sizes could not be changed") + " (forward and backward, first device)."

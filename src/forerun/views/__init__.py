@@ -1,0 +1,1 @@
+"""How decisions look on a terminal: one file of rich tables for each."""

@@ -1,0 +1,387 @@
+"""recommend: choices are predictions, verdicts respect intervals, what cannot be done is said in one sentence."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import forerun
+from forerun.advice.data_parallel import gradient_mb, scaled
+from forerun.advice.limits import pareto_front
+from forerun.cli.app import app
+from forerun.cli.quantities import CARBON, COST, ENERGY, LATENCY, MEMORY, PRICE, THROUGHPUT, quantity
+from forerun.device import Device
+from forerun.device.carbon import load_grid
+from forerun.device.cloud import instances_for, load_instance
+from forerun.graph.profile import Profile
+from forerun.predictors.base import Predictor, Times
+from forerun.predictors.cases import TrainingCases
+from forerun.workload import Workload
+
+MODEL = "cnn:depth=3,filters=16"
+#: Sums of single precision over other numbers of devices at once differ in the eighth digit.
+SAME = 1e-7
+Estimates = dict[str, tuple[float, float, float]]
+
+
+class Known(Predictor):
+    """Answers what it is told: latency by device with its interval, growing with the batch, and a joule a call."""
+
+    name = "known"
+    targets = ("latency_ms", "energy_j")
+    needs_fit = False
+
+    def __init__(self, latency_ms: Estimates, roofline: Sequence[str] = (), memory_mb: float = 2000.0) -> None:
+        self.latency_ms, self.roofline, self.memory_mb = latency_ms, tuple(roofline), memory_mb
+
+    def fit(self, cases: TrainingCases) -> Self:
+        return self
+
+    def times(self, profile: Profile, devices: Sequence[Device], workload: Workload) -> Times:
+        value = np.array([[self.latency_ms[d.id][0] for d in devices]]) * np.asarray(profile.batches)[:, None]
+        one, none = np.ones_like(value), np.full_like(value, np.nan)
+        return Times(value, none, none, 0 * value, one, memory_mb=self.memory_mb * one)
+
+    def spread(
+        self, target: str, times: Times, profile: Profile, devices: Sequence[Device], workload: Workload
+    ) -> np.ndarray:
+        ends = [[(low / v, high / v) for v, low, high in (self.latency_ms[d.id] for d in devices)]]
+        return np.array(ends) if target == "latency_ms" else np.full((*times.latency_ms.shape, 2), 1.0)
+
+    def basis_for(self, device: Device) -> str:
+        return "roofline" if device.id in self.roofline else "learned"
+
+
+def choose(latency_ms: Estimates, goal: str = "latency", **settings: Any) -> Any:
+    """A recommendation among devices of known latencies, at batch 1 in fp32."""
+    told = {name: settings.pop(name) for name in ("roofline", "memory_mb") if name in settings}
+    given = {"batches": [1], "dtypes": ["fp32"], "mig": False, "devices": list(latency_ms), **settings}
+    return forerun.recommend(MODEL, goal=goal, predictor=Known(latency_ms, **told), **given)
+
+
+@pytest.fixture(scope="module")
+def real() -> Any:
+    """The shipped predictor's choices among a few devices and slices."""
+    return forerun.recommend(MODEL, devices=["t4", "l4", "a100-sxm4-40gb"], batches=[1, 64], dtypes=["fp32", "fp16"])
+
+
+# --- numbers -------------------------------------------------------------------------------------------------------
+
+
+def test_every_number_of_a_choice_is_that_of_predict(real: Any) -> None:
+    chosen = list({(c.device, c.batch, c.dtype, c.count): c for c in real.candidates}.values())
+    assert len({c.device for c in chosen}) > 4
+    for c in chosen:
+        whole = "/" not in c.device
+        p = forerun.predict(
+            MODEL, c.device, batch=c.batch, dtype=c.dtype, instance=c.instance if whole else None,
+            region=c.grid if "/" in c.grid else None, measured=False,
+        )  # fmt: skip
+        for end in ("value", "low", "high"):
+            of = lambda e, end=end: getattr(e, end)  # noqa: E731
+            assert of(c.latency_ms) == pytest.approx(of(p.latency_ms), rel=SAME)
+            assert of(c.memory_mb) == pytest.approx(of(p.memory_mb), rel=SAME)
+            assert of(c.throughput) == pytest.approx(c.count * of(p.throughput), rel=SAME)
+            assert of(c.energy_j) == pytest.approx(of(p.energy_j) / c.batch, rel=SAME)
+            assert of(c.carbon_g) == pytest.approx(1e6 * of(p.carbon_g) / c.batch, rel=SAME)
+            if whole:
+                assert of(c.usd_per_million) == pytest.approx(of(p.cost_per_million_usd), rel=SAME)
+        assert c.basis == p.basis
+
+
+def test_choices_stand_in_the_order_of_the_goal_and_each_device_of_a_cloud_once(real: Any) -> None:
+    costs = [c.usd_per_million.value for c in real.rows if c.verdict == "meets"]
+    assert costs == sorted(costs)
+    places = [(c.device.partition("/")[0], c.cloud) for c in real.rows]
+    assert len(set(places)) == len(places)
+    assert real.best == real.candidates[0]
+    assert len(real.candidates) + sum(e.count is not None for e in real.excluded) >= real.offers
+
+
+def test_several_devices_of_an_instance_serve_side_by_side() -> None:
+    found = choose({"l4": (8.0, 8.0, 8.0)}, goal="throughput", clouds=["aws"])
+    assert (found.best.instance, found.best.count) == ("g6.48xlarge", 8)
+    assert found.best.throughput.value == pytest.approx(8 * 125)
+    assert found.best.latency_ms.value == 8.0
+    assert found.best.usd_per_hour == load_instance("g6.48xlarge").usd_per_hour
+    two = choose({"l4": (8.0, 8.0, 8.0)}, goal="cost", clouds=["aws"], gpus=[2]).best
+    assert (two.instance, two.instances, two.count) == ("g6.xlarge", 2, 2)
+    assert two.usd_per_hour == 2 * load_instance("g6.xlarge").usd_per_hour
+
+
+def test_training_on_eight_gpus_is_the_law_of_data_parallelism() -> None:
+    settings = {"mode": "training", "optimizer": "adamw"}
+    found = forerun.recommend(
+        MODEL, goal="throughput", devices=["h100-sxm"], gpus=[8], batches=[16], dtypes=["fp32"], **settings
+    ).best
+    alone = forerun.predict(MODEL, "h100-sxm", batch=16, dtype="fp32", measured=False, **settings)
+    gradients = gradient_mb(alone.parameters, "fp32")
+    step = scaled(alone.latency_ms, gradients, forerun.load_device("h100-sxm"), 8).step_ms
+    assert [getattr(found.latency_ms, end) for end in ("value", "low", "high")] == pytest.approx(
+        [step.value, step.low, step.high], rel=SAME
+    )
+    assert step.high > alone.latency_ms.high  # what the sum of gradients may add
+    assert found.throughput.value == pytest.approx(8 * 16 / step.value * 1e3)
+
+
+def test_a_live_module_is_answered_in_the_dtype_of_its_weights() -> None:
+    module = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Flatten()).half()
+    shape = {"input_shape": (3, 32, 32)}
+    found = forerun.recommend(module, devices=["t4"], batches=[1, 4, 16], goal="throughput", mig=False, **shape)
+    best = found.best
+    assert best.dtype == "fp16"
+    p = forerun.predict(module, "t4", batch=best.batch, measured=False, **shape)
+    assert best.latency_ms.value == pytest.approx(p.latency_ms.value, rel=SAME)
+
+
+# --- verdicts ------------------------------------------------------------------------------------------------------
+
+
+def test_a_limit_is_met_surely_probably_or_not_by_the_interval() -> None:
+    found = choose(
+        {"t4": (20.0, 18.0, 24.0), "l4": (15.0, 10.0, 30.0), "h200": (26.0, 20.0, 28.0)}, max_latency_ms=25
+    )  # fmt: skip
+    verdicts = {c.device: (c.verdict, c.reasons[0]) for c in found.candidates}
+    assert verdicts == {
+        "t4": ("meets", "meets 25 ms with 90 % confidence"), "l4": ("probably", "probably meets 25 ms (up to 30 ms)"),
+    }  # fmt: skip
+    assert found.best.device == "t4"  # surely stands before faster but unsure
+    reasons = {e.reason for e in found.excluded if e.device == "h200"}
+    assert reasons >= {"does not meet 25 ms: 26 ms, 4% above at batch 1 in fp32"}
+
+
+def test_throughput_is_judged_by_its_low_end() -> None:
+    found = choose(
+        {"t4": (10.0, 9.0, 12.0), "l4": (10.0, 9.0, 10.0)}, min_throughput=99, clouds=["gcp", "aws"], gpus=[1]
+    )
+    assert {c.device: c.verdict for c in found.candidates} == {"t4": "probably", "l4": "meets"}
+
+
+@pytest.mark.parametrize(("memory_mb", "verdict"), [(2000.0, "meets"), (15400.0, "probably")])
+def test_memory_that_may_not_fit_is_only_probable(memory_mb: float, verdict: str) -> None:
+    assert choose({"t4": (10.0, 9.0, 11.0)}, memory_mb=memory_mb).best.verdict == verdict
+
+
+def test_what_nobody_measured_is_at_best_probable_and_ranks_last_with_a_sentence() -> None:
+    found = choose({"tpu-v5e": (1.0, 0.9, 1.1), "t4": (9.0, 2.0, 30.0)}, max_latency_ms=10, roofline=["tpu-v5e"])
+    assert {c.verdict for c in found.rows} == {"probably"}
+    ranks = [c.device for c in found.rows]
+    assert ranks == sorted(ranks)  # every t4 before every tpu-v5e
+    assert "nothing like it was measured" in found.notes[0]
+    assert "tpu-v5e" in found.notes[0]
+    alone = choose({"tpu-v5e": (1.0, 0.9, 1.1), "t4": (20.0, 19.0, 21.0)}, max_latency_ms=10, roofline=["tpu-v5e"])
+    assert (alone.best.device, alone.best.verdict) == ("tpu-v5e", "probably")
+    assert "no device of a measured generation meets 10 ms: t4 comes nearest with 20 ms" in " ".join(alone.notes)
+
+
+def test_the_shipped_predictor_is_sure_of_no_tpu_and_no_mi300x() -> None:
+    found = forerun.recommend(
+        MODEL, goal="throughput", devices=["mi300x", "tpu-v5e", "t4"], batches=[64], dtypes=["bf16", "fp32"]
+    )
+    verdicts = {(c.device, c.verdict) for c in found.candidates}
+    assert verdicts == {("mi300x", "probably"), ("tpu-v5e", "probably"), ("t4", "meets")}
+    assert found.best.device == "t4"
+    assert all(c.device == "t4" for c in (*found.latency_cost_front, *found.energy_throughput_front))
+
+
+# --- slices --------------------------------------------------------------------------------------------------------
+
+
+def test_slices_are_charged_their_part_and_respect_their_memory(real: Any) -> None:
+    cuts = [c for c in real.candidates if c.device == "a100-sxm4-40gb/1g.5gb"]
+    one = next(c for c in cuts if c.count == 1)
+    price = load_instance(one.instance).usd_per_device_hour
+    assert one.usd_per_hour == pytest.approx(price / 7)
+    full = next(c for c in cuts if c.instance == "p4d.24xlarge" and c.count > 1)
+    assert (full.count, full.usd_per_hour) == (7 * 8, load_instance("p4d.24xlarge").usd_per_hour)
+    assert not [c for c in real.candidates if c.device.endswith("/7g.40gb")]
+    cut = dict.fromkeys(("a100-sxm4-40gb", "a100-sxm4-40gb/1g.5gb", "a100-sxm4-40gb/3g.20gb"), (5.0, 5.0, 5.0))
+    found = choose(cut, memory_mb=8000.0)
+    assert {c.device for c in found.candidates} == {"a100-sxm4-40gb", "a100-sxm4-40gb/3g.20gb"}
+    assert any("does not fit" in e.reason for e in found.excluded if e.device == "a100-sxm4-40gb/1g.5gb")
+
+
+def test_without_mig_there_are_no_slices() -> None:
+    found = forerun.recommend(MODEL, devices=["a100-sxm4-40gb"], batches=[1], dtypes=["fp32"], mig=False)
+    assert {c.device for c in found.candidates} == {"a100-sxm4-40gb"}
+
+
+# --- clouds and regions --------------------------------------------------------------------------------------------
+
+
+def test_regions_choose_the_cleanest_grid_of_each_cloud_and_say_where_prices_are_from() -> None:
+    found = choose({"l4": (5.0, 5.0, 5.0)}, goal="carbon", regions=["eu"])
+    assert {c.cloud for c in found.candidates} == {"aws", "gcp"}
+    best = min(
+        (load_grid(f"gcp/{r}") for r in ("europe-north2", "europe-west9", "europe-west4")), key=lambda g: g.g_per_kwh
+    )
+    assert {c.grid for c in found.candidates if c.cloud == "gcp"} == {best.id}
+    assert found.best.carbon_g.value == pytest.approx(1e6 / 3.6e6 * best.g_per_kwh * (best.pue or 1))
+    assert any("us-east-1" in note and "not in the catalogue" in note for note in found.notes)
+    assert any("runpod has no region among eu" in e.reason for e in found.excluded)
+    assert {c.cloud for c in choose({"l4": (5.0, 5.0, 5.0)}, regions=["US"]).candidates} >= {"runpod", "aws"}
+
+
+def test_of_equal_instances_the_cheapest_stands_for_all() -> None:
+    found = choose({"l4": (5.0, 5.0, 5.0)}, goal="cost", clouds=["aws"])
+    dearer = [e for e in found.excluded if e.reason == "g6.xlarge has as many of the same devices for less"]
+    assert len(dearer) == sum(i.device_count == 1 for i in instances_for("l4", "aws")) - 1
+
+
+def test_a_device_without_a_price_is_a_candidate_unless_a_price_is_needed() -> None:
+    known = {"rtx2080ti": (5.0, 5.0, 5.0), "l4": (9.0, 9.0, 9.0)}
+    best = choose(known).best
+    assert (best.device, best.instance, best.usd_per_million) == ("rtx2080ti", None, None)
+    found = choose(known, goal="cost")
+    assert {c.device for c in found.candidates} == {"l4"}
+    assert "no cloud price is known for rtx2080ti" in {e.reason for e in found.excluded}
+
+
+# --- what cannot be done -------------------------------------------------------------------------------------------
+
+FAST_AND_SLOW: Estimates = {"h200": (4.0, 3.5, 4.5), "t4": (20.0, 18.0, 22.0)}
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"max_latency_ms": 1}, r"no candidate meets 1 ms: the least latency is 4 ms \(h200, batch 1, fp32\)$"),
+        ({"min_throughput": 1e6}, r"at least 1,000,000 samples/s: the highest throughput is 2,000 samples/s \(8 x h2"),
+        ({"max_usd_per_hour": 0.01}, r"0.01 USD/h: the least price is 0.\d+ USD/h \(t4 on "),
+        ({"max_latency_ms": 5, "max_usd_per_hour": 0.6}, r"5 ms and 0.6 USD/h together: within 0.6 USD/h, the least "
+         r"latency is 20 ms \(t4, batch 1, fp32\); within 5 ms, the least price is [\d.]+ USD/h \(h200 on"),
+        ({"memory_mb": 900_000.0}, r"is large enough: it needs at least 879 GB .* h200, the largest, has 141 GB$"),
+        ({"max_energy_j": 1e-9}, r"1e-06 mJ per sample: the least energy is 1 J per sample"),
+        ({"regions": ["eu-wst"]}, r"unknown region 'eu-wst'\. Did you mean .*eu-west-1"),
+        ({"clouds": ["amazon"]}, r"unknown cloud 'amazon'.*Known are aws"),
+        ({"vendors": ["nvidea"]}, r"unknown vendor 'nvidea'\. Did you mean NVIDIA"),
+        ({"devices": ["h2000"]}, r"unknown device 'h2000'\. Did you mean h200"),
+        ({"vendors": ["Google"]}, r"offered for the devices h200, t4 with the vendors Google: h200 is made by"),
+        ({"clouds": ["azure"], "devices": ["h200"]}, r"the clouds azure: h200 is not offered by azure"),
+        ({"goal": "speed"}, r"goal 'speed' is not known"),
+        ({"max_latency_ms": -1}, r"the limit of latency must be a number above zero, got -1"),
+        ({"gpus": [0]}, r"gpus must be whole numbers"),
+        ({"dtypes": ["fp12"]}, r"dtype 'fp12' is not known"),
+        ({"dtype": "fp16"}, r"give dtype or dtypes, not both"),
+        ({"batch": 4}, r"give batch or batches, not both"),
+        ({"colour": 1}, r"'colour' is not a setting"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_done_is_one_sentence(settings: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(forerun.ForerunError, match=sentence) as caught:
+        choose(FAST_AND_SLOW, **settings)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_model_that_cannot_be_read_is_refused_as_predict_refuses_it() -> None:
+    with pytest.raises(forerun.ForerunError, match="no model is called 'resnt50'"):
+        forerun.recommend("resnt50")
+
+
+# --- fronts --------------------------------------------------------------------------------------------------------
+
+
+def test_a_front_holds_what_no_other_beats() -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(1, 12, (2, 40)).astype(float)
+    y[3] = np.nan
+    front = pareto_front(x, y)
+    points = [(a, b) for a, b in zip(x, y, strict=True) if not np.isnan(b)]
+    expected = {p for p in points if not any(q != p and q[0] <= p[0] and q[1] <= p[1] for q in points)}
+    assert {(x[i], y[i]) for i in front} == expected
+    assert len(front) == len(expected)
+
+
+def test_fronts_trade_latency_for_cost_and_energy_for_throughput(real: Any) -> None:
+    for one, two in itertools.pairwise(real.latency_cost_front):
+        assert one.latency_ms.value < two.latency_ms.value
+        assert one.usd_per_million.value > two.usd_per_million.value
+    for one, two in itertools.pairwise(real.energy_throughput_front):
+        assert one.energy_j.value < two.energy_j.value
+        assert one.throughput.value < two.throughput.value
+    assert all(c.on_latency_cost_front for c in real.latency_cost_front)
+    assert real.latency_cost_front
+
+
+# --- the command ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "value"),
+    [
+        ("25ms", LATENCY, 25), ("0.5s", LATENCY, 500), ("25", LATENCY, 25), ("2,000", THROUGHPUT, 2000),
+        ("600/min", THROUGHPUT, 10), ("80GB", MEMORY, 81920), ("512 MiB", MEMORY, 512), ("2/h", PRICE, 2),
+        ("$2.5", PRICE, 2.5), ("48USD/day", PRICE, 2), ("0.5", COST, 0.5), ("10J", ENERGY, 10), ("3mJ", ENERGY, 0.003),
+        ("1Wh", ENERGY, 3600), ("5g", CARBON, 5), ("1.5kg", CARBON, 1500),
+    ],
+)  # fmt: skip
+def test_quantities_have_units(text: str, kind: Any, value: float) -> None:
+    assert quantity(text, kind) == pytest.approx(value)
+
+
+@pytest.mark.parametrize("text", ["fast", "25 lightyears", "", "-3ms", "1..2ms", "5GB"])
+def test_a_bad_quantity_is_one_sentence(text: str) -> None:
+    with pytest.raises(forerun.ForerunError, match=r"is not a latency such as 25ms"):
+        quantity(text, LATENCY)
+
+
+def command(*words: str, width: int = 160) -> str:
+    known = ["recommend", MODEL, "--devices", "t4,l4", "--batch", "1,64", "--dtype", "fp16", *words]
+    done = CliRunner().invoke(app, known, env={"COLUMNS": str(width)}, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+@pytest.mark.parametrize("width", [80, 160])
+@pytest.mark.parametrize("goal", ["cost", "latency", "throughput", "energy", "carbon", "price"])
+def test_the_table_fits_and_names_the_best_with_its_verdict(width: int, goal: str) -> None:
+    text = command("--goal", goal, "--max-latency", "1s", width=width)
+    assert max(map(len, text.splitlines())) <= width
+    flat = " ".join(text.split())
+    assert "meets 1 s with 90 % confidence" in flat
+    assert "Left out:" in flat
+    for cell in ("device", "verdict", "batch"):
+        assert cell in text
+
+
+def test_json_has_intervals_fronts_and_reasons() -> None:
+    found = json.loads(command("--json", "--max-latency", "1s"))
+    best = found["rows"][0]
+    assert best["latency_ms"]["low"] <= best["latency_ms"]["value"] <= best["latency_ms"]["high"]
+    assert best["reasons"] == ["meets 1 s with 90 % confidence"]
+    assert found["latency_cost_front"]
+    assert "candidates" not in found
+    assert len(json.loads(command("--json", "--all"))["candidates"]) > len(found["rows"])
+
+
+def test_all_lists_every_candidate_and_every_reason() -> None:
+    text = command("--all")
+    assert "g6.48xlarge" in text
+    assert text.count("has as many of the same devices for less") > 5
+
+
+def test_a_limit_that_nothing_keeps_is_exit_code_2(run_forerun: Callable[..., Any]) -> None:
+    done = run_forerun("recommend", MODEL, "--devices", "t4", "--batch", "1", "--max-latency", "1us")
+    assert done.returncode == 2
+    assert "no candidate meets 1 µs: the least latency is" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_device_of_unknown_memory_is_a_candidate_only_when_it_is_named() -> None:
+    chip = Device("mychip", "My chip", bandwidth_gbs=900, peak_tflops={"fp32": 20.0})
+    found = forerun.recommend(MODEL, goal="latency", devices=[chip], batches=[1], dtypes=["fp32"])
+    assert found.best.verdict == "probably"
+    assert "whether it fits is not known, as the memory of mychip is not" in found.best.reasons
+    everything = forerun.recommend(
+        MODEL, vendors=["NVIDIA"], clouds=["lambda"], batches=[1], dtypes=["fp32"], mig=False
+    )
+    unknown = [e.device for e in everything.excluded if e.reason.startswith("its memory is not known")]
+    assert all(forerun.load_device(name).memory_mb is None for name in unknown)
+    assert not [c for c in everything.candidates if forerun.load_device(c.device).memory_mb is None]
