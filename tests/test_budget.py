@@ -396,7 +396,7 @@ def test_the_command_chooses_a_model(capsys: pytest.CaptureFixture[str]) -> None
     [
         (["--max-hours", "0", "--device", "l4"], "0 h is not enough"),
         (["--epochs", "1", "--device", ","], "--device needs a device"),
-        (["--max-latency", "soon", "--device", "l4"], "a latency is written as 5ms"),
+        (["--max-latency", "soon", "--device", "l4"], "is not a latency such as 25ms"),
     ],
 )
 def test_mistakes_end_in_one_line_and_exit_code_2(

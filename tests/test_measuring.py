@@ -24,6 +24,7 @@ from forerun.measure.cases import case_of, workload_of
 from forerun.measure.core import rows, specs
 from forerun.measure.machine import this_device
 from forerun.predictors.default.fit_host import probe_us
+from forerun.quantities import DURATION, quantity
 from forerun.workload import Workload
 
 MODEL = "cnn:depth=2,filters=4,classes=10"
@@ -153,10 +154,12 @@ def test_a_bad_spec_is_one_sentence(tmp_path: Path, text: str, problem: str) -> 
 
 
 def test_times_are_read() -> None:
-    assert [sweep.seconds(t) for t in ("90", "90s", "20m", "1.5h")] == [90, 90, 1200, 5400]
-    for wrong in ("", "soon", "-3m", "0s", "3 days"):
-        with pytest.raises(ForerunError, match="a time is written as"):
-            sweep.seconds(wrong)
+    assert [quantity(t, DURATION) for t in ("90", "90s", "20m", "1.5h")] == [90, 90, 1200, 5400]
+    for wrong in ("", "soon", "-3m", "3 days"):
+        with pytest.raises(ForerunError, match=r"is not a time such as 90s, 20m or 1\.5h"):
+            quantity(wrong, DURATION)
+    with pytest.raises(ForerunError, match="a time must be larger than 0"):
+        quantity("0s", DURATION, positive=True)
 
 
 @pytest.mark.parametrize(

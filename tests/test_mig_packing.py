@@ -281,7 +281,7 @@ def test_fifty_workloads() -> None:
         (f"{SMALL}:batch=many", "a30", "batch must be a whole number"),
         (f"{SMALL}:count=0", "a30", "count must be a whole number"),
         (f"{SMALL}:count=5000", "a30", "more than 1,000 workloads"),
-        (f"{SMALL}:max-latency=soon", "a30", "a latency is written as 20ms or 0.5s"),
+        (f"{SMALL}:max-latency=soon", "a30", "is not a latency such as 25ms"),
         (f"{SMALL}:trust-remote-code=true", "a30", "not a setting of a workload"),
         (":batch=8", "a30", "names no model"),
         ("resnet51:batch=2", "a30", "Did you mean"),

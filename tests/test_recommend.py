@@ -16,13 +16,13 @@ import forerun
 from forerun.advice.data_parallel import gradient_mb, scaled
 from forerun.advice.limits import pareto_front
 from forerun.cli.app import app
-from forerun.cli.quantities import CARBON, COST, ENERGY, LATENCY, MEMORY, PRICE, THROUGHPUT, quantity
 from forerun.device import Device
 from forerun.device.carbon import load_grid
 from forerun.device.cloud import instances_for, load_instance
 from forerun.graph.profile import Profile
 from forerun.predictors.base import Predictor, Times
 from forerun.predictors.cases import TrainingCases
+from forerun.quantities import CARBON, COST, ENERGY, LATENCY, MEMORY, PRICE, THROUGHPUT, quantity
 from forerun.workload import Workload
 
 MODEL = "cnn:depth=3,filters=16"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import Annotated
 
 import typer
@@ -21,8 +20,7 @@ from forerun.cli.progress import progress
 from forerun.cli.terminal import show, waiting
 from forerun.cli.workload_options import WorkloadSettings, takes_workload
 from forerun.errors import ForerunError
-
-_MS = {"": 1.0, "ms": 1.0, "s": 1e3, "us": 1e-3, "µs": 1e-3}
+from forerun.quantities import LATENCY, optional_quantity
 
 
 def _whole(help_text: str) -> typer.models.OptionInfo:
@@ -91,7 +89,7 @@ def budget(
         answer = run(
             model, device=names, dataset=dataset, dataset_size=dataset_size, epochs=epochs, steps=steps, batch=batch,
             gpus=gpus, max_hours=max_hours, max_seconds=max_seconds, max_usd=max_usd, max_kwh=max_kwh,
-            max_carbon_kg=max_carbon_kg, max_latency_ms=_milliseconds(max_latency), eval_size=eval_size,
+            max_carbon_kg=max_carbon_kg, max_latency_ms=optional_quantity(max_latency, LATENCY), eval_size=eval_size,
             loading_samples_per_s=loading_rate, most=most, mode=mode, region=region, instance=instance,
             predictor=predictor, confidence=confidence, host=host, progress=report, **settings.values,
         )  # fmt: skip
@@ -99,13 +97,3 @@ def budget(
         print(json.dumps(answer.to_dict(), indent=2))
     else:
         show(answer)
-
-
-def _milliseconds(text: str | None) -> float | None:
-    """'5ms', '5' or '0.1s' in milliseconds."""
-    if text is None:
-        return None
-    match = re.fullmatch(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*(ms|s|us|µs|)\s*", text)
-    if not match:
-        raise ForerunError(f"a latency is written as 5ms or 0.1s, not {text[:60]!r}")
-    return float(match[1]) * _MS[match[2]]

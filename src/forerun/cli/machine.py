@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from forerun.cli.progress import progress
 from forerun.cli.terminal import show, terminal_width
 from forerun.errors import ForerunError
+from forerun.quantities import DURATION, quantity
 from forerun.readable import pretty, visible
 
 if TYPE_CHECKING:
@@ -46,14 +47,13 @@ class MachineWords:
 def measure_machine(words: MachineWords) -> None:
     """Measures the ceilings of this machine's device, or takes them from a file; saves them and prints them."""
     from forerun.measure import ceilings, saved_ceilings
-    from forerun.measure.sweep import seconds
 
     if words.as_device is not None:
         check_new(words.as_device)
     if words.from_file is not None:
         found = ceilings.read(words.from_file)
     else:
-        budget_s = None if words.budget is None else seconds(words.budget)
+        budget_s = None if words.budget is None else quantity(words.budget, DURATION, positive=True)
         with progress("measuring the machine", quiet=words.as_json) as report:
             found = ceilings.measured(words.device, budget_s, report)
     place = saved_ceilings.keep(found) if words.keep else None

@@ -26,6 +26,7 @@ from forerun.cli.options import (
 )
 from forerun.cli.progress import progress, tracked
 from forerun.cli.terminal import show, waiting
+from forerun.quantities import DURATION, quantity
 
 if TYPE_CHECKING:
     from forerun.workload import Workload
@@ -161,8 +162,9 @@ def sweep(
     place = out or store.folder / "sweeps" / f"{'+'.join(names)}-{device}.jsonl"
     with progress("measuring", quiet=as_json) as report:
         done, total = sweeping.run(
-            specs, place, budget_s=sweeping.seconds(time_budget), device=device, seed=seed, resume=resume or [],
-            data=data, case_limit_s=sweeping.seconds(case_limit), cooldown_s=cooldown, progress=report,
+            specs, place, budget_s=quantity(time_budget, DURATION, positive=True), device=device, seed=seed,
+            resume=resume or [], data=data, case_limit_s=quantity(case_limit, DURATION, positive=True),
+            cooldown_s=cooldown, progress=report,
         )  # fmt: skip
     kept: dict[str, int] = {}
     if keep and place.exists():

@@ -10,6 +10,7 @@ import typer
 
 from forerun.cli.options import ConfidenceOption, DeviceOption, HostOption, JsonOption, PredictorOption
 from forerun.cli.terminal import show, terminal_width, waiting
+from forerun.quantities import LATENCY, optional_quantity
 
 
 def mig(
@@ -34,12 +35,12 @@ def mig(
 ) -> None:
     """Pack workloads onto MIG slices: valid placements, memory and latency on each slice, commands that create them."""
     from forerun.decisions.mig.packing import pack_mig
-    from forerun.decisions.mig.workloads import milliseconds, read_file
+    from forerun.decisions.mig.workloads import read_file
 
     asked = [*(workloads or []), *(read_file(file) if file else [])]
     with waiting(f"predicting workloads on slices of {device}", quiet=as_json):
         found = pack_mig(
-            asked, device, goal=goal, gpus=gpus, max_latency_ms=milliseconds(max_latency) if max_latency else None,
+            asked, device, goal=goal, gpus=gpus, max_latency_ms=optional_quantity(max_latency, LATENCY),
             sure=sure, predictor=predictor, confidence=confidence, host=host,
         )  # fmt: skip
     if as_json:

@@ -9,10 +9,10 @@ import typer
 
 from forerun.advice.limits import GOALS
 from forerun.cli.options import ConfidenceOption, HostOption, JsonOption, ModelArgument, PredictorOption, whole_number
-from forerun.cli.quantities import CARBON, COST, ENERGY, LATENCY, MEMORY, PRICE, THROUGHPUT, quantity
 from forerun.cli.terminal import show, terminal_width, waiting
 from forerun.cli.workload_options import WorkloadSettings, takes_workload
 from forerun.errors import ForerunError
+from forerun.quantities import CARBON, COST, ENERGY, LATENCY, MEMORY, PRICE, THROUGHPUT, optional_quantity
 
 
 @takes_workload("batch", "dtype", "tf32")
@@ -60,10 +60,11 @@ def recommend(
 
     with waiting(f"comparing devices for {model}", quiet=as_json):
         found = run(
-            model, goal=goal, max_latency_ms=quantity(max_latency, LATENCY),
-            min_throughput=quantity(min_throughput, THROUGHPUT), max_memory_mb=quantity(max_memory, MEMORY),
-            max_usd_per_hour=quantity(max_price, PRICE), max_usd_per_million=quantity(max_cost, COST),
-            max_energy_j=quantity(max_energy, ENERGY), max_carbon_g=quantity(max_carbon, CARBON),
+            model, goal=goal, max_latency_ms=optional_quantity(max_latency, LATENCY),
+            min_throughput=optional_quantity(min_throughput, THROUGHPUT),
+            max_memory_mb=optional_quantity(max_memory, MEMORY),
+            max_usd_per_hour=optional_quantity(max_price, PRICE), max_usd_per_million=optional_quantity(max_cost, COST),
+            max_energy_j=optional_quantity(max_energy, ENERGY), max_carbon_g=optional_quantity(max_carbon, CARBON),
             clouds=_names("--clouds", clouds), regions=_names("--regions", regions),
             vendors=_names("--vendors", vendors), devices=_names("--devices", devices),
             dtypes=_names("--dtype", dtype), batches=_numbers("--batch", batch), gpus=_numbers("--gpus", gpus), mig=mig,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 import time
@@ -16,16 +15,7 @@ from forerun.measure.core import curve_phase, meters, plan, specs
 from forerun.measure.core.rows import read
 from forerun.measure.core.supervisor import die_with_parent
 
-_UNITS = {"s": 1, "m": 60, "h": 3600, "": 1}
 POLL_S, REPORT_S = 0.5, 5.0  # seldom, since the host is being measured
-
-
-def seconds(text: str) -> float:
-    """'90', '90s', '20m' or '1.5h' in seconds."""
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smh]?)\s*", text)
-    if not match or float(match[1]) <= 0:
-        raise ForerunError(f"a time is written as 90s, 20m or 1.5h, not {text!r}")
-    return float(match[1]) * _UNITS[match[2]]
 
 
 def load(path: str | Path) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any
 from forerun import documents
 from forerun.errors import ForerunError, did_you_mean
 from forerun.graph.families import is_family
+from forerun.quantities import LATENCY, quantity
 from forerun.questions import workload_from
 from forerun.readable import short
 from forerun.workload import Workload
@@ -24,7 +25,6 @@ _SETTINGS = {
 }  # fmt: skip
 _SHOWN_AS = {"seq_len": "seq"}
 _WHOLE = ("batch", "seq_len", "images", "count")
-_TO_MS = {"us": 1e-3, "µs": 1e-3, "ms": 1.0, "s": 1e3, "": 1.0}
 MOST_COPIES = 1000
 
 
@@ -102,15 +102,6 @@ def read_file(path: Path) -> list[MigWorkload]:
     return out
 
 
-def milliseconds(text: Any) -> float:
-    """'20ms', '0.5s', '800us' or '20' in milliseconds."""
-    found = re.fullmatch(r"\s*(\d{1,12}(?:\.\d{1,12})?)\s*(us|µs|ms|s|)\s*", str(text))
-    value = float(found[1]) * _TO_MS[found[2]] if found else 0.0
-    if not value > 0:
-        raise ForerunError(f"a latency is written as 20ms or 0.5s, not {short(text)}")
-    return value
-
-
 def split(word: str) -> tuple[str, dict[str, str]]:
     """The model and the settings of `MODEL:key=value,…`; settings stand after the last colon.
 
@@ -163,7 +154,7 @@ def _from_settings(given: dict[str, Any]) -> MigWorkload:
         if not isinstance(asked["count"], int) or isinstance(asked["count"], bool) or asked["count"] < 1:
             raise ForerunError(f"count must be a whole number of 1 or more, got {short(asked['count'])}")
     if "max_latency_ms" in settings:
-        asked["max_latency_ms"] = milliseconds(settings.pop("max_latency_ms"))
+        asked["max_latency_ms"] = quantity(str(settings.pop("max_latency_ms")), LATENCY, positive=True)
     if "rate" in settings:
         asked["rate"] = _positive("rate", settings.pop("rate"))
     return MigWorkload(workload_from({"model": model, **settings}), **asked)
