@@ -51,7 +51,7 @@ ENVIRONMENTS: dict[str, Environment] = {
     # paddle2onnx 2.1 wants onnx 1.17, and forgets to say that it needs packaging; paddle imports setuptools.
     "paddle": Environment(
         "A Paddle model", ("paddle", "paddle2onnx"),
-        ("paddlepaddle==3.3.1", "paddle2onnx==2.1.0", "onnx==1.17.0", "packaging==26.3", "setuptools==84.2.1"),
+        ("paddlepaddle>=3.2.2,<3.4", "paddle2onnx==2.1.0", "onnx==1.17.0", "packaging==26.3", "setuptools==84.2.1"),
         950,
     ),
 }  # fmt: skip
