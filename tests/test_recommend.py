@@ -19,9 +19,11 @@ from forerun.cli.app import app
 from forerun.device import Device
 from forerun.device.carbon import load_grid
 from forerun.device.cloud import instances_for, load_instance
+from forerun.device.mig import profiles
 from forerun.graph.profile import Profile
 from forerun.predictors.base import Predictor, Times
 from forerun.predictors.cases import TrainingCases
+from forerun.predictors.energy import waiting_w
 from forerun.quantities import CARBON, COST, ENERGY, LATENCY, MEMORY, PRICE, THROUGHPUT, quantity
 from forerun.workload import Workload
 
@@ -89,8 +91,10 @@ def test_every_number_of_a_choice_is_that_of_predict(real: Any) -> None:
             assert of(c.latency_ms) == pytest.approx(of(p.latency_ms), rel=SAME)
             assert of(c.memory_mb) == pytest.approx(of(p.memory_mb), rel=SAME)
             assert of(c.throughput) == pytest.approx(c.count * of(p.throughput), rel=SAME)
-            assert of(c.energy_j) == pytest.approx(of(p.energy_j) / c.batch, rel=SAME)
-            assert of(c.carbon_g) == pytest.approx(1e6 * of(p.carbon_g) / c.batch, rel=SAME)
+            joules = 0.0 if whole else beside_a_slice_w(c.device) * of(c.latency_ms) / 1e3  # of what no slice has
+            assert of(c.energy_j) == pytest.approx((of(p.energy_j) + joules) / c.batch, rel=SAME)
+            per_j = p.carbon_g.value / p.energy_j.value
+            assert of(c.carbon_g) == pytest.approx(1e6 * per_j * (of(p.energy_j) + joules) / c.batch, rel=SAME)
             if whole:
                 assert of(c.usd_per_million) == pytest.approx(of(p.cost_per_million_usd), rel=SAME)
         assert c.basis == p.basis
@@ -129,6 +133,24 @@ def test_training_on_eight_gpus_is_the_law_of_data_parallelism() -> None:
     )
     assert step.high > alone.latency_ms.high  # what the sum of gradients may add
     assert found.throughput.value == pytest.approx(8 * 16 / step.value * 1e3)
+
+
+def test_recommend_and_budget_agree_on_steps_that_wait_for_each_other() -> None:
+    """A step that is all waiting: large gradients, small batch, a slow link."""
+    asked = {"mode": "training", "optimizer": "sgd", "dtype": "fp32", "batch": 1}
+    model = "cnn:depth=6,filters=256"
+    c = forerun.recommend(model, goal="energy", devices=["t4"], gpus=[4], clouds=["aws"], **asked).best
+    (r,) = forerun.budget(model, device="t4", gpus=4, steps=1000, **asked).rows
+    alone = forerun.predict(model, "t4", measured=False, **asked)
+    assert c.latency_ms.value > 1.05 * alone.latency_ms.value, "the example needs steps that wait"
+    for end in ("value", "low", "high"):
+        assert getattr(c.latency_ms, end) == pytest.approx(getattr(r.step_ms, end), rel=SAME)
+        joules = getattr(c.energy_j, end) * 1000 * 4
+        assert joules == pytest.approx(3.6e6 * getattr(r.energy_kwh, end), rel=SAME)
+    waits = c.latency_ms.value - alone.latency_ms.value
+    assert c.energy_j.value == pytest.approx(
+        alone.energy_j.value + waiting_w(forerun.load_device("t4")) * waits / 1e3, rel=SAME
+    )
 
 
 def test_a_live_module_is_answered_in_the_dtype_of_its_weights() -> None:
@@ -197,8 +219,11 @@ def test_the_shipped_predictor_is_sure_of_no_tpu_and_no_mi300x() -> None:
 def test_slices_are_charged_their_part_and_respect_their_memory(real: Any) -> None:
     cuts = [c for c in real.candidates if c.device == "a100-sxm4-40gb/1g.5gb"]
     one = next(c for c in cuts if c.count == 1)
-    price = load_instance(one.instance).usd_per_device_hour
-    assert one.usd_per_hour == pytest.approx(price / 7)
+    instance = load_instance(one.instance)
+    assert one.usd_per_hour == instance.usd_per_hour  # it is rented as a whole
+    per_call = instance.usd_per_device_hour / 7 / 3.6e6 * one.latency_ms.value
+    assert one.usd_per_million.value == pytest.approx(per_call * 1e6 / one.batch)
+    assert any("if the other slices are used too" in note for note in real.notes)
     full = next(c for c in cuts if c.instance == "p4d.24xlarge" and c.count > 1)
     assert (full.count, full.usd_per_hour) == (7 * 8, load_instance("p4d.24xlarge").usd_per_hour)
     assert not [c for c in real.candidates if c.device.endswith("/7g.40gb")]
@@ -206,6 +231,40 @@ def test_slices_are_charged_their_part_and_respect_their_memory(real: Any) -> No
     found = choose(cut, memory_mb=8000.0)
     assert {c.device for c in found.candidates} == {"a100-sxm4-40gb", "a100-sxm4-40gb/3g.20gb"}
     assert any("does not fit" in e.reason for e in found.excluded if e.device == "a100-sxm4-40gb/1g.5gb")
+
+
+def beside_a_slice_w(name: str) -> float:
+    """What a GPU draws for what none of its slices of this kind has, for each of them."""
+    whole, _, profile = name.partition("/")
+    device = forerun.load_device(whole)
+    count = next(p.max_instances for p in profiles(device) if p.name == profile)
+    return (waiting_w(device) - count * waiting_w(forerun.load_device(name))) / count
+
+
+def test_the_energy_of_slices_holds_what_their_gpu_draws_beside_them_as_in_a_packing() -> None:
+    asked = {"goal": "energy", "devices": ["h200"], "batches": [8], "dtypes": ["fp32"], "clouds": ["aws"]}
+    found = forerun.recommend(MODEL, **asked)
+    cut = next(c for c in found.candidates if c.device == "h200/1g.18gb" and c.count % 7 == 0)
+    busy = 1e3 / cut.latency_ms.value  # calls a second
+    packed = forerun.pack_mig([f"{MODEL}:batch=8,count=7,rate={0.999999 * busy!r}"], "h200").rule
+    assert {p.on_slice.profile for p in packed.placed} == {"1g.18gb"}
+    assert packed.totals.power_w.value == pytest.approx(7 * busy * 8 * cut.energy_j.value, rel=1e-5)
+    assert beside_a_slice_w("h200/1g.18gb") > 0
+
+
+def test_the_price_of_a_slice_is_that_of_what_is_rented() -> None:
+    asked = {"devices": ["a100-sxm4-40gb"], "batches": [1], "dtypes": ["fp32"], "clouds": ["aws"]}
+    with pytest.raises(
+        forerun.ForerunError, match=r"no candidate meets 5 USD/h: the least price is 22 USD/h \(\S.* on p4d"
+    ):
+        forerun.recommend(MODEL, max_usd_per_hour=5, **asked)
+    dear = forerun.recommend(MODEL, max_usd_per_million=1e3, **asked)
+    slice_ = next(c for c in dear.candidates if c.share < 1)
+    assert slice_.reasons[0].endswith("if the other slices are used too")
+    with pytest.raises(forerun.ForerunError, match=r"the least cost is .* if the other slices are used too$"):
+        forerun.recommend(
+            MODEL, max_usd_per_million=1e-9, **{**asked, "devices": ["a100-sxm4-40gb/3g.20gb"], "gpus": [1]}
+        )
 
 
 def test_without_mig_there_are_no_slices() -> None:
@@ -254,6 +313,10 @@ FAST_AND_SLOW: Estimates = {"h200": (4.0, 3.5, 4.5), "t4": (20.0, 18.0, 22.0)}
     [
         ({"max_latency_ms": 1}, r"no candidate meets 1 ms: the least latency is 4 ms \(h200, batch 1, fp32\)$"),
         ({"min_throughput": 1e6}, r"at least 1,000,000 samples/s: the highest throughput is 2,000 samples/s \(8 x h2"),
+        ({"max_latency_ms": 0}, r"no candidate meets 0 ms: the least latency is 4 ms"),
+        ({"max_usd_per_hour": 0}, r"no candidate meets 0 USD/h: the least price is 0.\d+ USD/h \(t4 on "),
+        ({"max_latency_ms": 1, "roofline": ["h200"]}, r"latency is 20 ms \(t4, .*; by its peaks alone h200 has 4 ms$"),
+        ({"max_latency_ms": 1, "roofline": ["h200", "t4"]}, r"is 4 ms \(h200, batch 1, fp32, by its peaks alone\)$"),
         ({"max_usd_per_hour": 0.01}, r"0.01 USD/h: the least price is 0.\d+ USD/h \(t4 on "),
         ({"max_latency_ms": 5, "max_usd_per_hour": 0.6}, r"5 ms and 0.6 USD/h together: within 0.6 USD/h, the least "
          r"latency is 20 ms \(t4, batch 1, fp32\); within 5 ms, the least price is [\d.]+ USD/h \(h200 on"),
@@ -266,7 +329,7 @@ FAST_AND_SLOW: Estimates = {"h200": (4.0, 3.5, 4.5), "t4": (20.0, 18.0, 22.0)}
         ({"vendors": ["Google"]}, r"offered for the devices h200, t4 with the vendors Google: h200 is made by"),
         ({"clouds": ["azure"], "devices": ["h200"]}, r"the clouds azure: h200 is not offered by azure"),
         ({"goal": "speed"}, r"goal 'speed' is not known"),
-        ({"max_latency_ms": -1}, r"the limit of latency must be a number above zero, got -1"),
+        ({"max_latency_ms": -1}, r"the limit of latency must be a number of zero or more, got -1"),
         ({"gpus": [0]}, r"gpus must be whole numbers"),
         ({"dtypes": ["fp12"]}, r"dtype 'fp12' is not known"),
         ({"dtype": "fp16"}, r"give dtype or dtypes, not both"),

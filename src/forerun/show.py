@@ -6,7 +6,7 @@ A `p` here is a Prediction. Its class is not imported, because Prediction import
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from forerun.readable import pretty, visible
@@ -31,21 +31,20 @@ def interval_heading(confidence: float) -> str:
 
 def headline(p: Any) -> str:
     """'resnet50 on h200: inference, batch 8, fp32'."""
-    w = p.workload
-    parts = [w["mode"], f"batch {w['batch']}", w["dtype"]]
-    if w.get("input_shape"):
-        parts.append(f"input {w['input_shape']}")
-    if w.get("seq_len"):
-        parts.append(f"{w['seq_len']:,} tokens")
-    if w.get("optimizer"):
-        parts.append(w["optimizer"])
-    if w.get("amp"):
-        parts.append(f"amp {w['amp']}")
-    if w.get("channels_last"):
-        parts.append("channels last")
-    if w.get("runtime") != "eager":
-        parts.append(w["runtime"])
-    return f"{p.model} on {p.device}: {', '.join(parts)}"
+    return f"{p.model} on {p.device}: {setting_words(p.workload)}"
+
+
+def setting_words(w: Mapping[str, Any]) -> str:
+    """'training, batch 32, fp32, sgd': a workload's settings as people say them, without those at their default."""
+    shape = w.get("input_shape")
+    words = [
+        w["mode"], f"batch {w['batch']}" if "batch" in w else "", w.get("dtype") or "",
+        f"input {list(shape) if isinstance(shape, tuple) else shape}" if shape else "",
+        f"{w['seq_len']:,} tokens" if w.get("seq_len") else "", w.get("optimizer") or "",
+        f"amp {w['amp']}" if w.get("amp") else "", "channels last" if w.get("channels_last") else "",
+        w["runtime"] if w.get("runtime") not in (None, "eager") else "",
+    ]  # fmt: skip
+    return ", ".join(word for word in words if word)
 
 
 def size_line(p: Any) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from forerun.readable import in_readable_units, pretty, visible
-from forerun.show import interval_heading
+from forerun.show import interval_heading, setting_words
 
 if TYPE_CHECKING:
     from forerun.decisions.budget.job_budget import JobBudget
@@ -52,6 +52,15 @@ def time_unit(hours: Sequence[float]) -> tuple[str, float]:
     return ("minutes", 60.0) if shortest >= 1 / 120 else ("seconds", 3600.0)
 
 
+#: What the mark behind a device says.
+BY_PEAKS = "* by its peaks alone: no device of its generation was measured, so it is at best probable and ranks last"
+
+
+def marked(row: Any) -> str:
+    """The device, with a mark where no measurement shows one of its generation."""
+    return str(row.device) if row.generation_measured else f"{row.device} *"
+
+
 def plain_table(*columns: tuple[str, str], gap: int = 2) -> Any:
     """A table of (heading, justify) columns in the project's look; a long name in the first is folded."""
     from rich.table import Table
@@ -68,16 +77,6 @@ def lines(texts: Sequence[str], style: str) -> Iterator[Any]:
 
     for text in texts:
         yield Text(visible(text), style=style)
-
-
-def setting_words(workload: dict[str, Any]) -> str:
-    """'training, batch 32, fp32, sgd'."""
-    w = workload
-    words = [w["mode"], f"batch {w['batch']}", w["dtype"], f"{w['seq_len']:,} tokens" if w.get("seq_len") else "",
-             w.get("optimizer") or "", f"amp {w['amp']}" if w.get("amp") else "",
-             "channels last" if w.get("channels_last") else "",
-             w["runtime"] if w.get("runtime") not in (None, "eager") else ""]  # fmt: skip
-    return ", ".join(word for word in words if word)
 
 
 def job_view(b: JobBudget, width: int = 160) -> Iterator[Any]:
@@ -204,12 +203,16 @@ def _many_devices(b: JobBudget, width: int) -> Iterator[Any]:
             does = f"{_counted(r.count, b.unit)}, " if b.asked is None else ""
             money = cells(r.cost_usd)[0]
             words = f" ({r.verdict})" if r.verdict else ""
-            yield Text(f"{label}: {_devices(r)}, {does}{cells(r.hours)[0]}, {money}{words}")
+            peaks = "" if r.generation_measured else " by its peaks alone"
+            yield Text(f"{label}: {_devices(r)}{peaks}, {does}{cells(r.hours)[0]}, {money}{words}")
     if b.limits:
         limits = (" ".join(in_readable_units(v, v, v, _QUANTITIES[n][1])[::3]) for n, v in b.limits.items())
         yield Text(f"Limits: {', '.join(limits)}")
     large = [r for r in b.rows if r.fits is not False]
+    by_peaks = [r for r in large[:ROWS] if not r.generation_measured]
     yield _devices_table(b, large[:ROWS], width >= WIDE)
+    if by_peaks:
+        yield Text(BY_PEAKS, style="dim")
     if len(large) > ROWS:
         yield Text(f"and {len(large) - ROWS} more devices (--json has all)", style="dim")
     for fits, words in ((False, "Too little memory"), (None, "Memory not known, so it may not fit")):
@@ -228,7 +231,7 @@ def _devices_table(b: JobBudget, rows: Sequence[JobRow], wide: bool) -> Any:
     table = plain_table(*sides, gap=2 if wide else 1)
     for r in rows:
         cost = number_cells(r.cost_usd)
-        found = [r.device, *(cost if wide else cost[:1]), *number_cells(r.hours, factor)]
+        found = [marked(r), *(cost if wide else cost[:1]), *number_cells(r.hours, factor)]
         if wide:
             rest = ((r.energy_kwh, 1.0), (r.carbon_kg, 1.0), (r.memory_mb, 1 / 1024))
             found += [number_cells(e, unit_factor)[0] for e, unit_factor in rest]

@@ -6,8 +6,19 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from forerun.readable import in_readable_units, visible
-from forerun.show import count, interval_heading
-from forerun.views.budget import ROWS, WIDE, cells, legend, lines, number_cells, plain_table, setting_words, time_unit
+from forerun.show import count, interval_heading, setting_words
+from forerun.views.budget import (
+    BY_PEAKS,
+    ROWS,
+    WIDE,
+    cells,
+    legend,
+    lines,
+    marked,
+    number_cells,
+    plain_table,
+    time_unit,
+)
 
 if TYPE_CHECKING:
     from forerun.decisions.budget.curve_choice import CurveChoice
@@ -56,22 +67,34 @@ def curve_view(c: CurveChoice, width: int = 160) -> Iterator[Any]:
     from rich.text import Text
 
     where = "the best network of each device" if c.several_devices else f"on {c.rows[0].device}"
+    part, whole = c.data["training"], c.data_of["training"]
     yield Text(visible(f"Accuracy{limit_words(c.limits)}, {where}"), style="bold")
+    yield Text(visible(
+        f"Of our runs, which train on {part:,} of the {whole:,} images of {c.data_of['name']}: an epoch is over these, "
+        f"and over all {whole:,} it takes {whole / part:.3g} times as long"
+    ))  # fmt: skip
     wide = width >= WIDE
     unit, factor = time_unit([r.whole.hours.value for r in c.rows])
     heads = [("device", "left")] if c.several_devices else []
-    heads += [(name, "right") for name in ("depth", "filters", "batch", "accuracy", "interval", "epochs", unit)]
+    heads += [
+        (name, "right")
+        for name in ("depth", "filters", "batch", "accuracy", interval_heading(c.confidence), "epochs", unit)
+    ]
     heads += [("USD", "right"), ("one epoch", "right"), (interval_heading(c.confidence), "right")] if wide else []
+    heads += [(f"epoch of {whole:,}", "right")]
     table = plain_table(*heads, gap=2 if wide else 1)
     for r in c.rows[:ROWS]:
         a, n = r.accuracy, r.epochs.value
-        found = [r.device] if c.several_devices else []
+        found = [marked(r)] if c.several_devices else []
         found += [f"{r.settings['depth']}", f"{r.settings['filters']}", f"{r.batch}", f"{a.value:.1%}"]
         found += [f"{100 * a.low:.1f} … {100 * a.high:.1f}", f"{n:.0f}" if r.all_epochs else f"{n:.1f}"]
         found += [number_cells(r.whole.hours, factor)[0]]
         found += [number_cells(r.whole.cost_usd)[0], *cells(r.epoch.hours)] if wide else []
+        found += [cells(r.epoch_of_all.hours)[0]]
         table.add_row(*found)
     yield table
+    if c.several_devices and not all(r.generation_measured for r in c.rows[:ROWS]):
+        yield Text(BY_PEAKS, style="dim")
     if len(c.rows) > ROWS:
         yield Text(f"and {len(c.rows) - ROWS} more (--json has all)", style="dim")
     if c.too_slow:

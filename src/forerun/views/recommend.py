@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from forerun.readable import in_readable_units, pretty, visible
-from forerun.show import interval_heading
+from forerun.show import interval_heading, setting_words
 
 #: Columns that go, one after another, where a terminal is too narrow for all: numbers are never cut.
 _DISPENSABLE = ("cloud", "latency", "USD/M")
@@ -68,13 +68,7 @@ def _width(columns: dict[str, list[str]], padding: int) -> int:
 
 
 def _headline(r: Any) -> str:
-    w = r.workload
-    words = [
-        w["mode"], f"{w['seq_len']:,} tokens" if w.get("seq_len") else "", w.get("optimizer") or "",
-        f"amp {w['amp']}" if w.get("amp") else "", "channels last" if w.get("channels_last") else "",
-        w["runtime"] if w["runtime"] != "eager" else "",
-    ]  # fmt: skip
-    return f"{r.model}, {', '.join(word for word in words if word)}: {r.offers:,} offers, by {r.goal}"
+    return f"{r.model}, {setting_words(r.workload)}: {r.offers:,} offers, by {r.goal}"
 
 
 def _answer(r: Any) -> str:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from forerun.advice.limits import DOES_NOT, Limit, best_place, binding
+from forerun.advice.limits import Limit, Measure, best_place, binding
+from forerun.advice.verdict import DOES_NOT
 from forerun.decisions.recommend.offers import Excluded, Offer, Wanted
 from forerun.errors import ForerunError
 from forerun.readable import pretty
@@ -39,7 +40,7 @@ def why_not(part: pd.DataFrame, limits: Sequence[Limit], items: str) -> str:
     able = _able(part)
     if able.empty:
         return str(part["error"].iloc[0])
-    fitting = able[able["runs"] < DOES_NOT]
+    fitting = able[able["runs"] < DOES_NOT.place]
     if fitting.empty:
         return f"does not fit: {_size(able)}"
     return _missed(fitting, limits, items) or "its goal is not known"
@@ -62,7 +63,7 @@ def nothing_keeps(table: pd.DataFrame, offers: Sequence[Offer], limits: Sequence
     able = _able(table)
     if able.empty:
         return ForerunError(f"no candidate can run it: {table['error'].iloc[0]}")
-    fitting = able[able["runs"] < DOES_NOT]
+    fitting = able[able["runs"] < DOES_NOT.place]
     if fitting.empty:
         return ForerunError(_too_large(able, offers))
     verdicts = [limit.verdicts(fitting) for limit in limits]
@@ -74,7 +75,7 @@ def nothing_keeps(table: pd.DataFrame, offers: Sequence[Offer], limits: Sequence
         return ForerunError(f"no candidate meets {limit.text(items)}: {_nearest(fitting, limit, offers, items)}")
     parts = []
     for i in found:
-        others = np.logical_and.reduce([verdicts[k] < DOES_NOT for k in found if k != i])
+        others = np.logical_and.reduce([verdicts[k] < DOES_NOT.place for k in found if k != i])
         rest = " and ".join(limits[k].text(items) for k in found if k != i)
         parts.append(f"within {rest}, {_nearest(fitting[others], limits[i], offers, items)}")
     asked = " and ".join(limits[i].text(items) for i in found)
@@ -84,16 +85,26 @@ def nothing_keeps(table: pd.DataFrame, offers: Sequence[Offer], limits: Sequence
 def _nearest(rows: pd.DataFrame, limit: Limit, offers: Sequence[Offer], items: str) -> str:
     """'the least latency is 3.2 ms (h200, batch 1, fp16)'."""
     m = limit.measure
-    row = rows.iloc[best_place(rows[m.column].to_numpy(), m)]
-    value = float(row[m.column])
-    if np.isnan(value):
+    first = rows.iloc[best_place(rows[m.column].to_numpy(), m)]
+    if np.isnan(float(first[m.column])):
         return f"the {m.words} of none of them is known"
+    shown = rows[rows["shown"] & rows[m.column].notna()]
+    row = first if shown.empty else shown.iloc[best_place(shown[m.column].to_numpy(), m)]
+    peaks = "" if row["shown"] else ", by its peaks alone"
+    best = "highest" if m.more_is_better else "least"
+    supposed = offers[int(row["offer"])].supposed(m)
+    text = f"the {best} {m.words} is {m.text(float(row[m.column]), items)} ({_where(row, offers, m)}{peaks}){supposed}"
+    if row["shown"] and not first["shown"] and (better := m.text(float(first[m.column]), items)):
+        text += f"; by its peaks alone {first['device']} has {better}"
+    return text
+
+
+def _where(row: pd.Series, offers: Sequence[Offer], measure: Measure) -> str:
+    """'8 x l4 on g6.48xlarge, batch 1, fp16'."""
     offer = offers[int(row["offer"])]
     many = f"{offer.count} x " if offer.count > 1 else ""
-    where = f" on {offer.instance.id}" if offer.instance and m.column.startswith("usd") else ""
-    best = "highest" if m.more_is_better else "least"
-    how = f"{many}{row['device']}{where}, batch {row['batch']}, {row['dtype']}"
-    return f"the {best} {m.words} is {m.text(value, items)} ({how})"
+    where = f" on {offer.instance.id}" if offer.instance and measure.column.startswith("usd") else ""
+    return f"{many}{row['device']}{where}, batch {row['batch']}, {row['dtype']}"
 
 
 def _able(rows: pd.DataFrame) -> pd.DataFrame:

@@ -10,7 +10,7 @@ from forerun.advice.limits import GOALS, MEASURES, Limit
 from forerun.decisions.recommend.asking import BATCHES, DTYPES, ask
 from forerun.decisions.recommend.candidates import candidates
 from forerun.decisions.recommend.infeasible import nothing_is_offered, nothing_keeps
-from forerun.decisions.recommend.offers import find_offers, wanted
+from forerun.decisions.recommend.offers import OTHERS_USED, find_offers, wanted
 from forerun.decisions.recommend.ranking import ranked
 from forerun.decisions.recommend.recommendation import Recommendation
 from forerun.device import Device
@@ -102,8 +102,8 @@ def _limits(given: dict[str, float | None]) -> list[Limit]:
     for name, value in given.items():
         if value is None:
             continue
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
-            raise ForerunError(f"the limit of {MEASURES[name].words} must be a number above zero, got {value!r}")
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
+            raise ForerunError(f"the limit of {MEASURES[name].words} must be a number of zero or more, got {value!r}")
         out.append(Limit(MEASURES[name], float(value)))
     return out
 
@@ -144,7 +144,8 @@ def _notes(want: Any, rows: Any, tried: Sequence[int], given: Sequence[int] | No
         )
     if any(row.share < 1 for row in rows):
         notes.append(
-            "a single MIG slice is charged its part of the device: the price over how many such slices it holds"
+            "a single MIG slice is rented with its whole instance, which is its price; its cost, energy and carbon are "
+            f"its part of them, {OTHERS_USED}"
         )
     if given is None and len(tried) > 1 and rows[0].batch == tried[-1]:
         notes.append(f"batch {tried[-1]:,} is the largest that was tried: larger ones (--batch) may do better still")
