@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 from typer.testing import CliRunner
 
 import forerun
@@ -25,6 +28,7 @@ from forerun.predictors.base import Predictor, Times
 from forerun.predictors.cases import TrainingCases
 from forerun.predictors.energy import waiting_w
 from forerun.quantities import CARBON, COST, ENERGY, LATENCY, MEMORY, PRICE, THROUGHPUT, quantity
+from forerun.views.recommend import recommendation_view
 from forerun.workload import Workload
 
 MODEL = "cnn:depth=3,filters=16"
@@ -176,7 +180,7 @@ def test_a_limit_is_met_surely_probably_or_not_by_the_interval() -> None:
     }  # fmt: skip
     assert found.best.device == "t4"  # surely stands before faster but unsure
     reasons = {e.reason for e in found.excluded if e.device == "h200"}
-    assert reasons >= {"does not meet 25 ms: 26 ms, 4% above at batch 1 in fp32"}
+    assert reasons >= {"does not meet 25 ms: 26 ms, 4% above at batch 1, fp32"}
 
 
 def test_throughput_is_judged_by_its_low_end() -> None:
@@ -211,6 +215,31 @@ def test_the_shipped_predictor_is_sure_of_no_tpu_and_no_mi300x() -> None:
     assert verdicts == {("mi300x", "probably"), ("tpu-v5e", "probably"), ("t4", "meets")}
     assert found.best.device == "t4"
     assert all(c.device == "t4" for c in (*found.latency_cost_front, *found.energy_throughput_front))
+
+
+class HostBound(Known):
+    """Latencies that the host sets, ten times those without it."""
+
+    honours = frozenset({"runtime"})
+
+    def times(self, profile: Profile, devices: Sequence[Device], workload: Workload) -> Times:
+        found = super().times(profile, devices, workload)
+        ms = found.latency_ms * (10 if workload.runtime == "eager" else 1)
+        return replace(found, latency_ms=ms, device_ms=found.latency_ms, host_ms=ms)
+
+
+def test_where_the_host_keeps_measured_devices_from_a_latency_cuda_graphs_are_tried_too() -> None:
+    told = HostBound({"h200": (4.0, 3.5, 4.5), "tpu-v5e": (1.0, 0.9, 1.1)}, roofline=["tpu-v5e"])
+    asked = {"devices": ["h200", "tpu-v5e"], "batches": [1], "dtypes": ["fp32"], "mig": False, "predictor": told}
+    found = forerun.recommend(MODEL, goal="latency", max_latency_ms=20, **asked)
+    assert (found.best.device, found.best.runtime, found.best.verdict) == ("h200", "cudagraph", "meets")
+    assert found.best.latency_ms.value == 4.0
+    assert "in eager mode the host keeps every measured device" in " ".join(found.notes)
+    text = drawn(recommendation_view(found, width=100), 100)
+    assert "h200 (" in text and "with --runtime cudagraph" in text and " runtime " in text
+    for more in ({"max_latency_ms": 50}, {"max_latency_ms": 20, "runtime": "eager"}):
+        plain = forerun.recommend(MODEL, goal="latency", **more, **asked)
+        assert {c.runtime for c in plain.candidates} == {"eager"}
 
 
 # --- slices --------------------------------------------------------------------------------------------------------
@@ -382,11 +411,17 @@ def test_fronts_trade_latency_for_cost_and_energy_for_throughput(real: Any) -> N
         ("25ms", LATENCY, 25), ("0.5s", LATENCY, 500), ("25", LATENCY, 25), ("2,000", THROUGHPUT, 2000),
         ("600/min", THROUGHPUT, 10), ("80GB", MEMORY, 81920), ("512 MiB", MEMORY, 512), ("2/h", PRICE, 2),
         ("$2.5", PRICE, 2.5), ("48USD/day", PRICE, 2), ("0.5", COST, 0.5), ("10J", ENERGY, 10), ("3mJ", ENERGY, 0.003),
-        ("1Wh", ENERGY, 3600), ("5g", CARBON, 5), ("1.5kg", CARBON, 1500),
+        ("1Wh", ENERGY, 3600), ("5g", CARBON, 5), ("1.5kg", CARBON, 1500), ("1MJ", ENERGY, 1e6), ("2KJ", ENERGY, 2e3),
+        ("1MWh", ENERGY, 3.6e9), ("5MIN", LATENCY, 3e5), ("80gb", MEMORY, 81920), ("3MG", CARBON, None),
+        ("1Mj", ENERGY, 1e6), ("1mWh", ENERGY, None), ("25Ms", LATENCY, None), ("80Gb", MEMORY, None),
     ],
 )  # fmt: skip
-def test_quantities_have_units(text: str, kind: Any, value: float) -> None:
-    assert quantity(text, kind) == pytest.approx(value)
+def test_quantities_have_units(text: str, kind: Any, value: float | None) -> None:
+    if value is None:  # milli or mega, bits or bytes: what could be either is not read
+        with pytest.raises(forerun.ForerunError, match="its unit must be one of"):
+            quantity(text, kind)
+    else:
+        assert quantity(text, kind) == pytest.approx(value)
 
 
 @pytest.mark.parametrize("text", ["fast", "25 lightyears", "", "-3ms", "1..2ms", "5GB"])
@@ -400,6 +435,37 @@ def command(*words: str, width: int = 160) -> str:
     done = CliRunner().invoke(app, known, env={"COLUMNS": str(width)}, catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return done.output
+
+
+def drawn(things: Any, width: int) -> str:
+    console = Console(width=width, record=True, file=io.StringIO())
+    for thing in things:
+        console.print(thing)
+    return console.export_text()
+
+
+@pytest.mark.parametrize(
+    ("width", "everything", "told_by"), [(80, False, "cloud"), (120, False, "instance"), (80, True, "instance")]
+)
+def test_rows_can_be_told_apart_at_every_width(real: Any, width: int, everything: bool, told_by: str) -> None:
+    text = drawn(recommendation_view(real, width=width, everything=everything), width)
+    assert max(map(len, text.splitlines())) <= width
+    head = next(line for line in text.splitlines() if line.startswith("device"))
+    assert told_by in head.split() and "verdict" in head
+    if not everything:
+        start = text.splitlines().index(head) + 1
+        lines = text.splitlines()[start : start + len(real.rows)]
+        ends = [head.index(told_by) + len(max((c.cloud for c in real.rows), key=len))] * len(lines)
+        assert len({line[:end] for line, end in zip(lines, ends, strict=True)}) == len(lines)
+
+
+def test_fronts_show_their_members(real: Any) -> None:
+    front = real.latency_cost_front
+    short, whole = (drawn(recommendation_view(real, width=160, everything=e), 160) for e in (False, True))
+    for c in front[:: len(front) - 1]:
+        assert f"batch {c.batch}, {c.dtype}: " in short
+    table = whole.partition("Pareto front of latency and cost")[2].partition("Pareto")[0]
+    assert len(table.strip().splitlines()) == 1 + 1 + len(front)
 
 
 @pytest.mark.parametrize("width", [80, 160])

@@ -139,6 +139,7 @@ def test_the_first_screen_says_what_bounds_the_model_and_what_to_change(found: R
     for device in DEVICES:
         assert f"{device}: a call takes" in text
     assert "sets the pace" in text and "times the throughput" in text and "Cheapest for training" in text
+    assert all(any(line.startswith(device) for line in found.data["summary"]["to_change"]) for device in DEVICES)
     top = found.html.partition('id="operators"')[0]
     assert "What bounds this model" in top and "What to change" in top
 

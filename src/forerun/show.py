@@ -34,6 +34,13 @@ def headline(p: Any) -> str:
     return f"{p.model} on {p.device}: {setting_words(p.workload)}"
 
 
+def command_line(text: str, style: str = "") -> Any:
+    """A command to paste: one line, however narrow the terminal."""
+    from rich.text import Text
+
+    return Text(visible(text), style=style, no_wrap=True, overflow="ignore")
+
+
 def setting_words(w: Mapping[str, Any]) -> str:
     """'training, batch 32, fp32, sgd': a workload's settings as people say them, without those at their default."""
     shape = w.get("input_shape")

@@ -211,6 +211,8 @@ def _many_devices(b: JobBudget, width: int) -> Iterator[Any]:
     large = [r for r in b.rows if r.fits is not False]
     by_peaks = [r for r in large[:ROWS] if not r.generation_measured]
     yield _devices_table(b, large[:ROWS], width >= WIDE)
+    if any(r.count == 0 for r in large[:ROWS]):
+        yield Text(f"0 {b.unit}: the numbers are what one {b.unit.removesuffix('s')} takes", style="dim")
     if by_peaks:
         yield Text(BY_PEAKS, style="dim")
     if len(large) > ROWS:
@@ -223,17 +225,18 @@ def _many_devices(b: JobBudget, width: int) -> Iterator[Any]:
 
 def _devices_table(b: JobBudget, rows: Sequence[JobRow], wide: bool) -> Any:
     interval = interval_heading(b.confidence)
-    unit, factor = time_unit([r.hours.value for r in rows])
+    unit, factor = time_unit([(r if r.count else r.each).hours.value for r in rows])
     heads = ["device", "USD", *([interval] if wide else []), unit, interval]
     heads += ["kWh", "kg CO2", "memory GB"] if wide else []
     heads += [f"most {b.unit}", "limits"] if b.limits else []
     sides = [(name, "left" if name in ("device", "limits") else "right") for name in heads]
     table = plain_table(*sides, gap=2 if wide else 1)
     for r in rows:
-        cost = number_cells(r.cost_usd)
-        found = [marked(r), *(cost if wide else cost[:1]), *number_cells(r.hours, factor)]
+        taken = r if r.count else r.each  # of one that does not fit, where none does
+        cost = number_cells(taken.cost_usd)
+        found = [marked(r), *(cost if wide else cost[:1]), *number_cells(taken.hours, factor)]
         if wide:
-            rest = ((r.energy_kwh, 1.0), (r.carbon_kg, 1.0), (r.memory_mb, 1 / 1024))
+            rest = ((taken.energy_kwh, 1.0), (taken.carbon_kg, 1.0), (r.memory_mb, 1 / 1024))
             found += [number_cells(e, unit_factor)[0] for e, unit_factor in rest]
         found += [f"{r.largest:,}", r.verdict or ""] if b.limits else []
         table.add_row(*found, style=_STYLES.get(r.verdict or "meets"))

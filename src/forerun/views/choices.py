@@ -76,17 +76,21 @@ def curve_view(c: CurveChoice, width: int = 160) -> Iterator[Any]:
     wide = width >= WIDE
     unit, factor = time_unit([r.whole.hours.value for r in c.rows])
     heads = [("device", "left")] if c.several_devices else []
-    heads += [
-        (name, "right")
-        for name in ("depth", "filters", "batch", "accuracy", interval_heading(c.confidence), "epochs", unit)
-    ]
+    interval = interval_heading(c.confidence) if wide else "interval"
+    batch = ["batch"] if wide or len({r.batch for r in c.rows}) > 1 else []
+    heads += [(name, "right") for name in ("depth", "filters", *batch, "accuracy", interval, "epochs", unit)]
     heads += [("USD", "right"), ("one epoch", "right"), (interval_heading(c.confidence), "right")] if wide else []
-    heads += [(f"epoch of {whole:,}", "right")]
+    heads += [(f"epoch of {whole:,}" if wide else "whole epoch", "right")]
     table = plain_table(*heads, gap=2 if wide else 1)
     for r in c.rows[:ROWS]:
         a, n = r.accuracy, r.epochs.value
         found = [marked(r)] if c.several_devices else []
-        found += [f"{r.settings['depth']}", f"{r.settings['filters']}", f"{r.batch}", f"{a.value:.1%}"]
+        found += [
+            f"{r.settings['depth']}",
+            f"{r.settings['filters']}",
+            *([f"{r.batch}"] if batch else []),
+            f"{a.value:.1%}",
+        ]
         found += [f"{100 * a.low:.1f} … {100 * a.high:.1f}", f"{n:.0f}" if r.all_epochs else f"{n:.1f}"]
         found += [number_cells(r.whole.hours, factor)[0]]
         found += [number_cells(r.whole.cost_usd)[0], *cells(r.epoch.hours)] if wide else []

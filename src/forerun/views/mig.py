@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from forerun.readable import in_readable_units, pretty, visible
-from forerun.show import interval_heading
+from forerun.show import command_line, interval_heading
 
 if TYPE_CHECKING:
     from forerun.decisions.mig.answer import MigPacking, PlacedWorkload, Totals
@@ -40,8 +41,8 @@ def packing_view(p: MigPacking, width: int = 160) -> Iterator[Any]:
     yield Text()
     yield Text("To create it (GPUs from 0 on; PROFILE:START is read by nvidia-smi of driver 580):")
     for command in p.commands:
-        yield Text(f"  {command}", no_wrap=True, overflow="ignore")
-    yield Text("  CUDA_VISIBLE_DEVICES=MIG-… python …    # a slice's UUID, as listed by -L")
+        yield command_line(f"  {command}")
+    yield command_line("  CUDA_VISIBLE_DEVICES=MIG-… python …    # a slice's UUID, as listed by -L")
     yield Text()
     yield from _rule(p)
     for note in p.notes:
@@ -52,32 +53,50 @@ def _table(placed: Sequence[PlacedWorkload], width: int, confidence: float) -> A
     from rich.table import Table
     from rich.text import Text
 
-    wide = width >= _WIDE
-    span = interval_heading(confidence)
-    table = Table(box=None, padding=(0, 2 if wide else 1, 0, 0))
-    table.add_column("GPU")
-    table.add_column("slice", no_wrap=True)
-    table.add_column("at", no_wrap=True)
-    table.add_column("workload", overflow="fold", min_width=16)
-    numbers = ["memory GB", span, "of slice", "latency ms", span, "whole GPU ms", "slowdown", "throughput"]
-    narrow = ["memory GB", "of slice", "latency ms", "slowdown"]
-    for name in numbers if wide else narrow:
-        table.add_column(name, justify="right", no_wrap=wide)
+    wide, gap = width >= _WIDE, 2 if width >= _WIDE else 1
+    span, below = interval_heading(confidence), f"\n{100 * confidence:g} %"
+    heads = ["GPU", "slice", "at", "workload"]
+    if wide:
+        heads += ["memory GB", span, "of slice", "latency ms", span, "whole GPU ms", "slowdown", "throughput"]
+    else:  # intervals stand below their values
+        heads += [f"memory GB{below}", "of\nslice", f"latency ms{below}", "slow-\ndown"]
+    lines: list[list[str]] = []
     for gpu, rows in groupby(placed, key=lambda one: one.gpu):
         for first, one in enumerate(rows):
             s = one.on_slice
             share, slowdown = f"{s.memory_mb.value / s.usable_mb:.0%}", f"x {pretty(one.slowdown)}"
             memory = s.memory_mb.scaled(1 / 1024, "GB")
-            cells = [str(gpu) if not first else "", s.profile, _place(one)]
-            cells.append(Text(visible(one.workload)))  # type: ignore[arg-type]
+            cells = [str(gpu) if not first else "", s.profile, _place(one), visible(one.workload)]
             if wide:
                 cells += [pretty(memory.value), _span(memory), share, pretty(s.latency_ms.value), _span(s.latency_ms)]
                 cells += [pretty(one.whole_gpu_ms.value), slowdown, f"{pretty(s.throughput.value)} {s.throughput.unit}"]
             else:
                 cells += [f"{pretty(memory.value)}\n{_span(memory)}", share]
                 cells += [f"{pretty(s.latency_ms.value)}\n{_span(s.latency_ms)}", slowdown]
-            table.add_row(*cells, style="yellow" if one.remarks else None)
+            lines.append(cells)
+    taken = sum(_longest(column) + gap for column in zip(heads, *lines, strict=True) if column[0] != "workload")
+    table = Table(box=None, padding=(0, gap, 0, 0))
+    for name in heads:
+        left = name in ("GPU", "slice", "at", "workload")
+        table.add_column(name, justify="left" if left else "right", no_wrap=name != "workload", overflow="fold")
+    for one, cells in zip(placed, lines, strict=True):
+        cells[3] = _folded(cells[3], width - taken - gap)
+        table.add_row(*map(Text, cells), style="yellow" if one.remarks else None)
     return table
+
+
+def _longest(cells: Sequence[str]) -> int:
+    return max(len(line) for cell in cells for line in cell.splitlines() or [""])
+
+
+def _folded(name: str, width: int) -> str:
+    """A name in lines that are no longer than `width`, broken where its parts end."""
+    lines = [""]
+    for part in re.findall(r"[^:,/?&_-]*[:,/?&_-]+|[^:,/?&_-]+", name):
+        if lines[-1] and len(lines[-1]) + len(part) > width:
+            lines.append("")
+        lines[-1] += part
+    return "\n".join(lines)
 
 
 def _place(placed: PlacedWorkload) -> str:

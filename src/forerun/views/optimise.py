@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from forerun.readable import in_readable_units, pretty, visible
-from forerun.show import headline, interval_heading
+from forerun.show import command_line, headline, interval_heading
 
 if TYPE_CHECKING:
     from forerun.decisions.optimise.optimise import Line, Optimisation
@@ -88,7 +88,8 @@ def _section(
     if not wide:
         for line in lines:
             risk = f" ({line.risk})" if line.risk else ""
-            yield Text(visible(f"  {line.name}: {line.code}{risk}"), style="dim")
+            yield Text(visible(f"  {line.name}{risk}:"), style="dim")
+            yield command_line(f"    {line.code}", style="dim")
 
 
 def _headings(found: Optimisation) -> tuple[str, str]:
@@ -132,7 +133,7 @@ def _together(found: Optimisation) -> Iterator[Any]:
     yield Text("\nTogether, the best claimed change first, the next on top of it", style="bold")
     yield table
     if found.command:
-        yield Text(visible(found.command), style="dim")
+        yield command_line(found.command, style="dim")
     beyond = [name for name, _ in found.together[-1].case.graph_changes]
     if beyond:
         yield Text(visible(f"(the command has no option for: {', '.join(beyond)})"), style="dim")

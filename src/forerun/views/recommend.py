@@ -10,9 +10,11 @@ from forerun.readable import in_readable_units, pretty, visible
 from forerun.show import interval_heading, setting_words
 
 #: Columns that go, one after another, where a terminal is too narrow for all: numbers are never cut.
-_DISPENSABLE = ("cloud", "latency", "USD/M")
+_DISPENSABLE = ("front", "energy", "price", "throughput", "cost", "latency")
 #: Reasons of excluded candidates that are shown unless all are asked for.
 _REASONS = 6
+#: Members of a front that are shown unless all are asked for.
+_MEMBERS = 5
 #: What is shown of a choice: the field, its heading, and its heading where there is little room.
 _FIELDS = {
     "latency": ("latency_ms", "latency", "latency"), "cost": ("usd_per_million", "USD/million {items}", "USD/M"),
@@ -33,38 +35,61 @@ def recommendation_view(r: Any, width: int = 160, top: int = 10, everything: boo
     if not everything and len(r.rows) > top:
         yield Text(f"({len(r.rows) - top} more: --top; every instance: --all)", style="dim")
     yield Text()
-    yield from (Text(visible(line), style="dim") for line in (*_fronts(r), *_excluded(r, everything)))
+    yield from _fronts(r, everything, width)
+    yield from (Text(visible(line), style="dim") for line in _excluded(r, everything))
     for note in r.notes:
         yield Text(visible(f"Note: {note}"), style="yellow")
 
 
 def _table(r: Any, rows: Sequence[Any], width: int) -> Any:
-    """The choices: all columns where they fit, else the most needed ones with short headings."""
+    """The choices: all columns where they fit, else short headings and the columns that are needed most. What tells
+    rows apart stays: the instance, or the cloud where each of its devices has one row."""
     from rich.table import Table
 
     columns, padding = _columns(r, rows, wide=True), 2
     if _width(columns, padding) > width:
         columns, padding = _columns(r, rows, wide=False), 1
-        for name in _DISPENSABLE:
-            if _width(columns, padding) > width:
+    by_cloud = rows is not r.candidates and len({(_device(c), c.cloud) for c in rows}) == len(rows)
+    for name in (*_DISPENSABLE, "instance" if by_cloud else "interval", "interval"):
+        if _width(columns, padding) > width and name != r.goal:
+            if name == "instance":
+                columns[name] = ("cloud", [c.cloud or "" for c in rows])
+            else:
                 columns.pop(name, None)
     table = Table(box=None, padding=(0, padding, 0, 0))
-    for name in columns:
-        left = name in ("device", "instance", "cloud", "verdict", "dtype", "front")
-        table.add_column(name, justify="left" if left else "right", no_wrap=True)
-    for row, cells in zip(rows, zip(*columns.values(), strict=True), strict=True):
+    for name, (heading, _) in columns.items():
+        left = name in ("device", "instance", "verdict", "dtype", "runtime", "front")
+        table.add_column(heading, justify="left" if left else "right", no_wrap=name != "instance", overflow="fold")
+    for row, cells in zip(rows, zip(*(cells for _, cells in columns.values()), strict=True), strict=True):
         table.add_row(*map(_text, cells), style=None if row.verdict == "meets" else "dim")
     return table
 
 
-def _columns(r: Any, rows: Sequence[Any], wide: bool) -> dict[str, list[str]]:
-    """The cells of each column by its heading."""
-    headings, lines = _headings(r, wide), [_cells(r, row, wide) for row in rows]
-    return {name: [line[at] for line in lines] for at, name in enumerate(headings)}
+def _columns(r: Any, rows: Sequence[Any], wide: bool) -> dict[str, tuple[str, list[str]]]:
+    """The heading and the cells of each column, by what it shows; the goal comes first of the quantities."""
+    words = {"items": r.items, "item": r.items.removesuffix("s")}
+    out = {
+        "device": ("device", [_device(c) for c in rows]),
+        "instance": ("instance", [f"{c.cloud} {_instance(c)}" if c.instance else "" for c in rows]),
+        "batch": ("batch", [str(c.batch) for c in rows]),
+        "dtype": ("dtype", [c.dtype for c in rows]),
+    }
+    if any(c.runtime != r.workload["runtime"] for c in rows):
+        out["runtime"] = ("runtime", [c.runtime for c in rows])
+    for name in dict.fromkeys((r.goal, "latency", "throughput", "cost", "price", "energy")):
+        field, *headings = _FIELDS[name]
+        cells = [_with_interval(getattr(c, field)) for c in rows]
+        out[name] = (headings[0 if wide else 1].format(**words), [value for value, _ in cells])
+        if name == r.goal and name != "price":
+            out["interval"] = (interval_heading(r.confidence), [interval for _, interval in cells])
+    out["verdict"] = ("verdict", [c.verdict for c in rows])
+    on = [(("cost", c.on_latency_cost_front), ("energy", c.on_energy_throughput_front)) for c in rows]
+    out["front"] = ("front", [", ".join(name for name, is_on in one if is_on) for one in on])
+    return out
 
 
-def _width(columns: dict[str, list[str]], padding: int) -> int:
-    return sum(max(map(len, (name, *cells))) + padding for name, cells in columns.items())
+def _width(columns: dict[str, tuple[str, list[str]]], padding: int) -> int:
+    return sum(max(map(len, (heading, *cells))) + padding for heading, cells in columns.values())
 
 
 def _headline(r: Any) -> str:
@@ -76,33 +101,8 @@ def _answer(r: Any) -> str:
     c = r.best
     verdict = "; ".join(c.reasons) or f"fits with {100 * r.confidence:g} % confidence"
     where = f" ({c.cloud} {_instance(c)})" if c.instance else ""
-    return f"Best: {_device(c)}{where} at batch {c.batch} in {c.dtype}: {verdict}."
-
-
-def _shown(r: Any, wide: bool) -> list[str]:
-    """The quantities that have a column beside the goal, which comes first."""
-    others = ("latency", "throughput", "cost", "price", "energy") if wide else ("latency", "cost")
-    return [r.goal, *(name for name in others if name != r.goal)][: None if wide else 2]
-
-
-def _headings(r: Any, wide: bool) -> list[str]:
-    words = {"items": r.items, "item": r.items.removesuffix("s")}
-    first, *others = (_FIELDS[name][1 if wide else 2].format(**words) for name in _shown(r, wide))
-    interval = [interval_heading(r.confidence)] if r.goal != "price" else []
-    if not wide:
-        return ["device", "cloud", "batch", "dtype", first, *interval, *others, "verdict"]
-    return ["device", "instance", "batch", "dtype", first, *interval, *others, "verdict", "front"]
-
-
-def _cells(r: Any, c: Any, wide: bool) -> list[str]:
-    first, *others = (getattr(c, _FIELDS[name][0]) for name in _shown(r, wide))
-    value, interval = _with_interval(first)
-    numbers = [value, *([interval] if r.goal != "price" else []), *(_with_interval(e)[0] for e in others)]
-    if not wide:
-        return [_device(c), c.cloud or "", str(c.batch), c.dtype, *numbers, c.verdict]
-    front = [name for name, on in (("cost", c.on_latency_cost_front), ("energy", c.on_energy_throughput_front)) if on]
-    where = f"{c.cloud} {_instance(c)}" if c.instance else ""
-    return [_device(c), where, str(c.batch), c.dtype, *numbers, c.verdict, ", ".join(front)]
+    how = "" if c.runtime == r.workload["runtime"] else f" with --runtime {c.runtime}"
+    return f"Best: {_device(c)}{where} at batch {c.batch} in {c.dtype}{how}: {verdict}."
 
 
 def _device(c: Any) -> str:
@@ -124,12 +124,48 @@ def _with_interval(e: Any) -> tuple[str, str]:
     return f"{value} {unit}", f"{low} … {high}"
 
 
-def _fronts(r: Any) -> Iterator[str]:
-    fronts = (("latency and cost", r.latency_cost_front), ("energy and throughput", r.energy_throughput_front))
-    for name, front in fronts:
-        if len(front) > 1:
-            ends = " to ".join(f"{_device(c)} at batch {c.batch} in {c.dtype}" for c in (front[0], front[-1]))
-            yield f"Pareto front of {name}: {len(front)} candidates (--json), from {ends}"
+def _fronts(r: Any, everything: bool, width: int) -> Iterator[Any]:
+    """The members of each front: a few in a line, all of them as a table."""
+    from rich.text import Text
+
+    fronts = ((("latency", "cost"), r.latency_cost_front), (("energy", "throughput"), r.energy_throughput_front))
+    for pair, front in fronts:
+        if len(front) < 2:
+            continue
+        name = f"Pareto front of {' and '.join(pair)}"
+        if everything:
+            yield Text(f"{name}: {len(front)} candidates", style="bold")
+            yield _front_table(r, front, pair)
+            yield Text()
+            continue
+        places = sorted({round(k * (len(front) - 1) / (_MEMBERS - 1)) for k in range(_MEMBERS)})
+        words = "; ".join(_member(r, front[at], pair) for at in places)
+        some = "" if len(places) == len(front) else f" ({len(places)} of {len(front)} shown, --all has them)"
+        yield Text(visible(f"{name}{some}: {words}"), style="dim")
+
+
+def _member(r: Any, c: Any, pair: Sequence[str]) -> str:
+    """'l4, batch 8, fp16: 3.2 ms, 0.04 USD/M'."""
+    values = []
+    for name in pair:
+        value, heading = _with_interval(getattr(c, _FIELDS[name][0]))[0], _FIELDS[name][2].format(items=r.items)
+        values.append(f"{value} {heading}" if name in ("cost", "throughput") else value)
+    how = "" if c.runtime == r.workload["runtime"] else f", {c.runtime}"
+    return f"{_device(c)}, batch {c.batch}, {c.dtype}{how}: {', '.join(values)}"
+
+
+def _front_table(r: Any, front: Sequence[Any], pair: Sequence[str]) -> Any:
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for name in ("device", "instance", "batch", "dtype", *pair):
+        heading = _FIELDS[name][2].format(items=r.items) if name in pair else name
+        table.add_column(heading, justify="right" if name in ("batch", *pair) else "left", overflow="fold")
+    for c in front:
+        where = f"{c.cloud} {_instance(c)}" if c.instance else ""
+        numbers = (_with_interval(getattr(c, _FIELDS[name][0]))[0] for name in pair)
+        table.add_row(*map(_text, (_device(c), where, str(c.batch), c.dtype, *numbers)))
+    return table
 
 
 def _excluded(r: Any, everything: bool) -> Iterator[str]:

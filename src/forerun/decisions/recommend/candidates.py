@@ -10,8 +10,10 @@ import numpy as np
 from forerun.advice.cost import usd_per_ms
 from forerun.advice.data_parallel import gradient_mb, scaled
 from forerun.advice.job import with_waits
+from forerun.advice.limits import Limit
 from forerun.advice.verdict import DOES_NOT, MEETS, PROBABLY
 from forerun.decisions.recommend.offers import Offer
+from forerun.device import Device
 from forerun.device.carbon import carbon_g
 from forerun.errors import ForerunError
 from forerun.graph.ir import Graph
@@ -43,7 +45,7 @@ def candidates(
          "unused_w": [o.unused_w for o in offers], "carbon_per_j": [carbon_g(1.0, o.grid) for o in offers],
          "shown": [predictor.generation_measured(o.device) for o in offers]}
     )  # fmt: skip
-    for name in ("latency_ms", "throughput", "energy_j", "basis", "error", "surely_fits"):
+    for name in ("latency_ms", "throughput", "energy_j", "basis", "bound", "error", "surely_fits"):
         if name not in found:  # nothing fits anywhere
             found = found.assign(**{name: np.nan})
     t = found.rename(columns={"energy_low_j": "energy_j_low", "energy_high_j": "energy_j_high"})
@@ -67,6 +69,21 @@ def candidates(
         if end:
             t[f"usd_per_hour{end}"] = t["usd_per_hour"]
     return t.assign(runs=_runs(t))
+
+
+def kept_by_the_host(table: pd.DataFrame, offers: Sequence[Offer], limits: Sequence[Limit]) -> list[Device]:
+    """GPUs of measured generations that the host keeps from the limit of latency, where no measured one keeps all
+    limits."""
+    latency = [limit for limit in limits if limit.measure.column == "latency_ms"]
+    shown = table[table["shown"] & (table["runs"] < DOES_NOT.place)]
+    if not latency or shown.empty:
+        return []
+    kept = np.logical_and.reduce([limit.verdicts(shown) < DOES_NOT.place for limit in limits])
+    waits = shown["bound"].eq("host") & (latency[0].verdicts(shown) == DOES_NOT.place)
+    if kept.any():
+        return []
+    devices = (offers[int(place)].device for place in shown.loc[waits, "offer"].unique())
+    return list(dict.fromkeys(d for d in devices if d.kind == "gpu"))
 
 
 def _runs(t: pd.DataFrame) -> np.ndarray:

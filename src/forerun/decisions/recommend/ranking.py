@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from forerun.advice.limits import Limit, Measure, best_place, binding, pareto_front
 from forerun.advice.verdict import DOES_NOT, MEETS, PROBABLY, Verdict, held_back
-from forerun.decisions.recommend.infeasible import why_not
+from forerun.decisions.recommend.infeasible import setting, why_not
 from forerun.decisions.recommend.offers import Excluded, Offer
 from forerun.decisions.recommend.recommendation import Choice
 from forerun.prediction import Estimate
@@ -76,11 +76,19 @@ def ranked(
     rest = t[~t["offer"].isin(kept["offer"].unique())]
     excluded = tuple(
         Excluded(offer.device.id, offer.instance_id, offer.count, why_not(part, limits, items))
-        for place, part in rest.groupby("offer", sort=True)
-        if (offer := offers[int(place)])
+        for offer, part in _by_offer(rest, offers)
     )
     notes = _held_back(kept, goal, items) + _nearest_shown(t, kept, limits, items)
     return Ranked(rows, listed, drawn[0], drawn[1], excluded, notes)
+
+
+def _by_offer(rows: pd.DataFrame, offers: Sequence[Offer]) -> Iterator[tuple[Offer, dict[str, np.ndarray]]]:
+    """Every offer with its columns; a frame for each would take ten times as long."""
+    rows = rows.sort_values("offer", kind="stable")
+    columns = {str(name): rows[name].to_numpy() for name in rows}
+    places, starts = np.unique(columns["offer"], return_index=True)
+    for place, start, end in zip(places, starts, [*starts[1:], len(rows)], strict=True):
+        yield offers[int(place)], {name: values[start:end] for name, values in columns.items()}
 
 
 def _front(kept: pd.DataFrame, first: str, second: str) -> list[int]:
@@ -130,7 +138,7 @@ def _nearest_shown(t: pd.DataFrame, kept: pd.DataFrame, limits: Sequence[Limit],
     miss = limit.miss(float(row[limit.measure.column]), items)
     return (
         f"no device of a measured generation meets {limit.text(items)}: {row['device']} comes nearest with {miss} "
-        f"(batch {row['batch']}, {row['dtype']}{', set by the host' if row['bound'] == 'host' else ''})",
+        f"({setting(row)}{', set by the host' if row['bound'] == 'host' else ''})",
     )
 
 
@@ -153,7 +161,8 @@ def _choice(row: Any, offer: Offer, items: str) -> Choice:
         device=offer.device.id, count=offer.count, instance=offer.instance_id, instances=offer.instances,
         cloud=i.cloud if i else None,
         price_region=i.region if i else None, grid=offer.grid.id, share=offer.share, batch=int(row["batch"]),
-        dtype=str(row["dtype"]), latency_ms=latency, throughput=throughput, memory_mb=memory,
+        dtype=str(row["dtype"]), runtime=str(row["runtime"]), latency_ms=latency, throughput=throughput,
+        memory_mb=memory,
         usd_per_hour=None if np.isnan(price) else price,
         usd_per_million=estimate("usd_per_million", "USD"), energy_j=estimate("energy_j", "J"),
         carbon_g=estimate("carbon_g", "g"), verdict=Verdict.at(int(row["verdict"])), reasons=(),

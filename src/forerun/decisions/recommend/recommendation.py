@@ -26,6 +26,7 @@ class Choice:
     share: float  # of the instances' price in the cost of calls: below 1 for a MIG slice, if the others are used too
     batch: int  # of each device
     dtype: str
+    runtime: str
     latency_ms: Estimate
     throughput: Estimate  # of all devices together
     memory_mb: Estimate  # of each device
