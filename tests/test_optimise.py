@@ -45,24 +45,6 @@ def on_h200() -> Optimisation:
     return forerun.optimise(CNN, "h200", batch=4, goal="throughput")
 
 
-def test_every_number_is_that_of_a_prediction(on_h200: Optimisation) -> None:
-    asked = {
-        "CUDA graph": {"runtime": "cudagraph"}, "bf16 weights": {"dtype": "bf16"}, "batch 16": {"batch": 16},
-        "autocast to bf16": {"amp": "bf16"}, "channels last": {"channels_last": True},
-        "TF32 products": {"dtype": "tf32"},
-    }  # fmt: skip
-    now = forerun.predict(CNN, "h200", batch=4, measured=False)
-    assert on_h200.now == now
-    for name, settings in asked.items():
-        after = forerun.predict(CNN, "h200", **{"batch": 4, "measured": False, **settings})  # type: ignore[arg-type]
-        one = line(on_h200, name)
-        assert one.after == after
-        assert now.throughput and after.throughput and after.memory_mb and now.memory_mb
-        assert one.gain.value == pytest.approx(after.throughput.value / now.throughput.value, rel=1e-9)
-        assert one.memory_change_mb == pytest.approx(after.memory_mb.value - now.memory_mb.value, rel=1e-9)
-        assert one.code
-
-
 def test_only_what_has_an_interval_above_one_is_claimed(on_h200: Optimisation) -> None:
     for one in on_h200.lines:
         assert one.gain.low <= one.gain.value <= one.gain.high

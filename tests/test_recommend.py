@@ -16,7 +16,6 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import forerun
-from forerun.advice.data_parallel import gradient_mb, scaled
 from forerun.advice.limits import pareto_front
 from forerun.cli.app import app
 from forerun.device import Device
@@ -81,29 +80,6 @@ def real() -> Any:
 # --- numbers -------------------------------------------------------------------------------------------------------
 
 
-def test_every_number_of_a_choice_is_that_of_predict(real: Any) -> None:
-    chosen = list({(c.device, c.batch, c.dtype, c.count): c for c in real.candidates}.values())
-    assert len({c.device for c in chosen}) > 4
-    for c in chosen:
-        whole = "/" not in c.device
-        p = forerun.predict(
-            MODEL, c.device, batch=c.batch, dtype=c.dtype, instance=c.instance if whole else None,
-            region=c.grid if "/" in c.grid else None, measured=False,
-        )  # fmt: skip
-        for end in ("value", "low", "high"):
-            of = lambda e, end=end: getattr(e, end)  # noqa: E731
-            assert of(c.latency_ms) == pytest.approx(of(p.latency_ms), rel=SAME)
-            assert of(c.memory_mb) == pytest.approx(of(p.memory_mb), rel=SAME)
-            assert of(c.throughput) == pytest.approx(c.count * of(p.throughput), rel=SAME)
-            joules = 0.0 if whole else beside_a_slice_w(c.device) * of(c.latency_ms) / 1e3  # of what no slice has
-            assert of(c.energy_j) == pytest.approx((of(p.energy_j) + joules) / c.batch, rel=SAME)
-            per_j = p.carbon_g.value / p.energy_j.value
-            assert of(c.carbon_g) == pytest.approx(1e6 * per_j * (of(p.energy_j) + joules) / c.batch, rel=SAME)
-            if whole:
-                assert of(c.usd_per_million) == pytest.approx(of(p.cost_per_million_usd), rel=SAME)
-        assert c.basis == p.basis
-
-
 def test_choices_stand_in_the_order_of_the_goal_and_each_device_of_a_cloud_once(real: Any) -> None:
     costs = [c.usd_per_million.value for c in real.rows if c.verdict == "meets"]
     assert costs == sorted(costs)
@@ -122,21 +98,6 @@ def test_several_devices_of_an_instance_serve_side_by_side() -> None:
     two = choose({"l4": (8.0, 8.0, 8.0)}, goal="cost", clouds=["aws"], gpus=[2]).best
     assert (two.instance, two.instances, two.count) == ("g6.xlarge", 2, 2)
     assert two.usd_per_hour == 2 * load_instance("g6.xlarge").usd_per_hour
-
-
-def test_training_on_eight_gpus_is_the_law_of_data_parallelism() -> None:
-    settings = {"mode": "training", "optimizer": "adamw"}
-    found = forerun.recommend(
-        MODEL, goal="throughput", devices=["h100-sxm"], gpus=[8], batches=[16], dtypes=["fp32"], **settings
-    ).best
-    alone = forerun.predict(MODEL, "h100-sxm", batch=16, dtype="fp32", measured=False, **settings)
-    gradients = gradient_mb(alone.parameters, "fp32")
-    step = scaled(alone.latency_ms, gradients, forerun.load_device("h100-sxm"), 8).step_ms
-    assert [getattr(found.latency_ms, end) for end in ("value", "low", "high")] == pytest.approx(
-        [step.value, step.low, step.high], rel=SAME
-    )
-    assert step.high > alone.latency_ms.high  # what the sum of gradients may add
-    assert found.throughput.value == pytest.approx(8 * 16 / step.value * 1e3)
 
 
 def test_recommend_and_budget_agree_on_steps_that_wait_for_each_other() -> None:

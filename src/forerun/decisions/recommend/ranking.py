@@ -84,6 +84,8 @@ def ranked(
 
 def _by_offer(rows: pd.DataFrame, offers: Sequence[Offer]) -> Iterator[tuple[Offer, dict[str, np.ndarray]]]:
     """Every offer with its columns; a frame for each would take ten times as long."""
+    if rows.empty:
+        return
     rows = rows.sort_values("offer", kind="stable")
     columns = {str(name): rows[name].to_numpy() for name in rows}
     places, starts = np.unique(columns["offer"], return_index=True)
