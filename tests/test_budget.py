@@ -14,6 +14,8 @@ from forerun.advice import job as law
 from forerun.advice.verdict import verdict
 from forerun.cli import run
 from forerun.data.store import Store
+from forerun.decisions.budget import model_choice
+from forerun.device import Device
 from forerun.errors import ForerunError
 from forerun.prediction import Estimate
 
@@ -64,7 +66,8 @@ def test_loading_caps_the_pace_and_the_device_idles_meanwhile() -> None:
     step = Estimate(10.0, 8.0, 40.0, "ms")
     slow = law.paced(step, 32, 1600.0)  # 20 ms for 32 samples
     assert (slow.value, slow.low, slow.high) == (20.0, 20.0, 40.0)
-    assert law.with_waits(exactly(1.0, "J"), step, slow, 50.0).value == close(1.5)  # 10 ms at 50 W
+    chip = Device("chip", "Chip", tdp_w=500.0, calibrated={"static_w": 50.0})
+    assert law.with_waits(exactly(1.0, "J"), step, slow, chip).value == close(1.5)  # 10 ms at 50 W
     assert law.paced(step, 32, None) == step
 
 
@@ -156,7 +159,7 @@ def test_more_devices_and_other_batches() -> None:
 def test_devices_are_ranked_by_verdict_and_price() -> None:
     names = ["t4", "l4", "h100-sxm", "tpu-v5e"]
     plain = forerun.budget(NETWORK, device=names, epochs=100, **JOB)
-    usd = [r.cost_usd.value for r in plain.rows]
+    usd = [r.cost_usd.value for r in plain.rows if r.generation_measured]
     assert usd == sorted(usd) and {r.device for r in plain.rows} == set(names)
     for r in plain.rows:
         p = forerun.predict(NETWORK, r.device, mode="training", batch=32, measured=False)
@@ -187,6 +190,33 @@ def test_data_sets_by_name() -> None:
     assert forerun.budget(NETWORK, device="l4", dataset="imagenet", epochs=1).samples == 1_281_167
 
 
+def test_a_device_that_ends_no_epoch_keeps_no_limit_and_is_no_first_choice() -> None:
+    names = ["t4", "h100-sxm", "l4"]
+    rows = forerun.budget(NETWORK, device=names, epochs=1, dataset_size=50_000, batch=256).rows
+    slow, fast = max(r.hours.value for r in rows), min(r.hours.value for r in rows)
+    assert slow > 1.5 * fast, "the example needs devices of different speed"
+    found = forerun.budget(NETWORK, device=names, max_hours=(slow + fast) / 2, dataset_size=50_000, batch=256)
+    none = [r for r in found.rows if r.count == 0]
+    assert none and {r.verdict for r in none} == {"does not"} and {r.verdicts["hours"] for r in none} == {"does not"}
+    assert all(r.count == 0 for r in found.rows[-len(none) :])
+    assert found.cheapest.count and found.fastest.count
+
+
+def test_what_nobody_measured_ranks_after_what_was_and_a_note_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    names = ["mi300x", "tpu-v5e", "t4"]
+    found = forerun.budget(NETWORK, device=names, epochs=100, dataset_size=50_000, batch=256)
+    by_cost = min(found.rows, key=lambda r: r.cost_usd.value)
+    assert not by_cost.generation_measured, "the example needs a cheaper device that nobody measured"
+    assert found.rows[0].device == found.cheapest.device == found.fastest.device == "t4"
+    assert f"by the goal alone {by_cost.device} would come first" in found.notes[0]
+    assert run(["budget", NETWORK, "--dataset-size", "50000", "--epochs", "1", "--device", ",".join(names)]) == 0
+    shown = capsys.readouterr().out
+    assert f"{by_cost.device} *" in shown and "* by its peaks alone" in shown and "t4 *" not in shown
+    curves = forerun.budget("cnn", device=names, max_seconds=1.0)
+    assert [r.generation_measured for r in curves.rows] == [True, False, False]
+    assert "by the goal alone" in curves.notes[0]
+
+
 # -- what cannot be answered -----------------------------------------------------------------------------------------
 
 
@@ -195,6 +225,8 @@ def test_data_sets_by_name() -> None:
     [
         ({"device": "l4", "max_hours": 0}, r"^0 h is not enough for one epoch of .* on l4: time binds, and the nearest "
                                            r"budget that fits is [\d.]+ s \["),
+        ({"device": "l4", "max_usd": 0, "epochs": 5}, r"^0 USD is not enough for 5 epochs .* fits is [\d.]+ \S*USD "
+                                                      r"\[.*; one epoch takes [\d.]+ \S*USD \["),
         ({"max_usd": 0}, r"no device does one epoch .* within 0 USD: money binds, and the nearest is \S+ with [\d.]+ "),
         ({"max_seconds": 0.001, "epochs": 3}, r"no device does 3 epochs .* time binds, and the nearest is \S+ with"),
         ({"device": ["l4", "t4"], "epochs": 1, "batch": 10**6}, r"no device is large enough: .* needs .* GB .* l4 has "
@@ -273,6 +305,23 @@ def test_the_most_accurate_published_model_within_a_latency() -> None:
     with pytest.raises(ForerunError, match=r"none of the \d models that were tried keeps .* the nearest is timm/test_"):
         forerun.budget("timm", device="l4", max_latency_ms=fast.latency_ms.value * 0.9)
     assert forerun.budget("timm", device="l4", max_latency_ms=1e3, most=1).tried == 1
+    with pytest.raises(ForerunError, match=r"keeps 1e-06 ms on l4: the nearest is timm/test_\S+ .* with [\d.]+ ms"):
+        forerun.budget("timm", device="l4", max_latency_ms=1e-6)  # less than the peaks of the device allow
+
+
+@pytest.mark.usefixtures("accuracies")
+def test_a_model_that_cannot_be_evaluated_is_counted_and_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = model_choice.predict_many
+
+    def without_calls(workloads: Any, *rest: Any, **more: Any) -> Any:
+        table = asked(workloads, *rest, **more)
+        return table.assign(error="no call of it is answered") if workloads[0].mode == "inference" else table
+
+    monkeypatch.setattr(model_choice, "predict_many", without_calls)
+    job = {"max_hours": 100, "epochs": 2, "dataset_size": 6400}
+    with pytest.raises(ForerunError, match="none of the published models could be predicted"):
+        forerun.budget("timm", device="l4", eval_size=64, **job)
+    assert forerun.budget("timm", device="l4", **job).rows
 
 
 @pytest.mark.usefixtures("accuracies")
@@ -327,6 +376,9 @@ def test_networks_of_our_curves_within_a_time() -> None:
     last = curves[curves["epoch"] == 30].set_index("model")["test_accuracy"]
     for r in found.rows:  # never continued beyond what was run
         assert r.epochs.value == 30 and r.all_epochs and r.accuracy.value == close(last[r.model])
+        noise = 1.6449 * math.sqrt(r.accuracy.value * (1 - r.accuracy.value) / 1000)  # of 1,000 test images
+        assert r.accuracy.high - r.accuracy.value == pytest.approx(noise, rel=1e-3)
+        assert r.epoch_of_all.hours.value == close(r.epoch.hours.value * math.ceil(50_000 / 128) / 32)
     assert found.rows[0].accuracy.value == close(last.max())
     shown = [r.accuracy.value for r in found.rows]
     assert shown == sorted(shown, reverse=True)
@@ -354,6 +406,35 @@ def test_what_the_curves_cannot_say_is_one_sentence() -> None:
         forerun.budget("cnn", device="l4", dataset="imagenet", max_seconds=60)
     with pytest.raises(ForerunError, match="leave out amp"):
         forerun.budget("cnn", device="l4", max_seconds=60, amp="fp16")
+
+
+@pytest.mark.parametrize(("limit", "what"), [("max_usd", "price"), ("max_kwh", "energy"), ("max_carbon_kg", "carbon")])
+def test_a_limit_on_what_is_not_known_of_a_device_is_one_sentence(limit: str, what: str) -> None:
+    bare = Device("bare", "Bare", bandwidth_gbs=900, peak_tflops={"fp32": 20.0}, memory_gb=16.0)
+    with pytest.raises(ForerunError, match=f"{what}.* bare.*cannot be limited"):
+        forerun.budget("cnn", device=bare, **{limit: 1.0})
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["cnn", "--epochs", "3", "--gpus", "2", "--batch", "64"], ["--epochs", "--batch", "--gpus"]),
+        (["cnn", "--eval-size", "9", "--max-latency", "5ms"], ["--eval-size", "--max-latency"]),
+        (["cnn", "--dataset-size", "9", "--mode", "inference"], ["--dataset-size", "--mode"]),
+        (["cnn", "--loading-rate", "9", "--steps", "9", "--most", "3"], ["--loading-rate", "--steps", "--most"]),
+        (["timm", "--max-latency", "5ms", "--gpus", "2", "--eval-size", "9"], ["--eval-size", "--gpus"]),
+        (["timm", "--max-latency", "5ms", "--mode", "training"], ["--mode"]),
+        (["timm", "--epochs", "2", "--mode", "inference"], ["--mode"]),
+    ],
+)
+def test_an_option_that_would_not_be_heeded_is_refused_by_its_name(
+    words: list[str], named: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    limit = [] if "--max-latency" in words and words[0] == "timm" else ["--max-hours", "1"]
+    assert run(["budget", *words, "--device", "l4", *limit]) == 2
+    (said,) = capsys.readouterr().err.strip().splitlines()
+    left_out = said.partition("leave out ")[2].split(", ")
+    assert sorted(left_out) == sorted(named)
 
 
 # -- the command -----------------------------------------------------------------------------------------------------
@@ -396,6 +477,9 @@ def test_the_command_chooses_a_model(capsys: pytest.CaptureFixture[str]) -> None
     [
         (["--max-hours", "0", "--device", "l4"], "0 h is not enough"),
         (["--epochs", "1", "--device", ","], "--device needs a device"),
+        (["--max-hours", "-1", "--device", "l4"], "--max-hours must be a number of 0 or more, got -1.0"),
+        (["--epochs", "1", "--steps", "1", "--device", "l4"], "give --epochs or --steps, not both"),
+        (["--max-latency", "5ms", "--device", "l4"], "--max-latency chooses among published models"),
         (["--max-latency", "soon", "--device", "l4"], "is not a latency such as 25ms"),
     ],
 )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +14,7 @@ import pytest
 
 import forerun
 from forerun.data.store import Store
-from forerun.evaluate.choices import COLUMNS, judge, measured_together, predicted
+from forerun.evaluate.choices import COLUMNS, judge, measured_together, predicted, shipped_together
 from forerun.workload import Workload
 
 
@@ -66,6 +69,24 @@ def test_pairs_count_as_distinct_when_their_intervals_do_not_overlap() -> None:
     assert found.share_right == pytest.approx(2 / 3)
     assert (found.best_chosen, found.best_within_interval) == (0, 1)
     assert found.cases["lost"].tolist() == pytest.approx([0.5, 0.8])
+
+
+def test_rows_that_ship_are_judged_where_several_devices_have_the_same_case() -> None:
+    rows = shipped_together(Store().read("models"), 3)
+    assert rows.groupby("case")["device"].nunique().tolist() == [2, 2, 2]
+    found = judge(predicted(rows))
+    assert (found.pairs, found.pairs_right) == (3, 3)  # a GPU and a CPU
+
+
+def test_without_published_sets_the_benchmark_says_how_to_import_them(tmp_path: Path) -> None:
+    script = Path(__file__).parents[1] / "benchmarks" / "recommend_measured.py"
+    env = {**os.environ, "FORERUN_STORE": str(tmp_path / "store")}
+    done = subprocess.run(
+        [sys.executable, script, "--cases", "2"], env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "forerun data import timm" in done.stdout.splitlines()[-1]
 
 
 def test_nothing_to_judge_is_not_a_success() -> None:

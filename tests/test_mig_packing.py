@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 import re
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
 import forerun
 from forerun.advice.mig import nominal_mb, threshold_profile
@@ -346,11 +348,27 @@ def test_command_with_a_file(run_forerun: Run, tmp_path: Path) -> None:
     assert done.returncode == 2 and "jobs.yaml: workload 2: 'bach' is not a setting" in done.stderr
 
 
+@pytest.mark.parametrize("width", [80, 120, 160])
+def test_intervals_have_a_heading_and_names_end_where_their_parts_do(width: int) -> None:
+    name = "bert-base-uncased:batch=16,seq=128"
+    found = forerun.pack_mig([name, f"{SMALL}:batch=8"], "a30")
+    console = Console(width=width, record=True, file=io.StringIO())
+    console.print(found)
+    lines = console.export_text().splitlines()
+    table = "\n".join(lines[1 : lines.index("")])
+    assert "90 %" in table.partition(name[:4])[0]
+    assert max(map(len, lines[1 : lines.index("")])) <= width
+    for part in ("uncased:", "batch=16,", "seq=128"):
+        assert part in table
+
+
 @pytest.mark.parametrize("columns", ["80", "160"])
 def test_command_prints_tables(run_forerun: Run, columns: str) -> None:
     done = run_forerun("mig", "resnet50:batch=300,count=4", "-d", "a100-sxm4-40gb", COLUMNS=columns)
     assert done.returncode == 0, done.stderr
     assert all(len(line) <= int(columns) for line in done.stdout.splitlines() if "nvidia-smi mig" not in line)
+    (command,) = [line for line in done.stdout.splitlines() if "nvidia-smi mig" in line]
+    assert command.startswith("  sudo nvidia-smi mig -i 0 -cgi ") and command.endswith(" -C")  # to paste: on one line
     text = " ".join(done.stdout.split())
     for words in (
         "4 workloads on 1 a100-sxm4-40gb", "sudo nvidia-smi mig -i 0 -cgi 2g.10gb:0,", "CUDA_VISIBLE_DEVICES=MIG-",

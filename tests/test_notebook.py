@@ -135,8 +135,10 @@ class Words(HTMLParser):
 
 
 def own_words(shown: str) -> list[str]:
-    """Words and numbers of an answer, without the options and bars that a terminal has instead of folded rows."""
-    return re.sub(r"Note: | \(--\w+[^)]*\)|█+|\(\d+ more[^)]*\)|and \d+ more.*", "", shown).split()
+    """Words and numbers of an answer, without the options and bars that a terminal has instead of folded rows, and
+    without the commas between what a page has in cells."""
+    options = r"Note: | \(--\w+[^)]*\)|█+|\(\d+ more[^)]*\)|and \d+ more.*| \(\d+ of \d+ shown[^)]*\)"
+    return [word.rstrip(",;:") for word in re.sub(options, "", shown).split()]
 
 
 # -- what is shown ---------------------------------------------------------------------------------------------------

@@ -45,24 +45,6 @@ def on_h200() -> Optimisation:
     return forerun.optimise(CNN, "h200", batch=4, goal="throughput")
 
 
-def test_every_number_is_that_of_a_prediction(on_h200: Optimisation) -> None:
-    asked = {
-        "CUDA graph": {"runtime": "cudagraph"}, "bf16 weights": {"dtype": "bf16"}, "batch 16": {"batch": 16},
-        "autocast to bf16": {"amp": "bf16"}, "channels last": {"channels_last": True},
-        "TF32 products": {"dtype": "tf32"},
-    }  # fmt: skip
-    now = forerun.predict(CNN, "h200", batch=4, measured=False)
-    assert on_h200.now == now
-    for name, settings in asked.items():
-        after = forerun.predict(CNN, "h200", **{"batch": 4, "measured": False, **settings})  # type: ignore[arg-type]
-        one = line(on_h200, name)
-        assert one.after == after
-        assert now.throughput and after.throughput and after.memory_mb and now.memory_mb
-        assert one.gain.value == pytest.approx(after.throughput.value / now.throughput.value, rel=1e-9)
-        assert one.memory_change_mb == pytest.approx(after.memory_mb.value - now.memory_mb.value, rel=1e-9)
-        assert one.code
-
-
 def test_only_what_has_an_interval_above_one_is_claimed(on_h200: Optimisation) -> None:
     for one in on_h200.lines:
         assert one.gain.low <= one.gain.value <= one.gain.high
@@ -76,7 +58,7 @@ def test_only_what_has_an_interval_above_one_is_claimed(on_h200: Optimisation) -
 
 
 def test_measured_pairs_give_narrower_intervals_than_two_independent_ones(on_h200: Optimisation) -> None:
-    paired, alone = line(on_h200, "CUDA graph"), line(on_h200, "torch.compile, CUDA graph")
+    paired, alone = line(on_h200, "CUDA graph"), line(on_h200, "torch.compile with CUDA graphs")
     assert "measured pairs" in paired.interval_from and "independent" in alone.interval_from
     before, after = paired.before.latency_ms, paired.after.latency_ms
     assert before and after
@@ -116,7 +98,7 @@ def test_the_rule_of_claims_and_the_greedy_combination_by_hand() -> None:
     assert line(found, "CUDA graph").gain.low == pytest.approx(2 * np.exp(-np.hypot(np.log(1 / 0.9), np.log(1.1))))
     assert verdicts["CUDA graph"] == verdicts["bf16 weights"] == "claimed"
     assert verdicts["torch.compile"] == verdicts["channels last"] == "cannot tell"
-    assert verdicts["torch.compile, CUDA graph"] == "worse"
+    assert verdicts["torch.compile with CUDA graphs"] == "worse"
     assert [one.name for one in found.together] == ["CUDA graph", "bf16 weights"]
     assert [one.gain.value for one in found.together] == pytest.approx([2, 10 / 3])
     assert found.command is not None and "--runtime cudagraph" in found.command and "--dtype bf16" in found.command
@@ -130,6 +112,13 @@ def test_the_combination_is_predicted_as_a_whole(on_h200: Optimisation) -> None:
     assert json.loads(done.output)["throughput"]["value"] == pytest.approx(last.after.to_dict()["throughput"]["value"])
     gains = [one.gain.value for one in on_h200.together]
     assert gains == sorted(gains)
+
+
+def test_names_of_changes_are_one_name_each_and_slices_hold_a_call_each(on_h200: Optimisation) -> None:
+    assert not [one.name for one in on_h200.lines if "," in one.name]
+    cut = next(one for one in on_h200.lines if one.kind == "mig")
+    assert cut.shared_by > 1 and cut.before.memory_mb and cut.after.memory_mb
+    assert cut.memory_change_mb == pytest.approx(cut.shared_by * cut.after.memory_mb.value - cut.before.memory_mb.value)
 
 
 def test_what_does_not_fit_is_no_advice() -> None:
@@ -267,7 +256,10 @@ def test_the_command_prints_a_table_that_fits_and_json(on_h200: Optimisation) ->
     for width in (80, 160):
         done = CliRunner(env={"COLUMNS": str(width)}).invoke(app, words)
         assert done.exit_code == 0, done.output
-        assert all(len(text) <= width for text in done.output.splitlines())
+        lines = done.output.splitlines()
+        assert on_h200.command in lines  # to paste: on one line, however narrow
+        codes = {one.code for one in on_h200.lines}
+        assert all(len(text) <= width or text == on_h200.command or text.strip() in codes for text in lines)
         for part in ("Claimed", "Cannot tell", "Together", "forerun predict", "measured pairs"):
             assert part in done.output
     done = CliRunner().invoke(app, [*words, "--json"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import re
 import subprocess
 import sys
@@ -18,6 +17,7 @@ import browser
 import forerun
 from forerun.advice import data_parallel
 from forerun.errors import ForerunError
+from forerun.report import summary
 from forerun.report.make import Report
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -47,21 +47,6 @@ def embedded(html: str, name: str = "report-data") -> Any:
 def predicted(row: dict[str, Any], mode: str) -> forerun.Prediction:
     asked = {"batch": row["batch"], "dtype": row["dtype"], "amp": row["amp"], "mode": mode, "measured": False}
     return forerun.predict(MODEL, row["device"], **asked, optimizer="adamw" if mode == "training" else None)
-
-
-@pytest.mark.parametrize("mode", ["inference", "training"])
-def test_rows_are_what_predict_says(found: Report, mode: str) -> None:
-    rows = embedded(found.html)["levels"][mode]["rows"]
-    assert {r["device"] for r in rows} == set(DEVICES)
-    for row in random.Random(mode).sample(rows, 5):
-        answer = predicted(row, mode)
-        for name in ("latency_ms", "throughput", "memory_mb", "energy_j", "power_w"):
-            estimate = getattr(answer, name)
-            assert row[name]["value"] == pytest.approx(estimate.value, rel=SAME), (row["device"], name)
-            ends = (row[name]["low"], row[name]["high"])
-            assert ends == pytest.approx((estimate.low, estimate.high), rel=SAME), (row["device"], name)
-        assert row["device_ms"] == pytest.approx(answer.device_ms.value, rel=SAME)  # type: ignore[union-attr]
-        assert (row["bound"], row["fits"]) == (answer.bound, answer.fit.fits)  # type: ignore[union-attr]
 
 
 def test_a_job_is_its_steps(found: Report) -> None:
@@ -100,11 +85,6 @@ def test_clouds_are_listed_cheapest_first_at_the_price_of_predict(found: Report)
     for offers in level.values():
         costs = [o["cost_usd"]["value"] for o in offers]
         assert costs == sorted(costs) and {o["cloud"] for o in offers} == {"aws", "gcp", "azure"}
-    for offer in level["inference"][:3]:
-        asked = {"batch": BATCH, "dtype": offer["dtype"], "amp": offer["amp"], "measured": False}
-        answer = forerun.predict(MODEL, offer["device"], instance=offer["instance"], **asked)
-        assert answer.cost_per_million_usd is not None
-        assert offer["cost_usd"]["low"] == pytest.approx(answer.cost_per_million_usd.low, rel=SAME)
     for offer in level["training"][:5]:
         assert offer["cost_usd"]["value"] == pytest.approx(offer["hours"]["value"] * offer["usd_per_hour"])
 
@@ -193,8 +173,11 @@ def test_hostile_names_are_text(tmp_path: Path) -> None:
     assert "&lt;img src=x" in made.html
 
 
-def test_a_model_that_cannot_be_trained_has_the_other_levels() -> None:
-    made = forerun.make_report(nn.MaxPool2d(2), "t4", batch=2, input_shape=(3, 16, 16))
+def test_a_model_that_cannot_be_trained_has_the_other_levels(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = summary.changes
+    monkeypatch.setattr(summary, "changes", lambda study, d, mode: asked(study, d, mode) if d.id == "t4" else [])
+    made = forerun.make_report(nn.MaxPool2d(2), ["t4", "l4"], batch=2, input_shape=(3, 16, 16))
+    assert "l4: none of the changes that were tried surely makes it faster." in made.summary  # each device has a line
     levels = made.data["levels"]
     assert "nothing to train" in levels["training"]["refused"]
     assert levels["inference"]["rows"] and levels["cloud"]["inference"] and not levels["cloud"]["training"]

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
 
 class ForerunError(Exception):
     """Something the user can put right. The message is one clear sentence."""
+
+
+class ArgumentError(ForerunError):
+    """An argument that cannot be as it is. The text has a {} for each name, which the command line fills with the
+    names of its options."""
+
+    def __init__(self, text: str, *names: str, **values: object) -> None:
+        super().__init__(text.format(*names, **values))
+        self.text, self.names, self.values = text, names, values
+
+    def in_options(self, also_called: Mapping[str, str]) -> str:
+        """The message with options for names: `max_hours` is --max-hours; `also_called` has those that differ."""
+        named = (also_called.get(name, f"--{name.replace('_', '-')}") for name in self.names)
+        return self.text.format(*named, **self.values)
 
 
 class MissingPackage(ForerunError):

@@ -10,7 +10,7 @@ from typing import Any
 from forerun.device import Device
 from forerun.errors import ForerunError, did_you_mean
 from forerun.graph.ir import Graph
-from forerun.graph.profile import Profile, profile
+from forerun.graph.profile import Profile, in_dtype, profile
 from forerun.graph.runtimes import as_run
 from forerun.graph.sources import load_graphs
 from forerun.predictors.base import Predictor
@@ -136,7 +136,7 @@ def _remembered(keyed: _Keyed) -> Question:
 def _read(workload: Workload) -> Question:
     if workload.dtype in _SAME_GRAPH and isinstance(workload.model, str):
         plain = profiled(dataclasses.replace(workload, dtype="fp32"))
-        return dataclasses.replace(plain, columns=profile(plain.graph, workload.dtype))
+        return dataclasses.replace(plain, columns=in_dtype(plain.columns, workload.dtype))
     graph, scalable = load_graphs(workload)
     graph, scalable = as_run(graph, workload.runtime), scalable and as_run(scalable, workload.runtime)
     return Question(graph, scalable, profile(graph, workload.dtype))

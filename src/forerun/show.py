@@ -37,12 +37,13 @@ def headline(p: Any) -> str:
     return f"{p.model} on {p.device}: {setting_words(p.workload)}"
 
 
-def setting_words(workload: Mapping[str, Any]) -> str:
-    """'training, batch 32, fp32, sgd'."""
-    w = workload
+def setting_words(w: Mapping[str, Any]) -> str:
+    """'training, batch 32, fp32, sgd': a workload's settings as people say them, without those at their default."""
+    shape, tokens = w.get("input_shape"), w.get("seq_len")
     words = [
-        w["mode"], f"batch {w['batch']}", w["dtype"], f"input {w['input_shape']}" if w.get("input_shape") else "",
-        f"{w['seq_len']:,.0f} tokens" if w.get("seq_len") and w["seq_len"] == w["seq_len"] else "",
+        w["mode"], f"batch {w['batch']}" if "batch" in w else "", w.get("dtype") or "",
+        f"input {list(shape) if isinstance(shape, tuple) else shape}" if shape else "",
+        f"{tokens:,.0f} tokens" if tokens and tokens == tokens else "",  # not a number: none, in a table of pandas
         w.get("optimizer") or "", f"amp {w['amp']}" if w.get("amp") else "",
         "channels last" if w.get("channels_last") else "",
         w["runtime"] if w.get("runtime") not in (None, "eager") else "",

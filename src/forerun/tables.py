@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from forerun.advice import cost as cost_advice
 from forerun.device import Device
 from forerun.device.carbon import carbon_g
 from forerun.errors import ForerunError
+from forerun.prediction import Estimate
 from forerun.predictors import memory as memory_model
 from forerun.predictors.base import Predictor
 from forerun.predictors.conformal import at_confidence
@@ -23,6 +25,64 @@ if TYPE_CHECKING:
 
     from forerun.device.carbon import Grid
     from forerun.device.cloud import Instance
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """One row as estimates with their intervals; None is unknown."""
+
+    device: str
+    batch: int
+    latency_ms: Estimate
+    throughput: Estimate
+    memory_mb: Estimate
+    energy_j: Estimate | None
+    power_w: Estimate | None
+    cost_usd: Estimate | None
+    device_ms: float | None
+    host_ms: float | None
+    fits: bool | None
+    surely_fits: bool | None
+    bound: str | None  # device | host: which one sets the latency
+    basis: str
+
+    @property
+    def busy(self) -> float | None:
+        """The share of a call that the device works."""
+        return None if self.device_ms is None else min(1.0, self.device_ms / self.latency_ms.value)
+
+
+def read_row(row: Mapping[Any, Any]) -> TableRow | str:
+    """A row of the table, or the sentence that says why it has no numbers."""
+    if isinstance(row.get("error"), str):
+        return str(row["error"])
+    latency = _estimate(row, "latency", "ms")
+    if latency is None:
+        return f"the latency on {row['device']} is not predicted"
+    rate, cost = float(row["throughput"]), _number(row["cost_usd"])
+    ends = (rate * latency.value / latency.high, rate * latency.value / latency.low)
+    memory = _estimate(row, "memory", "MB")
+    assert memory is not None  # it is simulated for every device
+    return TableRow(
+        row["device"], int(row["batch"]), latency, Estimate(rate, *ends, str(row["throughput_unit"])), memory,
+        _estimate(row, "energy", "J"), _estimate(row, "power", "W"),
+        None if cost is None else latency.scaled(cost / latency.value, "USD"), _number(row["device_ms"]),
+        _number(row["host_ms"]), _known(row["fits"]), _known(row["surely_fits"]), row["bound"], str(row["basis"]),
+    )  # fmt: skip
+
+
+def _known(value: Any) -> bool | None:
+    return None if value is None else bool(value)
+
+
+def _number(value: Any) -> float | None:
+    return None if value is None or value != value else float(value)
+
+
+def _estimate(row: Mapping[Any, Any], name: str, unit: str) -> Estimate | None:
+    last = unit.lower()
+    value, low, high = (_number(row[f"{name}_{part}{last}"]) for part in ("", "low_", "high_"))
+    return None if value is None or low is None or high is None else Estimate(value, low, high, unit)
 
 
 def table(
@@ -76,7 +136,7 @@ def table(
     watts = 1e3 * energy / back_to_back_ms(latency, column("device_ms"), devices)
     spread = at_confidence(POWER_SPREAD, predictor.confidence)
     watts_edges = np.array([power_edges(one, d, spread) for one, d in zip(watts, devices, strict=True)])
-    price = np.array([np.nan if p is None else cost_advice.usd_per_ms(p) for p in prices])
+    price = np.array([np.nan if p is None else cost_advice.usd_per_ms(p.usd_per_device_hour) for p in prices])
     return pd.DataFrame(
         {
             "model": graph.name, "device": [d.id for d in devices], "batch": w.batch, "dtype": w.dtype, "mode": w.mode,

@@ -9,7 +9,7 @@ from forerun.device.cloud import Instance, instances_for, load_instance
 from forerun.errors import ForerunError
 from forerun.prediction import Estimate
 
-_MS_PER_HOUR = 3.6e6
+MS_PER_HOUR = 3.6e6
 
 
 def choose_instance(device: Device, instance: str | None) -> Instance | None:
@@ -31,14 +31,14 @@ def choose_instances(devices: Sequence[Device], instance: str | None) -> list[In
     return [named if named is not None and named.device_id == d.id else choose_instance(d, None) for d in devices]
 
 
-def usd_per_ms(instance: Instance) -> float:
-    """The price of a millisecond of one accelerator of the instance."""
-    return instance.usd_per_device_hour / _MS_PER_HOUR
+def usd_per_ms(usd_per_hour: float) -> float:
+    """The price of a millisecond of what costs so much an hour."""
+    return usd_per_hour / MS_PER_HOUR
 
 
 def cost_usd(latency_ms: Estimate, instance: Instance) -> Estimate:
     """US dollars per call on one accelerator of the instance."""
-    return latency_ms.scaled(usd_per_ms(instance), "USD")
+    return latency_ms.scaled(usd_per_ms(instance.usd_per_device_hour), "USD")
 
 
 def price_line(instance: Instance) -> str:

@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any
 
-from forerun.advice.verdict import verdict, worst
-from forerun.device.carbon import Grid, carbon_g
+from forerun.advice.cost import MS_PER_HOUR, usd_per_ms
+from forerun.advice.verdict import DOES_NOT, Verdict, verdict, worst
+from forerun.device import Device
+from forerun.device.carbon import JOULES_PER_KWH, Grid, carbon_g
 from forerun.prediction import Estimate
-
-_MS_PER_HOUR = 3.6e6
-_J_PER_KWH = 3.6e6
+from forerun.predictors.energy import waiting_w
 
 
 @dataclass(frozen=True)
@@ -53,15 +53,15 @@ class Limits:
         found = {f.name: getattr(self, f.name) for f in fields(self)}
         return {name: limit for name, limit in found.items() if limit is not None}
 
-    def verdicts(self, totals: Totals, *, learned: bool = True) -> dict[str, str]:
+    def verdicts(self, totals: Totals, *, learned: bool = True) -> dict[str, Verdict]:
         """Whether each limit is kept; what is unknown keeps none."""
         out = {}
         for name, limit in self.given().items():
             e: Estimate | None = getattr(totals, name)
-            out[name] = "does not" if e is None else verdict(e, limit, learned=learned)
+            out[name] = DOES_NOT if e is None else verdict(e, limit, learned=learned)
         return out
 
-    def verdict(self, totals: Totals, *, learned: bool = True) -> str:
+    def verdict(self, totals: Totals, *, learned: bool = True) -> Verdict:
         """Whether all limits are kept."""
         return worst(self.verdicts(totals, learned=learned).values())
 
@@ -96,9 +96,10 @@ def paced(step_ms: Estimate, samples: int, loading_samples_per_s: float | None) 
     return Estimate(max(step_ms.value, load_ms), max(step_ms.low, load_ms), max(step_ms.high, load_ms), step_ms.unit)
 
 
-def with_waits(energy_j: Estimate, busy_ms: Estimate, step_ms: Estimate, idle_w: float | None) -> Estimate:
-    """Energy of a step that takes longer than its work: the device idles for the rest."""
-    watts = idle_w or 0.0
+def with_waits(energy_j: Estimate, busy_ms: Estimate, step_ms: Estimate, device: Device) -> Estimate:
+    """Energy of a step that takes longer than its work, for gradients of other devices or for samples: the device
+    waits for the rest."""
+    watts = waiting_w(device) or 0.0
 
     def at(end: str) -> float:
         waits_ms = getattr(step_ms, end) - getattr(busy_ms, end)
@@ -112,10 +113,14 @@ def totals(
     grid: Grid | None = None, devices: int = 1,
 ) -> Totals:  # fmt: skip
     """What `steps` steps take on `devices` devices at once; `energy_j` is that of one device in one step."""
-    hours = step_ms.scaled(steps / _MS_PER_HOUR, "h")
-    cost = None if usd_per_device_hour is None else hours.scaled(usd_per_device_hour * devices, "USD")
-    energy = None if energy_j is None else energy_j.scaled(steps * devices / _J_PER_KWH, "kWh")
-    carbon = energy.scaled(carbon_g(_J_PER_KWH, grid) / 1e3, "kg") if energy is not None and grid is not None else None
+    hours = step_ms.scaled(steps / MS_PER_HOUR, "h")
+    cost = None
+    if usd_per_device_hour is not None:
+        cost = step_ms.scaled(steps * usd_per_ms(usd_per_device_hour * devices), "USD")
+    energy = None if energy_j is None else energy_j.scaled(steps * devices / JOULES_PER_KWH, "kWh")
+    carbon = (
+        energy.scaled(carbon_g(JOULES_PER_KWH, grid) / 1e3, "kg") if energy is not None and grid is not None else None
+    )
     return Totals(hours, cost, energy, carbon)
 
 

@@ -7,11 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from forerun.advice.verdict import VERDICTS, verdict_places
+from forerun.advice.verdict import DOES_NOT, MEETS, PROBABLY, Verdict, verdict_places
 from forerun.readable import in_readable_units, pretty
-
-#: The verdicts of many rows are numbers: their places in VERDICTS.
-MEETS, PROBABLY, DOES_NOT = range(len(VERDICTS))
 
 
 @dataclass(frozen=True)
@@ -26,7 +23,7 @@ class Measure:
     def text(self, value: float, items: str) -> str:
         """'25 ms', '2,000 samples/s', '0.12 USD per million tokens'; `items` is what is counted."""
         number, unit = pretty(value), self.unit
-        if not unit.startswith("USD"):  # no millionths of a dollar
+        if value and not unit.startswith("USD"):  # no millionths of a dollar
             number, _, _, unit = in_readable_units(value, value, value, unit)
         return f"{number} {unit}{_PER.get(self.column, '').format(items=items, item=items.removesuffix('s'))}"
 
@@ -61,7 +58,7 @@ class Limit:
     value: float
 
     def verdicts(self, columns: Mapping[str, np.ndarray]) -> np.ndarray:
-        """MEETS, PROBABLY or DOES_NOT for every row; a value that is not known does not."""
+        """The place of every row's verdict; a value that is not known does not keep the limit."""
         name, more = self.measure.column, self.measure.more_is_better
         return verdict_places(columns[name], columns[f"{name}_low" if more else f"{name}_high"], self.value, not more)
 
@@ -70,7 +67,7 @@ class Limit:
         least = "at least " if self.measure.more_is_better else ""
         return f"{least}{self.measure.text(self.value, items)}"
 
-    def sentence(self, verdict: int, row: Mapping[str, float], items: str, confidence: float) -> str:
+    def sentence(self, verdict: Verdict, row: Mapping[str, float], items: str, confidence: float) -> str:
         """The verdict in words, with the end of the interval, or the distance, that decides it."""
         name, m = self.measure.column, self.measure
         if verdict == MEETS:
@@ -87,6 +84,8 @@ class Limit:
         """'31.2 ms, 25 % above'."""
         if np.isnan(value):
             return f"its {self.measure.words} is not known"
+        if self.value == 0:
+            return self.measure.text(value, items)
         away = abs(value - self.value) / self.value
         far = f"{away:.0%} {'below' if self.measure.more_is_better else 'above'}"
         return f"{self.measure.text(value, items)}, {far if away < _FAR else f'{pretty(1 + away)} times that'}"
@@ -118,7 +117,7 @@ def binding(limits: Sequence[Limit], verdicts: Sequence[np.ndarray]) -> list[int
     """The smallest set of limits that no row keeps together, as places; empty where some row keeps all of them."""
     from itertools import combinations
 
-    kept = [v < DOES_NOT for v in verdicts]
+    kept = [v < DOES_NOT.place for v in verdicts]
     for size in range(1, len(limits) + 1):
         for some in combinations(range(len(limits)), size):
             if not np.logical_and.reduce([kept[i] for i in some]).any():

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from forerun.device import Device
 from forerun.device.mig import MigProfile, profiles, slice_device
 from forerun.prediction import SliceOption
+from forerun.predictors.energy import waiting_w
 from forerun.predictors.memory import MemoryEstimate
 
 
@@ -18,6 +19,15 @@ def slices(device: Device) -> tuple[tuple[MigProfile, Device], ...]:
     if "/" in device.id:
         return ()
     return tuple((p, slice_device(device, p)) for p in profiles(device) if not p.media)
+
+
+def unused_w(whole: Device, cut: Device, count: int) -> float:
+    """What a GPU that is cut into `count` such slices draws beyond what they draw, for each of them: the part of its
+    waiting power that belongs to no slice. Slices are charged power by their multiprocessors, and some are in none."""
+    all_of_it, in_slices = waiting_w(whole), waiting_w(cut)
+    if all_of_it is None or in_slices is None:
+        return 0.0
+    return max(0.0, all_of_it / count - in_slices)
 
 
 def slice_options(device: Device, latency_ms: Sequence[float], memory: MemoryEstimate) -> tuple[SliceOption, ...]:

@@ -6,6 +6,9 @@ import gc
 import os
 import sys
 
+#: Options that are not called as the arguments of the Python functions are.
+_OPTIONS = {"max_latency_ms": "--max-latency", "loading_samples_per_s": "--loading-rate"}
+
 
 def main() -> None:
     """Runs the command line and exits with its code."""
@@ -42,7 +45,7 @@ def run(arguments: list[str]) -> int:
 
 def _code(arguments: list[str], as_json: bool) -> int:
     from forerun.cli.app import app
-    from forerun.errors import ForerunError
+    from forerun.errors import ArgumentError, ForerunError
 
     try:
         if not as_json:
@@ -50,6 +53,8 @@ def _code(arguments: list[str], as_json: bool) -> int:
             return 0
         code = app(arguments, standalone_mode=False)  # a wrong option is raised and not printed
         return code if isinstance(code, int) else 0
+    except ArgumentError as error:
+        return _failed(error.in_options(_OPTIONS), as_json)
     except ForerunError as error:
         return _failed(str(error), as_json)
     except SystemExit as error:

@@ -95,10 +95,10 @@ def compare(
     if as_json:
         print(frame.to_json(orient="records", indent=2))
         return
-    from forerun.show import comparison_view
+    from forerun.show import comparison_view, setting_words
 
     basis = f", basis: {', '.join(sorted(set(frame['basis'].dropna())))}" if "basis" in frame else ""
-    title = f"{model}: {settings.line(dtype=str(frame['dtype'].iloc[0]))}{basis}"
+    title = f"{model}: {setting_words({**settings.values, 'dtype': frame['dtype'].iloc[0]})}{basis}"
     carbon = region is not None or instance is not None
     show(*comparison_view(frame, title, terminal_width(), confidence, carbon))
 

@@ -55,7 +55,7 @@ def budget(
             metavar="INTEGER",
         ),
     ] = None,
-    mode: Annotated[str, typer.Option(help="training or inference.")] = "training",
+    mode: Annotated[str | None, typer.Option(help="training (the default) or inference.")] = None,
     gpus: Annotated[int, _whole("Devices of one machine, data parallel: 1 to 8.")] = 1,
     max_hours: Annotated[float | None, typer.Option(help="The most time.")] = None,
     max_seconds: Annotated[float | None, typer.Option(help="The most time, in seconds.")] = None,

@@ -17,7 +17,7 @@ from forerun.cli.options import (
     PredictorOption,
     RegionOption,
 )
-from forerun.cli.terminal import show, waiting
+from forerun.cli.terminal import show, terminal_width, waiting
 from forerun.cli.workload_options import WorkloadSettings, takes_workload
 from forerun.decisions.optimise.goals import GOALS
 
@@ -53,5 +53,7 @@ def optimise(
         )  # fmt: skip
     if as_json:
         print(json.dumps(found.to_dict(), indent=2))
-    else:
-        show(found)
+        return
+    from forerun.views.optimise import optimise_view
+
+    show(*optimise_view(found, terminal_width()))

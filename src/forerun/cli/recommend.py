@@ -13,9 +13,10 @@ from forerun.cli.terminal import show, terminal_width, waiting
 from forerun.cli.workload_options import WorkloadSettings, takes_workload
 from forerun.errors import ForerunError
 from forerun.quantities import CARBON, COST, ENERGY, LATENCY, MEMORY, PRICE, THROUGHPUT, optional_quantity
+from forerun.workload import RUNTIMES
 
 
-@takes_workload("batch", "dtype", "tf32")
+@takes_workload("batch", "dtype", "tf32", "runtime")
 def recommend(
     model: ModelArgument,
     settings: WorkloadSettings,
@@ -27,6 +28,13 @@ def recommend(
         str | None,
         typer.Option(
             "--dtype", "--dtypes", help="Dtypes to try; default: fp32, tf32, fp16, bf16 (training: fp32, tf32)."
+        ),
+    ] = None,
+    runtime: Annotated[
+        str | None,
+        typer.Option(
+            help=f"{', '.join(RUNTIMES)}; default: eager, and cudagraph where the host alone keeps every measured "
+            "device from --max-latency."
         ),
     ] = None,
     max_latency: Annotated[str | None, typer.Option(help="Of a call, at most: 25ms, 0.5s.")] = None,
@@ -68,7 +76,7 @@ def recommend(
             clouds=_names("--clouds", clouds), regions=_names("--regions", regions),
             vendors=_names("--vendors", vendors), devices=_names("--devices", devices),
             dtypes=_names("--dtype", dtype), batches=_numbers("--batch", batch), gpus=_numbers("--gpus", gpus), mig=mig,
-            predictor=predictor, confidence=confidence, host=host, **settings.values,
+            predictor=predictor, confidence=confidence, host=host, runtime=runtime, **settings.values,
         )  # fmt: skip
     if as_json:
         data = found.to_dict()

@@ -101,9 +101,10 @@ def terminal_width() -> int:
 
 
 def show(*things: Any) -> None:
-    """Prints rich objects at the terminal's width. Strings in them are printed as they are."""
+    """Prints blocks and rich objects at the terminal's width. Strings in them are printed as they are; a line that must
+    not be wrapped, such as a command to paste, is one line however long."""
     from rich.console import Console
 
     console = Console(width=terminal_width(), highlight=False, markup=False, emoji=False)
     for thing in things:
-        console.print(thing)
+        console.print(thing, soft_wrap=getattr(thing, "wrap", True) is False)

@@ -27,16 +27,6 @@ class WorkloadSettings:
 
     values: dict[str, Any]
 
-    def line(self, dtype: str) -> str:
-        """'inference, batch 8, fp16, compile': the settings as people say them, without those left at their default."""
-        v = self.values
-        words = [
-            v["mode"], f"batch {v['batch']}", dtype, f"{v['seq_len']:,} tokens" if v["seq_len"] else "",
-            v["optimizer"] or "", f"amp {v['amp']}" if v["amp"] else "", "channels last" if v["channels_last"] else "",
-            v["runtime"] if v["runtime"] != "eager" else "",
-        ]  # fmt: skip
-        return ", ".join(word for word in words if word)
-
 
 def takes_workload(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Gives a command the options of a workload; its argument `settings` receives them as `WorkloadSettings`.

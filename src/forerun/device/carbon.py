@@ -10,7 +10,7 @@ from forerun.device.reading import CATALOG, key, read_yaml, unknown
 from forerun.errors import ForerunError
 
 _NO_PUE = "no data centre named, so only the accelerator's own electricity is counted"
-_JOULES_PER_KWH = 3.6e6
+JOULES_PER_KWH = 3.6e6
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def carbon_g(energy_j: float, grid: str | Grid) -> float:
     if energy_j < 0:
         raise ForerunError(f"energy_j must not be negative, got {energy_j}")
     where = load_grid(grid)
-    return energy_j / _JOULES_PER_KWH * where.g_per_kwh * (where.pue or 1.0)
+    return energy_j / JOULES_PER_KWH * where.g_per_kwh * (where.pue or 1.0)
 
 
 @cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -12,6 +13,7 @@ import pandas as pd
 from forerun.api import predict_many
 from forerun.data.importers import importers
 from forerun.device import device_ids
+from forerun.measure.cases import workload_of
 from forerun.training.published import published_rows
 
 COLUMNS = ("case", "device", "measured_ms", "predicted_ms", "low_ms", "high_ms")
@@ -38,9 +40,18 @@ class Judgement:
 def measured_together(rows: pd.DataFrame, count: int, seed: int = 0, least: int = 2) -> pd.DataFrame:
     """Published rows of `count` cases that `least` or more devices of the catalogue were measured on, drawn by a seed
     and as evenly from the data sets as they have them; column `case` names them."""
-    able = published_rows(rows)
+    return _drawn(published_rows(rows), count, seed, least)
+
+
+def shipped_together(rows: pd.DataFrame, count: int, seed: int = 0) -> pd.DataFrame:
+    """The same of the rows that come with the package, but for files of others, which are not there to be read."""
+    ours = rows["dataset"].str.startswith("forerun-") & rows["source"].ne("onnx") & (rows["status"] == "ok")
+    return _drawn(rows[ours].assign(copy_ms=0.0), count, seed, 2)
+
+
+def _drawn(able: pd.DataFrame, count: int, seed: int, least: int) -> pd.DataFrame:
     able = able[able["device"].isin(device_ids())]
-    able = able.assign(case=case_names(able))
+    able = able.assign(measured_case=able["case"], case=case_names(able))
     able = able.sort_values(["case", "device"]).drop_duplicates(["case", "device"])
     many = able.groupby("case")["device"].transform("nunique") >= least
     names = able[many].groupby("dataset")["case"].unique()
@@ -61,7 +72,9 @@ def predicted(rows: pd.DataFrame) -> pd.DataFrame:
     known = importers()
     parts = []
     for case, mine in rows.groupby("case", sort=False):
-        workload = known[str(mine["dataset"].iloc[0])].workload(mine.iloc[0].to_dict())
+        first = mine.iloc[0].to_dict()
+        own = known.get(str(first["dataset"]))
+        workload = own.workload(first) if own else workload_of(json.loads(first["measured_case"]))
         answers = predict_many([workload], mine["device"].tolist())
         # What copying the inputs takes is part of some sets' times, and known from the inputs.
         alone = (mine["latency_ms"] - mine["copy_ms"]).astype(float)

@@ -137,16 +137,25 @@ def profile(
         c = cost(op, shapes)
         flops[i], moved[i], macs[i] = c.flops, c.read + c.written, c.macs
     class_index = {c: i for i, c in enumerate(CLASSES)}
-    unit_index = {u: i for i, u in enumerate(UNITS)}
     return Profile(
         graph, columns, flops, moved, macs,
         classes=np.array([class_index[kernel_class(op, graph)] for op in graph.ops], dtype=int),
-        units=np.array([unit_index[unit(op, graph, dtype)] for op in graph.ops], dtype=int),
+        units=_units(graph, dtype),
         repeat=np.array([op.repeat for op in graph.ops], dtype=float),
         kernels=np.array([kernels(op, graph) for op in graph.ops], dtype=float),
         variants=np.array([variant_index(op, graph) for op in graph.ops], dtype=int),
         sizes=dims(graph, shapes, len(columns)),
     )  # fmt: skip
+
+
+def in_dtype(columns: Profile, dtype: str) -> Profile:
+    """The columns under another dtype of the same graph: other units do its products, all else is the same."""
+    return replace(columns, units=_units(columns.graph, dtype))
+
+
+def _units(graph: Graph, dtype: str) -> np.ndarray:
+    index = {u: i for i, u in enumerate(UNITS)}
+    return np.array([index[unit(op, graph, dtype)] for op in graph.ops], dtype=int)
 
 
 #: Elements that one block of a foreach launch takes, and blocks and tensors that one launch can hold.

@@ -11,9 +11,9 @@ from forerun.errors import ForerunError
 from forerun.prediction import Estimate
 from forerun.readable import pretty
 from forerun.report import charts
-from forerun.report.answer import Answer
 from forerun.report.parts import Chart, Group, Key, Level, Table, percent, plain, value_text
 from forerun.report.study import Precision, Study
+from forerun.tables import TableRow
 
 COUNTS = tuple(range(1, 9))
 ABOUT = (
@@ -44,7 +44,7 @@ def distributed(study: Study) -> Level:
         charts.curve(epochs, COUNTS, epoch, device.id, colour)
         for batch, dash in _batches(study):
             other = study.answer(device, precision=precision, batch=batch, mode="training")
-            if isinstance(other, Answer):
+            if isinstance(other, TableRow):
                 line = scaled_steps(study, device, precision, other)
                 shares.add_scatter(
                     x=list(COUNTS), y=[100 * one.efficiency for one in line], mode="lines+markers",
@@ -81,7 +81,7 @@ def distributed(study: Study) -> Level:
     return Level("distributed", "Distributed training", ABOUT, findings, groups, tables, {"rows": rows, "worth": worth})
 
 
-def scaled_steps(study: Study, device: Device, precision: Precision, answer: Answer) -> list[Scaled]:
+def scaled_steps(study: Study, device: Device, precision: Precision, answer: TableRow) -> list[Scaled]:
     """The step on 1 to 8 devices, by the law of data parallelism."""
     weights = study.workload(precision=precision, mode="training").weight_dtype
     parameters = study.graph(mode="training").parameters

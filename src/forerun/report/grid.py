@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from forerun.device import Device
 from forerun.prediction import Estimate
 from forerun.report import charts
-from forerun.report.answer import Answer
 from forerun.report.parts import Chart, Group, Key, plain, value_text
 from forerun.report.study import Precision, Study
+from forerun.tables import TableRow
 
 if TYPE_CHECKING:
     from forerun.data.measured import Measured
@@ -27,12 +27,12 @@ class Case:
     device: Device
     precision: Precision
     batch: int
-    answer: Answer
+    answer: TableRow
     measured: Measured | None
 
     @property
     def fits(self) -> bool:
-        return self.answer.fits
+        return self.answer.fits is not False
 
     @property
     def memory_text(self) -> str:

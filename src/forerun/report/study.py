@@ -14,7 +14,7 @@ from forerun.graph.ir import Graph
 from forerun.graph.runtimes import filed_under
 from forerun.prediction import Prediction
 from forerun.questions import Captures, given_model, profiled
-from forerun.report.answer import Answer, answer_of
+from forerun.tables import TableRow, read_row
 from forerun.workload import Workload
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Study:
     region: str | None = None
     captures: Captures = field(default_factory=Captures)
     _predictions: dict[str, Prediction | str] = field(default_factory=dict)
-    _answers: dict[Any, dict[str, Answer | str]] = field(default_factory=dict)
+    _answers: dict[Any, dict[str, TableRow | str]] = field(default_factory=dict)
 
     @property
     def inference_precisions(self) -> list[Precision]:
@@ -113,7 +113,7 @@ class Study:
                 self._predictions[device.id] = str(e)
         return self._predictions[device.id]
 
-    def answers(self, devices: Sequence[Device] | None = None, **case: Any) -> dict[str, Answer | str]:
+    def answers(self, devices: Sequence[Device] | None = None, **case: Any) -> dict[str, TableRow | str]:
         """A case on every device by its id: the numbers of the prediction, or why there are none."""
         chosen = self.devices if devices is None else devices
         key = (tuple(d.id for d in chosen), repr(sorted(case.items())))
@@ -123,12 +123,12 @@ class Study:
                     [self.workload(**case)], chosen, predictor=self.predictor, confidence=self.confidence,
                     host=self.host, region=self.region,
                 )  # fmt: skip
-                self._answers[key] = {row["device"]: answer_of(row) for row in frame.to_dict("records")}
+                self._answers[key] = {row["device"]: read_row(row) for row in frame.to_dict("records")}
             except ForerunError as e:
                 self._answers[key] = {d.id: str(e) for d in chosen}
         return self._answers[key]
 
-    def answer(self, device: Device, **case: Any) -> Answer | str:
+    def answer(self, device: Device, **case: Any) -> TableRow | str:
         """A case on one of the report's devices."""
         return self.answers(**case)[device.id]
 
@@ -152,12 +152,12 @@ class Study:
 
     def fastest(
         self, precisions: Sequence[Precision], mode: str, devices: Sequence[Device] | None = None
-    ) -> dict[str, tuple[Precision, Answer]]:
+    ) -> dict[str, tuple[Precision, TableRow]]:
         """For each device the precision with the shortest call at the report's batch, among those that fit."""
-        best: dict[str, tuple[Precision, Answer]] = {}
+        best: dict[str, tuple[Precision, TableRow]] = {}
         for precision in precisions:
             for device, found in self.answers(devices, precision=precision, mode=mode).items():
-                if isinstance(found, str) or not found.fits:
+                if isinstance(found, str) or found.fits is False:
                     continue
                 if device not in best or found.latency_ms.value < best[device][1].latency_ms.value:
                     best[device] = (precision, found)

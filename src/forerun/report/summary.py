@@ -37,11 +37,9 @@ def summary(study: Study, levels: Sequence[Level]) -> Summary:
         bounds.append(_bound(study, device))
         found = {mode: changes(study, device, mode) for mode in (study.mode, "training")}
         rows += [c.row() for some in found.values() for c in some]
-        if any(found.values()):
-            parts = [f"{mode}: {_proposal(mode, some)}" for mode, some in found.items() if some]
-            proposed.append(f"{device.id}, {'; '.join(parts)}.")
-    if not proposed:
-        proposed.append("None of the changes that were tried surely makes it faster.")
+        parts = [f"{mode}: {_proposal(mode, some)}" for mode, some in found.items() if some]
+        none = "none of the changes that were tried surely makes it faster"
+        proposed.append(f"{device.id}, {'; '.join(parts)}." if parts else f"{device.id}: {none}.")
     by_id = {level.id: level for level in levels}
     outlook = [*by_id["training"].findings[: len(study.devices)], *_several(by_id["distributed"])]
     outlook += by_id["cloud"].findings[:2]

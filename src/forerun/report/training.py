@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from forerun.advice.job import Totals, steps_per_epoch, totals
 from forerun.prediction import Estimate
-from forerun.report.answer import Answer
 from forerun.report.grid import Case, curves, grid, refusals
 from forerun.report.parts import Level, Table, plain, value_text
 from forerun.report.study import Study
+from forerun.tables import TableRow
 
 ABOUT = (
     "A step is a forward pass, a backward pass and {optimizer}. An epoch is {samples:,} samples, the job {epochs} of "
@@ -15,7 +15,7 @@ ABOUT = (
 )
 
 
-def epoch_and_job(study: Study, answer: Answer, batch: int) -> tuple[Totals, Totals]:
+def epoch_and_job(study: Study, answer: TableRow, batch: int) -> tuple[Totals, Totals]:
     """What an epoch and the whole job take on one device, at the pace of a predicted step."""
     steps = steps_per_epoch(study.job.dataset_size, batch)
     step = answer.latency_ms

@@ -10,6 +10,7 @@ from forerun.readable import in_readable_units, pretty
 from forerun.show import interval_heading, setting_words
 
 if TYPE_CHECKING:
+    from forerun.decisions.budget.curve_choice import NetworkRow
     from forerun.decisions.budget.job_budget import JobBudget
     from forerun.decisions.budget.jobs import JobRow
     from forerun.prediction import Estimate
@@ -36,6 +37,15 @@ def time_unit(hours: Sequence[float]) -> tuple[str, float]:
     if shortest >= 0.5:
         return "hours", 1.0
     return ("minutes", 60.0) if shortest >= 1 / 120 else ("seconds", 3600.0)
+
+
+#: What the mark behind a device says.
+BY_PEAKS = "* by its peaks alone: no device of its generation was measured, so it is at best probable and ranks last"
+
+
+def marked(row: JobRow | NetworkRow) -> str:
+    """The device, with a mark where no measurement shows one of its generation."""
+    return row.device if row.generation_measured else f"{row.device} *"
 
 
 def job_view(b: JobBudget, width: int | None = 160) -> Iterator[Block]:
@@ -151,14 +161,20 @@ def _many_devices(b: JobBudget, width: int | None) -> Iterator[Block]:
             does = f"{_counted(r.count, b.unit)}, " if b.asked is None else ""
             money = readable_cells(r.cost_usd)[0]
             words = f" ({r.verdict})" if r.verdict else ""
-            yield Line(f"{label}: {_devices(r)}, {does}{readable_cells(r.hours)[0]}, {money}{words}")
+            peaks = "" if r.generation_measured else " by its peaks alone"
+            yield Line(f"{label}: {_devices(r)}{peaks}, {does}{readable_cells(r.hours)[0]}, {money}{words}")
     if b.limits:
         limits = (" ".join(in_readable_units(v, v, v, _QUANTITIES[n][1])[::3]) for n, v in b.limits.items())
         yield Line(f"Limits: {', '.join(limits)}")
     large = [r for r in b.rows if r.fits is not False]
-    yield _devices_table(b, large if width is None else large[:ROWS], width is None or width >= WIDE)
-    if width is not None and len(large) > ROWS:
-        yield Line(f"and {len(large) - ROWS} more devices (--json has all)", "faint")
+    shown = large if width is None else large[:ROWS]
+    yield _devices_table(b, shown, width is None or width >= WIDE)
+    if any(r.count == 0 for r in shown):
+        yield Line(f"0 {b.unit}: the numbers are what one {b.unit.removesuffix('s')} takes", "faint")
+    if not all(r.generation_measured for r in shown):
+        yield Line(BY_PEAKS, "faint")
+    if len(large) > len(shown):
+        yield Line(f"and {len(large) - len(shown)} more devices (--json has all)", "faint")
     for fits, words in ((False, "Too little memory"), (None, "Memory not known, so it may not fit")):
         named = [r.device for r in b.rows if r.fits is fits]
         if named:
@@ -167,16 +183,17 @@ def _many_devices(b: JobBudget, width: int | None) -> Iterator[Block]:
 
 def _devices_table(b: JobBudget, rows: Sequence[JobRow], wide: bool) -> Table:
     interval = interval_heading(b.confidence)
-    unit, factor = time_unit([r.hours.value for r in rows])
+    unit, factor = time_unit([(r if r.count else r.each).hours.value for r in rows])
     names = ["device", "USD", *([interval] if wide else []), unit, interval]
     names += ["kWh", "kg CO2", "memory GB"] if wide else []
     names += [f"most {b.unit}", "limits"] if b.limits else []
     found = []
     for r in rows:
-        cost = number_cells(r.cost_usd)
-        cells: list[Cell] = [r.device, *(cost if wide else cost[:1]), *number_cells(r.hours, factor)]
+        taken = r if r.count else r.each  # of one that does not fit, where none does
+        cost = number_cells(taken.cost_usd)
+        cells: list[Cell] = [marked(r), *(cost if wide else cost[:1]), *number_cells(taken.hours, factor)]
         if wide:
-            rest = ((r.energy_kwh, 1.0), (r.carbon_kg, 1.0), (r.memory_mb, 1 / 1024))
+            rest = ((taken.energy_kwh, 1.0), (taken.carbon_kg, 1.0), (r.memory_mb, 1 / 1024))
             cells += [number_cells(e, unit_factor)[0] for e, unit_factor in rest]
         cells += [f"{r.largest:,}", r.verdict or ""] if b.limits else []
         found.append(Row(cells, _TONES.get(r.verdict or "meets", "")))

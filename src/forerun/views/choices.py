@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from forerun.blocks import Block, Cell, Column, Line, Notes, Row, Span, Table, number_cells, readable_cells
 from forerun.readable import in_readable_units
 from forerun.show import count, interval_heading, setting_words
-from forerun.views.budget import ROWS, WIDE, legend, time_unit
+from forerun.views.budget import BY_PEAKS, ROWS, WIDE, legend, marked, time_unit
 
 if TYPE_CHECKING:
     from forerun.decisions.budget.curve_choice import CurveChoice
@@ -51,24 +51,35 @@ def model_view(c: ModelChoice, width: int | None = 160) -> Iterator[Block]:
 def curve_view(c: CurveChoice, width: int | None = 160) -> Iterator[Block]:
     """Networks of the accuracy curves, best first."""
     where = "the best network of each device" if c.several_devices else f"on {c.rows[0].device}"
+    part, whole = c.data["training"], c.data_of["training"]
     yield Line(f"Accuracy{limit_words(c.limits)}, {where}", "title")
+    yield Line(
+        f"Of our runs, which train on {part:,} of the {whole:,} images of {c.data_of['name']}: an epoch is over these, "
+        f"and over all {whole:,} it takes {whole / part:.3g} times as long"
+    )
     wide = width is None or width >= WIDE
     unit, factor = time_unit([r.whole.hours.value for r in c.rows])
-    names = ["depth", "filters", "batch", "accuracy", "interval", "epochs", unit]
-    names += ["USD", "one epoch", interval_heading(c.confidence)] if wide else []
-    heads = [*([Column("device", wrap=True)] if c.several_devices else []), *(Column(n, right=True) for n in names)]
+    shown = c.rows if width is None else c.rows[:ROWS]
+    interval = interval_heading(c.confidence)
+    batch = wide or len({r.batch for r in c.rows}) > 1
+    names = [*(["device"] if c.several_devices else []), "depth", "filters", *(["batch"] if batch else []), "accuracy"]
+    names += [interval if wide else "interval", "epochs", unit, *(["USD", "one epoch", interval] if wide else [])]
+    names += [f"epoch of {whole:,}" if wide else "whole epoch"]
+    heads = [Column(name, right=name != "device", wrap=at == 0) for at, name in enumerate(names)]
     rows = []
-    for r in c.rows if width is None else c.rows[:ROWS]:
+    for r in shown:
         a, n = r.accuracy, r.epochs.value
-        cells: list[Cell] = [r.device] if c.several_devices else []
-        cells += [f"{r.settings['depth']}", f"{r.settings['filters']}", f"{r.batch}", f"{a.value:.1%}"]
-        cells += [Span(a.low, a.value, a.high, f"{100 * a.low:.1f} … {100 * a.high:.1f}")]
+        cells: list[Cell] = [marked(r)] if c.several_devices else []
+        cells += [f"{r.settings['depth']}", f"{r.settings['filters']}", *([f"{r.batch}"] if batch else [])]
+        cells += [f"{a.value:.1%}", Span(a.low, a.value, a.high, f"{100 * a.low:.1f} … {100 * a.high:.1f}")]
         cells += [f"{n:.0f}" if r.all_epochs else f"{n:.1f}", number_cells(r.whole.hours, factor)[0]]
         cells += [number_cells(r.whole.cost_usd)[0], *readable_cells(r.epoch.hours)] if wide else []
-        rows.append(Row(cells))
+        rows.append(Row([*cells, readable_cells(r.epoch_of_all.hours)[0]]))
     yield Table(heads, rows, gap=2 if wide else 1, shown=ROWS)
-    if width is not None and len(c.rows) > ROWS:
-        yield Line(f"and {len(c.rows) - ROWS} more (--json has all)", "faint")
+    if c.several_devices and not all(r.generation_measured for r in shown):
+        yield Line(BY_PEAKS, "faint")
+    if len(c.rows) > len(shown):
+        yield Line(f"and {len(c.rows) - len(shown)} more (--json has all)", "faint")
     if c.too_slow:
         yield Line(f"{c.too_slow} networks do not end an epoch within the limits", "faint")
     if c.notes:

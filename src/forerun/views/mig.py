@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 from forerun.blocks import BLANK, Block, Cell, Column, Line, Notes, Row, Table, number_cells
-from forerun.readable import in_readable_units, pretty
+from forerun.readable import in_readable_units, pretty, visible
 from forerun.show import interval_heading
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def packing_view(p: MigPacking, width: int | None = 160) -> Iterator[Block]:
     """A packing: who runs where, what it takes, the commands that create it, and what the plain rule would do."""
     count, goal = len(p.placed), "power" if p.goal == "energy" and p.placed[0].rate is not None else p.goal
     yield Line(f"{count} workload{_s(count)} on {p.totals.gpus} {p.device} with MIG: {_GOALS[goal]}", "title")
-    yield _table(p.placed, width is None or width >= _WIDE, p.confidence)
+    yield _table(p.placed, width, p.confidence)
     close = [f"{o.workload} on {o.on_slice.profile}: {remark}" for o in p.placed for remark in o.remarks]
     if close:
         yield Notes(_counted(close))
@@ -46,13 +47,15 @@ def packing_view(p: MigPacking, width: int | None = 160) -> Iterator[Block]:
         yield Notes(p.notes)
 
 
-def _table(placed: Sequence[PlacedWorkload], wide: bool, confidence: float) -> Table:
-    span = interval_heading(confidence)
-    numbers = ["memory GB", span, "of slice", "latency ms", span, "whole GPU ms", "slowdown", "throughput"]
-    narrow = ["memory GB", "of slice", "latency ms", "slowdown"]
-    heads = [Column("GPU"), Column("slice"), Column("at"), Column("workload", wrap=True, least=16)]
-    heads += [Column(name, right=True, wrap=not wide) for name in (numbers if wide else narrow)]
-    rows = []
+def _table(placed: Sequence[PlacedWorkload], width: int | None, confidence: float) -> Table:
+    wide = width is None or width >= _WIDE
+    span, below, gap = interval_heading(confidence), f"\n{100 * confidence:g} %", 2 if wide else 1
+    words = ["GPU", "slice", "at", "workload"]
+    if wide:
+        names = ["memory GB", span, "of slice", "latency ms", span, "whole GPU ms", "slowdown", "throughput"]
+    else:  # intervals stand below their values
+        names = [f"memory GB{below}", "of\nslice", f"latency ms{below}", "slow-\ndown"]
+    lines: list[list[Cell]] = []
     for gpu, group in groupby(placed, key=lambda one: one.gpu):
         for first, one in enumerate(group):
             s = one.on_slice
@@ -64,8 +67,29 @@ def _table(placed: Sequence[PlacedWorkload], wide: bool, confidence: float) -> T
                 cells += [*memory, share, *latency, pretty(one.whole_gpu_ms.value), slowdown, throughput]
             else:
                 cells += ["\n".join(map(str, memory)), share, "\n".join(map(str, latency)), slowdown]
-            rows.append(Row(cells, "doubtful" if one.remarks else ""))
-    return Table(heads, rows, gap=2 if wide else 1)
+            lines.append(cells)
+    if width is not None:
+        columns = zip([*words, *names], *lines, strict=True)
+        taken = sum(_longest(column) + gap for column in columns if column[0] != "workload")
+        for cells in lines:
+            cells[3] = _folded(visible(str(cells[3])), width - taken - gap)
+    heads = [Column(name, wrap=name == "workload") for name in words] + [Column(name, right=True) for name in names]
+    tones = ["doubtful" if one.remarks else "" for one in placed]
+    return Table(heads, [Row(cells, tone) for cells, tone in zip(lines, tones, strict=True)], gap=gap)
+
+
+def _longest(cells: Sequence[Cell]) -> int:
+    return max(len(line) for cell in cells for line in str(cell).splitlines() or [""])
+
+
+def _folded(name: str, width: int) -> str:
+    """A name in lines that are no longer than `width`, broken where its parts end."""
+    lines = [""]
+    for part in re.findall(r"[^:,/?&_-]*[:,/?&_-]+|[^:,/?&_-]+", name):
+        if lines[-1] and len(lines[-1]) + len(part) > width:
+            lines.append("")
+        lines[-1] += part
+    return "\n".join(lines)
 
 
 def _place(placed: PlacedWorkload) -> str:

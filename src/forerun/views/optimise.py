@@ -82,7 +82,8 @@ def _section(
     if not wide:
         for line in lines:
             risk = f" ({line.risk})" if line.risk else ""
-            yield Line(f"  {line.name}: {line.code}{risk}", "faint")
+            yield Line(f"  {line.name}{risk}:", "faint")
+            yield Line("    ", "faint", code=line.code, wrap=False)
 
 
 def _number_columns(found: Optimisation) -> list[Column]:
@@ -128,7 +129,7 @@ def _together(found: Optimisation) -> Iterator[Block]:
     yield Line("Together, the best claimed change first, the next on top of it", "heading")
     yield Table([Column("together", wrap=True), *_number_columns(found)], rows)
     if found.command:
-        yield Line("", "faint", code=found.command)
+        yield Line("", "faint", code=found.command, wrap=False)
     beyond = [name for name, _ in found.together[-1].case.graph_changes]
     if beyond:
         yield Line(f"(the command has no option for: {', '.join(beyond)})", "faint")

@@ -8,12 +8,16 @@ from typing import Any
 
 from forerun.blocks import BLANK, Block, Cell, Column, Folded, Line, Notes, Row, Table, number_cells, readable_cells
 from forerun.readable import pretty
-from forerun.show import interval_heading
+from forerun.show import interval_heading, setting_words
 
 #: Columns that go, one after another, where a terminal is too narrow for all: numbers are never cut.
-_DISPENSABLE = ("cloud", "latency", "USD/M")
+_DISPENSABLE = ("front", "energy", "price", "throughput", "cost", "latency")
+#: Columns of words, which stand to the left.
+_WORDS = ("device", "instance", "verdict", "dtype", "runtime", "front")
 #: Reasons of excluded candidates that are shown unless all are asked for.
 _REASONS = 6
+#: Members of a front that are shown unless all are asked for.
+_MEMBERS = 5
 #: What is shown of a choice: the field, its heading, and its heading where there is little room.
 _FIELDS = {
     "latency": ("latency_ms", "latency", "latency"), "cost": ("usd_per_million", "USD/million {items}", "USD/M"),
@@ -34,7 +38,7 @@ def recommendation_view(r: Any, width: int | None = 160, top: int = 10, everythi
     if width is not None and not everything and len(r.rows) > top:
         yield Line(f"({len(r.rows) - top} more: --top; every instance: --all)", "faint")
     yield BLANK
-    yield from (Line(line, "faint") for line in _fronts(r, in_terminal=width is not None))
+    yield from _fronts(r, everything, in_terminal=width is not None)
     if r.excluded:
         yield _excluded(r, everything, in_terminal=width is not None)
     if r.notes:
@@ -42,38 +46,59 @@ def recommendation_view(r: Any, width: int | None = 160, top: int = 10, everythi
 
 
 def _table(r: Any, rows: Sequence[Any], width: int | None, top: int) -> Table:
-    """The choices: all columns where they fit, else the most needed ones with short headings."""
+    """The choices: all columns where they fit, else short headings and the columns that are needed most. What tells
+    rows apart stays: the instance, or the cloud where each of its devices has one row."""
     found, gap = _columns(r, rows, wide=True), 2
     if width is not None and _width(found, gap) > width:
         found, gap = _columns(r, rows, wide=False), 1
-        for name in _DISPENSABLE:
-            if _width(found, gap) > width:
-                found.pop(name, None)
-    words = ("device", "instance", "cloud", "verdict", "dtype", "front")
-    heads = [Column(name, right=name not in words) for name in found]
+        by_cloud = rows is not r.candidates and len({(_device(c), c.cloud) for c in rows}) == len(rows)
+        for name in (*_DISPENSABLE, "instance" if by_cloud else "interval", "interval"):
+            if _width(found, gap) > width and name != r.goal:
+                if name == "instance":
+                    found[name] = ("cloud", [c.cloud or "" for c in rows])
+                else:
+                    found.pop(name, None)
+    heads = [Column(head, right=name not in _WORDS, wrap=name == "instance") for name, (head, _) in found.items()]
     tones = ["" if row.verdict == "meets" else "faint" for row in rows]
-    cells = zip(*found.values(), strict=True)
+    cells = zip(*(cells for _, cells in found.values()), strict=True)
     return Table(heads, [Row(c, tone) for c, tone in zip(cells, tones, strict=True)], gap=gap, shown=top)
 
 
-def _columns(r: Any, rows: Sequence[Any], wide: bool) -> dict[str, list[Cell]]:
-    """The cells of each column by its heading."""
-    headings, lines = _headings(r, wide), [_cells(r, row, wide) for row in rows]
-    return {name: [line[at] for line in lines] for at, name in enumerate(headings)}
+def _columns(r: Any, rows: Sequence[Any], wide: bool) -> dict[str, tuple[str, list[Cell]]]:
+    """The heading and the cells of each column, by what it shows; the goal comes first of the quantities."""
+    words = {"items": r.items, "item": r.items.removesuffix("s")}
+    out = _identity(r, rows)
+    for name in dict.fromkeys((r.goal, "latency", "throughput", "cost", "price", "energy")):
+        field, *headings = _FIELDS[name]
+        cells = [_with_interval(getattr(c, field)) for c in rows]
+        out[name] = (headings[0 if wide else 1].format(**words), [value for value, _ in cells])
+        if name == r.goal and name != "price":
+            out["interval"] = (interval_heading(r.confidence), [interval for _, interval in cells])
+    out["verdict"] = ("verdict", [c.verdict for c in rows])
+    on = [(("cost", c.on_latency_cost_front), ("energy", c.on_energy_throughput_front)) for c in rows]
+    out["front"] = ("front", [", ".join(name for name, is_on in one if is_on) for one in on])
+    return out
 
 
-def _width(columns: dict[str, list[Cell]], gap: int) -> int:
-    return sum(max(len(str(cell)) for cell in (name, *cells)) + gap for name, cells in columns.items())
+def _identity(r: Any, rows: Sequence[Any]) -> dict[str, tuple[str, list[Cell]]]:
+    """The columns that say what a row is: the runtime only where it is not the one asked for."""
+    out: dict[str, tuple[str, list[Cell]]] = {
+        "device": ("device", [_device(c) for c in rows]),
+        "instance": ("instance", [f"{c.cloud} {_instance(c)}" if c.instance else "" for c in rows]),
+        "batch": ("batch", [str(c.batch) for c in rows]),
+        "dtype": ("dtype", [c.dtype for c in rows]),
+    }
+    if any(c.runtime != r.workload["runtime"] for c in rows):
+        out["runtime"] = ("runtime", [c.runtime for c in rows])
+    return out
+
+
+def _width(columns: dict[str, tuple[str, list[Cell]]], gap: int) -> int:
+    return sum(max(len(str(cell)) for cell in (heading, *cells)) + gap for heading, cells in columns.values())
 
 
 def _headline(r: Any) -> str:
-    w = r.workload
-    words = [
-        w["mode"], f"{w['seq_len']:,} tokens" if w.get("seq_len") else "", w.get("optimizer") or "",
-        f"amp {w['amp']}" if w.get("amp") else "", "channels last" if w.get("channels_last") else "",
-        w["runtime"] if w["runtime"] != "eager" else "",
-    ]  # fmt: skip
-    return f"{r.model}, {', '.join(word for word in words if word)}: {r.offers:,} offers, by {r.goal}"
+    return f"{r.model}, {setting_words(r.workload)}: {r.offers:,} offers, by {r.goal}"
 
 
 def _answer(r: Any) -> str:
@@ -81,33 +106,8 @@ def _answer(r: Any) -> str:
     c = r.best
     verdict = "; ".join(c.reasons) or f"fits with {100 * r.confidence:g} % confidence"
     where = f" ({c.cloud} {_instance(c)})" if c.instance else ""
-    return f"Best: {_device(c)}{where} at batch {c.batch} in {c.dtype}: {verdict}."
-
-
-def _shown(r: Any, wide: bool) -> list[str]:
-    """The quantities that have a column beside the goal, which comes first."""
-    others = ("latency", "throughput", "cost", "price", "energy") if wide else ("latency", "cost")
-    return [r.goal, *(name for name in others if name != r.goal)][: None if wide else 2]
-
-
-def _headings(r: Any, wide: bool) -> list[str]:
-    words = {"items": r.items, "item": r.items.removesuffix("s")}
-    first, *others = (_FIELDS[name][1 if wide else 2].format(**words) for name in _shown(r, wide))
-    interval = [interval_heading(r.confidence)] if r.goal != "price" else []
-    if not wide:
-        return ["device", "cloud", "batch", "dtype", first, *interval, *others, "verdict"]
-    return ["device", "instance", "batch", "dtype", first, *interval, *others, "verdict", "front"]
-
-
-def _cells(r: Any, c: Any, wide: bool) -> list[Cell]:
-    first, *others = (getattr(c, _FIELDS[name][0]) for name in _shown(r, wide))
-    value, interval = _with_interval(first)
-    numbers: list[Cell] = [value, *([interval] if r.goal != "price" else []), *(_with_interval(e)[0] for e in others)]
-    if not wide:
-        return [_device(c), c.cloud or "", str(c.batch), c.dtype, *numbers, c.verdict]
-    front = [name for name, on in (("cost", c.on_latency_cost_front), ("energy", c.on_energy_throughput_front)) if on]
-    where = f"{c.cloud} {_instance(c)}" if c.instance else ""
-    return [_device(c), where, str(c.batch), c.dtype, *numbers, c.verdict, ", ".join(front)]
+    how = "" if c.runtime == r.workload["runtime"] else f" with --runtime {c.runtime}"
+    return f"Best: {_device(c)}{where} at batch {c.batch} in {c.dtype}{how}: {verdict}."
 
 
 def _device(c: Any) -> str:
@@ -126,13 +126,46 @@ def _with_interval(e: Any) -> tuple[str, Cell]:
     return readable_cells(e) if e is None or e.unit in ("ms", "J", "g") else number_cells(e)
 
 
-def _fronts(r: Any, in_terminal: bool) -> Iterator[str]:
-    fronts = (("latency and cost", r.latency_cost_front), ("energy and throughput", r.energy_throughput_front))
-    for name, front in fronts:
-        if len(front) > 1:
-            ends = " to ".join(f"{_device(c)} at batch {c.batch} in {c.dtype}" for c in (front[0], front[-1]))
-            where = " (--json)" if in_terminal else ""
-            yield f"Pareto front of {name}: {len(front)} candidates{where}, from {ends}"
+def _fronts(r: Any, everything: bool, in_terminal: bool) -> Iterator[Block]:
+    """The members of each front: a few in a line of a terminal, all of them as a table, which a page folds."""
+    fronts = ((("latency", "cost"), r.latency_cost_front), (("energy", "throughput"), r.energy_throughput_front))
+    for pair, front in fronts:
+        if len(front) < 2:
+            continue
+        name = f"Pareto front of {' and '.join(pair)}"
+        if not in_terminal:
+            yield _front_table(r, front, pair, f"{name}: {len(front)} candidates")
+        elif everything:
+            yield Line(f"{name}: {len(front)} candidates", "best")
+            yield _front_table(r, front, pair)
+            yield BLANK
+        else:
+            places = sorted({round(k * (len(front) - 1) / (_MEMBERS - 1)) for k in range(_MEMBERS)})
+            words = "; ".join(_member(r, front[at], pair) for at in places)
+            some = "" if len(places) == len(front) else f" ({len(places)} of {len(front)} shown, --all has them)"
+            yield Line(f"{name}{some}: {words}", "faint")
+
+
+def _member(r: Any, c: Any, pair: Sequence[str]) -> str:
+    """'l4, batch 8, fp16: 3.2 ms, 0.04 USD/M'."""
+    values = []
+    for name in pair:
+        value, heading = _with_interval(getattr(c, _FIELDS[name][0]))[0], _FIELDS[name][2].format(items=r.items)
+        values.append(f"{value} {heading}" if name in ("cost", "throughput") else value)
+    how = "" if c.runtime == r.workload["runtime"] else f", {c.runtime}"
+    return f"{_device(c)}, batch {c.batch}, {c.dtype}{how}: {', '.join(values)}"
+
+
+def _front_table(r: Any, front: Sequence[Any], pair: Sequence[str], folded_under: str = "") -> Table:
+    found = _identity(r, front)
+    for name in pair:
+        values: list[Cell] = [_with_interval(getattr(c, _FIELDS[name][0]))[0] for c in front]
+        found[name] = (_FIELDS[name][2].format(items=r.items), values)
+    heads = [
+        Column(head, right=name not in _WORDS, wrap=name in ("device", "instance")) for name, (head, _) in found.items()
+    ]
+    rows = [Row(cells) for cells in zip(*(cells for _, cells in found.values()), strict=True)]
+    return Table(heads, rows, folded_under, shown=0 if folded_under else None)
 
 
 def _excluded(r: Any, everything: bool, in_terminal: bool) -> Folded:

@@ -18,9 +18,10 @@ from forerun.decisions.budget.job_budget import MOST_DEVICES, Asked, JobBudget, 
 from forerun.decisions.budget.jobs import Job
 from forerun.decisions.budget.model_choice import ModelChoice, choose_model
 from forerun.decisions.budget.published_accuracy import COLLECTIONS
+from forerun.decisions.budget.refusals import refuse_unused
 from forerun.device import Device, load_device
 from forerun.device.cloud import load_instance
-from forerun.errors import ForerunError
+from forerun.errors import ArgumentError, ForerunError
 from forerun.predictors.base import Predictor
 from forerun.questions import given_model
 from forerun.readable import short
@@ -29,6 +30,8 @@ from forerun.readable import short
 CURVES = "cnn"
 #: Samples per step where none are given: training, and one call at a time where a latency is limited.
 DEFAULT_BATCH = 32
+#: Published models that are tried at most.
+MOST = 40
 
 
 def budget(
@@ -49,8 +52,8 @@ def budget(
     max_latency_ms: float | None = None,
     eval_size: int | None = None,
     loading_samples_per_s: float | None = None,
-    most: int = 40,
-    mode: str = "training",
+    most: int = MOST,
+    mode: str | None = None,
     region: str | None = None,
     instance: str | None = None,
     predictor: str | Path | Predictor = "default",
@@ -75,29 +78,52 @@ def budget(
     counts = {"dataset_size": dataset_size, "epochs": epochs, "steps": steps, "eval_size": eval_size, "most": most}
     for name, value in counts.items():
         _whole(name, value)
+    if batch is not None:
+        _whole("batch", batch)
     _positive("loading_samples_per_s", loading_samples_per_s, zero=False)
     _positive("max_latency_ms", max_latency_ms)
     if not 1 <= _whole("gpus", gpus) <= MOST_DEVICES:
-        raise ForerunError(f"gpus must be 1 to {MOST_DEVICES}: links between machines are not known, got {short(gpus)}")
+        raise ArgumentError(
+            "{} must be 1 to {most}: links between machines are not known, got {got}", "gpus", most=MOST_DEVICES,
+            got=short(gpus),
+        )  # fmt: skip
     asked = Asked(region, instance, {"predictor": predictor, "confidence": confidence, "host": host})
     devices = _devices(device, instance)
     known = load_dataset(dataset) if dataset is not None else None
     if known is not None and dataset_size is not None:
-        raise ForerunError(f"give dataset {dataset} or dataset_size, not both")
+        raise ArgumentError("give {} {dataset} or {}, not both", "dataset", "dataset_size", dataset=dataset)
     if model == CURVES:
         if known is not None and known.id != "cifar10":
             raise ForerunError(f"the accuracy curves of {CURVES} are of cifar10, not of {known.id}")
+        unused: dict[str, Any] = {
+            **counts, "most": most != MOST, "batch": batch, "gpus": gpus != 1, "mode": mode not in (None, "training"),
+            "max_latency_ms": max_latency_ms is not None, "loading_samples_per_s": loading_samples_per_s,
+        }  # fmt: skip
+        refuse_unused(
+            "the accuracy curves are of training as it was run", [name for name, value in unused.items() if value]
+        )
         return choose_network(devices, limits, asked, **settings)
     if model in COLLECTIONS:
+        if max_latency_ms is not None:
+            unused = {
+                **counts, "most": None, "dataset": dataset, "gpus": gpus != 1, "mode": mode not in (None, "inference"),
+                "loading_samples_per_s": loading_samples_per_s,
+            }  # fmt: skip
+            refuse_unused("the latency of a call is limited", [name for name, value in unused.items() if value])
+        elif mode not in (None, "training"):
+            refuse_unused("a job of published models is training", ["mode"])
         job = _job(limits, known, dataset_size, epochs, steps, eval_size, loading_samples_per_s, required=False)
         return choose_model(
             model, devices, job, asked, max_latency_ms=max_latency_ms, batch=batch, gpus=gpus, most=most,
             progress=progress, settings=settings,
         )  # fmt: skip
     if max_latency_ms is not None:
-        raise ForerunError(f"max_latency_ms chooses among published models: {' or '.join(COLLECTIONS)}")
+        raise ArgumentError(
+            "{} chooses among published models: {known}", "max_latency_ms", known=" or ".join(COLLECTIONS)
+        )
+    mode = mode or "training"
     if mode not in ("training", "inference"):
-        raise ForerunError(f"a job is of mode training or inference, not {short(mode)}")
+        raise ArgumentError("a job is of {} training or inference, not {got}", "mode", got=short(mode))
     if mode == "inference" and steps is None:
         epochs = epochs or 1  # every sample once
     job = _job(limits, known, dataset_size, epochs, steps, eval_size, loading_samples_per_s)
@@ -111,7 +137,7 @@ def _limits(
     hours: float | None, seconds: float | None, usd: float | None, kwh: float | None, carbon_kg: float | None
 ) -> Limits:
     if hours is not None and seconds is not None:
-        raise ForerunError("give max_hours or max_seconds, not both")
+        raise ArgumentError("give {} or {}, not both", "max_hours", "max_seconds")
     given = {"max_hours": hours, "max_seconds": seconds, "max_usd": usd, "max_kwh": kwh, "max_carbon_kg": carbon_kg}
     for name, value in given.items():
         _positive(name, value)
@@ -123,10 +149,12 @@ def _job(
     eval_size: int | None, rate: float | None, required: bool = True,
 ) -> Job:  # fmt: skip
     if epochs is not None and steps is not None:
-        raise ForerunError("give epochs or steps, not both")
+        raise ArgumentError("give {} or {}, not both", "epochs", "steps")
     samples = known.training if known else size
     if required and samples is None and steps is None:
-        raise ForerunError("say how much is trained: dataset_size, or dataset by name, and epochs; or steps")
+        raise ArgumentError(
+            "say how much is trained: {}, or {} by name, and {}; or {}", "dataset_size", "dataset", "epochs", "steps"
+        )
     return Job(samples, epochs, steps, limits, eval_size or 0, rate)
 
 
@@ -141,7 +169,7 @@ def _whole(name: str, value: Any) -> int:
     if value is None:
         return 0
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ForerunError(f"{name} must be a whole number of 1 or more, got {short(value)}")
+        raise ArgumentError("{} must be a whole number of 1 or more, got {got}", name, got=short(value))
     return value
 
 
@@ -151,4 +179,5 @@ def _positive(name: str, value: Any, zero: bool = True) -> None:
         return
     good = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
     if not good or value < 0 or (value == 0 and not zero):
-        raise ForerunError(f"{name} must be a number {'of 0 or more' if zero else 'above 0'}, got {short(value)}")
+        least = "of 0 or more" if zero else "above 0"
+        raise ArgumentError("{} must be a number {least}, got {got}", name, least=least, got=short(value))

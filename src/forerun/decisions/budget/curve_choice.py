@@ -9,7 +9,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Iterator, Sequence
+import statistics
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,22 +19,27 @@ import numpy as np
 from forerun.advice import cost as cost_advice
 from forerun.advice import job as law
 from forerun.advice.job import Limits, Totals
+from forerun.advice.verdict import held_back
 from forerun.api import predict_many
 from forerun.blocks import Block
 from forerun.data.store import Store
-from forerun.decisions.budget.datasets import DataSet, curve_datasets
+from forerun.decisions.budget.datasets import DataSet, curve_datasets, load_dataset
 from forerun.decisions.budget.job_budget import Asked
 from forerun.decisions.budget.jobs import Case
-from forerun.decisions.budget.refusals import LIMITS, amount, estimate
+from forerun.decisions.budget.refusals import LIMITS, amount, estimate, not_known, refuse_unused
 from forerun.device import Device, all_devices
 from forerun.device.cloud import instances_for
 from forerun.errors import ForerunError
 from forerun.graph.families import family_of
 from forerun.prediction import Estimate
+from forerun.tables import read_row
 from forerun.workload import Workload
 
 if TYPE_CHECKING:
     import pandas as pd
+
+#: The data set whose images the curves are of.
+OF = "cifar10"
 
 
 @dataclass(frozen=True)
@@ -44,19 +50,22 @@ class NetworkRow:
     model: str
     settings: dict[str, int]  # depth, filters ...
     batch: int
-    epoch: Totals  # what one epoch takes
+    epoch: Totals  # what one epoch of our runs takes
+    epoch_of_all: Totals  # what one epoch takes over all images of the data set
     epochs: Estimate  # trained within the limits, at most as many as were run
-    accuracy: Estimate  # of the test images, 0 to 1; the interval is that of the epochs
+    accuracy: Estimate  # 0 to 1; the interval holds that of the epochs and the chance in which images were tested
     whole: Totals  # what these epochs take
     all_epochs: bool  # the limits leave room for every epoch that was run
     basis: str
+    generation_measured: bool  # False: no measurement shows a device of its generation
 
 
 @dataclass(frozen=True)
 class CurveChoice:
-    """Networks by accuracy, best first; of several devices, the best network of each."""
+    """Networks by accuracy, best first; of several devices, the best network of each, what was measured first."""
 
     data: dict[str, Any]  # the images behind the accuracies
+    data_of: dict[str, Any]  # the whole data set that they are of
     limits: dict[str, float]
     confidence: float
     rows: tuple[NetworkRow, ...]
@@ -85,31 +94,49 @@ class CurveChoice:
 def choose_network(devices: Sequence[Device], limits: Limits, asked: Asked, **settings: Any) -> CurveChoice:
     """The networks of the curves, ranked by the accuracy that the limits leave room for."""
     given = [name for name, value in settings.items() if value not in (None, False, "eager", "fp32")]
-    if given:
-        raise ForerunError(f"the accuracy curves are of training as it was run: leave out {', '.join(given)}")
+    refuse_unused("the accuracy curves are of training as it was run", given)
     curves, data = _curves()
     candidates = list(devices) or [d for d in all_devices() if instances_for(d)]
-    found = list(_rows(curves, data, candidates, limits, asked))
+    made = list(_rows(curves, data, candidates, limits, asked))
+    found = [r for r in made if not isinstance(r, str)]
+    if not found:
+        raise ForerunError(f"no device can run this: {made[0]}")
     trained = [r for r in found if r.epochs.value >= 1]
     if not trained:
         raise _no_epoch(found, limits)
+    several = len(candidates) > 1
     best = sorted(trained, key=_rank)
-    if len(candidates) > 1:
-        best = list({r.device: r for r in reversed(best)}.values())[::-1]
+    if several:
+        best = sorted({r.device: r for r in reversed(best)}.values(), key=_rank)
+    alone = min(best, key=lambda r: _rank(r)[1:])
     return CurveChoice(
-        dataclasses.asdict(data), limits.given(), asked.options["confidence"], tuple(sorted(best, key=_rank)),
-        len(candidates) > 1, len(found) - len(trained), tuple(_notes(data, curves, best)),
+        dataclasses.asdict(data), dataclasses.asdict(load_dataset(OF)), limits.given(), asked.options["confidence"],
+        tuple(best), several, len(found) - len(trained),
+        (*_held_back(best[0], alone), *_notes(data, curves, best, asked.options["confidence"])),
     )  # fmt: skip
 
 
-def _rank(r: NetworkRow) -> tuple[float, float, float]:
+def _rank(r: NetworkRow) -> tuple[bool, float, float, float]:
     cost = r.whole.cost_usd
-    return -r.accuracy.value, cost.value if cost else float("inf"), r.whole.hours.value
+    money = cost.value if cost else float("inf")
+    return not r.generation_measured, -r.accuracy.value, money, r.whole.hours.value
+
+
+def _held_back(first: NetworkRow, alone: NetworkRow) -> Iterator[str]:
+    """A sentence where a device that no measurement shows would come first by accuracy, or by money where it is as
+    accurate."""
+    if alone.generation_measured == first.generation_measured:
+        return
+    if f"{alone.accuracy.value:.1%}" != f"{first.accuracy.value:.1%}":
+        yield held_back(alone.device, first.device, "accuracy", *(f"{r.accuracy.value:.1%}" for r in (alone, first)))
+    elif alone.whole.cost_usd and first.whole.cost_usd:
+        costs = (estimate("cost_usd", r.whole.cost_usd) for r in (alone, first) if r.whole.cost_usd)
+        yield held_back(alone.device, first.device, "cost", *costs)
 
 
 def _curves() -> tuple[pd.DataFrame, DataSet]:
     """The curves of the store whose images are known, and these images."""
-    known = curve_datasets("cifar10")
+    known = curve_datasets(OF)
     rows = Store().read("curves")
     rows = rows[rows["dataset"].isin(known) & (rows["status"] == "ok") & rows["model"].str.startswith("cnn:")]
     if rows.empty:
@@ -120,23 +147,29 @@ def _curves() -> tuple[pd.DataFrame, DataSet]:
 
 def _rows(
     curves: pd.DataFrame, data: DataSet, devices: Sequence[Device], limits: Limits, asked: Asked
-) -> Iterator[NetworkRow]:
+) -> Iterator[NetworkRow | str]:
+    """A row for each network and device, or why there is none."""
     runs = [(run, _workload(run)) for _, run in curves.sort_values("epoch").groupby("case_key", sort=True)]
     table = predict_many([work for _, work in runs], devices, region=asked.region, **asked.options)
     prices = cost_advice.choose_instances(devices, asked.instance)
     places = [asked.place(device, price) for device, price in zip(devices, prices, strict=True)]
-    answers = iter(table.itertuples())
+    answers = (read_row(row) for row in table.to_dict("records"))
+    images = (data.training, load_dataset(OF).training)
     for run, work in runs:
         for device, place in zip(devices, places, strict=True):
             found = next(answers)
-            if isinstance(found.error, str):
+            if isinstance(found, str):
+                yield found
                 continue
-            case = Case.of_row(device, found)
-            each = law.totals(
-                case.latency_ms, case.energy_j, law.steps_per_epoch(data.training, work.batch),
-                usd_per_device_hour=place.hourly_usd, grid=place.grid,
+            each, of_all = (
+                law.totals(
+                    found.latency_ms, found.energy_j, law.steps_per_epoch(count, work.batch),
+                    usd_per_device_hour=place.hourly_usd, grid=place.grid,
+                )
+                for count in images
             )  # fmt: skip
-            yield _row(run, work, case, each, limits)
+            noise = _share_noise(data.evaluation, asked.options["confidence"])
+            yield _row(run, work, Case.of_row(device, found), each, of_all, limits, noise, place.learned)
 
 
 def _workload(run: pd.DataFrame) -> Workload:
@@ -147,20 +180,25 @@ def _workload(run: pd.DataFrame) -> Workload:
     )  # fmt: skip
 
 
-def _row(run: pd.DataFrame, work: Workload, case: Case, each: Totals, limits: Limits) -> NetworkRow:
+def _row(
+    run: pd.DataFrame, work: Workload, case: Case, each: Totals, of_all: Totals, limits: Limits,
+    noise: Callable[[float], float], learned: bool,
+) -> NetworkRow:  # fmt: skip
     last = int(run["epoch"].max())
     settings = family_of(work.model).parse(work.model)
-    value, low, high = (_epochs(each, limits, end) for end in ("value", "high", "low"))  # slow epochs are few
-    epochs = Estimate(min(last, value), min(last, low), min(last, high), "epochs")
+    value, fewest, most = (min(last, _epochs(each, limits, end)) for end in ("value", "high", "low"))
+    epochs = Estimate(value, fewest, most, "epochs")  # slow epochs are few
     # Before its first epoch ends, a network guesses.
     at = np.array([0.0, *run["epoch"]])
     reached = np.array([1 / settings["classes"], *run["test_accuracy"]])
     between = at[(at > epochs.low) & (at < epochs.high)]
     span = np.interp([epochs.low, epochs.value, epochs.high, *between], at, reached)
-    accuracy = Estimate(float(span[1]), float(span.min()), float(span.max()), "")
+    reach = float(span[1])
+    low, high = (math.hypot(reach - float(end), noise(reach)) for end in (span.min(), span.max()))
+    accuracy = Estimate(reach, max(0.0, reach - low), min(1.0, reach + high), "")
     return NetworkRow(
         case.device.id, str(work.model), {k: v for k, v in settings.items() if k in ("depth", "filters")}, work.batch,
-        each, epochs, accuracy, each.times(epochs.value), low >= last, case.basis,
+        each, of_all, epochs, accuracy, each.times(epochs.value), epochs.low >= last, case.basis, learned,
     )  # fmt: skip
 
 
@@ -178,23 +216,32 @@ def _no_epoch(rows: Sequence[NetworkRow], limits: Limits) -> ForerunError:
     given = limits.given()
     for name, limit in given.items():
         known = [(e, r) for r in rows if (e := getattr(r.epoch, name)) is not None]
-        e, nearest = min(known, key=lambda pair: pair[0].value)
-        if e.value > limit:
+        if not known:
+            return not_known(name, ", ".join(dict.fromkeys(r.device for r in rows)))
+        e, nearest = min(known, key=lambda pair: (not pair[1].generation_measured, pair[0].value))
+        if min(e.value for e, _ in known) > limit:
+            peaks = "" if nearest.generation_measured else ", by its peaks alone,"
             return ForerunError(
                 f"no network ends an epoch within {amount(name, limit)}: {LIMITS[name][0]} binds, and the nearest is "
-                f"{nearest.model} on {nearest.device} with {estimate(name, e)}"
+                f"{nearest.model} on {nearest.device}{peaks} with {estimate(name, e)}"
             )
     wanted = " and ".join(amount(name, limit) for name, limit in given.items())
     return ForerunError(f"no network ends an epoch within {wanted} together: raise one of them")
 
 
-def _notes(data: DataSet, curves: pd.DataFrame, rows: Sequence[NetworkRow]) -> Iterator[str]:
+def _share_noise(images: int, confidence: float) -> Callable[[float], float]:
+    """By how much an accuracy may be off because it was tested on so many images and not on more: binomial."""
+    deviations = statistics.NormalDist().inv_cdf((1 + confidence) / 2)
+    return lambda accuracy: deviations * math.sqrt(accuracy * (1 - accuracy) / images)
+
+
+def _notes(data: DataSet, curves: pd.DataFrame, rows: Sequence[NetworkRow], confidence: float) -> Iterator[str]:
     last, batches = int(curves["epoch"].max()), sorted(curves["batch"].unique())
     yield (
         f"accuracies are of our own runs on {data.name} ({data.source}): they rank networks, they are not what all of "
         "CIFAR-10 gives; an epoch is over these images"
     )
-    noise = 1.645 * math.sqrt(0.25 * 2 / data.evaluation)  # of the difference of two shares, 90 %
+    noise = math.sqrt(2) * _share_noise(data.evaluation, confidence)(0.5)  # of the difference of two shares
     yield (
         f"one run of each network, {last} epochs, batch {', '.join(map(str, batches))}: differences below about "
         f"{100 * noise:.0f} % are within the noise of {data.evaluation:,} test images"

@@ -10,7 +10,7 @@ from typing import Any
 from forerun.advice import carbon as carbon_advice
 from forerun.advice import cost as cost_advice
 from forerun.advice.data_parallel import gradient_mb
-from forerun.advice.verdict import DOES_NOT, MEETS, VERDICTS
+from forerun.advice.verdict import DOES_NOT, MEETS, held_back
 from forerun.api import predict_many, predict_workload
 from forerun.blocks import Block
 from forerun.decisions.budget import refusals
@@ -23,6 +23,7 @@ from forerun.prediction import Prediction
 from forerun.predictors.registry import load_predictor
 from forerun.questions import profiled
 from forerun.readable import pretty
+from forerun.tables import read_row
 from forerun.workload import Workload
 
 #: Batch sizes that are tried beside the one asked for, as far as they fit.
@@ -64,13 +65,15 @@ class JobBudget:
 
     def _first(self, key: Any) -> JobRow | None:
         able = [r for r in self.rows if r.fits is not False and r.verdict != DOES_NOT]
-        ranked = sorted(able, key=lambda r: (VERDICTS.index(r.verdict or MEETS), r.fits is None, key(r)))
+        ranked = sorted(
+            able, key=lambda r: ((r.verdict or MEETS).place, r.fits is None, not r.generation_measured, key(r))
+        )
         return ranked[0] if ranked else None
 
     @property
     def fewest_devices(self) -> JobRow | None:
         """The fewest devices that keep all limits: with confidence or, where none does, by the estimate."""
-        ranked = sorted(self.counts, key=lambda r: (VERDICTS.index(r.verdict or MEETS), r.devices))
+        ranked = sorted(self.counts, key=lambda r: ((r.verdict or MEETS).place, r.devices))
         return ranked[0] if ranked and ranked[0].verdict != DOES_NOT else None
 
     def to_dict(self) -> dict[str, Any]:
@@ -113,7 +116,7 @@ def on_one_device(
     price = cost_advice.choose_instance(device, asked.instance)
     place = asked.place(device, price)
     if job.limits.cost_usd is not None and price is None:
-        raise ForerunError(f"no cloud price is known for {device.id}, so money cannot be limited: name an instance")
+        raise refusals.not_known("cost_usd", device.id)
 
     def predicted(batch: int, mode: str | None = None) -> Prediction:
         work = dataclasses.replace(workload, batch=batch)
@@ -133,7 +136,8 @@ def on_one_device(
     if first.fit is not None and not first.fit.fits:
         raise refusals.too_large(found, first.model, device, first.fit.largest_batch)
     if found.largest == 0:
-        enough = next((r.devices for r in _counts(made, workload.batch, job)[0] if r.largest), None)
+        wanted = job.steps or job.epochs or 1
+        enough = next((r.devices for r in _counts(made, workload.batch, job)[0] if (r.largest or 0) >= wanted), None)
         raise refusals.not_one_fits(found, first.model, job, enough)
     largest = (first.fit.largest_batch if first.fit else None) or workload.batch
     sizes = sorted({workload.batch, *(b for b in BATCHES if b <= min(largest, job.samples or largest))})
@@ -191,8 +195,9 @@ def on_many_devices(
     if job.limits.given() and not any(r.verdict != DOES_NOT if asked_for else r.largest for r in able):
         raise refusals.no_device_meets(able, question.graph.name, job)
     ranked = sorted(rows, key=lambda r: _rank(r, asked_for))
+    alone = min(rows, key=lambda r: _rank(r, asked_for, by_goal_alone=True))
     confidence = asked.options.get("confidence", 0.9)
-    notes = tuple(_notes(job, None, None, devices, dataset))
+    notes = (*_held_back(ranked[0], alone, job), *_notes(job, None, None, devices, dataset))
     called = dataset.name if dataset else None
     return JobBudget(
         question.graph.name, workload.to_dict() | {"region": asked.region, "instance": asked.instance}, job.samples,
@@ -204,9 +209,10 @@ def on_many_devices(
 def _cases(workload: Workload, devices: Sequence[Device], asked: Asked) -> dict[Device, Case | str]:
     """What is predicted of each device, or why nothing is."""
     table = predict_many([workload], devices, region=asked.region, **asked.options)
+    found = (read_row(row) for row in table.to_dict("records"))
     return {
-        device: found.error if isinstance(found.error, str) else Case.of_row(device, found)
-        for device, found in zip(devices, table.itertuples(), strict=True)
+        device: row if isinstance(row, str) else Case.of_row(device, row)
+        for device, row in zip(devices, found, strict=True)
     }
 
 
@@ -216,17 +222,33 @@ def _answered(found: Case | str) -> Case:
     return found
 
 
-def _rank(found: JobRow, asked: bool) -> tuple[Any, ...]:
-    """What fits and keeps the limits first; then the cheapest or, where the limits decide how much, the most."""
+def _rank(found: JobRow, asked: bool, by_goal_alone: bool = False) -> tuple[Any, ...]:
+    """What fits and keeps the limits first, of these what measurements show; then the cheapest or, where the limits
+    decide how much, the most."""
     usd = found.cost_usd.value if found.cost_usd else float("inf")
-    verdict = VERDICTS.index(found.verdict) if found.verdict else 0
+    fails = found.verdict == DOES_NOT
+    verdict = (found.verdict or MEETS).place if asked and not by_goal_alone else fails
     return (
         (True, None, False).index(found.fits),
-        verdict if asked else 0,
-        usd if asked else -(found.count),
+        verdict,
+        not (found.generation_measured or by_goal_alone),
+        usd if asked else -found.count,
         usd,
         found.hours.value,
     )
+
+
+def _held_back(first: JobRow, alone: JobRow, job: Job) -> Iterator[str]:
+    """A sentence where a device that no measurement shows would come first by the goal alone."""
+    if alone.generation_measured or alone.device == first.device:
+        return
+    if job.epochs or job.steps:
+        numbers = [refusals.estimate("cost_usd", r.cost_usd) if r.cost_usd else "unknown" for r in (alone, first)]
+        goal = "cost"
+    else:
+        numbers, goal = [f"{r.count:,}" for r in (alone, first)], job.unit
+    if numbers[0] != numbers[1]:
+        yield held_back(alone.device, first.device, goal, *numbers)
 
 
 def _too_large(rows: Sequence[JobRow], devices: Sequence[Device], workload: Workload, asked: Asked) -> ForerunError:

@@ -9,12 +9,13 @@ from forerun.advice import job as law
 from forerun.advice.cost import price_line
 from forerun.advice.data_parallel import scaled
 from forerun.advice.job import Limits, Totals
-from forerun.advice.verdict import DOES_NOT, MEETS, PROBABLY, worst
+from forerun.advice.verdict import DOES_NOT, MEETS, PROBABLY, Verdict, worst
 from forerun.device import Device
 from forerun.device.carbon import Grid
 from forerun.device.cloud import Instance
 from forerun.errors import ForerunError
 from forerun.prediction import Estimate, Prediction
+from forerun.tables import TableRow
 
 
 @dataclass(frozen=True)
@@ -58,16 +59,9 @@ class Case:
         )  # fmt: skip
 
     @classmethod
-    def of_row(cls, device: Device, row: Any) -> Case:
+    def of_row(cls, device: Device, row: TableRow) -> Case:
         """Of a row of `predict_many`."""
-        energy = Estimate(row.energy_j, row.energy_low_j, row.energy_high_j, "J")
-        return cls(
-            device, int(row.batch), Estimate(row.latency_ms, row.latency_low_ms, row.latency_high_ms, "ms"),
-            energy if energy.value == energy.value else None,
-            Estimate(row.memory_mb, row.memory_low_mb, row.memory_high_mb, "MB"),
-            None if row.fits is None else bool(row.fits), None if row.surely_fits is None else bool(row.surely_fits),
-            row.basis,
-        )  # fmt: skip
+        return cls(device, row.batch, row.latency_ms, row.energy_j, row.memory_mb, row.fits, row.surely_fits, row.basis)
 
 
 @dataclass(frozen=True)
@@ -90,11 +84,12 @@ class JobRow:
     basis: str
     price: str | None
     each: Totals  # one epoch, or one step
-    verdicts: dict[str, str]  # by limit
-    verdict: str | None  # of all limits and the memory; None without a limit
+    verdicts: dict[str, Verdict]  # by limit
+    verdict: Verdict | None  # of all limits and the memory; None without a limit
     largest: int | None  # epochs or steps that fit by the estimate; None without a limit
     surely_largest: int | None  # that fit by the upper end of the interval
     binds: str | None  # the limit that keeps `largest` from being larger
+    generation_measured: bool  # False: no measurement shows a device of its generation
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -131,23 +126,24 @@ def row(job: Job, case: Case, evaluation: Case | None, place: Place, devices: in
     count = job.steps or job.epochs or (room[0] if room else 1)
     whole = each.times(count) if fixed is None else each.times(count).plus(fixed)
     learned = place.learned
+    least = whole if count else each if fixed is None else each.plus(fixed)  # what fits not once does not keep a limit
     samples = 1e3 * case.batch * devices
     return JobRow(
         case.device.id, devices, case.batch, count, count * part, pace,
         Estimate(samples / pace.value, samples / pace.high, samples / pace.low, "samples/s"),
         whole.hours, whole.cost_usd, whole.energy_kwh, whole.carbon_kg, case.memory_mb, case.fits, case.basis,
-        None if place.price is None else price_line(place.price), each, job.limits.verdicts(whole, learned=learned),
-        worst([job.limits.verdict(whole, learned=learned), _memory_verdict(case)]) if room else None,
-        room and room[0], sure and (sure[0] if learned else 0), room and room[1],
+        None if place.price is None else price_line(place.price), each, job.limits.verdicts(least, learned=learned),
+        worst([job.limits.verdict(least, learned=learned), _memory_verdict(case)]) if room else None,
+        room and room[0], sure and (sure[0] if learned else 0), room and room[1], learned,
     )  # fmt: skip
 
 
 def _totals(case: Case, pace: Estimate, steps: int, place: Place, devices: int) -> Totals:
-    energy = case.energy_j and law.with_waits(case.energy_j, case.latency_ms, pace, case.device.idle_w)
+    energy = case.energy_j and law.with_waits(case.energy_j, case.latency_ms, pace, case.device)
     return law.totals(pace, energy, steps, usd_per_device_hour=place.hourly_usd, grid=place.grid, devices=devices)
 
 
-def _memory_verdict(case: Case) -> str:
+def _memory_verdict(case: Case) -> Verdict:
     if case.fits is False:
         return DOES_NOT
     return MEETS if case.surely_fits else PROBABLY

@@ -10,19 +10,20 @@ from typing import Any
 
 from forerun.advice import cost as cost_advice
 from forerun.advice.data_parallel import gradient_mb
-from forerun.advice.verdict import DOES_NOT, MEETS, PROBABLY, verdict, worst
+from forerun.advice.verdict import DOES_NOT, MEETS, PROBABLY, Verdict, verdict, worst
 from forerun.api import predict_many
 from forerun.blocks import Block
 from forerun.decisions.budget.datasets import load_dataset
 from forerun.decisions.budget.job_budget import Asked
 from forerun.decisions.budget.jobs import Case, Job, row
 from forerun.decisions.budget.published_accuracy import Published, published
-from forerun.decisions.budget.refusals import amount, estimate
+from forerun.decisions.budget.refusals import amount, estimate, not_known, refuse_unused
 from forerun.device import Device
-from forerun.errors import ForerunError
+from forerun.errors import ArgumentError, ForerunError
 from forerun.prediction import Estimate
 from forerun.questions import workload_from
 from forerun.readable import pretty
+from forerun.tables import TableRow, read_row
 from forerun.workload import Workload
 
 #: So many models that keep the limit, or probably keep it, end the search.
@@ -35,7 +36,7 @@ FEW = 3
 TRAINING_WORK = 2.5
 TRAINING_BATCH = 32
 _WHY = (
-    "too large by the device's peaks alone", "too slow by a rough estimate", "that could not be captured",
+    "too large by the device's peaks alone", "too slow by a rough estimate", "that could not be predicted",
     "less accurate and not tried",
 )  # fmt: skip
 
@@ -53,7 +54,7 @@ class ModelRow:
     hours: Estimate | None  # of the training job
     cost_usd: Estimate | None
     memory_mb: Estimate | None
-    verdict: str
+    verdict: Verdict
     basis: str
 
 
@@ -96,16 +97,16 @@ def choose_model(
 ) -> ModelChoice:  # fmt: skip
     """Models from the most accurate downward, until enough of them keep the limits or `most` were tried."""
     if len(devices) != 1:
-        raise ForerunError("name one device to choose a model for it")
+        raise ArgumentError("name one device to choose a model for it ({})", "device")
     if (max_latency_ms is None) == (not job.limits.given()):
         raise ForerunError("limit the latency of a call, or a training job (hours, US dollars, ...): one of the two")
     if max_latency_ms is None:
         if job.epochs is None and job.steps is None:
-            raise ForerunError("say how long each model is trained: epochs, or steps")
+            raise ArgumentError("say how long each model is trained: {}, or {}", "epochs", "steps")
         if job.samples is None and job.steps is None:
             job = dataclasses.replace(job, samples=load_dataset("imagenet").training)
     if settings.get("input_shape"):
-        raise ForerunError("published accuracies are of their own image sizes: leave out input_shape")
+        refuse_unused("published accuracies are of their own image sizes", ["input_shape"])
     mode = "inference" if max_latency_ms is not None else "training"
     size = batch or (1 if mode == "inference" else TRAINING_BATCH)
     search = _Search(devices[0], job, asked, max_latency_ms, mode, size, gpus, settings)
@@ -113,7 +114,7 @@ def choose_model(
     search.run(models, most, progress)
     kept = [r for r in search.rows if r.verdict != DOES_NOT]
     if not kept:
-        raise search.refusal()
+        raise search.refusal(models)
     limits = {"latency_ms": max_latency_ms} if max_latency_ms is not None else job.limits.given()
     return ModelChoice(
         collection, devices[0].id, search.about, limits, search.words(), asked.options["confidence"], tuple(kept),
@@ -133,7 +134,7 @@ class _Search:
         self.about = workload_from({"model": "", **self.given}).to_dict()
         price = cost_advice.choose_instance(device, asked.instance)
         if job.limits.cost_usd is not None and price is None:
-            raise ForerunError(f"no cloud price is known for {device.id}, so money cannot be limited: name an instance")
+            raise not_known("cost_usd", device.id)
         self.place = asked.place(device, price)
         self.rows: list[ModelRow] = []
         self.over: list[float] = []  # predicted over the least time, of device-bound models
@@ -175,7 +176,7 @@ class _Search:
         work = (one.flops or 0.0) * w["batch"] * (TRAINING_WORK if w["mode"] == "training" else 1.0)
         return max(read_ms, work / (peak * 1e9) if peak else 0.0)
 
-    def _verdict_of_least(self, ms: float) -> str:
+    def _verdict_of_least(self, ms: float) -> Verdict:
         least = Case(self.device, self.about["batch"], Estimate(ms, ms, ms, "ms"), None, None, None, None, "learned")
         if self.max_latency_ms is not None:
             return verdict(least.latency_ms, self.max_latency_ms)
@@ -186,17 +187,20 @@ class _Search:
 
     def _try(self, one: Published, least: float) -> bool:
         work = self.workload(one)
-        found = next(predict_many([work], [self.device], region=self.asked.region, **self.asked.options).itertuples())
-        if isinstance(found.error, str):
+        found = self._row(work)
+        if isinstance(found, str):
             return False
         if found.bound == "device" and least > 0:
-            self.over.append(found.latency_ms / least)
+            self.over.append(found.latency_ms.value / least)
         case = Case.of_row(self.device, found)
         hours = cost = None
         if self.max_latency_ms is not None:
             kept = [verdict(case.latency_ms, self.max_latency_ms, learned=self.place.learned)]
         else:
-            evaluation = self._evaluation(work)
+            try:
+                evaluation = self._evaluation(work)
+            except ForerunError:  # it can be trained and not called
+                return False
             gradients = gradient_mb(int(one.parameters), work.weight_dtype)
             made = row(self.job, case, evaluation, self.place, self.gpus, gradients)
             kept, hours, cost = [made.verdict or MEETS], made.hours, made.cost_usd
@@ -210,9 +214,14 @@ class _Search:
     def _evaluation(self, work: Workload) -> Case | None:
         if not self.job.evaluation_samples:
             return None
-        calls = dataclasses.replace(work, mode="inference", optimizer=None)
-        found = next(predict_many([calls], [self.device], **self.asked.options).itertuples())
+        found = self._row(dataclasses.replace(work, mode="inference", optimizer=None))
+        if isinstance(found, str):
+            raise ForerunError(found)
         return Case.of_row(self.device, found)
+
+    def _row(self, work: Workload) -> TableRow | str:
+        table = predict_many([work], [self.device], region=self.asked.region, **self.asked.options)
+        return read_row(table.to_dict("records")[0])
 
     def words(self) -> str | None:
         """The training job, as people say it."""
@@ -221,12 +230,15 @@ class _Search:
         job = self.job
         return f"{job.steps:,} steps" if job.steps else f"{job.samples:,} samples x {job.epochs} epochs"
 
-    def refusal(self) -> ForerunError:
-        """The error of limits that no model keeps that was tried."""
+    def refusal(self, models: Sequence[Published]) -> ForerunError:
+        """The error of limits that no model keeps; where none was worth trying, the smallest are tried now, so that
+        the nearest value can be named."""
         if not self.rows:
-            return ForerunError(
-                f"no published model keeps the limits on {self.device.id}: by the device's peaks alone all are too slow"
-            )
+            for one in sorted(models, key=self.least_ms):
+                if self._try(one, self.least_ms(one)) and len(self.rows) == FEW:
+                    break
+        if not self.rows:
+            return ForerunError(f"none of the published models could be predicted on {self.device.id}")
         if self.max_latency_ms is not None:
             nearest = min(self.rows, key=lambda r: r.latency_ms.value)
             limit = f"{pretty(self.max_latency_ms)} ms"

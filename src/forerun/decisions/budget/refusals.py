@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 
 from forerun.decisions.budget.jobs import Job, JobRow
 from forerun.device import Device
-from forerun.errors import ForerunError
+from forerun.errors import ArgumentError, ForerunError
 from forerun.prediction import Estimate
 from forerun.readable import in_readable_units, pretty
 
@@ -31,19 +32,42 @@ def estimate(name: str, e: Estimate) -> str:
     return f"{value} {unit} [{low} … {high}]"
 
 
+def refuse_unused(why: str, names: Sequence[str]) -> None:
+    """Raises the error of arguments that the answer would not heed."""
+    if names:
+        raise ArgumentError("{why}: leave out " + ", ".join(["{}"] * len(names)), *names, why=why)
+
+
 def not_one_fits(found: JobRow, model: str, job: Job, enough: int | None) -> ForerunError:
-    """The error of limits that leave no room for one epoch, or one step; `enough` devices have it, where any do."""
+    """The error of limits that leave no room for one epoch, or one step; `enough` devices have room for all that is
+    asked, where any do."""
     name = found.binds or "hours"
-    needs: Estimate | None = getattr(found.each, name)
+    one: Estimate | None = getattr(found.each, name)
     where = f"{found.devices} x {found.device}" if found.devices > 1 else found.device
-    if needs is None:
-        return ForerunError(f"the {LIMITS[name][0]} of a job on {where} is not known, so it cannot be limited")
-    limit = amount(name, job.limits.given()[name])
-    return ForerunError(
-        f"{limit} is not enough for one {job.unit.removesuffix('s')} of {model} on {where}: {LIMITS[name][0]} binds, "
-        f"and the nearest budget that fits is {estimate(name, needs)}"
-        + (f", or {enough} of the device (gpus)" if enough else "")
+    if one is None:
+        return not_known(name, where)
+    asked, unit = job.steps or job.epochs or 1, job.unit.removesuffix("s")
+    needs = getattr(found, name) if asked > 1 else one
+    what = f"{asked:,} {unit}s" if asked > 1 else f"one {unit}"
+    sentence = (
+        f"{amount(name, job.limits.given()[name])} is not enough for {what} of {model} on {where}: "
+        f"{LIMITS[name][0]} binds, and the nearest budget that fits is {estimate(name, needs)}"
     )
+    sentence += f"; one {unit} takes {estimate(name, one)}" if asked > 1 else ""
+    return ArgumentError(
+        "{sentence}" + (f", or {enough} of the device ({{}})" if enough else ""), "gpus", sentence=sentence
+    )
+
+
+def not_known(name: str, where: str) -> ForerunError:
+    """The error of a limit on what is not known of a device."""
+    hint = ": name an instance" if name == "cost_usd" else ""
+    what = (
+        f"no cloud price is known for {where}, so money"
+        if hint
+        else f"the {LIMITS[name][0]} of a job on {where} is not known, so it"
+    )
+    return ForerunError(f"{what} cannot be limited{hint}")
 
 
 def no_device_meets(rows: Sequence[JobRow], model: str, job: Job) -> ForerunError:
@@ -60,20 +84,32 @@ def no_device_meets(rows: Sequence[JobRow], model: str, job: Job) -> ForerunErro
         return "unknown" if e is None else estimate(name, e)
 
     for name, limit in limits.items():
-        nearest = min(rows, key=lambda found: needs(found, name))
-        if needs(nearest, name) > limit:
+        if all(needs(found, name) > limit for found in rows):
+            nearest, also = _nearest(rows, functools.partial(needs, name=name))
+            known = f"; {also.device} has {needs_text(also, name)} by its peaks alone" if also else ""
             return ForerunError(
                 f"no device does {what} of {model} within {amount(name, limit)}: {LIMITS[name][0]} binds, and the "
-                f"nearest is {nearest.device} with {needs_text(nearest, name)}"
+                f"nearest is {_named(nearest)} with {needs_text(nearest, name)}{known}"
             )
 
-    nearest = min(rows, key=lambda found: max(needs(found, name) / limit for name, limit in limits.items()))
+    nearest, _ = _nearest(rows, lambda found: max(needs(found, name) / limit for name, limit in limits.items()))
     binds = max(limits, key=lambda name: needs(nearest, name) / limits[name])
     return ForerunError(
         f"no device does {what} of {model} within {' and '.join(amount(n, v) for n, v in limits.items())} together: "
-        f"{LIMITS[binds][0]} binds, and the nearest is {nearest.device} with "
+        f"{LIMITS[binds][0]} binds, and the nearest is {_named(nearest)} with "
         f"{' and '.join(needs_text(nearest, name) for name in limits)}"
     )
+
+
+def _nearest(rows: Sequence[JobRow], needs: Callable[[JobRow], float]) -> tuple[JobRow, JobRow | None]:
+    """The row that needs least of those that measurements show, and one by its peaks alone where that needs less."""
+    shown = [found for found in rows if found.generation_measured]
+    nearest, least = min(shown or rows, key=needs), min(rows, key=needs)
+    return nearest, None if needs(least) >= needs(nearest) else least
+
+
+def _named(found: JobRow) -> str:
+    return found.device if found.generation_measured else f"{found.device}, by its peaks alone,"
 
 
 def too_large(

@@ -12,8 +12,8 @@ from forerun.decisions.mig.workloads import MigWorkload
 from forerun.device import Device, all_devices
 from forerun.device.mig import MigProfile, profiles
 from forerun.errors import ForerunError
-from forerun.prediction import Estimate
 from forerun.readable import pretty
+from forerun.tables import TableRow, read_row
 
 if TYPE_CHECKING:
     from forerun.predictors.base import Predictor
@@ -26,12 +26,12 @@ class MigCase:
         self.job = job
         cut = slices(whole)
         frame = predict_many([job.workload], [whole, *(part for _, part in cut)], **asked)
-        rows = frame.to_dict("records")
-        wrong = [row["error"] for row in rows if isinstance(row["error"], str)]
-        if wrong:
-            raise ForerunError(f"{job.label}: {wrong[0]}")
-        self.whole_gpu_ms = _estimate(rows[0], "latency", "ms")
-        self.memory_mb = rows[0]["memory_mb"]
+        found = [read_row(row) for row in frame.to_dict("records")]
+        for reason in found:
+            if isinstance(reason, str):
+                raise ForerunError(f"{job.label}: {reason}")
+        rows = [row for row in found if not isinstance(row, str)]
+        self.whole_gpu_ms, self.memory_mb = rows[0].latency_ms, rows[0].memory_mb.value
         self.on_slice = {p.name: _on_slice(p, row) for (p, _), row in zip(cut, rows[1:], strict=True)}
 
     def problems(self, found: OnSlice) -> list[str]:
@@ -63,21 +63,10 @@ class MigCase:
         return out
 
 
-def _estimate(row: dict[str, Any], name: str, unit: str) -> Estimate:
-    """A quantity of a table's row, with its interval."""
-    low, high = row[f"{name}_low_{unit.lower()}"], row[f"{name}_high_{unit.lower()}"]
-    return Estimate(row[f"{name}_{unit.lower()}"], low, high, unit)
-
-
-def _on_slice(profile: MigProfile, row: dict[str, Any]) -> OnSlice:
-    latency = _estimate(row, "latency", "ms")
-    energy = _estimate(row, "energy", "J")
-    items = row["throughput"] * latency.value
+def _on_slice(profile: MigProfile, row: TableRow) -> OnSlice:
     return OnSlice(
-        profile=profile.name, usable_mb=profile.memory_mb, memory_mb=_estimate(row, "memory", "MB"), latency_ms=latency,
-        throughput=Estimate(row["throughput"], items / latency.high, items / latency.low, row["throughput_unit"]),
-        energy_j=None if energy.value != energy.value else energy, fits=bool(row["fits"]),
-        surely_fits=bool(row["surely_fits"]),
+        profile=profile.name, usable_mb=profile.memory_mb, memory_mb=row.memory_mb, latency_ms=row.latency_ms,
+        throughput=row.throughput, energy_j=row.energy_j, fits=bool(row.fits), surely_fits=bool(row.surely_fits),
     )  # fmt: skip
 
 

@@ -179,7 +179,7 @@ _RUNTIMES = {
     "cudagraph": ("CUDA graph", "torch.cuda.make_graphed_callables(model, (x,))", "shapes are fixed"),
     "compile": ("torch.compile", "model = torch.compile(model)", "the first call compiles; new shapes compile again"),
     "compile-reduce-overhead": (
-        "torch.compile, CUDA graph", 'model = torch.compile(model, mode="reduce-overhead")',
+        "torch.compile with CUDA graphs", 'model = torch.compile(model, mode="reduce-overhead")',
         "the first calls compile; shapes are fixed; inputs are copied",
     ),
 }  # fmt: skip

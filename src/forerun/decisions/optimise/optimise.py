@@ -52,9 +52,9 @@ class Line:
 
     @property
     def memory_change_mb(self) -> float | None:
-        """What the change costs in memory; negative: it saves some."""
+        """What the change costs in memory of the device; negative: it saves some. Every slice holds its own call."""
         before, after = self.before.memory_mb, self.after.memory_mb
-        return None if before is None or after is None else after.value - before.value
+        return None if before is None or after is None else self.shared_by * after.value - before.value
 
     @property
     def workload(self) -> Workload:

@@ -14,6 +14,7 @@ from forerun.device import Device, all_devices
 from forerun.device.cloud import all_instances
 from forerun.prediction import Estimate, Prediction
 from forerun.predictors.specs import spec_problem
+from forerun.tables import TableRow, read_row
 
 #: How many are listed, and how many times slower than the device at hand one may be.
 SHOWN, SLOWER = 3, 1.5
@@ -40,7 +41,9 @@ def other_devices(case: Case, now: Prediction, goal: Goal, **settings: Any) -> I
     if "latency_ms" not in frame:
         return
     frame = frame[frame["fits"].eq(True) & (frame["latency_ms"] <= SLOWER * now.latency_ms.value)]
-    found = [one for row in frame.to_dict("records") if (one := _compared(row, now, goal)) and one.gain.value > 1]
+    rows = (read_row(row) for row in frame.to_dict("records"))
+    compared = (_compared(row, now, goal) for row in rows if not isinstance(row, str))
+    found = [one for one in compared if one and one.gain.value > 1]
     found.sort(key=lambda one: (one.verdict != CLAIMED, -one.gain.value))
     yield from found[:SHOWN]
 
@@ -54,14 +57,10 @@ def _candidates(device: Device, goal: Goal) -> list[Device]:
     ]  # fmt: skip
 
 
-def _compared(row: dict[str, Any], now: Prediction, goal: Goal) -> OtherDevice | None:
-    latency = Estimate(row["latency_ms"], row["latency_low_ms"], row["latency_high_ms"], "ms")
-    if goal.name == "cost":
-        after = latency.scaled(row["cost_usd"] / row["latency_ms"], "USD")
-    else:
-        after = Estimate(row["energy_j"], row["energy_low_j"], row["energy_high_j"], "J")
-    if after.value != after.value:  # no price, or no power limit is known
+def _compared(row: TableRow, now: Prediction, goal: Goal) -> OtherDevice | None:
+    after = row.cost_usd if goal.name == "cost" else row.energy_j
+    if after is None:  # no price, or no power limit is known
         return None
     before = goal.estimate(now)
     gain = Gain.of(before.value / after.value, independent_factors(before, after))
-    return OtherDevice(row["device"], gain, gain.verdict, latency, row["memory_mb"])
+    return OtherDevice(row.device, gain, gain.verdict, row.latency_ms, row.memory_mb.value)

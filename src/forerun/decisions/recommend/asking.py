@@ -29,6 +29,10 @@ DTYPES = {"training": ("fp32", "tf32"), "other": ("fp32", "tf32", "fp16", "bf16"
 _HOPELESS = 1.5
 
 
+#: What launches kernels without the host, tried where the host keeps a device from a limit of latency.
+WITHOUT_HOST = "cudagraph"
+
+
 def ask(
     settings: dict[str, Any],
     devices: Sequence[Device],
@@ -77,7 +81,7 @@ def ask(
             left[dtype] = [d for d in left[dtype] if d.id not in done]
     if first is None:
         raise errors[0]
-    return pd.concat(frames, ignore_index=True), first
+    return pd.concat(frames, ignore_index=True).assign(runtime=settings.get("runtime", "eager")), first
 
 
 def _too_large(workload: Any, needed_mb: dict[str, float]) -> pd.DataFrame:

@@ -7,9 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from forerun.advice.cost import usd_per_ms
 from forerun.advice.data_parallel import gradient_mb, scaled
-from forerun.advice.limits import DOES_NOT, MEETS, PROBABLY
+from forerun.advice.job import with_waits
+from forerun.advice.limits import Limit
+from forerun.advice.verdict import DOES_NOT, MEETS, PROBABLY
 from forerun.decisions.recommend.offers import Offer
+from forerun.device import Device
 from forerun.device.carbon import carbon_g
 from forerun.errors import ForerunError
 from forerun.graph.ir import Graph
@@ -20,7 +24,6 @@ from forerun.workload import Workload
 if TYPE_CHECKING:
     import pandas as pd
 
-_MS_PER_HOUR = 3.6e6
 #: Ends of an interval, as columns of a table name them.
 ENDS = ("", "_low", "_high")
 
@@ -37,10 +40,12 @@ def candidates(
 
     listed = pd.DataFrame(
         {"offer": np.arange(len(offers)), "device": [o.device.id for o in offers], "count": [o.count for o in offers],
-         "usd_per_hour": [o.usd_per_hour for o in offers], "carbon_per_j": [carbon_g(1.0, o.grid) for o in offers],
+         "usd_per_hour": [o.usd_per_hour for o in offers],
+         "usd_per_ms": [usd_per_ms(o.usd_per_hour * o.share) for o in offers],
+         "unused_w": [o.unused_w for o in offers], "carbon_per_j": [carbon_g(1.0, o.grid) for o in offers],
          "shown": [predictor.generation_measured(o.device) for o in offers]}
     )  # fmt: skip
-    for name in ("latency_ms", "throughput", "energy_j", "basis", "error", "surely_fits"):
+    for name in ("latency_ms", "throughput", "energy_j", "basis", "bound", "error", "surely_fits"):
         if name not in found:  # nothing fits anywhere
             found = found.assign(**{name: np.nan})
     t = found.rename(columns={"energy_low_j": "energy_j_low", "energy_high_j": "energy_j_high"})
@@ -50,39 +55,54 @@ def candidates(
     t = t.merge(listed, on="device", how="inner")
     t = t.reindex(columns=list(dict.fromkeys([*t.columns, *_needed()])))
     items = np.round(t["throughput"] * t["latency_ms"] / 1e3)
-    energy = {end: t[f"energy_j{end}"] for end in ENDS}
-    longer = np.ones(len(t))
     if workload.mode == "training":
-        t, longer = _shared_steps(t, offers, graph)
+        t = _shared_steps(t, offers, graph)
     handled = t["count"] * items
     t["throughput"], t["throughput_low"], t["throughput_high"] = (
         1e3 * handled / t[f"latency_ms{end}"] for end in ("", "_high", "_low")
     )
     for end in ENDS:
-        t[f"usd_per_million{end}"] = t["usd_per_hour"] / _MS_PER_HOUR * t[f"latency_ms{end}"] * 1e6 / handled
-        t[f"energy_j{end}"] = energy[end] * longer / items
+        ms = t[f"latency_ms{end}"]
+        t[f"usd_per_million{end}"] = t["usd_per_ms"] * ms * 1e6 / handled
+        t[f"energy_j{end}"] = (t[f"energy_j{end}"] + t["unused_w"] * ms / 1e3) / items
         t[f"carbon_g{end}"] = t[f"energy_j{end}"] * 1e6 * t["carbon_per_j"]
         if end:
             t[f"usd_per_hour{end}"] = t["usd_per_hour"]
     return t.assign(runs=_runs(t))
 
 
+def kept_by_the_host(table: pd.DataFrame, offers: Sequence[Offer], limits: Sequence[Limit]) -> list[Device]:
+    """GPUs of measured generations that the host keeps from the limit of latency, where no measured one keeps all
+    limits."""
+    latency = [limit for limit in limits if limit.measure.column == "latency_ms"]
+    shown = table[table["shown"] & (table["runs"] < DOES_NOT.place)]
+    if not latency or shown.empty:
+        return []
+    kept = np.logical_and.reduce([limit.verdicts(shown) < DOES_NOT.place for limit in limits])
+    waits = shown["bound"].eq("host") & (latency[0].verdicts(shown) == DOES_NOT.place)
+    if kept.any():
+        return []
+    devices = (offers[int(place)].device for place in shown.loc[waits, "offer"].unique())
+    return list(dict.fromkeys(d for d in devices if d.kind == "gpu"))
+
+
 def _runs(t: pd.DataFrame) -> np.ndarray:
     """MEETS where a case can run and surely fits, PROBABLY where its memory is unsure or not known, else DOES_NOT."""
     fails = t["error"].map(lambda e: isinstance(e, str)) | t["latency_ms"].isna() | t["fits"].eq(False)
-    return np.select([fails, t["surely_fits"].eq(True)], [DOES_NOT, MEETS], PROBABLY)
+    return np.select([fails, t["surely_fits"].eq(True)], [DOES_NOT.place, MEETS.place], PROBABLY.place)
 
 
 def _needed() -> list[str]:
     return [f"{name}{end}" for name in ("latency_ms", "memory_mb", "energy_j") for end in ENDS]
 
 
-def _shared_steps(t: pd.DataFrame, offers: Sequence[Offer], graph: Graph) -> tuple[pd.DataFrame, np.ndarray]:
-    """Training steps on several devices: the gradients are summed after each (advice/data_parallel.py). While devices
-    wait for the sum they are taken to draw as much as before, so that energy grows with the step: the second result."""
-    steps = t[[f"latency_ms{end}" for end in ENDS]].to_numpy(dtype=float, copy=True)
+def _shared_steps(t: pd.DataFrame, offers: Sequence[Offer], graph: Graph) -> pd.DataFrame:
+    """Training steps on several devices: the gradients are summed after each (advice/data_parallel.py), and devices
+    wait for the sum (advice/job.py)."""
+    steps, energies = (
+        t[[f"{name}{end}" for end in ENDS]].to_numpy(dtype=float, copy=True) for name in ("latency_ms", "energy_j")
+    )
     errors = t["error"].to_numpy(dtype=object).copy()
-    longer = np.ones(len(t))
     for at, (offer, count, dtype) in enumerate(zip(t["offer"], t["count"], t["dtype"], strict=True)):
         if count == 1:
             continue
@@ -93,6 +113,10 @@ def _shared_steps(t: pd.DataFrame, offers: Sequence[Offer], graph: Graph) -> tup
         except ForerunError as error:
             errors[at] = str(error)
             continue
-        longer[at] = step.value / alone.value
-        steps[at] = step.value, step.low, step.high
-    return t.assign(**{f"latency_ms{end}": steps[:, i] for i, end in enumerate(ENDS)}, error=errors), longer
+        value, low, high = map(float, energies[at])
+        energy = with_waits(Estimate(value, low, high, "J"), alone, step, offers[offer].device)
+        steps[at], energies[at] = (step.value, step.low, step.high), (energy.value, energy.low, energy.high)
+    columns = {"latency_ms": steps, "energy_j": energies}
+    return t.assign(
+        **{f"{name}{end}": found[:, i] for name, found in columns.items() for i, end in enumerate(ENDS)}, error=errors
+    )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from forerun.advice.limits import DOES_NOT, Limit, best_place, binding
+from forerun.advice.limits import Limit, Measure, best_place, binding
+from forerun.advice.verdict import DOES_NOT
 from forerun.decisions.recommend.offers import Excluded, Offer, Wanted
 from forerun.errors import ForerunError
 from forerun.readable import pretty
@@ -34,27 +35,31 @@ def nothing_is_offered(want: Wanted, excluded: Sequence[Excluded]) -> ForerunErr
     return ForerunError(f"nothing is offered for {asked}{reason}")
 
 
-def why_not(part: pd.DataFrame, limits: Sequence[Limit], items: str) -> str:
-    """Why one offer is no answer at any batch and dtype."""
-    able = _able(part)
-    if able.empty:
-        return str(part["error"].iloc[0])
-    fitting = able[able["runs"] < DOES_NOT]
-    if fitting.empty:
-        return f"does not fit: {_size(able)}"
-    return _missed(fitting, limits, items) or "its goal is not known"
+def why_not(part: Mapping[str, np.ndarray], limits: Sequence[Limit], items: str) -> str:
+    """Why one offer is no answer at any batch and dtype; `part` has its columns of the table."""
+    able = ~np.array([isinstance(e, str) for e in part["error"]])
+    if not able.any():
+        return str(part["error"][0])
+    fitting = able & (part["runs"] < DOES_NOT.place)
+    if not fitting.any():
+        return f"does not fit: {_size(_rows(part, able))}"
+    return _missed(_rows(part, fitting), limits, items) or "its goal is not known"
 
 
-def _missed(fitting: pd.DataFrame, limits: Sequence[Limit], items: str) -> str:
+def _rows(columns: Mapping[str, np.ndarray], chosen: np.ndarray) -> dict[str, np.ndarray]:
+    return {name: values[chosen] for name, values in columns.items()}
+
+
+def _missed(fitting: Mapping[str, np.ndarray], limits: Sequence[Limit], items: str) -> str:
     found = binding(limits, [limit.verdicts(fitting) for limit in limits])
     if not found:
         return ""
     if len(found) > 1:
         return f"does not meet {' and '.join(limits[i].text(items) for i in found)} together"
     limit = limits[found[0]]
-    row = fitting.iloc[best_place(fitting[limit.measure.column].to_numpy(), limit.measure)]
-    miss = limit.miss(float(row[limit.measure.column]), items)
-    return f"does not meet {limit.text(items)}: {miss} at batch {row['batch']} in {row['dtype']}"
+    at = best_place(fitting[limit.measure.column], limit.measure)
+    miss = limit.miss(float(fitting[limit.measure.column][at]), items)
+    return f"does not meet {limit.text(items)}: {miss} at {setting({name: v[at] for name, v in fitting.items()})}"
 
 
 def nothing_keeps(table: pd.DataFrame, offers: Sequence[Offer], limits: Sequence[Limit], items: str) -> ForerunError:
@@ -62,7 +67,7 @@ def nothing_keeps(table: pd.DataFrame, offers: Sequence[Offer], limits: Sequence
     able = _able(table)
     if able.empty:
         return ForerunError(f"no candidate can run it: {table['error'].iloc[0]}")
-    fitting = able[able["runs"] < DOES_NOT]
+    fitting = able[able["runs"] < DOES_NOT.place]
     if fitting.empty:
         return ForerunError(_too_large(able, offers))
     verdicts = [limit.verdicts(fitting) for limit in limits]
@@ -74,7 +79,7 @@ def nothing_keeps(table: pd.DataFrame, offers: Sequence[Offer], limits: Sequence
         return ForerunError(f"no candidate meets {limit.text(items)}: {_nearest(fitting, limit, offers, items)}")
     parts = []
     for i in found:
-        others = np.logical_and.reduce([verdicts[k] < DOES_NOT for k in found if k != i])
+        others = np.logical_and.reduce([verdicts[k] < DOES_NOT.place for k in found if k != i])
         rest = " and ".join(limits[k].text(items) for k in found if k != i)
         parts.append(f"within {rest}, {_nearest(fitting[others], limits[i], offers, items)}")
     asked = " and ".join(limits[i].text(items) for i in found)
@@ -84,16 +89,32 @@ def nothing_keeps(table: pd.DataFrame, offers: Sequence[Offer], limits: Sequence
 def _nearest(rows: pd.DataFrame, limit: Limit, offers: Sequence[Offer], items: str) -> str:
     """'the least latency is 3.2 ms (h200, batch 1, fp16)'."""
     m = limit.measure
-    row = rows.iloc[best_place(rows[m.column].to_numpy(), m)]
-    value = float(row[m.column])
-    if np.isnan(value):
+    first = rows.iloc[best_place(rows[m.column].to_numpy(), m)]
+    if np.isnan(float(first[m.column])):
         return f"the {m.words} of none of them is known"
+    shown = rows[rows["shown"] & rows[m.column].notna()]
+    row = first if shown.empty else shown.iloc[best_place(shown[m.column].to_numpy(), m)]
+    peaks = "" if row["shown"] else ", by its peaks alone"
+    best = "highest" if m.more_is_better else "least"
+    supposed = offers[int(row["offer"])].supposed(m)
+    text = f"the {best} {m.words} is {m.text(float(row[m.column]), items)} ({_where(row, offers, m)}{peaks}){supposed}"
+    if row["shown"] and not first["shown"] and (better := m.text(float(first[m.column]), items)):
+        text += f"; by its peaks alone {first['device']} has {better}"
+    return text
+
+
+def setting(row: Any) -> str:
+    """'batch 8, fp16': how a candidate runs."""
+    runtime = "" if row["runtime"] == "eager" else f", {row['runtime']}"
+    return f"batch {row['batch']}, {row['dtype']}{runtime}"
+
+
+def _where(row: pd.Series, offers: Sequence[Offer], measure: Measure) -> str:
+    """'8 x l4 on g6.48xlarge, batch 1, fp16'."""
     offer = offers[int(row["offer"])]
     many = f"{offer.count} x " if offer.count > 1 else ""
-    where = f" on {offer.instance.id}" if offer.instance and m.column.startswith("usd") else ""
-    best = "highest" if m.more_is_better else "least"
-    how = f"{many}{row['device']}{where}, batch {row['batch']}, {row['dtype']}"
-    return f"the {best} {m.words} is {m.text(value, items)} ({how})"
+    where = f" on {offer.instance.id}" if offer.instance and measure.column.startswith("usd") else ""
+    return f"{many}{row['device']}{where}, {setting(row)}"
 
 
 def _able(rows: pd.DataFrame) -> pd.DataFrame:
@@ -109,7 +130,9 @@ def _too_large(able: pd.DataFrame, offers: Sequence[Offer]) -> str:
     return f"no candidate is large enough: {needs}, and {most}, the largest, has {pretty(devices[most] / 1024)} GB"
 
 
-def _size(rows: pd.DataFrame) -> str:
+def _size(rows: Any) -> str:
     """'it needs at least 812 GB (batch 1, fp16)'."""
-    row = rows.loc[rows["memory_mb"].astype(float).idxmin()]
-    return f"it needs at least {pretty(float(row['memory_mb']) / 1024)} GB (batch {row['batch']}, {row['dtype']})"
+    needed = np.asarray(rows["memory_mb"], dtype=float)
+    at = int(np.nanargmin(needed))
+    row = {name: np.asarray(rows[name])[at] for name in ("batch", "dtype", "runtime", "memory_mb")}
+    return f"it needs at least {pretty(float(row['memory_mb']) / 1024)} GB ({setting(row)})"

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from forerun.advice.carbon import choose_grid
-from forerun.advice.mig import slices
+from forerun.advice.limits import Measure
+from forerun.advice.mig import slices, unused_w
 from forerun.device import Device, all_devices, load_device
 from forerun.device.carbon import Grid
 from forerun.device.cloud import CLOUDS, Instance, instances_for
@@ -17,6 +18,8 @@ from forerun.predictors.specs import spec_problem
 
 #: Kinds of device that are candidates unless others are named.
 KINDS = ("gpu", "tpu", "asic")
+#: What the cost of a single slice supposes.
+OTHERS_USED = "if the other slices are used too"
 
 
 @dataclass(frozen=True)
@@ -28,17 +31,21 @@ class Offer:
     grid: Grid
     instance: Instance | None = None  # None: no price is known, or none is asked for
     instances: int = 1  # how many of them
-    share: float = 1.0  # of the instances' price: below 1, a slice is charged its part of a device
+    share: float = 1.0  # of the instances' price in the cost of calls: below 1 for a slice beside others
+    unused_w: float = 0.0  # a slice's part of what its GPU draws for what no slice has
 
     @property
     def instance_id(self) -> str | None:
         return None if self.instance is None else self.instance.id
 
+    def supposed(self, measure: Measure) -> str:
+        """What a slice's part of its instance supposes, as the end of a sentence."""
+        return f", {OTHERS_USED}" if self.share < 1 and measure.column == "usd_per_million" else ""
+
     @property
     def usd_per_hour(self) -> float:
-        if self.instance is None:
-            return float("nan")
-        return self.instance.usd_per_hour * self.instances * self.share
+        """What is rented: whole instances."""
+        return float("nan") if self.instance is None else self.instance.usd_per_hour * self.instances
 
 
 @dataclass(frozen=True)
@@ -150,9 +157,7 @@ def _instances(device: Device, w: Wanted, excluded: list[Excluded]) -> list[tupl
 
 def _rented(device: Device, carried: list[tuple[Instance, Grid]], w: Wanted) -> Iterator[Offer]:
     if "/" in device.id:  # a slice that was named
-        parent = load_device(device.id.partition("/")[0])
-        per_device = next(p.max_instances for p, cut in slices(parent) if cut.id == device.id)
-        yield from _sliced(device, per_device, carried, w)
+        yield from _sliced(load_device(device.id.partition("/")[0]), device, carried, w)
         return
     for instance, grid in carried:
         for count, instances in _counts(instance, w):
@@ -160,21 +165,29 @@ def _rented(device: Device, carried: list[tuple[Instance, Grid]], w: Wanted) -> 
     if w.mig:
         for profile, cut in slices(device):
             if profile.max_instances > 1:  # one that fits once costs as much as the whole device, and is less
-                yield from _sliced(cut, profile.max_instances, carried, w)
+                yield from _sliced(device, cut, carried, w)
 
 
-def _sliced(cut: Device, per_device: int, carried: list[tuple[Instance, Grid]], w: Wanted) -> Iterator[Offer]:
-    """One slice at its part of a device's price, and whole instances cut into such slices, where calls need not wait
-    for each other; per cloud on the instance that is cheapest per device."""
+def _sliced(whole: Device, cut: Device, carried: list[tuple[Instance, Grid]], w: Wanted) -> Iterator[Offer]:
+    """One slice beside others that are used too, on the instance of each cloud that is cheapest per device, and whole
+    instances cut into such slices, where calls need not wait for each other."""
+    per_device = _per_device(whole, cut)
+    beside = unused_w(whole, cut, per_device)
     cheapest: dict[str, tuple[Instance, Grid]] = {}
     for instance, grid in sorted(carried, key=lambda c: (c[0].usd_per_device_hour, c[0].device_count)):
         cheapest.setdefault(instance.cloud, (instance, grid))
     for instance, grid in cheapest.values():
         if w.gpus is None or 1 in w.gpus:
-            yield Offer(cut, 1, grid, instance, share=1 / (instance.device_count * per_device))
+            yield Offer(
+                cut, 1, grid, instance, share=1 / (instance.device_count * per_device), unused_w=beside
+            )  # fmt: skip
     for instance, grid in () if w.training else carried:
         for count, instances in _counts(instance, w):
-            yield Offer(cut, count * per_device, grid, instance, instances)
+            yield Offer(cut, count * per_device, grid, instance, instances, unused_w=beside)
+
+
+def _per_device(whole: Device, cut: Device) -> int:
+    return next(p.max_instances for p, one in slices(whole) if one.id == cut.id)
 
 
 def _counts(instance: Instance, w: Wanted) -> list[tuple[int, int]]:
@@ -189,7 +202,11 @@ def _counts(instance: Instance, w: Wanted) -> list[tuple[int, int]]:
 def _owned(device: Device, w: Wanted) -> Iterator[Offer]:
     """A device whose price nobody asks for, on the world's average electricity."""
     grid = choose_grid(None, None)
+    own = load_device(device.id.partition("/")[0]) if "/" in device.id else None
+    beside = unused_w(own, device, _per_device(own, device)) if own else 0.0
     for count in w.gpus or (1,):
-        yield Offer(device, count, grid)
-    if w.mig and "/" not in device.id and (w.gpus is None or 1 in w.gpus):
-        yield from (Offer(cut, 1, grid) for profile, cut in slices(device) if profile.max_instances > 1)
+        yield Offer(device, count, grid, unused_w=beside)
+    if w.mig and own is None and (w.gpus is None or 1 in w.gpus):
+        for profile, cut in slices(device):
+            if profile.max_instances > 1:
+                yield Offer(cut, 1, grid, unused_w=unused_w(device, cut, profile.max_instances))

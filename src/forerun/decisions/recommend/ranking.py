@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from forerun.advice.limits import (
-    DOES_NOT,
-    MEETS,
-    PROBABLY,
-    VERDICTS,
-    Limit,
-    Measure,
-    best_place,
-    binding,
-    pareto_front,
-)
-from forerun.decisions.recommend.infeasible import why_not
+from forerun.advice.limits import Limit, Measure, best_place, binding, pareto_front
+from forerun.advice.verdict import DOES_NOT, MEETS, PROBABLY, Verdict, held_back
+from forerun.decisions.recommend.infeasible import setting, why_not
 from forerun.decisions.recommend.offers import Excluded, Offer
 from forerun.decisions.recommend.recommendation import Choice
 from forerun.prediction import Estimate
@@ -47,23 +38,25 @@ def ranked(
     verdicts = [limit.verdicts(table) for limit in limits]
     overall = np.max([table["runs"].to_numpy(), *verdicts], axis=0)
     unshown = ~table["shown"].to_numpy(dtype=bool)
-    overall = np.where(unshown & (overall == MEETS), PROBABLY, overall)
+    overall = np.where(unshown & (overall == MEETS.place), PROBABLY.place, overall)
     value = table[goal.column].to_numpy(dtype=float)
-    overall = np.where(np.isnan(value), DOES_NOT, overall)
+    overall = np.where(np.isnan(value), DOES_NOT.place, overall)
     score = -value if goal.more_is_better else value
     t = table.assign(verdict=overall, score=score, unshown=unshown, place=np.arange(len(table)))
     order = ["verdict", "unshown", "score", "count", "usd_per_hour", "latency_ms", "batch"]
-    kept = t[t["verdict"] < DOES_NOT].sort_values(order, kind="stable")
+    kept = t[t["verdict"] < DOES_NOT.place].sort_values(order, kind="stable")
     fronts = [_front(kept, *pair) for pair in (("latency_ms", "usd_per_million"), ("energy_j", "throughput"))]
 
     def choice(row: Any) -> Choice:
         at = int(row["place"])
         made = _choice(row, offers[int(row["offer"])], items)
+        offer = offers[int(row["offer"])]
+        least = (PROBABLY if row["unshown"] else MEETS).place
         sentences = tuple(
-            limit.sentence(max(int(v[at]), PROBABLY if row["unshown"] else MEETS), row, items, confidence)
+            limit.sentence(Verdict.at(max(int(v[at]), least)), row, items, confidence) + offer.supposed(limit.measure)
             for limit, v in zip(limits, verdicts, strict=True)
         )
-        unsure = () if row["runs"] == MEETS else (_unsure(offers[int(row["offer"])]),)
+        unsure = () if row["runs"] == MEETS.place else (_unsure(offer),)
         on = [at in front for front in fronts]
         return replace(
             made,
@@ -83,11 +76,21 @@ def ranked(
     rest = t[~t["offer"].isin(kept["offer"].unique())]
     excluded = tuple(
         Excluded(offer.device.id, offer.instance_id, offer.count, why_not(part, limits, items))
-        for place, part in rest.groupby("offer", sort=True)
-        if (offer := offers[int(place)])
+        for offer, part in _by_offer(rest, offers)
     )
     notes = _held_back(kept, goal, items) + _nearest_shown(t, kept, limits, items)
     return Ranked(rows, listed, drawn[0], drawn[1], excluded, notes)
+
+
+def _by_offer(rows: pd.DataFrame, offers: Sequence[Offer]) -> Iterator[tuple[Offer, dict[str, np.ndarray]]]:
+    """Every offer with its columns; a frame for each would take ten times as long."""
+    if rows.empty:
+        return
+    rows = rows.sort_values("offer", kind="stable")
+    columns = {str(name): rows[name].to_numpy() for name in rows}
+    places, starts = np.unique(columns["offer"], return_index=True)
+    for place, start, end in zip(places, starts, [*starts[1:], len(rows)], strict=True):
+        yield offers[int(place)], {name: values[start:end] for name, values in columns.items()}
 
 
 def _front(kept: pd.DataFrame, first: str, second: str) -> list[int]:
@@ -121,15 +124,12 @@ def _held_back(kept: pd.DataFrame, goal: Measure, items: str) -> tuple[str, ...]
     mine, other = (goal.text(float(row[goal.column]), items) for row in (first, best))
     if mine == other:
         return ()
-    return (
-        f"by the goal alone {best['device']} would come first ({goal.words} {other}, {first['device']} has {mine}), "
-        f"but nothing like it was measured, so it ranks after what was",
-    )
+    return (held_back(best["device"], first["device"], goal.words, other, mine),)
 
 
 def _nearest_shown(t: pd.DataFrame, kept: pd.DataFrame, limits: Sequence[Limit], items: str) -> tuple[str, ...]:
     """Where nothing that measurements show keeps the limits: how near it comes to the one that binds."""
-    shown = t[~t["unshown"] & (t["runs"] < DOES_NOT)]
+    shown = t[~t["unshown"] & (t["runs"] < DOES_NOT.place)]
     if kept.empty or not kept["unshown"].all() or shown.empty:
         return ()
     found = binding(limits, [limit.verdicts(shown) for limit in limits])
@@ -140,7 +140,7 @@ def _nearest_shown(t: pd.DataFrame, kept: pd.DataFrame, limits: Sequence[Limit],
     miss = limit.miss(float(row[limit.measure.column]), items)
     return (
         f"no device of a measured generation meets {limit.text(items)}: {row['device']} comes nearest with {miss} "
-        f"(batch {row['batch']}, {row['dtype']}{', set by the host' if row['bound'] == 'host' else ''})",
+        f"({setting(row)}{', set by the host' if row['bound'] == 'host' else ''})",
     )
 
 
@@ -163,9 +163,10 @@ def _choice(row: Any, offer: Offer, items: str) -> Choice:
         device=offer.device.id, count=offer.count, instance=offer.instance_id, instances=offer.instances,
         cloud=i.cloud if i else None,
         price_region=i.region if i else None, grid=offer.grid.id, share=offer.share, batch=int(row["batch"]),
-        dtype=str(row["dtype"]), latency_ms=latency, throughput=throughput, memory_mb=memory,
+        dtype=str(row["dtype"]), runtime=str(row["runtime"]), latency_ms=latency, throughput=throughput,
+        memory_mb=memory,
         usd_per_hour=None if np.isnan(price) else price,
         usd_per_million=estimate("usd_per_million", "USD"), energy_j=estimate("energy_j", "J"),
-        carbon_g=estimate("carbon_g", "g"), verdict=VERDICTS[int(row["verdict"])], reasons=(), basis=str(row["basis"]),
-        generation_measured=not row["unshown"],
+        carbon_g=estimate("carbon_g", "g"), verdict=Verdict.at(int(row["verdict"])), reasons=(),
+        basis=str(row["basis"]), generation_measured=not row["unshown"],
     )  # fmt: skip

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forerun.advice.limits import GOALS, MEASURES, Limit
-from forerun.decisions.recommend.asking import BATCHES, DTYPES, ask
-from forerun.decisions.recommend.candidates import candidates
+from forerun.decisions.recommend.asking import BATCHES, DTYPES, WITHOUT_HOST, ask
+from forerun.decisions.recommend.candidates import candidates, kept_by_the_host
 from forerun.decisions.recommend.infeasible import nothing_is_offered, nothing_keeps
-from forerun.decisions.recommend.offers import find_offers, wanted
+from forerun.decisions.recommend.offers import OTHERS_USED, find_offers, wanted
 from forerun.decisions.recommend.ranking import ranked
 from forerun.decisions.recommend.recommendation import Recommendation
 from forerun.device import Device
@@ -55,8 +55,9 @@ def recommend(
     `goal` is cost (per million samples or tokens), latency, throughput, energy, carbon or price (per hour). Energy is
     counted per sample or token, carbon per million of them. `regions` are groups such as eu, countries or cloud
     regions; `gpus` are numbers of devices at once (without it, as many as an instance has). `settings` are those of a
-    workload (mode, seq_len, runtime ...). All numbers are predictions, never from the store. Where no candidate keeps
-    the limits, a ForerunError says which of them binds and the nearest value that can be kept.
+    workload (mode, seq_len, runtime ...); without a runtime, CUDA graphs are tried too where the host alone keeps
+    every measured device from the limit of latency. All numbers are predictions, never from the store. Where no
+    candidate keeps the limits, a ForerunError says which of them binds and the nearest value that can be kept.
     """
     if goal not in GOALS:
         raise ForerunError(f"goal {goal!r} is not known.{did_you_mean(str(goal), GOALS) or _choose(GOALS)}")
@@ -65,6 +66,9 @@ def recommend(
         "usd_per_hour": max_usd_per_hour, "usd_per_million": max_usd_per_million, "energy_j": max_energy_j,
         "carbon_g": max_carbon_g,
     })  # fmt: skip
+    import pandas as pd
+
+    settings = {name: value for name, value in settings.items() if (name, value) != ("runtime", None)}
     base = given_model(model, settings)
     tried_dtypes, tried_batches = _dtypes(base, dtypes, settings), _batches(batches, settings)
     asked_for = {*(limit.measure.column for limit in limits), GOALS[goal]}
@@ -77,11 +81,17 @@ def recommend(
         raise nothing_is_offered(want, excluded)
     chosen = load_predictor(predictor)
     fixed = {k: v for k, v in settings.items() if k not in ("batch", "dtype")} | {"model": model}
-    found, question = ask(
-        fixed, list(dict.fromkeys(offer.device for offer in offers)), dtypes=tried_dtypes, batches=tried_batches,
-        max_latency_ms=max_latency_ms, predictor=chosen, confidence=confidence, host=host,
-    )  # fmt: skip
+    how: dict[str, Any] = {
+        "dtypes": tried_dtypes, "batches": tried_batches, "max_latency_ms": max_latency_ms, "predictor": chosen,
+        "confidence": confidence, "host": host,
+    }  # fmt: skip
+    found, question = ask(fixed, list(dict.fromkeys(offer.device for offer in offers)), **how)
     table = candidates(found, offers, question.graph, base, chosen)
+    bound = [] if "runtime" in settings else kept_by_the_host(table, offers, limits)
+    if bound:
+        again, _ = ask(fixed | {"runtime": WITHOUT_HOST}, bound, **how)
+        more = candidates(again, offers, question.graph, base, chosen)
+        table = pd.concat([table, more], ignore_index=True)
     items = items_per_call(question.graph, base)[1]
     best = ranked(table, offers, limits, MEASURES[GOALS[goal]], items, confidence)
     if not best.rows:
@@ -92,7 +102,8 @@ def recommend(
         limits={limit.measure.column: limit.value for limit in limits},
         rows=best.rows, latency_cost_front=best.latency_cost_front,
         energy_throughput_front=best.energy_throughput_front,
-        excluded=(*best.excluded, *excluded), notes=best.notes + _notes(want, best.rows, tried_batches, batches),
+        excluded=(*best.excluded, *excluded),
+        notes=best.notes + _notes(want, best.rows, tried_batches, batches, bool(bound)),
         offers=len(offers), considered=len(table), candidates=best.candidates,
     )  # fmt: skip
 
@@ -102,8 +113,8 @@ def _limits(given: dict[str, float | None]) -> list[Limit]:
     for name, value in given.items():
         if value is None:
             continue
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
-            raise ForerunError(f"the limit of {MEASURES[name].words} must be a number above zero, got {value!r}")
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
+            raise ForerunError(f"the limit of {MEASURES[name].words} must be a number of zero or more, got {value!r}")
         out.append(Limit(MEASURES[name], float(value)))
     return out
 
@@ -132,9 +143,16 @@ def _choose(names: Any) -> str:
     return f" Choose from {', '.join(names)}."
 
 
-def _notes(want: Any, rows: Any, tried: Sequence[int], given: Sequence[int] | None) -> tuple[str, ...]:
+def _notes(
+    want: Any, rows: Any, tried: Sequence[int], given: Sequence[int] | None, without_host: bool
+) -> tuple[str, ...]:  # fmt: skip
     """What the numbers assume."""
     notes = []
+    if without_host:
+        notes.append(
+            f"in eager mode the host keeps every measured device from the limit of latency, so CUDA graphs were tried "
+            f"too: rows that say {WITHOUT_HOST} need --runtime {WITHOUT_HOST}"
+        )
     instances = {row.cloud: row.price_region for row in rows if row.instance}
     if want.regions is not None:
         priced = ", ".join(f"{cloud} {region}" for cloud, region in sorted(instances.items()))
@@ -144,7 +162,8 @@ def _notes(want: Any, rows: Any, tried: Sequence[int], given: Sequence[int] | No
         )
     if any(row.share < 1 for row in rows):
         notes.append(
-            "a single MIG slice is charged its part of the device: the price over how many such slices it holds"
+            "a single MIG slice is rented with its whole instance, which is its price; its cost, energy and carbon are "
+            f"its part of them, {OTHERS_USED}"
         )
     if given is None and len(tried) > 1 and rows[0].batch == tried[-1]:
         notes.append(f"batch {tried[-1]:,} is the largest that was tried: larger ones (--batch) may do better still")

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass, fields
 from typing import Any
 
+from forerun.advice.verdict import Verdict
 from forerun.decisions.recommend.offers import Excluded
 from forerun.prediction import Estimate
 
@@ -22,17 +23,18 @@ class Choice:
     cloud: str | None
     price_region: str | None  # where the price is from
     grid: str  # whose electricity carbon is counted for
-    share: float  # of the instances' price that is charged: below 1 for a single MIG slice
+    share: float  # of the instances' price in the cost of calls: below 1 for a MIG slice, if the others are used too
     batch: int  # of each device
     dtype: str
+    runtime: str
     latency_ms: Estimate
     throughput: Estimate  # of all devices together
     memory_mb: Estimate  # of each device
-    usd_per_hour: float | None
+    usd_per_hour: float | None  # of the instances as a whole
     usd_per_million: Estimate | None
     energy_j: Estimate | None
     carbon_g: Estimate | None
-    verdict: str  # meets | probably
+    verdict: Verdict  # meets | probably
     reasons: tuple[str, ...]  # the verdict on each limit, as sentences
     basis: str  # learned | roofline
     generation_measured: bool  # False: no measurement shows a device of its generation

@@ -10,8 +10,10 @@ bounded, and are near zero where nothing was learned. No op is faster than its r
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,6 +21,9 @@ from forerun.graph.features import VARIANTS
 from forerun.graph.profile import CLASSES, UNITS
 from forerun.predictors.features import NUMBERS, OpTable
 from forerun.predictors.kernels import H200_BYTES_PER_CYCLE, MOST_FEED
+
+if TYPE_CHECKING:
+    from threadpoolctl import ThreadpoolController
 
 SHARPNESS = 3.0  # of the maximum of compute, memory and what is taken in
 #: Bounds of u, natural logarithm. Patches of three channels take 100 times what tensor cores would, some more.
@@ -91,6 +96,15 @@ class Network:
         return np.maximum(least, roof * np.exp(u)) + ops.launches * floor
 
 
+@functools.cache
+def _blas() -> ThreadpoolController:
+    """The threads of matrix products. Ours are of CHUNK rows, too few to share: where other work keeps the cores busy,
+    a second thread that waits for its turn takes five times the processor time."""
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
+
 def relative_feed(feed: np.ndarray) -> np.ndarray:
     """Bytes that the memory offers a multiprocessor each cycle (features.NUMBERS has the logarithm), over an H200's."""
     return np.minimum(np.exp2(feed) / H200_BYTES_PER_CYCLE, MOST_FEED)
@@ -119,6 +133,7 @@ class Ensemble:
         """Device time of one call of every op, and how far the networks disagree on it, in logarithms (a standard
         deviation): little where rows taught them all the same."""
         op_kinds = OpKinds.of(ops)
-        logs = np.log(np.maximum([n.seconds(ops, op_kinds) for n in self.networks], 1e-15))
+        with _blas().limit(limits=1, user_api="blas"):
+            logs = np.log(np.maximum([n.seconds(ops, op_kinds) for n in self.networks], 1e-15))
         spread = logs.std(axis=0, ddof=1) if len(logs) > 1 else np.zeros(logs.shape[1:])
         return np.exp(logs.mean(axis=0)), spread
