@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+if "PYTEST_XDIST_WORKER" in os.environ:  # a worker has a core; more threads than cores wait for each other
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # The same examples every time, so that CI says the same of the same code; new ones: pytest --hypothesis-profile explore
 settings.register_profile("steady", derandomize=True)
 settings.register_profile("explore", derandomize=False)

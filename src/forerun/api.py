@@ -25,6 +25,8 @@ from forerun.workload import Workload
 if TYPE_CHECKING:
     import pandas as pd
 
+    from forerun.comparison import Comparison
+
 
 def predict(
     model: Any,
@@ -131,15 +133,21 @@ def compare(
     region: str | None = None,
     instance: str | None = None,
     **settings: Any,
-) -> pd.DataFrame:
-    """One model on several devices, fastest first; `settings` are those of a workload (batch, dtype, mode ...)."""
+) -> Comparison:
+    """One model on several devices, fastest first; `settings` are those of a workload (batch, dtype, mode ...).
+
+    The answer is a pandas DataFrame with the columns of `predict_many`; a notebook shows it with its intervals drawn.
+    """
+    from forerun.comparison import Comparison
+
     workload = given_model(model, settings)
     profiled(workload)  # a model that cannot be read is the user's to put right, not a row
     found = predict_many(
         [workload], devices, predictor=predictor, confidence=confidence, host=host, region=region, instance=instance
     )
     last = found["fits"].eq(False)  # what does not fit stands last, however fast it would be
-    return found.assign(last=last).sort_values(["last", "latency_ms"], ignore_index=True).drop(columns="last")
+    ranked = found.assign(last=last).sort_values(["last", "latency_ms"], ignore_index=True).drop(columns="last")
+    return Comparison.of(ranked, confidence)
 
 
 def explain(

@@ -64,6 +64,16 @@ class Explanation:
             "latency_ms": self.latency_ms, "host": self.host, "ops": [vars(o) for o in self.ops],
         }  # fmt: skip
 
+    def __rich_console__(self, console: Any, options: Any) -> Any:
+        from forerun.show import explanation_view
+
+        yield from explanation_view(self, 15, options.max_width)
+
+    def _repr_html_(self) -> str:
+        from forerun.pages import explanation_html, notebook
+
+        return notebook(explanation_html(self))
+
 
 def explain_ops(
     graph: Graph, columns: Profile, device: Device, predictor: Predictor, workload: Workload

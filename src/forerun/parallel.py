@@ -33,9 +33,11 @@ def side_by_side(work: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
 
 
 def _single_threaded() -> None:
+    """A forked child has no threads but its own, and waits forever for those that a library had before."""
     import torch
 
     torch.set_num_threads(1)
+    torch.backends.mkldnn.set_flags(False)  # on Arm it keeps to its own number of threads
 
 
 def _run(item: Any) -> Any:

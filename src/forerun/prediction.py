@@ -140,15 +140,19 @@ class Prediction:
     def from_json(cls, text: str) -> Prediction:
         return cls.from_dict(json.loads(text))
 
+    def shown(self) -> list[str]:
+        """The fields that have a row: those with an estimate, and those whose estimate is missing for a reason."""
+        return [name for name in _LABELS if getattr(self, name) is not None or name in self.unknown]
+
     def rows(self) -> list[tuple[str, str, str, str]]:
         """(quantity, value, interval, remark) for people: the one table behind terminal, notebook and web page."""
         out = []
-        for name, label in _LABELS.items():
-            e = getattr(self, name)
+        for name in self.shown():
+            label, e = _LABELS[name], getattr(self, name)
             if e is not None:
                 value, low, high, unit = in_readable_units(e.value, e.low, e.high, e.unit)
                 out.append((label, f"{value} {unit}", f"{low} … {high}", self._remark(name)))
-            elif name in self.unknown:
+            else:
                 out.append((label, "unknown", "", self.unknown[name]))
         return out
 
@@ -186,9 +190,9 @@ class Prediction:
         yield from prediction_view(self)
 
     def _repr_html_(self) -> str:
-        from forerun.show import prediction_html
+        from forerun.pages import notebook, prediction_html
 
-        return prediction_html(self)
+        return notebook(prediction_html(self))
 
     def __str__(self) -> str:
         lines = [f"{self.model} on {self.device} ({self.basis})"]

@@ -1,15 +1,16 @@
-"""How answers look: rich tables for a terminal, HTML for a notebook. Only this module and the command line use rich.
+"""What is shown of predictions, comparisons, explanations, measurements and devices, as lines and tables.
 
-A `p` here is a Prediction. Its class is not imported, because Prediction imports this module to display itself.
+A `p` here is a Prediction. Its class is not imported, because Prediction imports this module to display itself. A
+`width` is that of a terminal, in characters: a narrow one gets fewer columns, never cut numbers.
 """
 
 from __future__ import annotations
 
-import html
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from forerun.readable import pretty, visible
+from forerun.blocks import BLANK, Block, Cell, Column, Line, Notes, Row, Share, Table, readable_cells
+from forerun.readable import pretty
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from forerun.device import Device
     from forerun.explanation import Explanation
 
+#: From this width on a terminal has all columns.
+_WIDE = 120
 _BASIS = {
     "roofline": "the device's peaks, with efficiencies fitted on one H200: rely on the interval, not on the digits",
     "learned": "the roofline, corrected by what was measured on other models",
@@ -31,21 +34,20 @@ def interval_heading(confidence: float) -> str:
 
 def headline(p: Any) -> str:
     """'resnet50 on h200: inference, batch 8, fp32'."""
-    w = p.workload
-    parts = [w["mode"], f"batch {w['batch']}", w["dtype"]]
-    if w.get("input_shape"):
-        parts.append(f"input {w['input_shape']}")
-    if w.get("seq_len"):
-        parts.append(f"{w['seq_len']:,} tokens")
-    if w.get("optimizer"):
-        parts.append(w["optimizer"])
-    if w.get("amp"):
-        parts.append(f"amp {w['amp']}")
-    if w.get("channels_last"):
-        parts.append("channels last")
-    if w.get("runtime") != "eager":
-        parts.append(w["runtime"])
-    return f"{p.model} on {p.device}: {', '.join(parts)}"
+    return f"{p.model} on {p.device}: {setting_words(p.workload)}"
+
+
+def setting_words(workload: Mapping[str, Any]) -> str:
+    """'training, batch 32, fp32, sgd'."""
+    w = workload
+    words = [
+        w["mode"], f"batch {w['batch']}", w["dtype"], f"input {w['input_shape']}" if w.get("input_shape") else "",
+        f"{w['seq_len']:,.0f} tokens" if w.get("seq_len") and w["seq_len"] == w["seq_len"] else "",
+        w.get("optimizer") or "", f"amp {w['amp']}" if w.get("amp") else "",
+        "channels last" if w.get("channels_last") else "",
+        w["runtime"] if w.get("runtime") not in (None, "eager") else "",
+    ]  # fmt: skip
+    return ", ".join(word for word in words if word)
 
 
 def size_line(p: Any) -> str:
@@ -62,97 +64,86 @@ def count(x: float) -> str:
     return f"{x:.3g} "
 
 
-def prediction_view(p: Any) -> Iterator[Any]:
-    """What a terminal shows for a prediction."""
-    from rich.table import Table
-    from rich.text import Text
-
-    yield Text(visible(headline(p)), style="bold")
-    yield Text(size_line(p), style="dim")
-    table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False)
-    table.add_column("")
-    table.add_column("estimate", justify="right", style="bold", no_wrap=True)
-    table.add_column(interval_heading(p.confidence), justify="right", no_wrap=True)
-    table.add_column("", style="dim")
-    for label, value, interval, remark in p.rows():
-        bad = value == "unknown" or remark.startswith("does not fit")
-        table.add_row(label, value, interval, _text(remark), style="red" if bad else None)
-    yield table
+def prediction_view(p: Any) -> Iterator[Block]:
+    """A prediction: its quantities, MIG slices, what it stands on, and the command that checks it."""
+    yield Line(headline(p), "title")
+    yield Line(size_line(p), "faint")
+    yield prediction_table(p)
     if p.mig_options and (p.fit is None or p.fit.fits):
-        yield Text()
+        yield BLANK
         yield _mig_table(p)
-    yield Text()
-    yield Text(f"Basis: {p.basis} ({_BASIS.get(p.basis, '')})", style="dim")
-    for note in p.notes:
-        yield Text(visible(f"Note: {note}"), style="yellow")
+    yield BLANK
+    yield Line(basis_line(p.basis), "faint")
+    if p.notes:
+        yield Notes(p.notes)
     if p.check:
-        yield Text(visible(f"Check it on the device: {p.check}"), style="dim")
+        yield Line("Check it on the device: ", "faint", code=p.check)
 
 
-def _mig_table(p: Any) -> Any:
-    from rich.table import Table
+def basis_line(basis: str) -> str:
+    """'Basis: measured (this case itself was measured)'."""
+    return f"Basis: {basis} ({_BASIS.get(basis, '')})"
 
+
+def prediction_table(p: Any) -> Table:
+    """Every quantity with its interval and a remark; parts are indented under their whole."""
+    heads = (
+        Column("", wrap=True), Column("estimate", right=True, tone="best"),
+        Column(interval_heading(p.confidence), right=True, relative=True), Column("", wrap=True, tone="faint"),
+    )  # fmt: skip
+    rows = []
+    for name, (label, value, interval, remark) in zip(p.shown(), p.rows(), strict=True):
+        bad = value == "unknown" or remark.startswith("does not fit")
+        span: Cell = readable_cells(getattr(p, name))[1] or interval
+        depth = 1 if label.startswith(" ") else 0
+        rows.append(Row((label.strip(), value, span, remark), "bad" if bad else "", depth))
+    return Table(heads, rows)
+
+
+def _mig_table(p: Any) -> Table:
     title = f"MIG: {p.mig} is the smallest slice that fits" if p.mig else "MIG: no slice is large enough"
-    table = Table(box=None, padding=(0, 2, 0, 0), title=title, title_justify="left", title_style="")
-    for name in ("slice", "memory", "fits", "latency", "per device"):
-        table.add_column(name, justify="left" if name == "slice" else "right")
+    heads = [Column("slice"), *(Column(name, right=True) for name in ("memory", "fits", "latency", "per device"))]
+    rows = []
     for o in p.mig_options:
-        style = "bold" if o.profile == p.mig else None if o.fits else "dim"
-        table.add_row(o.profile, f"{pretty(o.memory_mb / 1024)} GB", "yes" if o.fits else "no",
-                      f"{pretty(o.latency_ms)} ms" if o.fits else "", f"x {o.instances}", style=style)  # fmt: skip
-    return table
+        cells = (
+            o.profile, f"{pretty(o.memory_mb / 1024)} GB", "yes" if o.fits else "no",
+            f"{pretty(o.latency_ms)} ms" if o.fits else "", f"x {o.instances}",
+        )  # fmt: skip
+        rows.append(Row(cells, "best" if o.profile == p.mig else "" if o.fits else "faint"))
+    return Table(heads, rows, title, shown=len(rows) if len(rows) <= FEW_SLICES else 0)
 
 
-def prediction_html(p: Any) -> str:
-    """What a notebook shows for a prediction."""
-    rows = "".join(
-        "<tr>" + "".join(f"<td style='text-align:left'>{html.escape(c.strip())}</td>" for c in row) + "</tr>"
-        for row in p.rows()
-    )
-    notes = "".join(f"<li>{html.escape(n)}</li>" for n in p.notes)
-    return (
-        f"<b>{html.escape(headline(p))}</b><br><small>{html.escape(size_line(p))}</small>"
-        f"<table><tr><th></th><th>estimate</th><th>{interval_heading(p.confidence)}</th><th></th></tr>{rows}</table>"
-        f"<small>Basis: {p.basis}</small>" + (f"<ul>{notes}</ul>" if notes else "")
-    )
-
-
-#: A terminal narrower than this gets fewer columns, never cut numbers.
-_WIDE = 120
+#: So many slices a page shows at once; a longer table is folded.
+FEW_SLICES = 3
 
 
 def comparison_view(
     frame: pd.DataFrame, title: str, width: int = 160, confidence: float = 0.9, carbon: bool = False
-) -> Iterator[Any]:
+) -> Iterator[Block]:
     """One row per device; devices without an answer are listed below, each with the reason. `carbon` adds grams."""
-    from rich.table import Table
-    from rich.text import Text
-
     wide = width >= _WIDE
     unit = next((u for u in frame["throughput_unit"] if isinstance(u, str)), "samples/s")
-    headers = ["device", "latency ms", interval_heading(confidence), unit, "memory GB", "fits"]
-    headers += (
+    headings = ["device", "latency ms", interval_heading(confidence), unit, "memory GB", "fits"]
+    headings += (
         ["set by", "energy J", "power W", f"USD per million {unit.removesuffix('/s')}"] if wide else ["USD/million"]
     )
-    headers += ["CO2 g"] if carbon else []
-    table = Table(box=None, padding=(0, 2 if wide else 1, 0, 0))
-    for name in headers:
-        table.add_column(name, justify="left" if name in ("device", "set by") else "right", no_wrap=True)
-    problems = []
+    headings += ["CO2 g"] if carbon else []
+    problems, rows = [], []
     for row in frame.itertuples():
         if isinstance(row.error, str):
-            problems.append(Text(visible(row.error), style="red"))
+            problems.append(Line(row.error, "bad"))
             continue
         usd = row.cost_usd / (row.throughput * row.latency_ms / 1e3) * 1e6
         cells = [
-            _text(row.device), pretty(row.latency_ms), f"{pretty(row.latency_low_ms)} … {pretty(row.latency_high_ms)}",
+            row.device, pretty(row.latency_ms), f"{pretty(row.latency_low_ms)} … {pretty(row.latency_high_ms)}",
             pretty(row.throughput), pretty(row.memory_mb / 1024), {True: "yes", False: "no"}.get(row.fits, "?"),
         ]  # fmt: skip
-        cells += [row.bound, _or_unknown(row.energy_j), _or_unknown(row.power_w)] if wide else []
+        cells += [str(row.bound), _or_unknown(row.energy_j), _or_unknown(row.power_w)] if wide else []
         cells += [_or_unknown(usd), *([_or_unknown(row.carbon_g)] if carbon else [])]
-        table.add_row(*cells, style=None if row.fits is not False else "dim")
-    yield Text(visible(title), style="bold")
-    yield table
+        rows.append(Row(cells, "" if row.fits is not False else "faint"))
+    yield Line(title, "title")
+    heads = [Column(name, right=name not in ("device", "set by")) for name in headings]
+    yield Table(heads, rows, gap=2 if wide else 1)
     yield from problems
 
 
@@ -160,92 +151,82 @@ def _or_unknown(x: float) -> str:
     return "unknown" if x != x else pretty(x)
 
 
-def explanation_view(e: Explanation, top: int, width: int = 160) -> Iterator[Any]:
+def explanation_view(e: Explanation, top: int, width: int = 160) -> Iterator[Block]:
     """Ops with their times and shares, and the sums by kernel class."""
-    from rich.table import Table
-    from rich.text import Text
+    yield from explanation_lines(e)
+    yield ops_table(e, top, wide=width >= _WIDE)
+    yield Line("By kernel class", "heading")
+    yield kernels_table(e)
 
+
+def explanation_lines(e: Explanation) -> Iterator[Line]:
+    """How long the call takes, and what sets the pace."""
     binds = "host (launch overhead)" if e.host_ms > e.device_ms else "device"
-    yield Text(visible(f"{e.model} on {e.device}: {pretty(e.latency_ms)} ms, set by the {binds}"), style="bold")
+    yield Line(f"{e.model} on {e.device}: {pretty(e.latency_ms)} ms, set by the {binds}", "title")
     where = f" on {e.host}" if e.host else ""
-    yield Text(f"device time {pretty(e.device_ms)} ms, host time {pretty(e.host_ms)} ms{where}", style="dim")
+    yield Line(f"device time {pretty(e.device_ms)} ms, host time {pretty(e.host_ms)} ms{where}", "faint")
     if e.host_ms > e.device_ms:
-        yield Text(
+        yield Line(
             "The device waits for the host to launch kernels: fewer and larger ops, or CUDA graphs, help. "
             "The shares below are of the device time."
         )
-    wide = width >= _WIDE
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for name in ("op", *(("kernel", "input", "first use") if wide else ("input",)), "bound by"):
-        table.add_column(name, overflow="fold", no_wrap=wide, min_width=12 if name == "op" else None)
-    for name in ("calls", "ms", *(("GFLOP", "MB") if wide else ()), "share"):
-        table.add_column(name, justify="right", no_wrap=True)
-    if wide:
-        table.add_column("", no_wrap=True)
+
+
+def ops_table(e: Explanation, top: int, wide: bool = True) -> Table:
+    """The ops that take most time, and the sum of the others."""
+    words = ("op", *(("kernel", "input", "first use") if wide else ("input",)), "bound by")
+    numbers = ("calls", "ms", *(("GFLOP", "MB") if wide else ()), "share")
+    heads = [Column(name, wrap=not wide, least=12 if name == "op" else None) for name in words]
+    heads += [*(Column(name, right=True) for name in numbers), *([Column("")] if wide else [])]
+    rows = []
     for o in e.ops[:top]:
         shape = o.shape.replace(" ", "")
-        words = (o.op, o.kernel, shape, o.scope, o.bound) if wide else (o.op, shape, o.bound)
-        sizes = (pretty(o.gflops), pretty(o.mb)) if wide else ()
-        bar = ("█" * round(o.share * 20),) if wide else ()
-        table.add_row(*map(_text, words), f"{o.calls:,}", pretty(o.time_ms), *sizes, f"{o.share:.1%}", *bar)
+        cells: list[Cell] = [o.op, o.kernel, shape, o.scope, o.bound] if wide else [o.op, shape, o.bound]
+        cells += [f"{o.calls:,}", pretty(o.time_ms), *((pretty(o.gflops), pretty(o.mb)) if wide else ())]
+        rows.append(Row([*cells, f"{o.share:.1%}", *([Share(o.share)] if wide else [])]))
     rest = e.ops[top:]
     if rest:
         calls, ms, share = sum(o.calls for o in rest), sum(o.time_ms for o in rest), sum(o.share for o in rest)
         blank = ([""] * 4, [""] * 2) if wide else ([""] * 2, [])
-        table.add_row(
-            f"({len(rest)} more)", *blank[0], f"{calls:,}", pretty(ms), *blank[1], f"{share:.1%}", style="dim"
-        )
-    yield table
-    yield Text("\nBy kernel class", style="bold")
-    classes = Table(box=None, padding=(0, 2, 0, 0))
-    for name in ("kernel", "calls", "ms", "share"):
-        classes.add_column(name, justify="left" if name == "kernel" else "right")
-    for kernel, calls, ms, share in e.by_kernel():
-        classes.add_row(kernel, f"{calls:,}", pretty(ms), f"{share:.1%}")
-    yield classes
+        sums = [f"({len(rest)} more)", *blank[0], f"{calls:,}", pretty(ms), *blank[1], f"{share:.1%}"]
+        rows.append(Row([*sums, *([""] if wide else [])], "faint"))
+    return Table(heads, rows)
 
 
-def measurement_view(row: dict[str, Any]) -> Iterator[Any]:
+def kernels_table(e: Explanation) -> Table:
+    """The sums by kernel class."""
+    heads = [Column("kernel"), *(Column(name, right=True) for name in ("calls", "ms", "share"))]
+    rows = [Row((k, f"{calls:,}", pretty(ms), f"{share:.1%}")) for k, calls, ms, share in e.by_kernel()]
+    return Table(heads, rows)
+
+
+def measurement_view(row: dict[str, Any]) -> Iterator[Block]:
     """One measured row: latency, memory, energy, and the software it ran with."""
-    from rich.table import Table
-    from rich.text import Text
-
     case, wall = row["case"], row["wall_ms"]
-    yield Text(
-        f"{case['name']} on {row['device']['name']}: {case['mode']}, batch {case['batch']}, {case['dtype']}",
-        style="bold",
-    )
-    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+    where = row["device"]["name"]
+    yield Line(f"{case['name']} on {where}: {case['mode']}, batch {case['batch']}, {case['dtype']}", "title")
     spread = f"median {pretty(wall['median'])}, p90 {pretty(wall['p90'])}, {row['timed_calls']} calls"
-    table.add_row("Latency", f"{pretty(wall['mean'])} ms", spread)
+    rows = [Row(("Latency", f"{pretty(wall['mean'])} ms", spread))]
     for name, value in row["memory"].items():
         if value is not None:
-            table.add_row(f"Memory, {name.removesuffix('_mb')}", f"{pretty(value)} MB", "")
+            rows.append(Row((f"Memory, {name.removesuffix('_mb')}", f"{pretty(value)} MB", "")))
     if row["energy_j"] is not None:
-        table.add_row("Energy per call", f"{pretty(row['energy_j'])} J", f"{pretty(row['power_w'])} W")
+        rows.append(Row(("Energy per call", f"{pretty(row['energy_j'])} J", f"{pretty(row['power_w'])} W")))
     else:
-        table.add_row("Energy per call", "unknown", str(row.get("energy_reason", "")))
-    yield table
-    software = row["software"]
-    runtime = row["case"].get("runtime", "torch")
-    yield Text(f"{runtime} {software[runtime]}, protocol {row['protocol']}", style="dim")
+        rows.append(Row(("Energy per call", "unknown", str(row.get("energy_reason", "")))))
+    yield Table([Column("", wrap=True)] * 3, rows)
+    runtime = case.get("runtime", "torch")
+    yield Line(f"{runtime} {row['software'][runtime]}, protocol {row['protocol']}", "faint")
 
 
-def verification_view(v: Any) -> Iterator[Any]:
+def verification_view(v: Any) -> Iterator[Block]:
     """A prediction and the measurement of the same case, side by side."""
-    from rich.table import Table
-    from rich.text import Text
-
-    yield Text(visible(headline(v.prediction)), style="bold")
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for name in ("", "predicted", interval_heading(v.prediction.confidence), "measured", "error", ""):
-        table.add_column(name, justify="left" if not name else "right")
-    for check in v.checks:
-        table.add_row(v.prediction.label(check.name), *_check_cells(check))
-    yield table
-    yield Text(
-        f"basis: {v.prediction.basis}; torch {v.row['software']['torch']}, protocol {v.row['protocol']}", style="dim"
-    )
+    yield Line(headline(v.prediction), "title")
+    names = ("", "predicted", interval_heading(v.prediction.confidence), "measured", "error", "")
+    heads = [Column(name, right=bool(name), wrap=True, relative=True) for name in names]
+    yield Table(heads, [Row((v.prediction.label(check.name), *_check_cells(check))) for check in v.checks])
+    software = f"torch {v.row['software']['torch']}, protocol {v.row['protocol']}"
+    yield Line(f"basis: {v.prediction.basis}; {software}", "faint")
 
 
 def _check_cells(check: Any) -> list[str]:
@@ -258,63 +239,50 @@ def _check_cells(check: Any) -> list[str]:
     return [*cells, measured, error, inside]
 
 
-def devices_table(devices: Iterable[Device], width: int = 160) -> Any:
+def devices_table(devices: Iterable[Device], width: int = 160) -> Table:
     """The catalogue, one row per device; a narrow terminal gets fewer columns."""
-    from rich.table import Table
-
     wide = width >= _WIDE
-    table = Table(box=None, padding=(0, 2 if wide else 1, 0, 0))
     texts = ("id", *(("name", "kind") if wide else ()))
     dtypes = ("fp32", "fp16", *(("bf16",) if wide else ()))
-    for name in (*texts, "memory GB" if wide else "GB", "GB/s", *dtypes, "TDP W", "released"):
-        table.add_column(name, justify="left" if name in (*texts, "released") else "right", no_wrap=True)
+    names = (*texts, "memory GB" if wide else "GB", "GB/s", *dtypes, "TDP W", "released")
+    rows = []
     for d in devices:
         numbers = (d.memory_gb, d.bandwidth_gbs, *(d.peak_tflops.get(t) for t in dtypes), d.tdp_w)
         words = (d.id, d.name, d.kind) if wide else (d.id,)
-        table.add_row(*words, *map(_or_blank, numbers), d.release_date or "")
-    return table
+        rows.append(Row((*words, *map(_or_blank, numbers), d.release_date or "")))
+    heads = [Column(name, right=name not in (*texts, "released")) for name in names]
+    return Table(heads, rows, gap=2 if wide else 1)
 
 
-def device_view(d: Device) -> Iterator[Any]:
+def device_view(d: Device) -> Iterator[Block]:
     """One device: every field with its source, then the facts of its generation."""
-    from rich.table import Table
-    from rich.text import Text
-
-    yield Text(visible(f"{d.name} ({d.id})"), style="bold")
+    yield Line(f"{d.name} ({d.id})", "title")
     if d.note:
-        yield Text(visible(d.note), style="dim")
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for name in ("field", "value", "source"):
-        table.add_column(name, justify="right" if name == "value" else "left")
+        yield Line(d.note, "faint")
     values = {f"{t}_{'tops' if t.startswith('int') else 'tflops'}": v for t, v in d.peak_tflops.items()}
     plain = ("memory_gb", "bandwidth_gbs", "l2_cache_mb", "sm_count", "boost_clock_mhz", "tdp_w", "idle_w",
              "interconnect_gbs", "pcie_gbs", "release_date", "launch_price_usd")  # fmt: skip
     values |= {n: getattr(d, n) for n in plain}
+    rows = []
     for name, value in values.items():
         if value is None:
-            table.add_row(name, "unknown", "", style="dim")
+            rows.append(Row((name, "unknown", ""), "faint"))
         else:
-            table.add_row(name, value if isinstance(value, str) else f"{value:,g}", _text(d.provenance.get(name, "")))
+            text = value if isinstance(value, str) else f"{value:,g}"
+            rows.append(Row((name, text, str(d.provenance.get(name, "")))))
     for name, value in d.calibrated.items():
         if name not in d.ceilings:  # those have a table of their own
-            table.add_row(_text(f"{name} (measured)"), f"{value:,g}", _text(d.provenance.get(name, "")))
+            rows.append(Row((f"{name} (measured)", f"{value:,g}", str(d.provenance.get(name, "")))))
     if d.generation is not None:
         for name in ("fp32_gflops_per_watt", "half_gflops_per_watt", "cublas_workspace_mb", "cudnn_layout_copies"):
             if (value := getattr(d.generation, name)) is not None:
                 text = f"{value:,g}" if not isinstance(value, bool) else "yes" if value else "no"
-                table.add_row(f"{name} ({d.generation.id})", text, d.generation.provenance[name])
-    yield table
+                rows.append(Row((f"{name} ({d.generation.id})", text, str(d.generation.provenance[name]))))
+    yield Table([Column("field", wrap=True), Column("value", right=True, wrap=True), Column("source", wrap=True)], rows)
     if d.unsupported:
-        yield Text(f"No arithmetic units for: {', '.join(d.unsupported)}", style="dim")
+        yield Line(f"No arithmetic units for: {', '.join(d.unsupported)}", "faint")
     if d.generation_note:
-        yield Text(f"Note: {d.generation_note}", style="yellow")
-
-
-def _text(value: Any) -> Any:
-    """A user's text as a cell: rich interprets nothing in it, and no sign in it moves the cursor."""
-    from rich.text import Text
-
-    return Text(visible(str(value)))
+        yield Notes([d.generation_note])
 
 
 def _or_blank(x: float | None) -> str:

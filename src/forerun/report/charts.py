@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from forerun.errors import MissingPackage
+from forerun.pages.bars import COLOURS
 from forerun.prediction import Estimate
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
 #: What stands for no single curve: ceilings, measured points in a legend.
 GREY = "#8b8f98"
-COLOURS = ("#3b82c4", "#e07b39", "#3f9e6e", "#a05fb5", "#c94f63", "#8a8d3a", "#4aa3b0", "#96735a")
 BOUND = {"compute": "#3b82c4", "memory": "#e07b39", "launch": GREY}
 
 

@@ -6,21 +6,18 @@ import base64
 import gzip
 import json
 import math
-from collections.abc import Iterator, Sequence
-from html import escape
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from forerun import blocks
+from forerun.blocks import Column, Row
 from forerun.errors import MissingPackage
-from forerun.readable import visible
+from forerun.pages import page_style, table_html
+from forerun.pages.bars import text
 from forerun.report.parts import Chart, Group, Level, Table
 
 _HERE = Path(__file__).parent
-
-
-def style() -> str:
-    """The stylesheet that pages of forerun share."""
-    return (_HERE / "style.css").read_text(encoding="utf-8")
 
 
 def plotly_element() -> str:
@@ -44,23 +41,23 @@ def page(
     charts: list[dict[str, Any]] = []
     sections = "\n".join(_level(level, charts) for level in levels)
     links = [("summary", "Summary"), *((level.id, level.title) for level in levels), ("notes", "Notes")]
-    menu = "".join(f'<li><a href="#{_text(name)}">{_text(words)}</a></li>' for name, words in links)
-    boxes = "\n".join(f"<h2>{_text(head)}</h2>\n{_list(lines)}" for head, lines in summary if lines)
+    menu = "".join(f'<li><a href="#{text(name)}">{text(words)}</a></li>' for name, words in links)
+    boxes = "\n".join(f"<h2>{text(head)}</h2>\n{_list(lines)}" for head, lines in summary if lines)
     return f"""<!DOCTYPE html>
-<html lang="en">
+<html lang="en" class="forerun">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="{_POLICY}">
-<title>{_text(title)}</title>
+<title>{text(title)}</title>
 <style>
-{style()}</style>
+{page_style()}</style>
 </head>
 <body>
 <nav aria-label="Sections"><ul>{menu}</ul></nav>
 <header>
-<h1>{_text(title)}</h1>
-{"".join(f'<p class="about">{_text(line)}</p>' for line in about)}
+<h1>{text(title)}</h1>
+{"".join(f'<p class="about">{text(line)}</p>' for line in about)}
 </header>
 <main>
 <section class="summary" id="summary">
@@ -90,14 +87,10 @@ _POLICY = (
 _SIGNS = {"line": "━━", "dash": "╍╍", "dot": "┅┅", "circle": "●", "triangle": "▲", "diamond": "◆"}
 
 
-def _text(words: object) -> str:
-    return escape(visible(str(words)))
-
-
 def _json(data: Any) -> str:
     """JSON that cannot end the element it stands in, of twelve digits; what is not finite is null."""
-    text = json.dumps(_finite(data), separators=(",", ":"), allow_nan=False)
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    found = json.dumps(_finite(data), separators=(",", ":"), allow_nan=False)
+    return found.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def _finite(value: Any) -> Any:
@@ -113,14 +106,14 @@ def _finite(value: Any) -> Any:
 
 
 def _list(lines: Sequence[str]) -> str:
-    return f'<ul class="findings">{"".join(f"<li>{_text(line)}</li>" for line in lines)}</ul>'
+    return f'<ul class="findings">{"".join(f"<li>{text(line)}</li>" for line in lines)}</ul>'
 
 
 def _level(level: Level, charts: list[dict[str, Any]]) -> str:
     pictures = "\n".join(_group(group, charts) for group in level.groups)
-    tables = "\n".join("".join(_table(table)) for table in level.tables)
-    return f"""<section id="{_text(level.id)}"><h2>{_text(level.title)}</h2>
-<p class="about">{_text(level.about)}</p>
+    tables = "\n".join(_table(table) for table in level.tables)
+    return f"""<section id="{text(level.id)}"><h2>{text(level.title)}</h2>
+<p class="about">{text(level.about)}</p>
 {_list(level.findings)}
 {pictures}
 {tables}
@@ -130,23 +123,23 @@ def _level(level: Level, charts: list[dict[str, Any]]) -> str:
 def _group(group: Group, charts: list[dict[str, Any]]) -> str:
     pictures = "".join(_chart(group.title, chart, charts) for chart in group.charts)
     kind = "charts wide" if group.wide else "charts"
-    caption = f'<p class="caption">{_text(group.caption)}</p>' if group.caption else ""
+    caption = f'<p class="caption">{text(group.caption)}</p>' if group.caption else ""
     keys = "".join(
-        f'<li><i class="{key.sign}" style="color:{key.colour}">{_SIGNS[key.sign]}</i>{_text(key.words)}</li>'
+        f'<li><i class="{key.sign}" style="color:{key.colour}">{_SIGNS[key.sign]}</i>{text(key.words)}</li>'
         for key in group.keys
     )
     caption += f'<ul class="keys">{keys}</ul>' if keys else ""
-    return f'<h3>{_text(group.title)}</h3>{caption}<div class="{kind}">{pictures}</div>'
+    return f'<h3>{text(group.title)}</h3>{caption}<div class="{kind}">{pictures}</div>'
 
 
 def _chart(title: str, chart: Chart, charts: list[dict[str, Any]]) -> str:
     name = f"chart-{len(charts) + 1}"
     made = json.loads(chart.figure.to_json(validate=False))
     charts.append({"id": name, "data": _rounded(made["data"]), "layout": made["layout"]})
-    words = _text(f"{title}: {chart.title}")
+    words = text(f"{title}: {chart.title}")
     height = f"height:{made['layout']['height']}px"
     plot = f'<div class="plot" id="{name}" style="{height}" role="img" aria-label="{words}"></div>'
-    return f'<figure class="chart"><figcaption>{_text(chart.title)}</figcaption>{plot}</figure>'
+    return f'<figure class="chart"><figcaption>{text(chart.title)}</figcaption>{plot}</figure>'
 
 
 def _rounded(value: Any) -> Any:
@@ -158,29 +151,8 @@ def _rounded(value: Any) -> Any:
     return float(f"{value:.4g}") if isinstance(value, float) else value
 
 
-def _table(table: Table) -> Iterator[str]:
-    """The table; rows beyond `shown` are folded away, the whole of it where `shown` is 0."""
-    shown = len(table.rows) if table.shown is None else table.shown
-    if shown:
-        yield f"<h3>{_text(table.title)}</h3>"
-        yield _rows(table, 0, shown)
-    if len(table.rows) > shown:
-        words = table.title if not shown else f"{len(table.rows) - shown} more rows"
-        yield f"<details><summary>{_text(words)}</summary>{_rows(table, shown, len(table.rows))}</details>"
-    if table.caption:
-        yield f'<p class="caption">{_text(table.caption)}</p>'
-
-
-def _rows(table: Table, first: int, last: int) -> str:
-    numbers = set(table.numbers)
-
-    def cells(row: Sequence[str], tag: str) -> str:
-        kinds = [" class=n" if at in numbers else "" for at in range(len(row))]
-        return "".join(f"<{tag}{kind}>{_text(cell)}</{tag}>" for cell, kind in zip(row, kinds, strict=True))
-
-    body = "".join(
-        f"<tr{' class=marked' if at in table.marked else ''}>{cells(table.rows[at], 'td')}</tr>"
-        for at in range(first, min(last, len(table.rows)))
-    )
-    head = f"<thead><tr>{cells(table.head, 'th')}</tr></thead>"
-    return f'<div class="scroll"><table>{head}<tbody>{body}</tbody></table></div>'
+def _table(table: Table) -> str:
+    numbers, marked = set(table.numbers), set(table.marked)
+    heads = [Column(name, right=at in numbers, wrap=at not in numbers) for at, name in enumerate(table.head)]
+    rows = [Row(cells, "best" if at in marked else "") for at, cells in enumerate(table.rows)]
+    return table_html(blocks.Table(heads, rows, table.title, table.shown, table.caption))

@@ -1,1 +1,1 @@
-"""How decisions look on a terminal: one file of rich tables for each."""
+"""What is shown of decisions, as lines and tables: one file for each."""

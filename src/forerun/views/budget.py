@@ -1,12 +1,13 @@
-"""How a budget of one model looks in a terminal."""
+"""What is shown of the budget of one model."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from forerun.readable import in_readable_units, pretty, visible
-from forerun.show import interval_heading
+from forerun.blocks import BLANK, Block, Cell, Column, Line, Notes, Row, Table, number_cells, readable_cells
+from forerun.readable import in_readable_units, pretty
+from forerun.show import interval_heading, setting_words
 
 if TYPE_CHECKING:
     from forerun.decisions.budget.job_budget import JobBudget
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 WIDE = 120
 #: Rows of a table of devices; the rest is counted.
 ROWS = 15
-_STYLES = {"meets": None, "probably": "yellow", "does not": "dim"}
+_TONES = {"meets": "", "probably": "doubtful", "does not": "faint"}
 _QUANTITIES = {
     "hours": ("Time", "h"), "cost_usd": ("Cost", "USD"), "energy_kwh": ("Energy", "kWh"), "carbon_kg": ("Carbon", "kg"),
 }  # fmt: skip
@@ -29,21 +30,6 @@ def legend(confidence: float) -> str:
     return f"meets: the whole {100 * confidence:g} % interval keeps the limits; probably: the estimate does"
 
 
-def cells(e: Estimate | None) -> tuple[str, str]:
-    """Value with its unit, and the interval in the same unit."""
-    if e is None:
-        return "unknown", ""
-    value, low, high, unit = in_readable_units(e.value, e.low, e.high, e.unit)
-    return f"{value} {unit}", f"{low} … {high}"
-
-
-def number_cells(e: Estimate | None, factor: float = 1.0) -> tuple[str, str]:
-    """Value and interval without their unit, which the heading has."""
-    if e is None:
-        return "unknown", ""
-    return pretty(e.value * factor), f"{pretty(e.low * factor)} … {pretty(e.high * factor)}"
-
-
 def time_unit(hours: Sequence[float]) -> tuple[str, float]:
     """The unit for a column of times, and what hours are multiplied by."""
     shortest = min(hours, default=1.0)
@@ -52,51 +38,22 @@ def time_unit(hours: Sequence[float]) -> tuple[str, float]:
     return ("minutes", 60.0) if shortest >= 1 / 120 else ("seconds", 3600.0)
 
 
-def plain_table(*columns: tuple[str, str], gap: int = 2) -> Any:
-    """A table of (heading, justify) columns in the project's look; a long name in the first is folded."""
-    from rich.table import Table
-
-    table = Table(box=None, padding=(0, gap, 0, 0), show_edge=False)
-    for number, (name, justify) in enumerate(columns):
-        table.add_column(name, justify=justify, no_wrap=number > 0, overflow="fold")  # type: ignore[arg-type]
-    return table
-
-
-def lines(texts: Sequence[str], style: str) -> Iterator[Any]:
-    """Notes, one a line."""
-    from rich.text import Text
-
-    for text in texts:
-        yield Text(visible(text), style=style)
-
-
-def setting_words(workload: dict[str, Any]) -> str:
-    """'training, batch 32, fp32, sgd'."""
-    w = workload
-    words = [w["mode"], f"batch {w['batch']}", w["dtype"], f"{w['seq_len']:,} tokens" if w.get("seq_len") else "",
-             w.get("optimizer") or "", f"amp {w['amp']}" if w.get("amp") else "",
-             "channels last" if w.get("channels_last") else "",
-             w["runtime"] if w.get("runtime") not in (None, "eager") else ""]  # fmt: skip
-    return ", ".join(word for word in words if word)
-
-
-def job_view(b: JobBudget, width: int = 160) -> Iterator[Any]:
-    """What a terminal shows for a job: one device in full, several as a table."""
-    from rich.text import Text
-
+def job_view(b: JobBudget, width: int | None = 160) -> Iterator[Block]:
+    """A job: one device in full, several as a table; no width: a page, which has all rows and columns."""
     single = len(b.rows) == 1
     where = f" on {_devices(b.rows[0])}" if single else ""
-    yield Text(visible(f"{b.model}{where}: {setting_words(b.workload)}"), style="bold")
-    yield Text(visible(_amount_line(b)), style="dim")
+    yield Line(f"{b.model}{where}: {setting_words(b.workload)}", "title")
+    yield Line(_amount_line(b), "faint")
     yield from _one_device(b) if single else _many_devices(b, width)
-    yield Text()
+    yield BLANK
     if b.limits:
-        yield Text(legend(b.confidence), style="dim")
+        yield Line(legend(b.confidence), "faint")
     basis = ", ".join(sorted({r.basis for r in b.rows}))
-    yield Text(f"Basis: {basis}; predictions throughout, none from the store", style="dim")
-    yield from lines([f"Note: {note}" for note in b.notes], "yellow")
-    if b.left_out:
-        yield from lines([f"Left out: {reason}" for reason in dict.fromkeys(b.left_out.values())], "dim")
+    yield Line(f"Basis: {basis}; predictions throughout, none from the store", "faint")
+    if b.notes:
+        yield Notes(b.notes)
+    for reason in dict.fromkeys(b.left_out.values()):
+        yield Line(f"Left out: {reason}", "faint")
 
 
 def _devices(r: JobRow) -> str:
@@ -116,17 +73,16 @@ def _amount_line(b: JobBudget) -> str:
     return f"{data}{b.samples:,} samples x {epochs}{steps}"
 
 
-def _one_device(b: JobBudget) -> Iterator[Any]:
-    from rich.text import Text
-
-    r = b.rows[0]
+def _one_device(b: JobBudget) -> Iterator[Block]:
+    r, rows = b.rows[0], []
     limited = bool(b.limits)
-    heads = [("", "left"), ("estimate", "right"), (interval_heading(b.confidence), "right")]
-    table = plain_table(*heads, *((("limit", "right"), ("", "left")) if limited else (("", "left"),)))
+    heads = [Column("", wrap=True), Column("estimate", right=True, tone="best")]
+    heads += [Column(interval_heading(b.confidence), right=True, relative=True)]
+    heads += [Column("limit", right=True), Column("")] if limited else []
 
-    def add(label: str, e: Estimate | None, limit: str = "", remark: str = "") -> None:
-        rest = (limit, remark) if limited else (remark,)
-        table.add_row(label, *cells(e), *(Text(visible(x)) for x in rest), style="red" if e is None else None)
+    def add(label: str, e: Estimate | None, limit: str = "", verdict: str = "") -> None:
+        rest = (limit, verdict) if limited else ()
+        rows.append(Row((label, *readable_cells(e), *rest), "bad" if e is None else ""))
 
     add("Step", r.step_ms)
     add("Pace", r.samples_per_s)
@@ -137,12 +93,12 @@ def _one_device(b: JobBudget) -> Iterator[Any]:
         words = "" if limit is None else " ".join(in_readable_units(limit, limit, limit, unit)[::3])
         add(label, getattr(r, name), words, r.verdicts.get(name, ""))
     add("Memory needed", r.memory_mb)
-    yield table
+    yield Table(heads, rows)
     if r.price:
-        yield Text(visible(f"Price: {r.price}"), style="dim")
+        yield Line(f"Price: {r.price}", "faint")
     if r.largest is not None:
         sure = f"{r.surely_largest:,} with {100 * b.confidence:g} % confidence"
-        yield Text(f"Fits into the budget: {_counted(r.largest, b.unit)}, {sure}; {_BINDS[r.binds or 'hours']} binds")
+        yield Line(f"Fits into the budget: {_counted(r.largest, b.unit)}, {sure}; {_BINDS[r.binds or 'hours']} binds")
     yield from _batches(b)
     yield from _counts(b)
 
@@ -151,29 +107,23 @@ def _counted(count: int, unit: str) -> str:
     return f"{count:,} {unit if count != 1 else unit.removesuffix('s')}"
 
 
-def _batches(b: JobBudget) -> Iterator[Any]:
-    from rich.text import Text
-
+def _batches(b: JobBudget) -> Iterator[Block]:
     if len(b.batches) < 2:
         return
-    yield Text(f"\nBatch: {b.best_batch} is the smallest that is about as fast per sample as any", style="bold")
-    table = plain_table(("batch", "right"), ("samples/s", "right"), ("time", "right"), ("cost", "right"),
-                        ("memory", "right"), ("", "left"))  # fmt: skip
+    yield Line(f"Batch: {b.best_batch} is the smallest that is about as fast per sample as any", "heading")
+    rows = []
     for r in b.batches:
         asked = "asked for" if r.batch == b.workload["batch"] else ""
-        style = "bold" if r.batch == b.best_batch else None
-        table.add_row(f"{r.batch:,}", pretty(r.samples_per_s.value), cells(r.hours)[0], cells(r.cost_usd)[0],
-                      cells(r.memory_mb)[0], asked, style=style)  # fmt: skip
-    yield table
+        taken = (readable_cells(e)[0] for e in (r.hours, r.cost_usd, r.memory_mb))
+        cells = (f"{r.batch:,}", pretty(r.samples_per_s.value), *taken, asked)
+        rows.append(Row(cells, "best" if r.batch == b.best_batch else ""))
+    heads = [Column(name, right=True) for name in ("batch", "samples/s", "time", "cost", "memory")]
+    yield Table([*heads, Column("")], rows)
     if b.workload["mode"] == "training":
-        yield Text(
-            "Another batch changes how a network learns: its learning rate, and perhaps its accuracy.", style="dim"
-        )
+        yield Line("Another batch changes how a network learns: its learning rate, and perhaps its accuracy.", "faint")
 
 
-def _counts(b: JobBudget) -> Iterator[Any]:
-    from rich.text import Text
-
+def _counts(b: JobBudget) -> Iterator[Block]:
     if not b.counts:
         return
     fewest = b.fewest_devices
@@ -184,54 +134,51 @@ def _counts(b: JobBudget) -> Iterator[Any]:
     else:
         words = "keeps the limits" if fewest.verdict == "meets" else "probably keeps the limits"
         title = f"More devices of one machine: {fewest.devices} is the smallest number that {words}"
-    yield Text(f"\n{title}", style="bold")
-    table = plain_table(("devices", "right"), ("time", "right"), (interval_heading(b.confidence), "right"),
-                        ("cost", "right"), ("", "left"))  # fmt: skip
+    yield Line(title, "heading")
+    rows = []
     for r in b.counts:
         chosen = bool(b.limits) and fewest is not None and r.devices == fewest.devices
         if r.devices in (1, 2, 4, 8) or chosen:
-            style = "bold" if chosen else _STYLES.get(r.verdict or "meets")
-            words = r.verdict or ""
-            table.add_row(f"{r.devices}", *cells(r.hours), cells(r.cost_usd)[0], words, style=style)
-    yield table
+            cells = (f"{r.devices}", *readable_cells(r.hours), readable_cells(r.cost_usd)[0], r.verdict or "")
+            rows.append(Row(cells, "best" if chosen else _TONES.get(r.verdict or "meets", "")))
+    heads = [Column(name, right=True) for name in ("devices", "time", interval_heading(b.confidence), "cost")]
+    yield Table([*heads, Column("")], rows)
 
 
-def _many_devices(b: JobBudget, width: int) -> Iterator[Any]:
-    from rich.text import Text
-
+def _many_devices(b: JobBudget, width: int | None) -> Iterator[Block]:
     for label, r in (("Cheapest", b.cheapest), ("Fastest", b.fastest)):
         if r is not None:
             does = f"{_counted(r.count, b.unit)}, " if b.asked is None else ""
-            money = cells(r.cost_usd)[0]
+            money = readable_cells(r.cost_usd)[0]
             words = f" ({r.verdict})" if r.verdict else ""
-            yield Text(f"{label}: {_devices(r)}, {does}{cells(r.hours)[0]}, {money}{words}")
+            yield Line(f"{label}: {_devices(r)}, {does}{readable_cells(r.hours)[0]}, {money}{words}")
     if b.limits:
         limits = (" ".join(in_readable_units(v, v, v, _QUANTITIES[n][1])[::3]) for n, v in b.limits.items())
-        yield Text(f"Limits: {', '.join(limits)}")
+        yield Line(f"Limits: {', '.join(limits)}")
     large = [r for r in b.rows if r.fits is not False]
-    yield _devices_table(b, large[:ROWS], width >= WIDE)
-    if len(large) > ROWS:
-        yield Text(f"and {len(large) - ROWS} more devices (--json has all)", style="dim")
+    yield _devices_table(b, large if width is None else large[:ROWS], width is None or width >= WIDE)
+    if width is not None and len(large) > ROWS:
+        yield Line(f"and {len(large) - ROWS} more devices (--json has all)", "faint")
     for fits, words in ((False, "Too little memory"), (None, "Memory not known, so it may not fit")):
         named = [r.device for r in b.rows if r.fits is fits]
         if named:
-            yield Text(f"{words}: {', '.join(named)}", style="dim")
+            yield Line(f"{words}: {', '.join(named)}", "faint")
 
 
-def _devices_table(b: JobBudget, rows: Sequence[JobRow], wide: bool) -> Any:
+def _devices_table(b: JobBudget, rows: Sequence[JobRow], wide: bool) -> Table:
     interval = interval_heading(b.confidence)
     unit, factor = time_unit([r.hours.value for r in rows])
-    heads = ["device", "USD", *([interval] if wide else []), unit, interval]
-    heads += ["kWh", "kg CO2", "memory GB"] if wide else []
-    heads += [f"most {b.unit}", "limits"] if b.limits else []
-    sides = [(name, "left" if name in ("device", "limits") else "right") for name in heads]
-    table = plain_table(*sides, gap=2 if wide else 1)
+    names = ["device", "USD", *([interval] if wide else []), unit, interval]
+    names += ["kWh", "kg CO2", "memory GB"] if wide else []
+    names += [f"most {b.unit}", "limits"] if b.limits else []
+    found = []
     for r in rows:
         cost = number_cells(r.cost_usd)
-        found = [r.device, *(cost if wide else cost[:1]), *number_cells(r.hours, factor)]
+        cells: list[Cell] = [r.device, *(cost if wide else cost[:1]), *number_cells(r.hours, factor)]
         if wide:
             rest = ((r.energy_kwh, 1.0), (r.carbon_kg, 1.0), (r.memory_mb, 1 / 1024))
-            found += [number_cells(e, unit_factor)[0] for e, unit_factor in rest]
-        found += [f"{r.largest:,}", r.verdict or ""] if b.limits else []
-        table.add_row(*found, style=_STYLES.get(r.verdict or "meets"))
-    return table
+            cells += [number_cells(e, unit_factor)[0] for e, unit_factor in rest]
+        cells += [f"{r.largest:,}", r.verdict or ""] if b.limits else []
+        found.append(Row(cells, _TONES.get(r.verdict or "meets", "")))
+    heads = [Column(name, right=name not in ("device", "limits"), wrap=name == "device") for name in names]
+    return Table(heads, found, gap=2 if wide else 1, shown=ROWS)

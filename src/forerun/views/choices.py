@@ -1,13 +1,14 @@
-"""How the choice of a network under a budget looks in a terminal."""
+"""What is shown of the choice of a network under a budget."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from forerun.readable import in_readable_units, visible
-from forerun.show import count, interval_heading
-from forerun.views.budget import ROWS, WIDE, cells, legend, lines, number_cells, plain_table, setting_words, time_unit
+from forerun.blocks import Block, Cell, Column, Line, Notes, Row, Span, Table, number_cells, readable_cells
+from forerun.readable import in_readable_units
+from forerun.show import count, interval_heading, setting_words
+from forerun.views.budget import ROWS, WIDE, legend, time_unit
 
 if TYPE_CHECKING:
     from forerun.decisions.budget.curve_choice import CurveChoice
@@ -22,58 +23,53 @@ def limit_words(limits: dict[str, float]) -> str:
     return f" within {' and '.join(words)}" if limits else ""
 
 
-def model_view(c: ModelChoice, width: int = 160) -> Iterator[Any]:
+def model_view(c: ModelChoice, width: int | None = 160) -> Iterator[Block]:
     """Published models that keep the limits, most accurate first."""
-    from rich.text import Text
-
-    yield Text(visible(f"Most accurate published models{limit_words(c.limits)} on {c.device}"), style="bold")
+    yield Line(f"Most accurate published models{limit_words(c.limits)} on {c.device}", "title")
     job = f", {c.job}" if c.job else ""
-    yield Text(visible(f"{setting_words(c.workload)}{job}"), style="dim")
-    wide = width >= WIDE
-    time = "time" if c.job else "latency"
-    heads = [("weights" if wide else "model", "left"), ("top-1", "right"), ("image", "right")]
-    heads += [("parameters", "right")] if wide else []
-    heads += [(time, "right"), (interval_heading(c.confidence), "right")]
-    heads += [("cost", "right")] if c.job else []
-    heads += [("memory", "right")] if wide else []
-    table = plain_table(*heads, ("", "left"))
+    yield Line(f"{setting_words(c.workload)}{job}", "faint")
+    wide = width is None or width >= WIDE
+    numbers = ["top-1", "image", *(["parameters"] if wide else []), "time" if c.job else "latency"]
+    numbers += [interval_heading(c.confidence), *(["cost"] if c.job else []), *(["memory"] if wide else [])]
+    heads = [Column("weights" if wide else "model", wrap=True), *(Column(name, right=True) for name in numbers)]
+    rows = []
     for r in c.rows:
         taken = r.hours if c.job else r.latency_ms
-        found = [Text(visible(r.weights if wide else r.model)), f"{r.top1:.1%}", f"{r.image_size}"]
-        found += [count(r.parameters).strip()] if wide else []
-        found += [*cells(taken), *([cells(r.cost_usd)[0]] if c.job else [])]
-        found += [cells(r.memory_mb)[0]] if wide else []
-        table.add_row(*found, r.verdict, style="yellow" if r.verdict != "meets" else None)
-    yield table
+        cells: list[Cell] = [r.weights if wide else r.model, f"{r.top1:.1%}", f"{r.image_size}"]
+        cells += [count(r.parameters).strip()] if wide else []
+        cells += [*readable_cells(taken), *([readable_cells(r.cost_usd)[0]] if c.job else [])]
+        cells += [readable_cells(r.memory_mb)[0]] if wide else []
+        rows.append(Row([*cells, r.verdict], "doubtful" if r.verdict != "meets" else ""))
+    yield Table([*heads, Column("")], rows)
     rest = ", ".join(f"{n:,} {why}" for why, n in c.untried.items())
-    yield Text(f"{c.tried} models were predicted" + (f"; others: {rest}" if rest else ""), style="dim")
-    yield Text(legend(c.confidence), style="dim")
-    yield from lines([f"Note: {note}" for note in c.notes], "yellow")
+    yield Line(f"{c.tried} models were predicted" + (f"; others: {rest}" if rest else ""), "faint")
+    yield Line(legend(c.confidence), "faint")
+    if c.notes:
+        yield Notes(c.notes)
 
 
-def curve_view(c: CurveChoice, width: int = 160) -> Iterator[Any]:
+def curve_view(c: CurveChoice, width: int | None = 160) -> Iterator[Block]:
     """Networks of the accuracy curves, best first."""
-    from rich.text import Text
-
     where = "the best network of each device" if c.several_devices else f"on {c.rows[0].device}"
-    yield Text(visible(f"Accuracy{limit_words(c.limits)}, {where}"), style="bold")
-    wide = width >= WIDE
+    yield Line(f"Accuracy{limit_words(c.limits)}, {where}", "title")
+    wide = width is None or width >= WIDE
     unit, factor = time_unit([r.whole.hours.value for r in c.rows])
-    heads = [("device", "left")] if c.several_devices else []
-    heads += [(name, "right") for name in ("depth", "filters", "batch", "accuracy", "interval", "epochs", unit)]
-    heads += [("USD", "right"), ("one epoch", "right"), (interval_heading(c.confidence), "right")] if wide else []
-    table = plain_table(*heads, gap=2 if wide else 1)
-    for r in c.rows[:ROWS]:
+    names = ["depth", "filters", "batch", "accuracy", "interval", "epochs", unit]
+    names += ["USD", "one epoch", interval_heading(c.confidence)] if wide else []
+    heads = [*([Column("device", wrap=True)] if c.several_devices else []), *(Column(n, right=True) for n in names)]
+    rows = []
+    for r in c.rows if width is None else c.rows[:ROWS]:
         a, n = r.accuracy, r.epochs.value
-        found = [r.device] if c.several_devices else []
-        found += [f"{r.settings['depth']}", f"{r.settings['filters']}", f"{r.batch}", f"{a.value:.1%}"]
-        found += [f"{100 * a.low:.1f} … {100 * a.high:.1f}", f"{n:.0f}" if r.all_epochs else f"{n:.1f}"]
-        found += [number_cells(r.whole.hours, factor)[0]]
-        found += [number_cells(r.whole.cost_usd)[0], *cells(r.epoch.hours)] if wide else []
-        table.add_row(*found)
-    yield table
-    if len(c.rows) > ROWS:
-        yield Text(f"and {len(c.rows) - ROWS} more (--json has all)", style="dim")
+        cells: list[Cell] = [r.device] if c.several_devices else []
+        cells += [f"{r.settings['depth']}", f"{r.settings['filters']}", f"{r.batch}", f"{a.value:.1%}"]
+        cells += [Span(a.low, a.value, a.high, f"{100 * a.low:.1f} … {100 * a.high:.1f}")]
+        cells += [f"{n:.0f}" if r.all_epochs else f"{n:.1f}", number_cells(r.whole.hours, factor)[0]]
+        cells += [number_cells(r.whole.cost_usd)[0], *readable_cells(r.epoch.hours)] if wide else []
+        rows.append(Row(cells))
+    yield Table(heads, rows, gap=2 if wide else 1, shown=ROWS)
+    if width is not None and len(c.rows) > ROWS:
+        yield Line(f"and {len(c.rows) - ROWS} more (--json has all)", "faint")
     if c.too_slow:
-        yield Text(f"{c.too_slow} networks do not end an epoch within the limits", style="dim")
-    yield from lines([f"Note: {note}" for note in c.notes], "yellow")
+        yield Line(f"{c.too_slow} networks do not end an epoch within the limits", "faint")
+    if c.notes:
+        yield Notes(c.notes)

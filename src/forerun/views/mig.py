@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from forerun.readable import in_readable_units, pretty, visible
+from forerun.blocks import BLANK, Block, Cell, Column, Line, Notes, Row, Table, number_cells
+from forerun.readable import in_readable_units, pretty
 from forerun.show import interval_heading
 
 if TYPE_CHECKING:
@@ -24,60 +25,47 @@ _GOALS = {
 }
 
 
-def packing_view(p: MigPacking, width: int = 160) -> Iterator[Any]:
-    """What a terminal shows for a packing."""
-    from rich.text import Text
-
+def packing_view(p: MigPacking, width: int | None = 160) -> Iterator[Block]:
+    """A packing: who runs where, what it takes, the commands that create it, and what the plain rule would do."""
     count, goal = len(p.placed), "power" if p.goal == "energy" and p.placed[0].rate is not None else p.goal
-    yield Text(f"{count} workload{_s(count)} on {p.totals.gpus} {p.device} with MIG: {_GOALS[goal]}", style="bold")
-    yield _table(p.placed, width, p.confidence)
+    yield Line(f"{count} workload{_s(count)} on {p.totals.gpus} {p.device} with MIG: {_GOALS[goal]}", "title")
+    yield _table(p.placed, width is None or width >= _WIDE, p.confidence)
     close = [f"{o.workload} on {o.on_slice.profile}: {remark}" for o in p.placed for remark in o.remarks]
-    for line in _counted(close):
-        yield Text(visible(f"Note: {line}"), style="yellow")
-    yield Text()
-    yield Text(_totals(p.totals))
-    yield Text(_free(p))
-    yield Text()
-    yield Text("To create it (GPUs from 0 on; PROFILE:START is read by nvidia-smi of driver 580):")
-    for command in p.commands:
-        yield Text(f"  {command}", no_wrap=True, overflow="ignore")
-    yield Text("  CUDA_VISIBLE_DEVICES=MIG-… python …    # a slice's UUID, as listed by -L")
-    yield Text()
+    if close:
+        yield Notes(_counted(close))
+    yield BLANK
+    yield Line(_totals(p.totals))
+    yield Line(_free(p))
+    yield BLANK
+    yield Line("To create it (GPUs from 0 on; PROFILE:START is read by nvidia-smi of driver 580):")
+    for command in (*p.commands, "CUDA_VISIBLE_DEVICES=MIG-… python …    # a slice's UUID, as listed by -L"):
+        yield Line("  ", code=command, wrap=False)
+    yield BLANK
     yield from _rule(p)
-    for note in p.notes:
-        yield Text(visible(f"Note: {note}"), style="yellow")
+    if p.notes:
+        yield Notes(p.notes)
 
 
-def _table(placed: Sequence[PlacedWorkload], width: int, confidence: float) -> Any:
-    from rich.table import Table
-    from rich.text import Text
-
-    wide = width >= _WIDE
+def _table(placed: Sequence[PlacedWorkload], wide: bool, confidence: float) -> Table:
     span = interval_heading(confidence)
-    table = Table(box=None, padding=(0, 2 if wide else 1, 0, 0))
-    table.add_column("GPU")
-    table.add_column("slice", no_wrap=True)
-    table.add_column("at", no_wrap=True)
-    table.add_column("workload", overflow="fold", min_width=16)
     numbers = ["memory GB", span, "of slice", "latency ms", span, "whole GPU ms", "slowdown", "throughput"]
     narrow = ["memory GB", "of slice", "latency ms", "slowdown"]
-    for name in numbers if wide else narrow:
-        table.add_column(name, justify="right", no_wrap=wide)
-    for gpu, rows in groupby(placed, key=lambda one: one.gpu):
-        for first, one in enumerate(rows):
+    heads = [Column("GPU"), Column("slice"), Column("at"), Column("workload", wrap=True, least=16)]
+    heads += [Column(name, right=True, wrap=not wide) for name in (numbers if wide else narrow)]
+    rows = []
+    for gpu, group in groupby(placed, key=lambda one: one.gpu):
+        for first, one in enumerate(group):
             s = one.on_slice
             share, slowdown = f"{s.memory_mb.value / s.usable_mb:.0%}", f"x {pretty(one.slowdown)}"
-            memory = s.memory_mb.scaled(1 / 1024, "GB")
-            cells = [str(gpu) if not first else "", s.profile, _place(one)]
-            cells.append(Text(visible(one.workload)))  # type: ignore[arg-type]
+            memory, latency = number_cells(s.memory_mb, 1 / 1024), number_cells(s.latency_ms)
+            cells: list[Cell] = [str(gpu) if not first else "", s.profile, _place(one), one.workload]
             if wide:
-                cells += [pretty(memory.value), _span(memory), share, pretty(s.latency_ms.value), _span(s.latency_ms)]
-                cells += [pretty(one.whole_gpu_ms.value), slowdown, f"{pretty(s.throughput.value)} {s.throughput.unit}"]
+                throughput = f"{pretty(s.throughput.value)} {s.throughput.unit}"
+                cells += [*memory, share, *latency, pretty(one.whole_gpu_ms.value), slowdown, throughput]
             else:
-                cells += [f"{pretty(memory.value)}\n{_span(memory)}", share]
-                cells += [f"{pretty(s.latency_ms.value)}\n{_span(s.latency_ms)}", slowdown]
-            table.add_row(*cells, style="yellow" if one.remarks else None)
-    return table
+                cells += ["\n".join(map(str, memory)), share, "\n".join(map(str, latency)), slowdown]
+            rows.append(Row(cells, "doubtful" if one.remarks else ""))
+    return Table(heads, rows, gap=2 if wide else 1)
 
 
 def _place(placed: PlacedWorkload) -> str:
@@ -111,23 +99,21 @@ def _free(p: MigPacking) -> str:
     return f"Free: {'; '.join(by_gpu)}."
 
 
-def _rule(p: MigPacking) -> Iterator[Any]:
+def _rule(p: MigPacking) -> Iterator[Block]:
     """What choosing by nominal memory alone would do."""
-    from rich.text import Text
-
     chosen = [
         f"{name} x {len(list(same))}" for name, same in groupby(sorted(o.on_slice.profile for o in p.rule.placed))
     ]
-    yield Text("The memory-threshold rule instead (smallest nominal memory, in the order given):")
-    yield Text(f"  {', '.join(chosen)}; {_totals(p.rule.totals)}")
+    yield Line("The memory-threshold rule instead (smallest nominal memory, in the order given):")
+    yield Line(f"  {', '.join(chosen)}; {_totals(p.rule.totals)}")
     problems = p.rule.problems
     for line in _counted(problems):
-        yield Text(visible(f"  {line}"), style="red")
+        yield Line(f"  {line}", "bad")
     close = sum(bool(o.remarks) for o in p.rule.placed)
     if not problems:
-        yield Text("  It meets what is asked" + (" by the estimates." if close else "."))
+        yield Line("  It meets what is asked" + (" by the estimates." if close else "."))
     if close:
-        yield Text(f"  {close} workload{_s(close)} not by the upper end of an interval.", style="yellow")
+        yield Line(f"  {close} workload{_s(close)} not by the upper end of an interval.", "doubtful")
 
 
 def _counted(sentences: list[str]) -> list[str]:

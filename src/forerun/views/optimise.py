@@ -1,15 +1,17 @@
-"""What to change, in a terminal: claimed gains first, then what is uncertain, then all together."""
+"""What is shown of what to change: claimed gains first, then what is uncertain, then all together."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from forerun.readable import in_readable_units, pretty, visible
+from forerun.blocks import BLANK, Block, Cell, Column, Line, Notes, Row, Table, number_cells
+from forerun.readable import in_readable_units, pretty
 from forerun.show import headline, interval_heading
 
 if TYPE_CHECKING:
-    from forerun.decisions.optimise.optimise import Line, Optimisation
+    from forerun.decisions.optimise.optimise import Line as Change
+    from forerun.decisions.optimise.optimise import Optimisation
 
 #: A terminal narrower than this gets the code below the table, not in it.
 _WIDE = 140
@@ -21,38 +23,39 @@ _QUANTITY = {
 }  # fmt: skip
 
 
-def optimise_view(found: Optimisation, width: int = 160) -> Iterator[Any]:
+def optimise_view(found: Optimisation, width: int | None = 160) -> Iterator[Block]:
     """Changes by what can be claimed of them, the greedy combination, and what is seen in the network itself."""
-    from rich.text import Text
-
-    yield Text(visible(f"{headline(found.now)}; goal: {found.goal}"), style="bold")
-    yield Text(f"now: {_now(found)}", style="dim")
-    for note in found.notes:
-        yield Text(visible(f"Note: {note}"), style="yellow")
+    yield Line(f"{headline(found.now)}; goal: {found.goal}", "title")
+    yield Line(f"now: {_now(found)}", "faint")
+    if found.notes:
+        yield Notes(found.notes)
     in_settings = [line for line in found.lines if line.where == "settings"]
     claimed = [line for line in in_settings if line.verdict == "claimed"]
     if claimed:
         yield from _section("Claimed: the interval of the gain lies above 1", claimed, found, width)
     else:
-        yield Text("\nNothing can be claimed: no interval of a gain lies above 1.", style="bold")
+        yield Line("Nothing can be claimed: no interval of a gain lies above 1.", "heading")
     unsure = [line for line in in_settings if line.verdict == "cannot tell"]
     hoped = [line for line in unsure if line.gain.value >= _SEEN]
     if hoped:
-        yield from _section("Cannot tell: the interval includes no gain", hoped, found, width, style="dim")
-    rest = [f"{line.name} ({pretty(line.gain.value)} x)" for line in unsure if line not in hoped]
-    if rest:
-        yield Text(visible(f"\nCannot tell, and no gain is predicted: {', '.join(rest)}"), style="dim")
-    worse = [f"{line.name} ({pretty(line.gain.value)} x)" for line in in_settings if line.verdict == "worse"]
-    if worse:
-        yield Text(visible(f"\nMakes it worse: {', '.join(worse)}"), style="dim")
+        yield from _section("Cannot tell: the interval includes no gain", hoped, found, width, "faint")
+    rest = [line for line in unsure if line not in hoped]
+    worse = [line for line in in_settings if line.verdict == "worse"]
+    for words, lines in (("Cannot tell, and no gain is predicted", rest), ("Makes it worse", worse)):
+        if lines:
+            yield BLANK
+            named = ", ".join(f"{line.name} ({pretty(line.gain.value)} x)" for line in lines)
+            yield Line(f"{words}: {named}", "faint")
     for line in found.lines:
         if line.verdict == "does not fit":
-            yield Text(visible(f"\n{line.name} {line.after.fit_sentence()}"), style="red")
+            yield BLANK
+            yield Line(f"{line.name} {line.after.fit_sentence()}", "bad")
     yield from _together(found)
-    yield from _network(found, width)
+    yield from _network(found)
     yield from _elsewhere(found)
     if claimed or unsure:
-        yield Text(f"\nA gain of 2 x halves the {_halved(found)}. {_footing(found)}", style="dim")
+        yield BLANK
+        yield Line(f"A gain of 2 x halves the {_halved(found)}. {_footing(found)}", "faint")
 
 
 def _now(found: Optimisation) -> str:
@@ -67,28 +70,25 @@ def _now(found: Optimisation) -> str:
 
 
 def _section(
-    title: str, lines: Sequence[Line], found: Optimisation, width: int, style: str | None = None
-) -> Iterator[Any]:
-    from rich.table import Table
-    from rich.text import Text
-
-    wide = width >= _WIDE
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    table.add_column("change", no_wrap=wide, min_width=14)
-    for name in ("gain", interval_heading(found.confidence), *_headings(found)):
-        table.add_column(name, justify="right", no_wrap=True)
-    if wide:
-        for name in ("how", "risk"):
-            table.add_column(name, overflow="fold")
-    for line in lines:
-        words = (Text(visible(line.code)), Text(visible(line.risk))) if wide else ()
-        table.add_row(Text(visible(line.name)), *_numbers(line, found), *words, style=style)
-    yield Text(f"\n{title}", style="bold")
-    yield table
+    title: str, lines: Sequence[Change], found: Optimisation, width: int | None, tone: str = ""
+) -> Iterator[Block]:
+    wide = width is None or width >= _WIDE
+    heads = [Column("change", wrap=not wide, least=14), *_number_columns(found)]
+    heads += [Column("how", wrap=True, code=True), Column("risk", wrap=True)] if wide else []
+    yield Line(title, "heading")
+    words = [(line.code, line.risk) if wide else () for line in lines]
+    cells = [(line.name, *_numbers(line, found), *more) for line, more in zip(lines, words, strict=True)]
+    yield Table(heads, [Row(one, tone) for one in cells])
     if not wide:
         for line in lines:
             risk = f" ({line.risk})" if line.risk else ""
-            yield Text(visible(f"  {line.name}: {line.code}{risk}"), style="dim")
+            yield Line(f"  {line.name}: {line.code}{risk}", "faint")
+
+
+def _number_columns(found: Optimisation) -> list[Column]:
+    """Gain, its interval, the goal's quantity after a change, and the memory that the change costs."""
+    names = ("gain", interval_heading(found.confidence), *_headings(found))
+    return [Column(name, right=True) for name in names]
 
 
 def _headings(found: Optimisation) -> tuple[str, str]:
@@ -96,7 +96,7 @@ def _headings(found: Optimisation) -> tuple[str, str]:
     return _QUANTITY[found.goal][1], "change" if found.goal == "memory" else "memory"
 
 
-def _numbers(line: Line, found: Optimisation) -> tuple[str, ...]:
+def _numbers(line: Change, found: Optimisation) -> tuple[str, Cell, str, str]:
     """Gain, its interval, the goal's quantity after the change, and the memory that it costs."""
     gain, estimate = line.gain, getattr(line.after, _QUANTITY[found.goal][0])
     if line.shared_by > 1:  # of all slices together
@@ -106,10 +106,11 @@ def _numbers(line: Line, found: Optimisation) -> tuple[str, ...]:
     if estimate is not None:
         number, _, _, unit = in_readable_units(estimate.value, estimate.low, estimate.high, estimate.unit)
         value = f"{number} {unit}"
-    return f"{pretty(gain.value)} x", f"{pretty(gain.low)} … {pretty(gain.high)}", value, _memory(line)
+    _, interval = number_cells(gain)
+    return f"{pretty(gain.value)} x", interval, value, _memory(line)
 
 
-def _memory(line: Line) -> str:
+def _memory(line: Change) -> str:
     change = line.memory_change_mb
     if change is None:
         return "unknown"
@@ -117,59 +118,46 @@ def _memory(line: Line) -> str:
     return "same" if abs(change) < 1 else f"{'+' if change > 0 else '-'}{value} {unit}"
 
 
-def _together(found: Optimisation) -> Iterator[Any]:
-    from rich.table import Table
-    from rich.text import Text
-
+def _together(found: Optimisation) -> Iterator[Block]:
     if not found.together:
         return
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    table.add_column("together", no_wrap=False)
-    for name in ("gain", interval_heading(found.confidence), *_headings(found)):
-        table.add_column(name, justify="right", no_wrap=True)
-    for number, line in enumerate(found.together):
-        table.add_row(Text(visible(("" if number == 0 else "+ ") + line.name)), *_numbers(line, found))
-    yield Text("\nTogether, the best claimed change first, the next on top of it", style="bold")
-    yield table
+    rows = [
+        Row((("" if number == 0 else "+ ") + line.name, *_numbers(line, found)))
+        for number, line in enumerate(found.together)
+    ]
+    yield Line("Together, the best claimed change first, the next on top of it", "heading")
+    yield Table([Column("together", wrap=True), *_number_columns(found)], rows)
     if found.command:
-        yield Text(visible(found.command), style="dim")
+        yield Line("", "faint", code=found.command)
     beyond = [name for name, _ in found.together[-1].case.graph_changes]
     if beyond:
-        yield Text(visible(f"(the command has no option for: {', '.join(beyond)})"), style="dim")
+        yield Line(f"(the command has no option for: {', '.join(beyond)})", "faint")
 
 
-def _network(found: Optimisation, width: int) -> Iterator[Any]:
-    from rich.text import Text
-
+def _network(found: Optimisation) -> Iterator[Block]:
     lines = [line for line in found.lines if line.where == "network" and line.verdict != "does not fit"]
     if not lines and not found.findings:
         return
-    yield Text("\nIn the network itself", style="bold")
+    yield Line("In the network itself", "heading")
     for line in lines:
         gain, interval, *_ = _numbers(line, found)
         words = f"{line.name}: {gain} [{interval}], {line.verdict}; memory {_memory(line)}; {line.code} ({line.risk})"
-        yield Text(visible(words))
+        yield Line(words)
     for one in found.findings:
-        yield Text(visible(f"{one.what}: {one.share:.0%} of the device time; {one.suggestion}"))
+        yield Line(f"{one.what}: {one.share:.0%} of the device time; {one.suggestion}")
 
 
-def _elsewhere(found: Optimisation) -> Iterator[Any]:
-    from rich.table import Table
-    from rich.text import Text
-
+def _elsewhere(found: Optimisation) -> Iterator[Block]:
     if not found.other_devices:
         return
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for name in ("device", "gain", interval_heading(found.confidence), "latency ms", "memory GB", ""):
-        table.add_column(name, justify="left" if name in ("device", "") else "right", no_wrap=True)
+    names = ("device", "gain", interval_heading(found.confidence), "latency ms", "memory GB", "")
+    rows = []
     for one in found.other_devices:
-        gain = one.gain
-        table.add_row(
-            one.device, f"{pretty(gain.value)} x", f"{pretty(gain.low)} … {pretty(gain.high)}",
-            pretty(one.latency_ms.value), pretty(one.memory_mb / 1024), one.verdict,
-        )  # fmt: skip
-    yield Text("\nOn another device, as the case is now", style="bold")
-    yield table
+        gain = (f"{pretty(one.gain.value)} x", number_cells(one.gain)[1])
+        cells = (one.device, *gain, pretty(one.latency_ms.value), pretty(one.memory_mb / 1024), one.verdict)
+        rows.append(Row(cells))
+    yield Line("On another device, as the case is now", "heading")
+    yield Table([Column(name, right=name not in ("device", "")) for name in names], rows)
 
 
 def _halved(found: Optimisation) -> str:

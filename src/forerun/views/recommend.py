@@ -1,4 +1,4 @@
-"""How a recommendation looks on a terminal."""
+"""What is shown of a recommendation."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from forerun.readable import in_readable_units, pretty, visible
+from forerun.blocks import BLANK, Block, Cell, Column, Folded, Line, Notes, Row, Table, number_cells, readable_cells
+from forerun.readable import pretty
 from forerun.show import interval_heading
 
 #: Columns that go, one after another, where a terminal is too narrow for all: numbers are never cut.
@@ -21,50 +22,48 @@ _FIELDS = {
 }  # fmt: skip
 
 
-def recommendation_view(r: Any, width: int = 160, top: int = 10, everything: bool = False) -> Iterator[Any]:
-    """The answer in a sentence, the choices in order, what was left out, and what the numbers assume."""
-    from rich.text import Text
+def recommendation_view(r: Any, width: int | None = 160, top: int = 10, everything: bool = False) -> Iterator[Block]:
+    """The answer in a sentence, the choices in order, what was left out, and what the numbers assume.
 
-    yield Text(visible(_headline(r)), style="bold")
-    yield Text(visible(_answer(r)))
-    yield Text()
-    rows = r.candidates if everything else r.rows[:top]
-    yield _table(r, rows, width)
-    if not everything and len(r.rows) > top:
-        yield Text(f"({len(r.rows) - top} more: --top; every instance: --all)", style="dim")
-    yield Text()
-    yield from (Text(visible(line), style="dim") for line in (*_fronts(r), *_excluded(r, everything)))
-    for note in r.notes:
-        yield Text(visible(f"Note: {note}"), style="yellow")
+    No width: a page, which has all columns and folds the rows beyond `top` away.
+    """
+    yield Line(_headline(r), "title")
+    yield Line(_answer(r))
+    yield BLANK
+    yield _table(r, r.candidates if everything else r.rows if width is None else r.rows[:top], width, top)
+    if width is not None and not everything and len(r.rows) > top:
+        yield Line(f"({len(r.rows) - top} more: --top; every instance: --all)", "faint")
+    yield BLANK
+    yield from (Line(line, "faint") for line in _fronts(r, in_terminal=width is not None))
+    if r.excluded:
+        yield _excluded(r, everything, in_terminal=width is not None)
+    if r.notes:
+        yield Notes(r.notes)
 
 
-def _table(r: Any, rows: Sequence[Any], width: int) -> Any:
+def _table(r: Any, rows: Sequence[Any], width: int | None, top: int) -> Table:
     """The choices: all columns where they fit, else the most needed ones with short headings."""
-    from rich.table import Table
-
-    columns, padding = _columns(r, rows, wide=True), 2
-    if _width(columns, padding) > width:
-        columns, padding = _columns(r, rows, wide=False), 1
+    found, gap = _columns(r, rows, wide=True), 2
+    if width is not None and _width(found, gap) > width:
+        found, gap = _columns(r, rows, wide=False), 1
         for name in _DISPENSABLE:
-            if _width(columns, padding) > width:
-                columns.pop(name, None)
-    table = Table(box=None, padding=(0, padding, 0, 0))
-    for name in columns:
-        left = name in ("device", "instance", "cloud", "verdict", "dtype", "front")
-        table.add_column(name, justify="left" if left else "right", no_wrap=True)
-    for row, cells in zip(rows, zip(*columns.values(), strict=True), strict=True):
-        table.add_row(*map(_text, cells), style=None if row.verdict == "meets" else "dim")
-    return table
+            if _width(found, gap) > width:
+                found.pop(name, None)
+    words = ("device", "instance", "cloud", "verdict", "dtype", "front")
+    heads = [Column(name, right=name not in words) for name in found]
+    tones = ["" if row.verdict == "meets" else "faint" for row in rows]
+    cells = zip(*found.values(), strict=True)
+    return Table(heads, [Row(c, tone) for c, tone in zip(cells, tones, strict=True)], gap=gap, shown=top)
 
 
-def _columns(r: Any, rows: Sequence[Any], wide: bool) -> dict[str, list[str]]:
+def _columns(r: Any, rows: Sequence[Any], wide: bool) -> dict[str, list[Cell]]:
     """The cells of each column by its heading."""
     headings, lines = _headings(r, wide), [_cells(r, row, wide) for row in rows]
     return {name: [line[at] for line in lines] for at, name in enumerate(headings)}
 
 
-def _width(columns: dict[str, list[str]], padding: int) -> int:
-    return sum(max(map(len, (name, *cells))) + padding for name, cells in columns.items())
+def _width(columns: dict[str, list[Cell]], gap: int) -> int:
+    return sum(max(len(str(cell)) for cell in (name, *cells)) + gap for name, cells in columns.items())
 
 
 def _headline(r: Any) -> str:
@@ -100,10 +99,10 @@ def _headings(r: Any, wide: bool) -> list[str]:
     return ["device", "instance", "batch", "dtype", first, *interval, *others, "verdict", "front"]
 
 
-def _cells(r: Any, c: Any, wide: bool) -> list[str]:
+def _cells(r: Any, c: Any, wide: bool) -> list[Cell]:
     first, *others = (getattr(c, _FIELDS[name][0]) for name in _shown(r, wide))
     value, interval = _with_interval(first)
-    numbers = [value, *([interval] if r.goal != "price" else []), *(_with_interval(e)[0] for e in others)]
+    numbers: list[Cell] = [value, *([interval] if r.goal != "price" else []), *(_with_interval(e)[0] for e in others)]
     if not wide:
         return [_device(c), c.cloud or "", str(c.batch), c.dtype, *numbers, c.verdict]
     front = [name for name, on in (("cost", c.on_latency_cost_front), ("energy", c.on_energy_throughput_front)) if on]
@@ -120,32 +119,30 @@ def _instance(c: Any) -> str:
     return f"{part}{c.instance}"
 
 
-def _with_interval(e: Any) -> tuple[str, str]:
+def _with_interval(e: Any) -> tuple[str, Cell]:
     """The value with the unit that its heading leaves open, and its interval."""
-    if e is None or isinstance(e, float):
-        return ("unknown" if e is None else pretty(e)), ""
-    if e.unit not in ("ms", "J", "g"):
-        return pretty(e.value), f"{pretty(e.low)} … {pretty(e.high)}"
-    value, low, high, unit = in_readable_units(e.value, e.low, e.high, e.unit)
-    return f"{value} {unit}", f"{low} … {high}"
+    if isinstance(e, float):
+        return pretty(e), ""
+    return readable_cells(e) if e is None or e.unit in ("ms", "J", "g") else number_cells(e)
 
 
-def _fronts(r: Any) -> Iterator[str]:
+def _fronts(r: Any, in_terminal: bool) -> Iterator[str]:
     fronts = (("latency and cost", r.latency_cost_front), ("energy and throughput", r.energy_throughput_front))
     for name, front in fronts:
         if len(front) > 1:
             ends = " to ".join(f"{_device(c)} at batch {c.batch} in {c.dtype}" for c in (front[0], front[-1]))
-            yield f"Pareto front of {name}: {len(front)} candidates (--json), from {ends}"
+            where = " (--json)" if in_terminal else ""
+            yield f"Pareto front of {name}: {len(front)} candidates{where}, from {ends}"
 
 
-def _excluded(r: Any, everything: bool) -> Iterator[str]:
-    if not r.excluded:
-        return
+def _excluded(r: Any, everything: bool, in_terminal: bool) -> Folded:
     shown = r.excluded if everything else _examples(r.excluded)
-    yield f"Left out: {len(r.excluded):,}" + ("" if everything else ", for such reasons (--all has them all)")
+    more = "" if everything else f", for such reasons{' (--all has them all)' if in_terminal else ''}"
+    lines = []
     for e in shown:
         many = f"{e.count} x " if e.count and e.count > 1 else ""
-        yield f"  {many}{e.device}{f' ({e.instance})' if e.instance else ''}: {e.reason}"
+        lines.append(f"{many}{e.device}{f' ({e.instance})' if e.instance else ''}: {e.reason}")
+    return Folded(f"Left out: {len(r.excluded):,}{more}", lines)
 
 
 def _examples(excluded: Sequence[Any]) -> list[Any]:
@@ -157,9 +154,3 @@ def _examples(excluded: Sequence[Any]) -> list[Any]:
 def _kind(reason: str) -> str:
     """The reason without its names and numbers."""
     return " ".join(word for word in reason.split(":")[0].split() if word.islower() and word.isalpha())
-
-
-def _text(text: str) -> Any:
-    from rich.text import Text
-
-    return Text(visible(text))

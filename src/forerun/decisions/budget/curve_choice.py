@@ -19,6 +19,7 @@ from forerun.advice import cost as cost_advice
 from forerun.advice import job as law
 from forerun.advice.job import Limits, Totals
 from forerun.api import predict_many
+from forerun.blocks import Block
 from forerun.data.store import Store
 from forerun.decisions.budget.datasets import DataSet, curve_datasets
 from forerun.decisions.budget.job_budget import Asked
@@ -66,10 +67,19 @@ class CurveChoice:
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
 
-    def __rich_console__(self, console: Any, options: Any) -> Any:
+    def blocks(self, width: int | None = None) -> Iterator[Block]:
+        """What is shown of it, in a terminal of some width or on a page."""
         from forerun.views.choices import curve_view
 
-        yield from curve_view(self, options.max_width)
+        yield from curve_view(self, width)
+
+    def __rich_console__(self, console: Any, options: Any) -> Any:
+        yield from self.blocks(options.max_width)
+
+    def _repr_html_(self) -> str:
+        from forerun.pages import budget_html, notebook
+
+        return notebook(budget_html(self))
 
 
 def choose_network(devices: Sequence[Device], limits: Limits, asked: Asked, **settings: Any) -> CurveChoice:

@@ -12,6 +12,7 @@ from forerun.advice import cost as cost_advice
 from forerun.advice.data_parallel import gradient_mb
 from forerun.advice.verdict import DOES_NOT, MEETS, VERDICTS
 from forerun.api import predict_many, predict_workload
+from forerun.blocks import Block
 from forerun.decisions.budget import refusals
 from forerun.decisions.budget.datasets import DataSet
 from forerun.decisions.budget.jobs import Case, Job, JobRow, Place, row
@@ -76,10 +77,19 @@ class JobBudget:
         picked = {name: getattr(self, name) for name in ("cheapest", "fastest", "fewest_devices")}
         return dataclasses.asdict(self) | {name: r and r.to_dict() for name, r in picked.items()}
 
-    def __rich_console__(self, console: Any, options: Any) -> Any:
+    def blocks(self, width: int | None = None) -> Iterator[Block]:
+        """What is shown of it, in a terminal of some width or on a page."""
         from forerun.views.budget import job_view
 
-        yield from job_view(self, options.max_width)
+        yield from job_view(self, width)
+
+    def __rich_console__(self, console: Any, options: Any) -> Any:
+        yield from self.blocks(options.max_width)
+
+    def _repr_html_(self) -> str:
+        from forerun.pages import budget_html, notebook
+
+        return notebook(budget_html(self))
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from forerun.advice import cost as cost_advice
 from forerun.advice.data_parallel import gradient_mb
 from forerun.advice.verdict import DOES_NOT, MEETS, PROBABLY, verdict, worst
 from forerun.api import predict_many
+from forerun.blocks import Block
 from forerun.decisions.budget.datasets import load_dataset
 from forerun.decisions.budget.job_budget import Asked
 from forerun.decisions.budget.jobs import Case, Job, row
@@ -74,10 +75,19 @@ class ModelChoice:
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
 
-    def __rich_console__(self, console: Any, options: Any) -> Any:
+    def blocks(self, width: int | None = None) -> Iterator[Block]:
+        """What is shown of it, in a terminal of some width or on a page."""
         from forerun.views.choices import model_view
 
-        yield from model_view(self, options.max_width)
+        yield from model_view(self, width)
+
+    def __rich_console__(self, console: Any, options: Any) -> Any:
+        yield from self.blocks(options.max_width)
+
+    def _repr_html_(self) -> str:
+        from forerun.pages import budget_html, notebook
+
+        return notebook(budget_html(self))
 
 
 def choose_model(

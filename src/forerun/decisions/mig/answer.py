@@ -100,6 +100,11 @@ class MigPacking:
 
         yield from packing_view(self, options.max_width)
 
+    def _repr_html_(self) -> str:
+        from forerun.pages import notebook, packing_html
+
+        return notebook(packing_html(self))
+
 
 def _plain(placed: PlacedWorkload) -> dict[str, Any]:
     out = asdict(placed)

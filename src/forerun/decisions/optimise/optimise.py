@@ -112,6 +112,11 @@ class Optimisation:
 
         yield from optimise_view(self, options.max_width)
 
+    def _repr_html_(self) -> str:
+        from forerun.pages import notebook, optimisation_html
+
+        return notebook(optimisation_html(self))
+
 
 def optimise(
     model: Any,

@@ -79,6 +79,11 @@ class Recommendation:
 
         yield from recommendation_view(self, width=options.max_width)
 
+    def _repr_html_(self) -> str:
+        from forerun.pages import notebook, recommendation_html
+
+        return notebook(recommendation_html(self))
+
 
 def _plain(value: Any) -> Any:
     if isinstance(value, (Estimate, Excluded, Choice)):
