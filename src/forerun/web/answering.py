@@ -16,7 +16,7 @@ from forerun.web.operations import OPERATIONS, workload_settings
 from forerun.web.workers import Workers
 
 #: What is answered in milliseconds once the graph of its model is known. Decisions ask for many graphs.
-_AT_ONCE = ("predict", "predict_many", "compare", "explain")
+_AT_ONCE = ("predict", "predict_many", "compare", "explain", "page_predict", "page_compare", "page_explain")
 
 
 class Answering:

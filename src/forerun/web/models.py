@@ -56,3 +56,9 @@ def uploaded_file(number: str) -> Path:
         raise ForerunError("this upload is not here (any more): uploads are deleted some minutes after their last use")
     os.utime(folder)  # it was used
     return files[0]
+
+
+def uploaded_name(model: str) -> str | None:
+    """The name of the file where the model is an upload that is still here."""
+    found = _UPLOAD.fullmatch(model)
+    return uploaded_file(found[1]).name if found else None

@@ -21,7 +21,7 @@ def workload_settings(request: Mapping[str, Any]) -> dict[str, Any]:
     return {"model": model_of(request["model"]), **found}
 
 
-def _others(request: Mapping[str, Any], *without: str) -> dict[str, Any]:
+def others(request: Mapping[str, Any], *without: str) -> dict[str, Any]:
     known = (*WorkloadFields.WORKLOAD, *without)
     return {n: v for n, v in request.items() if n not in known and v is not None}
 
@@ -35,7 +35,7 @@ def _checked_predictor(request: Mapping[str, Any]) -> None:
         raise ForerunError(f"the server has the predictors {', '.join(predictors())}; {short(wanted)} is none of them")
 
 
-def _device(given: Any) -> Any:
+def devices_given(given: Any) -> Any:
     """A device, or several, as the library takes them."""
     return [device_of(one) for one in given] if isinstance(given, list) else device_of(given)
 
@@ -45,7 +45,7 @@ def predict(request: dict[str, Any]) -> dict[str, Any]:
     from forerun.api import predict as ask
 
     _checked_predictor(request)
-    return ask(device=_device(request["device"]), **workload_settings(request), **_others(request, "device")).to_dict()
+    return ask(device=devices_given(request["device"]), **workload_settings(request), **others(request, "device")).to_dict()
 
 
 def predict_many(request: dict[str, Any]) -> list[dict[str, Any]]:
@@ -54,7 +54,7 @@ def predict_many(request: dict[str, Any]) -> list[dict[str, Any]]:
 
     _checked_predictor(request)
     cases = [workload_settings(one) for one in request["workloads"]]
-    return _records(ask(cases, _device(request["devices"]), **_others(request, "workloads", "devices")))
+    return _records(ask(cases, devices_given(request["devices"]), **others(request, "workloads", "devices")))
 
 
 def compare(request: dict[str, Any]) -> list[dict[str, Any]]:
@@ -62,7 +62,7 @@ def compare(request: dict[str, Any]) -> list[dict[str, Any]]:
     from forerun.api import compare as ask
 
     _checked_predictor(request)
-    return _records(ask(devices=_device(request["devices"]), **workload_settings(request), **_others(request, "devices")))
+    return _records(ask(devices=devices_given(request["devices"]), **workload_settings(request), **others(request, "devices")))
 
 
 def explain(request: dict[str, Any]) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def explain(request: dict[str, Any]) -> dict[str, Any]:
     from forerun.api import explain as ask
 
     _checked_predictor(request)
-    return ask(device=_device(request["device"]), **workload_settings(request), **_others(request, "device")).to_dict()
+    return ask(device=devices_given(request["device"]), **workload_settings(request), **others(request, "device")).to_dict()
 
 
 def optimise(request: dict[str, Any]) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def optimise(request: dict[str, Any]) -> dict[str, Any]:
     from forerun.decisions.optimise.optimise import optimise as ask
 
     _checked_predictor(request)
-    return ask(device=_device(request["device"]), **workload_settings(request), **_others(request, "device")).to_dict()
+    return ask(device=devices_given(request["device"]), **workload_settings(request), **others(request, "device")).to_dict()
 
 
 def recommend(request: dict[str, Any]) -> dict[str, Any]:
@@ -86,8 +86,8 @@ def recommend(request: dict[str, Any]) -> dict[str, Any]:
     from forerun.decisions.recommend.recommend import recommend as ask
 
     _checked_predictor(request)
-    devices = {"devices": _device(request["devices"])} if request.get("devices") else {}
-    found = ask(**workload_settings(request), **devices, **_others(request, "candidates", "devices")).to_dict()
+    devices = {"devices": devices_given(request["devices"])} if request.get("devices") else {}
+    found = ask(**workload_settings(request), **devices, **others(request, "candidates", "devices")).to_dict()
     if not request.get("candidates"):
         del found["candidates"]
     return found
@@ -98,8 +98,8 @@ def budget(request: dict[str, Any]) -> dict[str, Any]:
     from forerun.decisions.budget.budget import budget as ask
 
     _checked_predictor(request)
-    device = {"device": _device(request["device"])} if request.get("device") else {}
-    return ask(**workload_settings(request), **device, **_others(request, "device")).to_dict()
+    device = {"device": devices_given(request["device"])} if request.get("device") else {}
+    return ask(**workload_settings(request), **device, **others(request, "device")).to_dict()
 
 
 def _records(frame: Any) -> list[dict[str, Any]]:
@@ -107,6 +107,20 @@ def _records(frame: Any) -> list[dict[str, Any]]:
     return found
 
 
+def _of_page(name: str) -> Callable[[dict[str, Any]], Any]:
+    """An operation of the page, whose modules are imported when it is first asked for."""
+
+    def run(request: dict[str, Any]) -> Any:
+        from forerun.web.page.answers import ANSWERS
+
+        if "predictor" in request:
+            _checked_predictor(request)
+        return ANSWERS[name](request)
+
+    return run
+
+
 OPERATIONS: dict[str, Callable[[dict[str, Any]], Any]] = {
-    f.__name__: f for f in (predict, predict_many, compare, explain, optimise, recommend, budget)
+    **{f.__name__: f for f in (predict, predict_many, compare, explain, optimise, recommend, budget)},
+    **{f"page_{n}": _of_page(n) for n in ("predict", "compare", "recommend", "optimise", "budget", "explain", "data")},
 }
