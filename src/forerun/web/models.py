@@ -56,3 +56,9 @@ def uploaded_file(number: str) -> Path:
         raise ForerunError("this upload is not here (any more): uploads are deleted some minutes after their last use")
     os.utime(folder)  # it was used
     return files[0]
+
+
+def without_folders(sentence: str) -> str:
+    """A sentence for the client: uploaded files by their names, without their places on the server."""
+    folder = os.environ.get(FOLDER)
+    return re.sub(re.escape(folder) + r"/[0-9a-f]{32}/", "", sentence) if folder else sentence

@@ -62,7 +62,9 @@ def compare(request: dict[str, Any]) -> list[dict[str, Any]]:
     from forerun.api import compare as ask
 
     _checked_predictor(request)
-    return _records(ask(devices=_device(request["devices"]), **workload_settings(request), **_others(request, "devices")))
+    return _records(
+        ask(devices=_device(request["devices"]), **workload_settings(request), **_others(request, "devices"))
+    )
 
 
 def explain(request: dict[str, Any]) -> dict[str, Any]:
@@ -102,11 +104,18 @@ def budget(request: dict[str, Any]) -> dict[str, Any]:
     return ask(**workload_settings(request), **device, **_others(request, "device")).to_dict()
 
 
+def scoreboard(_: dict[str, Any]) -> dict[str, Any]:
+    """The shipped predictor on what it was not fitted to; some seconds of work."""
+    from forerun.web.catalogues import scoreboard as made
+
+    return made()
+
+
 def _records(frame: Any) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = json.loads(frame.to_json(orient="records"))
     return found
 
 
 OPERATIONS: dict[str, Callable[[dict[str, Any]], Any]] = {
-    f.__name__: f for f in (predict, predict_many, compare, explain, optimise, recommend, budget)
+    f.__name__: f for f in (predict, predict_many, compare, explain, optimise, recommend, budget, scoreboard)
 }
