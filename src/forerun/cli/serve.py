@@ -10,11 +10,14 @@ from forerun.errors import MissingPackage
 
 
 def serve(
-    host: Annotated[str, typer.Option(help="Where to listen; others than this machine need FORERUN_TOKEN.")] = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option(help="Where to listen; others than this machine need FORERUN_TOKEN.")
+    ] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port; 0: any that is free.", min=0, max=65535)] = 8000,
     allow_hub: Annotated[bool, typer.Option("--allow-hub", help="Fetch configs from the Hugging Face hub.")] = False,
     rate: Annotated[float, typer.Option(help="Requests per second of one client; 0: no limit.", min=0)] = 20.0,
     workers: Annotated[int, typer.Option(help="Processes that read models and decide.", min=1, max=64)] = 2,
+    page: Annotated[bool, typer.Option("--page/--no-page", help="The web page beside REST and MCP.")] = True,
     waiting: Annotated[int, typer.Option(help="Requests that may wait; the next are sent away.", min=0)] = 64,
 ) -> None:
     """Serve the web page, the REST API and MCP on one port, until stopped."""
@@ -28,7 +31,7 @@ def serve(
         from forerun.web.server import serve as run
     except ImportError as error:
         raise MissingPackage("the server", str(error.name), "pip install 'forerun[web]'") from error
-    run(settings)
+    run(settings, page=page)
 
 
 def mcp() -> None:

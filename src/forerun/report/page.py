@@ -131,7 +131,8 @@ def _group(group: Group, charts: list[dict[str, Any]]) -> str:
 def keys_html(keys: Sequence[Key]) -> str:
     """A legend; nothing where it has no entries."""
     entries = "".join(
-        f'<li><i class="{key.sign}" style="color:{key.colour}">{_SIGNS[key.sign]}</i>{text(key.words)}</li>' for key in keys
+        f'<li><i class="{key.sign}" style="color:{key.colour}">{_SIGNS[key.sign]}</i>{text(key.words)}</li>'
+        for key in keys
     )
     return f'<ul class="keys">{entries}</ul>' if entries else ""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from typing import Any
 
@@ -22,7 +21,6 @@ def models(name: str | None = None) -> Any:
     return (name and one_model(name)) or known_models(name)
 
 
-@functools.cache
 def scoreboard() -> dict[str, Any]:
     """Errors, coverage and widths on left-out families: what `forerun evaluate` prints of the shipped predictors."""
     from forerun.evaluate import full

@@ -62,3 +62,9 @@ def uploaded_name(model: str) -> str | None:
     """The name of the file where the model is an upload that is still here."""
     found = _UPLOAD.fullmatch(model)
     return uploaded_file(found[1]).name if found else None
+
+
+def without_folders(sentence: str) -> str:
+    """A sentence for the client: uploaded files by their names, without their places on the server."""
+    folder = os.environ.get(FOLDER)
+    return re.sub(re.escape(folder) + r"/[0-9a-f]{32}/", "", sentence) if folder else sentence

@@ -45,7 +45,9 @@ def predict(request: dict[str, Any]) -> dict[str, Any]:
     from forerun.api import predict as ask
 
     _checked_predictor(request)
-    return ask(device=devices_given(request["device"]), **workload_settings(request), **others(request, "device")).to_dict()
+    return ask(
+        device=devices_given(request["device"]), **workload_settings(request), **others(request, "device")
+    ).to_dict()
 
 
 def predict_many(request: dict[str, Any]) -> list[dict[str, Any]]:
@@ -62,7 +64,9 @@ def compare(request: dict[str, Any]) -> list[dict[str, Any]]:
     from forerun.api import compare as ask
 
     _checked_predictor(request)
-    return _records(ask(devices=devices_given(request["devices"]), **workload_settings(request), **others(request, "devices")))
+    return _records(
+        ask(devices=devices_given(request["devices"]), **workload_settings(request), **others(request, "devices"))
+    )
 
 
 def explain(request: dict[str, Any]) -> dict[str, Any]:
@@ -70,7 +74,9 @@ def explain(request: dict[str, Any]) -> dict[str, Any]:
     from forerun.api import explain as ask
 
     _checked_predictor(request)
-    return ask(device=devices_given(request["device"]), **workload_settings(request), **others(request, "device")).to_dict()
+    return ask(
+        device=devices_given(request["device"]), **workload_settings(request), **others(request, "device")
+    ).to_dict()
 
 
 def optimise(request: dict[str, Any]) -> dict[str, Any]:
@@ -78,7 +84,9 @@ def optimise(request: dict[str, Any]) -> dict[str, Any]:
     from forerun.decisions.optimise.optimise import optimise as ask
 
     _checked_predictor(request)
-    return ask(device=devices_given(request["device"]), **workload_settings(request), **others(request, "device")).to_dict()
+    return ask(
+        device=devices_given(request["device"]), **workload_settings(request), **others(request, "device")
+    ).to_dict()
 
 
 def recommend(request: dict[str, Any]) -> dict[str, Any]:
@@ -102,6 +110,13 @@ def budget(request: dict[str, Any]) -> dict[str, Any]:
     return ask(**workload_settings(request), **device, **others(request, "device")).to_dict()
 
 
+def scoreboard(_: dict[str, Any]) -> dict[str, Any]:
+    """The shipped predictor on what it was not fitted to; some seconds of work."""
+    from forerun.web.catalogues import scoreboard as made
+
+    return made()
+
+
 def _records(frame: Any) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = json.loads(frame.to_json(orient="records"))
     return found
@@ -121,6 +136,6 @@ def _of_page(name: str) -> Callable[[dict[str, Any]], Any]:
 
 
 OPERATIONS: dict[str, Callable[[dict[str, Any]], Any]] = {
-    **{f.__name__: f for f in (predict, predict_many, compare, explain, optimise, recommend, budget)},
+    **{f.__name__: f for f in (predict, predict_many, compare, explain, optimise, recommend, budget, scoreboard)},
     **{f"page_{n}": _of_page(n) for n in ("predict", "compare", "recommend", "optimise", "budget", "explain", "data")},
 }

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from forerun.prediction import Prediction
-from forerun.web.catalogues import devices, models, scoreboard
+from forerun.web.catalogues import devices, models
 from forerun.web.requests import (
     BudgetRequest,
     CompareRequest,
@@ -125,9 +125,11 @@ def get_models(name: Named = None) -> Response:
 
 
 @router.get("/scoreboard", response_model=None)
-def get_scoreboard() -> Response:
-    """How far predictions are off on what the predictor was not fitted to, beside trivial baselines."""
-    return json_response(scoreboard())
+async def get_scoreboard(request: Request) -> Response:
+    """How far predictions are off on families that the predictor was not fitted to, with the noise floor."""
+    state = request.app.state
+    async with state.places.place():
+        return json_response(await state.answering.scoreboard())
 
 
 @router.post(

@@ -7,7 +7,9 @@ import contextlib
 import logging
 import os
 import shutil
+import socket
 import tempfile
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -19,11 +21,12 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from forerun import __version__
 from forerun.errors import ForerunError
-from forerun.web import rest
+from forerun.web import catalogues, rest
 from forerun.web.answering import Answering
-from forerun.web.models import FOLDER
-from forerun.web.settings import ServerSettings
 from forerun.web.gate import Gate
+from forerun.web.mcp_server import mount_mcp
+from forerun.web.models import FOLDER, without_folders
+from forerun.web.settings import ServerSettings
 from forerun.web.traffic import Metrics, Places, QueueFull
 from forerun.web.uploads import TooLarge, Uploads
 from forerun.web.workers import Workers
@@ -48,6 +51,7 @@ def make_app(settings: ServerSettings, *, page: bool = True) -> FastAPI:
     @contextlib.asynccontextmanager
     async def life(app: FastAPI) -> AsyncIterator[None]:
         cleaning = asyncio.create_task(_clean(uploads))
+        threading.Thread(target=catalogues.models, daemon=True).start()  # imports what every question needs
         try:
             async with contextlib.AsyncExitStack() as stack:
                 for part in app.state.lives:
@@ -83,11 +87,10 @@ def make_app(settings: ServerSettings, *, page: bool = True) -> FastAPI:
         """Counters for Prometheus."""
         return Response(generate_latest(state.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
+    mount_mcp(app)
     if page:
-        from forerun.web.mcp_server import mount_mcp
         from forerun.web.page.mount import mount_page
 
-        mount_mcp(app)
         app = mount_page(app)
     return app
 
@@ -106,7 +109,7 @@ def _refusals(app: FastAPI) -> None:
 
     @app.exception_handler(ForerunError)
     async def mistaken(request: Request, error: ForerunError) -> Response:
-        return answer(request, str(error), 413 if isinstance(error, TooLarge) else 422)
+        return answer(request, without_folders(str(error)), 413 if isinstance(error, TooLarge) else 422)
 
     @app.exception_handler(QueueFull)
     async def full(request: Request, _: QueueFull) -> Response:
@@ -124,13 +127,23 @@ def _refusals(app: FastAPI) -> None:
         return answer(request, str(error.detail), error.status_code, **dict(error.headers or {}))
 
 
-def serve(settings: ServerSettings) -> None:
-    """Runs the server until it is stopped."""
+def serve(settings: ServerSettings, *, page: bool = True) -> None:
+    """Runs the server until it is stopped. Where it listens goes to standard output, the log to standard error."""
     import uvicorn
 
-    logging.basicConfig(format="%(message)s", level=logging.INFO)
-    app = make_app(settings)
-    uvicorn.run(
-        app, host=settings.host, port=settings.port, log_level="warning", access_log=False, server_header=False,
-        timeout_keep_alive=30, h11_max_incomplete_event_size=64 * 1024,
-    )  # fmt: skip
+    logging.basicConfig(format="%(message)s", level=logging.WARNING)
+    logging.getLogger("forerun.web").setLevel(logging.INFO)
+    try:
+        family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+        listening = socket.create_server((settings.host, settings.port), family=family, backlog=256)
+    except OSError as error:
+        raise ForerunError(f"the server cannot listen on {settings.host}:{settings.port}: {error.strerror}") from error
+    with listening:
+        app = make_app(settings, page=page)
+        place = f"http://{settings.host}:{listening.getsockname()[1]}"
+        print(f"forerun serves {place} (REST under /v1, its schema at /openapi.json, MCP at /mcp)", flush=True)
+        config = uvicorn.Config(
+            app, log_level="warning", access_log=False, server_header=False, timeout_keep_alive=30,
+            h11_max_incomplete_event_size=64 * 1024, timeout_graceful_shutdown=3,
+        )  # fmt: skip
+        uvicorn.Server(config).run(sockets=[listening])

@@ -1,7 +1,7 @@
 """Files that clients send: streamed to a private folder, of few kinds and bounded size, deleted soon after their use.
 
-Nothing of a file is read here but its first bytes. What reads it is a door, in a child process with limits of memory and
-time (`forerun.limits`).
+Nothing of a model is read here but its first bytes. What reads it is a door, in a child process with limits of memory
+and time (`forerun.limits`).
 """
 
 from __future__ import annotations

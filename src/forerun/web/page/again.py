@@ -86,7 +86,9 @@ def again_html(link: str, lines: tuple[str, str] | None, asked: BaseModel) -> st
         f'<p class="link"><a href="{where}">Link to this answer</a> '
         f'<button type="button" class="copy" data-link="{where}">Copy</button> <span class="faint">{words}</span></p>'
     )
-    return f'<section class="forerun again" data-state="{where}"><h3>The same answer again</h3>{"".join(parts)}</section>'
+    return (
+        f'<section class="forerun again" data-state="{where}"><h3>The same answer again</h3>{"".join(parts)}</section>'
+    )
 
 
 def _copied(title: str, lines: str) -> str:

@@ -31,5 +31,7 @@ def _chart(title: str, chart: Chart) -> str:
     words = text(f"{title}: {chart.title}")
     caption = f"<figcaption>{text(chart.title)}</figcaption>" if chart.title else ""
     height = int(made["layout"]["height"])
-    plot = f'<div class="plot" style="height:{height}px" role="img" aria-label="{words}" data-figure="{text(data)}"></div>'
+    plot = (
+        f'<div class="plot" style="height:{height}px" role="img" aria-label="{words}" data-figure="{text(data)}"></div>'
+    )
     return f'<figure class="chart">{caption}{plot}</figure>'

@@ -94,8 +94,12 @@ def shared_fields() -> Values:
         fields["channels_last"] = gr.Checkbox(False, label="Channels last in memory")
     with gr.Accordion("More about the place", open=False, elem_id="place"):
         with gr.Row(elem_classes="pair"):
-            fields["region"] = gr.Textbox("", label="Region", placeholder="DEU, aws/us-east-1", max_length=200, min_width=100)
-            fields["instance"] = gr.Textbox("", label="Instance", placeholder="p4d.24xlarge", max_length=200, min_width=100)
+            fields["region"] = gr.Textbox(
+                "", label="Region", placeholder="DEU, aws/us-east-1", max_length=200, min_width=100
+            )
+            fields["instance"] = gr.Textbox(
+                "", label="Instance", placeholder="p4d.24xlarge", max_length=200, min_width=100
+            )
         with gr.Row(elem_classes="pair"):
             fields["host"] = gr.Textbox("", label="Host", placeholder="default, or 1.5", max_length=200, min_width=100)
             fields["confidence"] = gr.Number(0.9, label="Confidence", step=0.05, min_width=100)

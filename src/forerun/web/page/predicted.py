@@ -72,7 +72,11 @@ def _times(times: list[Explanation]) -> str:
         + parts_html([(name, share.get(name, 0.0)) for name in order], f"Device time on {one.device} by operator")
         for one, share in zip(times, shares, strict=True)
     )
-    return f'<section class="forerun answer times"><h2>Where the time goes, by operator</h2>{bars}</section>' if bars else ""
+    return (
+        f'<section class="forerun answer times"><h2>Where the time goes, by operator</h2>{bars}</section>'
+        if bars
+        else ""
+    )
 
 
 def _by_operator(one: Explanation) -> dict[str, float]:

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from forerun.errors import ForerunError
 from forerun.pages.bars import text
+from forerun.web.models import without_folders
 from forerun.web.page.again import again_html
 from forerun.web.traffic import QueueFull
 
@@ -35,7 +36,9 @@ class Question:
     shared: bool = True  # whether it asks about the model and the devices of the form
 
 
-async def answered(app: FastAPI, question: Question, values: Values, link: str) -> AsyncIterator[tuple[str, str | None]]:
+async def answered(
+    app: FastAPI, question: Question, values: Values, link: str
+) -> AsyncIterator[tuple[str, str | None]]:
     """Pairs of a status and an answer as HTML, one after another; None leaves the answer as it is."""
     yield waiting_html(question.waiting), None
     try:
@@ -44,11 +47,14 @@ async def answered(app: FastAPI, question: Question, values: Values, link: str) 
             found = await app.state.answering.answer(question.operation, question.payload(asked))
         again = again_html(link, question.lines(asked) if question.lines else None, asked)
     except ForerunError as error:
-        yield error_html(str(error)), ""
+        yield error_html(without_folders(str(error))), ""
     except ValidationError as error:
         yield error_html(validation_sentence(error)), ""
     except QueueFull:
-        yield error_html("The server has as many questions as it can take at the moment; ask again in some seconds."), ""
+        yield (
+            error_html("The server has as many questions as it can take at the moment; ask again in some seconds."),
+            "",
+        )
     except Exception:  # the trace is for the log
         log.exception("a question of the page: %s", question.operation)
         yield error_html("The server made a mistake, and has logged it."), ""
