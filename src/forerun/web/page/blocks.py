@@ -6,6 +6,7 @@ import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import gradio as gr
 from fastapi import FastAPI
@@ -18,6 +19,7 @@ from forerun.web.page.welcome import HEADER, WELCOME
 
 TABS = (predict_tab,)
 _PART = 2**20
+_LONGEST_LINK = 30_000
 #: The browser presses the button of the tab that a link names, as soon as it is there.
 _PRESS = "(tab) => { if (tab) window.forerunPress(tab); }"
 
@@ -33,14 +35,14 @@ def make_blocks(app: FastAPI) -> gr.Blocks:
     """The whole page."""
     logging.getLogger("httpx").setLevel(logging.WARNING)
     with gr.Blocks(title="forerun", analytics_enabled=False, fill_width=True) as page:
-        gr.HTML(HEADER, elem_id="top")
+        gr.HTML(HEADER, elem_id="top", apply_default_css=False)
         with gr.Row(elem_id="body"):
             with gr.Column(elem_id="side", min_width=280, scale=0):
                 shared = form.shared_fields()
                 upload_status = gr.HTML("", elem_id="upload-status")
             with gr.Column(elem_id="main", min_width=300, scale=1), gr.Tabs(elem_id="tabs") as tabs:
                 shown = [_tab(make) for make in TABS]
-        asked_tab = gr.State("")
+        asked_tab = gr.Textbox("", visible=False)
         for one in shown:
             _connect(app, one, shared)
         _connect_upload(app, shared, upload_status)
@@ -53,9 +55,9 @@ def _tab(make: Any) -> _Shown:
     with gr.Tab(name.capitalize(), id=name, elem_id=f"tab-{name}"):
         question = make()
         button = gr.Button(question.button, variant="primary", elem_id=f"ask-{name}", elem_classes="ask")
-        status = gr.HTML("", elem_id=f"status-{name}", elem_classes="status", js_on_load=None)
+        status = gr.HTML("", elem_id=f"status-{name}", elem_classes="status", js_on_load=None, apply_default_css=False)
         first = WELCOME if name == "predict" else ""
-        answer = gr.HTML(first, elem_id=f"answer-{name}", elem_classes="reply", js_on_load=None)
+        answer = gr.HTML(first, elem_id=f"answer-{name}", elem_classes="reply", js_on_load=None, apply_default_css=False)
     return _Shown(question, status, answer, button)
 
 
@@ -71,10 +73,9 @@ def _connect(app: FastAPI, one: _Shown, shared: dict[str, Any]) -> None:
             yield status, gr.skip() if answer is None else answer
 
     inputs, outputs = [fields[name] for name in names], [one.status, one.answer]
-    gr.on(
-        [one.button.click, *(fields[n].submit for n in ("batch", "seq_len") if n in fields)][:1], ask, inputs, outputs,
-        show_progress="hidden", api_visibility="private", concurrency_limit=None, trigger_mode="once",
-    )  # fmt: skip
+    one.button.click(
+        ask, inputs, outputs, show_progress="hidden", api_visibility="private", concurrency_limit=None, trigger_mode="once"
+    )
 
 
 def _connect_upload(app: FastAPI, shared: dict[str, Any], status: gr.HTML) -> None:
@@ -108,7 +109,7 @@ async def _parts(path: Path) -> AsyncIterator[bytes]:
 
 
 def _connect_link(
-    page: gr.Blocks, tabs: gr.Tabs, asked_tab: gr.State, shared: dict[str, Any], shown: list[_Shown]
+    page: gr.Blocks, tabs: gr.Tabs, asked_tab: gr.Textbox, shared: dict[str, Any], shown: list[_Shown]
 ) -> None:
     """Opening a link fills the form and asks."""
     own = {(one.question.name, name): c for one in shown for name, c in one.question.fields.items()}
@@ -116,8 +117,8 @@ def _connect_link(
     statuses = [one.status for one in shown]
     names = [one.question.name for one in shown]
 
-    def fill(request: gr.Request) -> list[Any]:
-        query = dict(request.query_params)
+    def fill(search: str) -> list[Any]:
+        query = dict(parse_qsl(str(search).removeprefix("?")[:_LONGEST_LINK]))
         tab = query.get("tab", "")
         if tab not in names:
             return [gr.skip() for _ in range(2 + len(common) + len(own) + len(statuses))]
@@ -138,6 +139,7 @@ def _connect_link(
         return [gr.Tabs(selected=tab), "" if problems else tab, *filled, *notes]
 
     outputs = [tabs, asked_tab, *common.values(), *own.values(), *statuses]
-    page.load(fill, None, outputs, show_progress="hidden", api_visibility="private").then(
+    search = gr.Textbox(visible=False)
+    page.load(fill, [search], outputs, js="() => window.location.search", show_progress="hidden", api_visibility="private").then(
         None, [asked_tab], None, js=_PRESS
     )

@@ -12,7 +12,7 @@ import gradio as gr
 from forerun import documents
 from forerun.errors import ForerunError
 from forerun.readable import short
-from forerun.web.page.question import Values, given
+from forerun.web.page.question import Values, given, numbers
 from forerun.workload import AMP, DTYPES, MODES, OPTIMIZERS, RUNTIMES
 
 #: The default of a choice that is left to the library.
@@ -25,11 +25,9 @@ MOST_DEVICES = 12
 FAMILIES = ("cnn:depth=6,filters=32", "unet:base=44,levels=3")
 #: The longest value that a link may carry.
 _LONGEST = 4000
-_WORKLOAD = (
-    "model", "batch", "dtype", "mode", "seq_len", "optimizer", "amp", "runtime", "task", "image_size", "images",
-    "channels_last",
-)  # fmt: skip
-_PLACE = ("region", "instance", "host", "confidence")
+_WORKLOAD = ("dtype", "mode", "optimizer", "amp", "runtime", "task", "channels_last")
+_SIZES = ("batch", "seq_len", "image_size", "images")
+_PLACE = ("region", "instance", "host")
 
 
 @functools.cache
@@ -57,6 +55,13 @@ def _choice(words: tuple[str, ...], label: str, auto: str | None = None, **more:
     return gr.Dropdown([*choices, *((word, word) for word in words)], value=value, label=label, **more)
 
 
+def number_box(value: float | None, label: str, **more: Any) -> gr.Textbox:
+    """A field for a number that may be left empty, which Gradio's own has no way to be."""
+    first = "" if value is None else f"{value:g}"
+    keys = gr.InputHTMLAttributes(autocomplete="off", enterkeyhint="go")
+    return gr.Textbox(first, label=label, max_length=30, html_attributes=keys, **more)
+
+
 def shared_fields() -> Values:
     """The components of the form by the names of their values, in the order of the Tab key."""
     fields: Values = {}
@@ -73,10 +78,10 @@ def shared_fields() -> Values:
     )  # fmt: skip
     with gr.Row(elem_classes="pair"):
         fields["mode"] = _choice(MODES, "Mode", elem_id="mode", min_width=100)
-        fields["dtype"] = _choice(DTYPES, "Dtype", "the model's own", elem_id="dtype", min_width=100)
+        fields["dtype"] = _choice(DTYPES, "Dtype", "automatic", elem_id="dtype", min_width=100)
     with gr.Row(elem_classes="pair"):
-        fields["batch"] = gr.Number(FIRST["batch"], label="Batch", precision=0, elem_id="batch", min_width=100)
-        fields["seq_len"] = gr.Number(None, label="Sequence length", precision=0, elem_id="seq_len", min_width=100)
+        fields["batch"] = number_box(FIRST["batch"], "Batch", elem_id="batch", min_width=100)
+        fields["seq_len"] = number_box(None, "Sequence length", elem_id="seq_len", min_width=100)
     with gr.Accordion("More about the run", open=False, elem_id="more"):
         with gr.Row(elem_classes="pair"):
             fields["optimizer"] = _choice(OPTIMIZERS, "Optimizer", "usual", min_width=100)
@@ -89,8 +94,8 @@ def shared_fields() -> Values:
             info="Of one sample, without the batch",
         )  # fmt: skip
         with gr.Row(elem_classes="pair"):
-            fields["image_size"] = gr.Number(None, label="Image size", precision=0, min_width=100)
-            fields["images"] = gr.Number(None, label="Images per sample", precision=0, min_width=100)
+            fields["image_size"] = number_box(None, "Image size", min_width=100)
+            fields["images"] = number_box(None, "Images per sample", min_width=100)
         fields["channels_last"] = gr.Checkbox(False, label="Channels last in memory")
     with gr.Accordion("More about the place", open=False, elem_id="place"):
         with gr.Row(elem_classes="pair"):
@@ -102,7 +107,7 @@ def shared_fields() -> Values:
             )
         with gr.Row(elem_classes="pair"):
             fields["host"] = gr.Textbox("", label="Host", placeholder="default, or 1.5", max_length=200, min_width=100)
-            fields["confidence"] = gr.Number(0.9, label="Confidence", step=0.05, min_width=100)
+            fields["confidence"] = number_box(0.9, "Confidence", min_width=100)
         fields["device_spec"] = gr.Textbox(
             "", label="A device of your own, as YAML", lines=5, max_lines=14, max_length=20_000, elem_id="device_spec",
             placeholder="name: My chip\nbase: h100-sxm\nbandwidth_gbs: 4000",
@@ -115,12 +120,13 @@ def workload_of(values: Values) -> Values:
     """The workload of a request, from the values of the form."""
     shape = input_shape(str(values.get("input_shape") or ""))
     model = str(values.get("model") or "").strip()
-    return {**given(values, _WORKLOAD), "model": model, **({"input_shape": shape} if shape else {})}
+    return {**given(values, _WORKLOAD), **numbers(values, _SIZES), "model": model, **({"input_shape": shape} if shape else {})}
 
 
 def place_of(values: Values, *without: str) -> Values:
     """Region, instance, host and confidence, where they were given."""
-    found = given(values, tuple(name for name in _PLACE if name not in without))
+    found = given(values, _PLACE) | numbers(values, ("confidence",))
+    found = {name: value for name, value in found.items() if name not in without}
     host = str(found.get("host", ""))
     return found | ({"host": float(host)} if re.fullmatch(r"\d{1,3}(\.\d{1,9})?", host) else {})
 
@@ -162,21 +168,14 @@ def link_of(tab: str, fields: Values, values: Values) -> str:
     words = {"tab": tab}
     for name, component in fields.items():
         value = values.get(name)
-        if isinstance(component, gr.UploadButton) or value in (None, "", []) or _same(value, component.value):
-            if not (name in FIRST and value):
-                continue
+        if value in (None, "", []) or (value == component.value and name not in FIRST):
+            continue
         words[name] = ",".join(map(str, value)) if isinstance(value, list) else _plain(value)
     return f"?{urlencode(words)}"
 
 
-def _same(value: Any, first: Any) -> bool:
-    return bool(value == first)
-
-
 def _plain(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:g}" if isinstance(value, float) and not value.is_integer() else str(value).removesuffix(".0")
+    return str(value) if not isinstance(value, bool) else "yes" if value else "no"
 
 
 def value_of(component: Any, words: str) -> Any:
@@ -185,12 +184,6 @@ def value_of(component: Any, words: str) -> Any:
         raise ForerunError("the link is too long")
     if isinstance(component, gr.Checkbox):
         return words == "yes"
-    if isinstance(component, gr.Number):
-        try:
-            number = float(words)
-        except ValueError:
-            raise ForerunError(f"{short(words)} is no number") from None
-        return int(number) if number.is_integer() and abs(number) < 2**53 else number
     if isinstance(component, gr.Dropdown | gr.Radio):
         several = isinstance(component, gr.Dropdown) and component.multiselect
         chosen = [word for word in words.split(",") if word] if several else words

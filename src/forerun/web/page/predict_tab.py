@@ -6,9 +6,9 @@ import gradio as gr
 from pydantic import BaseModel
 
 from forerun.web.page import again
-from forerun.web.page.form import devices_of, place_of, workload_of
+from forerun.web.page.form import devices_of, number_box, place_of, workload_of
 from forerun.web.page.predicted import PagePredictRequest
-from forerun.web.page.question import Question, Values, given
+from forerun.web.page.question import Question, Values, numbers
 
 ABOUT = "How the model will run on each device: every number with its interval, and the basis it stands on."
 
@@ -16,8 +16,9 @@ ABOUT = "How the model will run on each device: every number with its interval, 
 def predict_tab() -> Question:
     gr.HTML(f'<p class="forerun about">{ABOUT}</p>')
     with gr.Row(elem_classes="own"):
-        samples = gr.Number(None, label="Samples to run", info="Samples or tokens; empty: a million, for cost and carbon",
-                            precision=0, elem_id="samples")  # fmt: skip
+        samples = number_box(
+            None, "Samples to run", info="Samples or tokens; empty: a million, for cost and carbon", elem_id="samples"
+        )
         measured = gr.Checkbox(
             True, label="Answer from measurements", info="Where the store has this very case", elem_id="measured"
         )
@@ -28,7 +29,7 @@ def predict_tab() -> Question:
 
 
 def _request(values: Values) -> PagePredictRequest:
-    own = given(values, ("samples", "measured"))
+    own = {"measured": bool(values["measured"]), **numbers(values, ("samples",))}
     return PagePredictRequest(**workload_of(values), **place_of(values), devices=devices_of(values), **own)
 
 

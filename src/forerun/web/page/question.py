@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from forerun.errors import ForerunError
 from forerun.pages.bars import text
+from forerun.readable import short
 from forerun.web.models import without_folders
 from forerun.web.page.again import again_html
 from forerun.web.traffic import QueueFull
@@ -84,7 +86,7 @@ def validation_sentence(error: ValidationError) -> str:
     """What is wrong with a request, in words of the form."""
     first = error.errors()[0]
     name = str(first["loc"][0]) if first["loc"] else "the request"
-    label = _LABELS.get(name, name.replace("_", " "))
+    label = label_of(name)
     if first["type"] in ("missing", "too_short", "string_too_short"):
         return f"{label} must be given"
     what = str(first["msg"]).removeprefix("Value error, ").replace("Input should be", "should be")
@@ -92,11 +94,24 @@ def validation_sentence(error: ValidationError) -> str:
 
 
 def given(values: Mapping[str, Any], names: tuple[str, ...]) -> Values:
-    """Those of the values that were filled in; whole numbers as such."""
-    out = {}
-    for name in names:
-        value = values.get(name)
-        if value is None or value == "" or value == []:
-            continue
-        out[name] = int(value) if isinstance(value, float) and value.is_integer() else value
-    return out
+    """Those of the values that were filled in."""
+    return {name: value for name in names if (value := values.get(name)) not in (None, "", [])}
+
+
+def numbers(values: Mapping[str, Any], names: tuple[str, ...]) -> Values:
+    """Those of the values that were filled in, as numbers; 2,048 and 9e2 are some."""
+    return {name: number(str(value), name) for name, value in given(values, names).items() if str(value).strip()}
+
+
+def number(words: str, name: str) -> int | float:
+    """A number that somebody typed; `name` is that of its field."""
+    plain = words.strip().replace(",", "").replace("_", "").replace(" ", "")
+    if not re.fullmatch(r"[-+]?(\d{1,20}(\.\d{0,20})?|\.\d{1,20})([eE][-+]?\d{1,3})?", plain):
+        raise ForerunError(f"{label_of(name)}: {short(words)} is no number")
+    found = float(plain)
+    return int(found) if found.is_integer() and abs(found) < 2**53 else found
+
+
+def label_of(name: str) -> str:
+    """A field in a sentence."""
+    return _LABELS.get(name, name.replace("_", " "))
