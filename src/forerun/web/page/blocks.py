@@ -13,11 +13,17 @@ from fastapi import FastAPI
 
 from forerun.errors import ForerunError
 from forerun.web.page import form
+from forerun.web.page.budget_tab import budget_tab
+from forerun.web.page.compare_tab import compare_tab
+from forerun.web.page.data_tab import data_tab
+from forerun.web.page.explain_tab import explain_tab
+from forerun.web.page.optimise_tab import optimise_tab
 from forerun.web.page.predict_tab import predict_tab
 from forerun.web.page.question import Question, answered, error_html, log
+from forerun.web.page.recommend_tab import recommend_tab
 from forerun.web.page.welcome import HEADER, WELCOME
 
-TABS = (predict_tab,)
+TABS = (predict_tab, compare_tab, recommend_tab, optimise_tab, budget_tab, explain_tab, data_tab)
 _PART = 2**20
 _LONGEST_LINK = 30_000
 #: The browser presses the button of the tab that a link names, as soon as it is there.
@@ -57,7 +63,9 @@ def _tab(make: Any) -> _Shown:
         button = gr.Button(question.button, variant="primary", elem_id=f"ask-{name}", elem_classes="ask")
         status = gr.HTML("", elem_id=f"status-{name}", elem_classes="status", js_on_load=None, apply_default_css=False)
         first = WELCOME if name == "predict" else ""
-        answer = gr.HTML(first, elem_id=f"answer-{name}", elem_classes="reply", js_on_load=None, apply_default_css=False)
+        answer = gr.HTML(
+            first, elem_id=f"answer-{name}", elem_classes="reply", js_on_load=None, apply_default_css=False
+        )
     return _Shown(question, status, answer, button)
 
 
@@ -74,7 +82,13 @@ def _connect(app: FastAPI, one: _Shown, shared: dict[str, Any]) -> None:
 
     inputs, outputs = [fields[name] for name in names], [one.status, one.answer]
     one.button.click(
-        ask, inputs, outputs, show_progress="hidden", api_visibility="private", concurrency_limit=None, trigger_mode="once"
+        ask,
+        inputs,
+        outputs,
+        show_progress="hidden",
+        api_visibility="private",
+        concurrency_limit=None,
+        trigger_mode="once",
     )
 
 
@@ -140,6 +154,6 @@ def _connect_link(
 
     outputs = [tabs, asked_tab, *common.values(), *own.values(), *statuses]
     search = gr.Textbox(visible=False)
-    page.load(fill, [search], outputs, js="() => window.location.search", show_progress="hidden", api_visibility="private").then(
-        None, [asked_tab], None, js=_PRESS
-    )
+    page.load(
+        fill, [search], outputs, js="() => window.location.search", show_progress="hidden", api_visibility="private"
+    ).then(None, [asked_tab], None, js=_PRESS)

@@ -22,7 +22,9 @@ _MOST = 16
 def compare_tab() -> Question:
     gr.HTML(f'<p class="forerun about">{ABOUT}</p>')
     with gr.Row(elem_classes="own"):
-        axis = gr.Radio([(words, name) for name, words in AXES.items()], value="batch", label="Against the", elem_id="axis")
+        axis = gr.Radio(
+            [(words, name) for name, words in AXES.items()], value="batch", label="Against the", elem_id="axis"
+        )
         values = gr.Textbox(
             "", label="Values", placeholder=_VALUES["batch"], max_length=300, elem_id="values",
             info="Empty: some usual ones",

@@ -43,7 +43,10 @@ def compare(request: dict[str, Any]) -> dict[str, Any]:
         raise ForerunError("; ".join(dict.fromkeys(frame["error"])))
     problems = _problems(frame, axis)
     curves = charts_html(
-        f"Against the {AXES[axis]}", _curves(able, axis), keys=_keys(able), caption=_caption(able, request["confidence"])
+        f"Against the {AXES[axis]}",
+        _curves(able, axis),
+        keys=_keys(able),
+        caption=_caption(able, request["confidence"]),
     )
     trades = charts_html(
         "What trades against what", _trades(able, axis), keys=_keys(able),
@@ -130,5 +133,3 @@ def _trades(frame: pd.DataFrame, axis: str) -> list[Chart]:
         *scatter("Latency and cost", "latency ms", f"USD per million {item}s", cost),
         *scatter("Throughput and energy", unit, f"J per {item}", energy, more_x=True),
     ]
-
-

@@ -120,7 +120,12 @@ def workload_of(values: Values) -> Values:
     """The workload of a request, from the values of the form."""
     shape = input_shape(str(values.get("input_shape") or ""))
     model = str(values.get("model") or "").strip()
-    return {**given(values, _WORKLOAD), **numbers(values, _SIZES), "model": model, **({"input_shape": shape} if shape else {})}
+    return {
+        **given(values, _WORKLOAD),
+        **numbers(values, _SIZES),
+        "model": model,
+        **({"input_shape": shape} if shape else {}),
+    }
 
 
 def place_of(values: Values, *without: str) -> Values:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,6 +36,7 @@ class Question:
     fields: dict[str, Any] = field(default_factory=dict)  # the tab's own components by the names of their values
     payload: Callable[[BaseModel], dict[str, Any]] = lambda asked: asked.model_dump()
     shared: bool = True  # whether it asks about the model and the devices of the form
+    ask: Callable[[FastAPI, Any], Awaitable[dict[str, Any]]] | None = None  # instead of the operation alone
 
 
 async def answered(
@@ -46,7 +47,10 @@ async def answered(
     try:
         asked = question.request(values)
         async with app.state.places.place():
-            found = await app.state.answering.answer(question.operation, question.payload(asked))
+            if question.ask is not None:
+                found = await question.ask(app, asked)
+            else:
+                found = await app.state.answering.answer(question.operation, question.payload(asked))
         again = again_html(link, question.lines(asked) if question.lines else None, asked)
     except ForerunError as error:
         yield error_html(without_folders(str(error))), ""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from forerun.advice.ranking import pareto_front
+from forerun.advice.limits import pareto_front
 from forerun.readable import pretty
 from forerun.report import charts
 from forerun.report.parts import Chart
