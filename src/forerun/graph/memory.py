@@ -189,7 +189,7 @@ def live_memory(graph: Graph, workspaces: Workspaces | None = None) -> LiveMemor
             moments[step] = at
     before = -1
     for step in range(steps):
-        ends = np.searchsorted(position, step, side="right") - 1
+        ends = int(np.searchsorted(position, step, side="right")) - 1
         moments[step], before = (moments[step], ends) if moments[step] >= 0 else (before, before)
     found = {}
     of_event = np.array(roles)[walk[:, 4]] if len(walk) else np.array([])

@@ -56,8 +56,12 @@ def command(name: str, model: str, settings: Mapping[str, Any], *more: str) -> s
 
 def call(name: str, positional: Iterable[Any], settings: Mapping[str, Any]) -> str:
     """A call of forerun's Python function."""
-    words = [repr(value) for value in positional] + [f"{key}={value!r}" for key, value in settings.items()]
+    words = [repr(value) for value in positional] + [f"{key}={_plain(value)!r}" for key, value in settings.items()]
     return f"forerun.{name}({', '.join(words)})"
+
+
+def _plain(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def plain_model(model: str) -> str:
@@ -94,7 +98,8 @@ def again_html(link: str, lines: tuple[str, str] | None, asked: BaseModel) -> st
 def _copied(title: str, lines: str) -> str:
     return (
         f'<div class="lines"><div class="lines-head">{text(title)} <button type="button" class="copy" '
-        f'aria-label="Copy: {text(title)}">Copy</button></div><pre tabindex="0"><code>{text_lines(lines)}</code></pre></div>'
+        f'aria-label="Copy: {text(title)}">Copy</button></div>'
+        f'<pre tabindex="0"><code>{text_lines(lines)}</code></pre></div>'
     )
 
 

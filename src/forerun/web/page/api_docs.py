@@ -18,7 +18,7 @@ def api_page(document: dict[str, Any]) -> str:
 <html lang="en" class="forerun"><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>forerun: REST and MCP</title><style>{page_style()}
-.forerun pre {{ padding: .6rem .8rem; background: var(--card); border-radius: .35rem; overflow-x: auto; font-size: .85rem; }}
+.forerun pre {{ padding: .6rem .8rem; background: var(--card); border-radius: .35rem; overflow-x: auto; }}
 </style></head><body>
 <header><h1>REST and MCP</h1>
 <p class="about">forerun {text(__version__)}. The page, REST and MCP answer the same questions; the JSON is that of the

@@ -6,13 +6,13 @@ import gradio as gr
 from pydantic import BaseModel
 
 from forerun.web.page import again
-from forerun.web.page.form import devices_of, number_box, place_of, workload_of
+from forerun.web.page.form import about, devices_of, number_box, place_of, workload_of
 from forerun.web.page.question import Question, Values, given, numbers
 from forerun.web.requests import BudgetRequest
 
 ABOUT = (
-    "What a training job takes on the devices of the form, and what fits into a budget. With the model timm, torchvision or "
-    "cnn: the most accurate network that keeps the limits on the first device."
+    "What a training job takes on the devices of the form, and what fits into a budget. With the model timm, "
+    "torchvision or cnn: the most accurate network that keeps the limits on the first device."
 )
 _COUNTS = ("dataset_size", "epochs", "steps", "gpus", "eval_size", "loading_samples_per_s")
 _LIMITS = ("max_hours", "max_usd", "max_kwh", "max_carbon_kg", "max_latency_ms")
@@ -21,7 +21,7 @@ _COLLECTIONS = ("timm", "torchvision", "cnn")
 
 
 def budget_tab() -> Question:
-    gr.HTML(f'<p class="forerun about">{ABOUT}</p>')
+    about(ABOUT)
     fields: Values = {}
     with gr.Row(elem_classes="own"):
         fields["dataset"] = gr.Dropdown(
@@ -45,8 +45,8 @@ def budget_tab() -> Question:
             fields["max_carbon_kg"] = number_box(None, "At most kg of CO2")
             fields["max_latency_ms"] = number_box(None, "Latency, at most ms", placeholder="of published models")
     return Question(
-        "budget", "Budget", "Work it out", "Working out the job. A search through published models takes up to a minute.",
-        "page_budget", _request, _lines, fields,
+        "budget", "Budget", "Work it out", "Working out the job. A search through published models takes up to a "
+        "minute.", "page_budget", _request, _lines, fields,
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from forerun.errors import ForerunError
 from forerun.web.page import again
 from forerun.web.page.compared import AXES, PageCompareRequest
-from forerun.web.page.form import devices_of, place_of, workload_of
+from forerun.web.page.form import about, devices_of, place_of, workload_of
 from forerun.web.page.question import Question, Values, number
 
 ABOUT = "How throughput, latency, memory and energy of the devices grow, and what each of them costs."
@@ -20,7 +20,7 @@ _MOST = 16
 
 
 def compare_tab() -> Question:
-    gr.HTML(f'<p class="forerun about">{ABOUT}</p>')
+    about(ABOUT)
     with gr.Row(elem_classes="own"):
         axis = gr.Radio(
             [(words, name) for name, words in AXES.items()], value="batch", label="Against the", elem_id="axis"
@@ -42,11 +42,8 @@ def _request(values: Values) -> PageCompareRequest:
     numbers = sorted({number(part, "values") for part in words.replace(",", " ").replace(";", " ").split()})
     if len(numbers) > _MOST:
         raise ForerunError(f"at most {_MOST} values are drawn, got {len(numbers)}")
-    workload = {name: value for name, value in workload_of(values).items() if name != axis}
-    first = {axis: numbers[0]}
-    return PageCompareRequest(
-        **workload, **first, **place_of(values), devices=devices_of(values), axis=axis, values=numbers
-    )
+    own: Values = {axis: numbers[0], "axis": axis, "values": numbers, "devices": devices_of(values)}
+    return PageCompareRequest(**{**workload_of(values), **place_of(values), **own})
 
 
 def _payload(asked: BaseModel) -> dict[str, Any]:

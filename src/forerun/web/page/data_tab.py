@@ -7,6 +7,7 @@ from typing import Any
 import gradio as gr
 from fastapi import FastAPI
 
+from forerun.web.page.form import about
 from forerun.web.page.question import Question, Values, given
 from forerun.web.page.stored import VIEWS, PageDataRequest, scoreboard_html
 from forerun.workload import MODES
@@ -17,7 +18,7 @@ ABOUT = (
 
 
 def data_tab() -> Question:
-    gr.HTML(f'<p class="forerun about">{ABOUT}</p>')
+    about(ABOUT)
     with gr.Row(elem_classes="own"):
         view = gr.Radio(
             [(words, name) for name, words in VIEWS.items()], value="measurements", label="Show", elem_id="view"

@@ -1,4 +1,4 @@
-"""The answers of the tabs Recommend, Optimise and Budget: the tables that notebooks show, and charts of what they hold."""
+"""The answers of the tabs Recommend, Optimise and Budget: the tables that notebooks show, and charts of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 
 from forerun.pages import budget_html, optimisation_html, recommendation_html
 from forerun.prediction import Estimate
-from forerun.readable import pretty
 from forerun.report import charts
 from forerun.report.parts import Chart, Key
 from forerun.web.operations import devices_given, others, workload_settings
@@ -80,18 +79,19 @@ def _budget_charts(found: Any) -> str:
     from forerun.decisions.budget.job_budget import JobBudget
     from forerun.decisions.budget.model_choice import ModelChoice
 
+    blue = charts.colour(0)
     if isinstance(found, JobBudget):
         points = [
-            Point(row.hours.value, row.cost_usd.value, f"{row.devices} × {row.device}, batch {row.batch}", charts.colour(0))
+            Point(row.hours.value, row.cost_usd.value, f"{row.devices} × {row.device}, batch {row.batch}", blue)
             for row in (*found.rows, *found.counts) if row.cost_usd is not None and row.hours.value > 0
         ]  # fmt: skip
-        batches = [(f"batch {row.batch}", row.hours, charts.colour(0)) for row in found.batches]
+        batches = [(f"batch {row.batch}", row.hours, blue) for row in found.batches]
         drawn = [*scatter("Time and cost", "hours", "USD", points), *_bars("hours, by batch", batches)]
         return charts_html("The job, drawn", drawn, caption="The line joins what nothing else beats in both.")
     rows = [
         (row.model, 100 * (row.top1 if isinstance(found, ModelChoice) else row.accuracy.value)) for row in found.rows
     ]
-    made = [(name, Estimate(value, value, value, "%"), charts.colour(0)) for name, value in rows[:_MOST_BARS]]
+    made = [(name, Estimate(value, value, value, "%"), blue) for name, value in rows[:_MOST_BARS]]
     return charts_html("Accuracy of what keeps the limits", _bars("accuracy, %", made), wide=True)
 
 
@@ -109,7 +109,7 @@ def _bars(x: str, bars: Sequence[tuple[str, Estimate, str]], *, one: bool = Fals
     names = [f"{name[:44]}…" if len(name) > 45 else name for name, _, _ in shown]
     made.add_bar(
         orientation="h", y=list(range(len(shown))), x=values, error_x=ends, marker={"color": [c for _, _, c in shown]},
-        hovertext=[f"{html.escape(name)}: {pretty(b.value)} ({pretty(b.low)} … {pretty(b.high)})" for name, b, _ in shown],
+        hovertext=[f"{html.escape(name)}: {bar}" for name, bar, _ in shown],
         hoverinfo="text",
     )  # fmt: skip
     made.update_yaxes(

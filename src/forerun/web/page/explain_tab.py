@@ -7,7 +7,7 @@ from pydantic import BaseModel
 
 from forerun.web.page import again
 from forerun.web.page.explained import PageExplainRequest
-from forerun.web.page.form import device_names, devices_of, place_of, workload_of
+from forerun.web.page.form import about, device_names, devices_of, place_of, workload_of
 from forerun.web.page.question import Question, Values
 
 ABOUT = "Where the time of a call and its memory go on the first of the devices, and what makes it faster than another."
@@ -15,15 +15,15 @@ _REFERENCE = "a100-sxm4-80gb"
 
 
 def explain_tab() -> Question:
-    gr.HTML(f'<p class="forerun about">{ABOUT}</p>')
+    about(ABOUT)
     with gr.Row(elem_classes="own"):
         reference = gr.Dropdown(
             ["", *device_names()], value="", label="Compared with", allow_custom_value=True, elem_id="reference",
             info="Empty: the second of the devices, or an A100",
         )  # fmt: skip
     return Question(
-        "explain", "Explain", "Explain", "Taking the model apart. One that was never asked for is read first, which takes "
-        "some seconds.", "page_explain", _request, _lines, {"reference": reference},
+        "explain", "Explain", "Explain", "Taking the model apart. One that was never asked for is read first, which "
+        "takes some seconds.", "page_explain", _request, _lines, {"reference": reference},
     )  # fmt: skip
 
 

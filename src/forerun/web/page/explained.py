@@ -4,6 +4,7 @@ faster than another."""
 from __future__ import annotations
 
 import html
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from forerun.contributions import Contributions, contributions
 from forerun.device import Device, load_device
 from forerun.errors import ForerunError
+from forerun.explanation import Explanation
 from forerun.graph.ir import Graph
 from forerun.graph.memory import LiveMemory, live_memory
 from forerun.pages import explanation_html
@@ -48,12 +50,16 @@ def explain(request: dict[str, Any]) -> dict[str, Any]:
     found = ask(device=device, **settings, **more)
     workload = workload_from(settings)
     roof = charts_html(
-        "Roofline", [roofline(device, found, None)], keys=ROOFLINE_KEYS, wide=True,
-        caption="The area of a point is its share of the time; what lies under a slope waits for memory. Dashed ceilings, "
-        "in brackets, were measured.",
+        "Roofline", [roofline(device, _without_backward(found), found)], keys=ROOFLINE_KEYS, wide=True,
+        caption="The area of a point is its share of the time; what lies under a slope waits for memory. Dashed "
+        "ceilings, in brackets, were measured.",
     )  # fmt: skip
     memory = _memory(profiled(workload).graph, device)
     return {"html": explanation_html(found) + roof + memory + _contributions(request, workload, device)}
+
+
+def _without_backward(found: Explanation) -> Explanation:
+    return replace(found, ops=tuple(op for op in found.ops if op.phase != "backward"))
 
 
 def _memory(graph: Graph, device: Device) -> str:
@@ -62,7 +68,7 @@ def _memory(graph: Graph, device: Device) -> str:
     made = charts.figure("step of the call", "live memory, MB", height=340)
     places = _highest(live)
     words = [_step_words(graph, int(live.ops[at])) for at in places]
-    keys = []
+    keys: list[Key] = []
     for role in sorted(live.by_role_mb, key=lambda one: _ROLES.index(one) if one in _ROLES else len(_ROLES)):
         values = live.by_role_mb[role][places]
         if values.max(initial=0.0) <= 0:
@@ -70,8 +76,9 @@ def _memory(graph: Graph, device: Device) -> str:
         colour = charts.colour(len(keys))
         keys.append(Key(role, colour))
         made.add_scatter(
-            x=places.tolist(), y=values.tolist(), name=role, mode="lines", stackgroup="live", line={"width": 0.5, "color": colour},
-            text=words, hovertemplate=f"{html.escape(role)} %{{y:,.4g}} MB<br>%{{text}}<extra></extra>",
+            x=places.tolist(), y=values.tolist(), name=role, mode="lines", stackgroup="live",
+            line={"width": 0.5, "color": colour}, text=words,
+            hovertemplate=f"{html.escape(role)} %{{y:,.4g}} MB<br>%{{text}}<extra></extra>",
         )  # fmt: skip
     _phases(made, graph, live)
     total = live.total_mb
@@ -95,7 +102,7 @@ def _step_words(graph: Graph, op: int) -> str:
     if op < 0:
         return "before the first op"
     found = graph.ops[op]
-    return html.escape(f"{found.phase}: {found.name} in {found.scope or 'the model'}")
+    return html.escape(f"{found.phase}: {found.name.removeprefix('aten::')} in {found.scope or 'the model'}")
 
 
 def _phases(made: Any, graph: Graph, live: LiveMemory) -> None:
@@ -132,9 +139,9 @@ def _contributions(request: dict[str, Any], workload: Any, device: Device) -> st
     except ForerunError as error:
         return f'<div class="forerun answer"><p class="faint">What makes the difference: {text(error)}</p></div>'
     return charts_html(
-        f"From {found.reference} to {found.device}: what each property changes", [Chart("", _waterfall(found))], wide=True,
-        caption="Shapley values of the predicted latency: every mixture of the two devices is predicted, and the parts add "
-        "up to the difference. Mixtures are no real devices, so small parts should not be read closely.",
+        f"From {found.reference} to {found.device}: what each property changes", [Chart("", _waterfall(found))],
+        wide=True, caption="Shapley values of the predicted latency: every mixture of the two devices is predicted, "
+        "and the parts add up to the difference. Mixtures are no real devices, so small parts say little.",
     )  # fmt: skip
 
 
@@ -152,12 +159,14 @@ def _waterfall(found: Contributions) -> Any:
     ]
     made.add_waterfall(
         orientation="h", y=names, x=[found.reference_ms, *(part.ms for part in parts), found.device_ms],
-        measure=["absolute", *["relative"] * len(parts), "total"], text=words, textposition="auto",
+        measure=["absolute", *["relative"] * len(parts), "total"], text=words, textposition="outside", cliponaxis=False,
         hovertext=[html.escape(line) for line in (found.reference, *values, found.device)], hoverinfo="text",
         connector={"line": {"color": charts.GREY, "width": 1, "dash": "dot"}},
         decreasing={"marker": {"color": _FALLS}}, increasing={"marker": {"color": _GROWS}},
         totals={"marker": {"color": charts.colour(0)}},
     )  # fmt: skip
+    reached = np.cumsum([found.reference_ms, *(part.ms for part in parts)])
+    made.update_xaxes(range=[min(0.0, 1.1 * float(reached.min())), 1.18 * float(reached.max())])  # words beside bars
     made.update_yaxes(autorange="reversed")
     made.update_layout(margin_l=130)
     return made

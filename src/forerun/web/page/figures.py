@@ -1,4 +1,4 @@
-"""Charts in the page: plotly's figures as data beside an empty element, which page.js draws in the colours of the page."""
+"""Charts in the page: plotly's figures as data of an empty element, which page.js draws in the page's colours."""
 
 from __future__ import annotations
 

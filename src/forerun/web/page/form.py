@@ -18,7 +18,7 @@ from forerun.workload import AMP, DTYPES, MODES, OPTIMIZERS, RUNTIMES
 #: The default of a choice that is left to the library.
 AUTO = ""
 #: What the form has at first.
-FIRST = {"model": "resnet50", "devices": ["l4", "h100-sxm"], "batch": 8}
+FIRST: Values = {"model": "resnet50", "devices": ["l4", "h100-sxm"], "batch": 8}
 #: More devices than that in one question are refused by the form.
 MOST_DEVICES = 12
 #: Networks of families by their settings, as examples of what may be typed.
@@ -55,6 +55,11 @@ def _choice(words: tuple[str, ...], label: str, auto: str | None = None, **more:
     return gr.Dropdown([*choices, *((word, word) for word in words)], value=value, label=label, **more)
 
 
+def about(words: str) -> None:
+    """What a tab answers, above its fields."""
+    gr.HTML(f'<p class="forerun about">{words}</p>', apply_default_css=False)
+
+
 def number_box(value: float | None, label: str, **more: Any) -> gr.Textbox:
     """A field for a number that may be left empty, which Gradio's own has no way to be."""
     first = "" if value is None else f"{value:g}"
@@ -66,15 +71,16 @@ def shared_fields() -> Values:
     """The components of the form by the names of their values, in the order of the Tab key."""
     fields: Values = {}
     fields["model"] = gr.Dropdown(
-        model_names(), value=FIRST["model"], allow_custom_value=True, num_choices_shown=40, label="Model", elem_id="model",
-        info="A name, a Hugging Face id, or a family with settings such as cnn:depth=6,filters=32",
+        model_names(), value=FIRST["model"], allow_custom_value=True, num_choices_shown=40, label="Model",
+        elem_id="model", info="A name, a Hugging Face id, or a family with settings such as cnn:depth=6,filters=32",
     )  # fmt: skip
     fields["upload"] = gr.UploadButton(
         "Upload ONNX or config.json", file_types=[".onnx", ".json"], size="sm", variant="secondary", elem_id="upload"
     )
     fields["devices"] = gr.Dropdown(
         device_names(), value=list(FIRST["devices"]), multiselect=True, allow_custom_value=True, num_choices_shown=60,
-        max_choices=MOST_DEVICES, label="Devices", elem_id="devices", info="One or several; h200/1g.18gb is a MIG slice",
+        max_choices=MOST_DEVICES, label="Devices", elem_id="devices",
+        info="One or several; h200/1g.18gb is a MIG slice",
     )  # fmt: skip
     with gr.Row(elem_classes="pair"):
         fields["mode"] = _choice(MODES, "Mode", elem_id="mode", min_width=100)

@@ -23,8 +23,8 @@ _MONO = ("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "monospace")
 #: The browser itself refuses to fetch anything from elsewhere. Gradio's own code is evaluated in part.
 _POLICY = (
     "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:; style-src 'self' 'unsafe-inline'; "
-    "img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self'; worker-src 'self' blob:; object-src 'none'; "
-    "base-uri 'self'; form-action 'self'; frame-ancestors 'self'"
+    "img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self'; worker-src 'self' blob:; "
+    "object-src 'none'; base-uri 'self'; form-action 'self'; frame-ancestors 'self'"
 )
 _FOREVER = {"Cache-Control": "public, max-age=86400"}
 
@@ -69,7 +69,8 @@ def _theme() -> Any:
     return theme.set(
         body_background_fill="#ffffff", body_background_fill_dark="#14181f",
         block_background_fill="transparent", block_background_fill_dark="transparent",
-        block_border_width="0px", block_shadow="none", block_label_text_weight="600", block_title_text_weight="600",
+        block_border_width="0px", block_shadow="none", block_title_text_color="#1d2430",
+        block_title_text_color_dark="#e4e7ec", block_label_text_weight="600", block_title_text_weight="600",
         block_padding="0px", input_background_fill="#ffffff", input_background_fill_dark="#1c222b",
         input_border_color="#cfd6de", input_border_color_dark="#3a4453", input_border_width="1px",
         button_primary_background_fill="#2467a6", button_primary_background_fill_hover="#1d5488",

@@ -7,7 +7,7 @@ from pydantic import BaseModel
 
 from forerun.decisions.optimise.goals import GOALS
 from forerun.web.page import again
-from forerun.web.page.form import devices_of, place_of, workload_of
+from forerun.web.page.form import about, devices_of, place_of, workload_of
 from forerun.web.page.question import Question, Values
 from forerun.web.requests import OptimiseRequest
 
@@ -18,7 +18,7 @@ ABOUT = (
 
 
 def optimise_tab() -> Question:
-    gr.HTML(f'<p class="forerun about">{ABOUT}</p>')
+    about(ABOUT)
     with gr.Row(elem_classes="own"):
         goal = gr.Dropdown(
             [(g, g) for g in GOALS], value="latency", label="Goal", elem_id="optimise-goal",

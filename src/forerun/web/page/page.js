@@ -23,7 +23,7 @@
     });
   }
   const widths = new ResizeObserver((entries) => {
-    for (const entry of entries) if (entry.target.offsetWidth && entry.target.dataset.drawn) window.Plotly.Plots.resize(entry.target);
+    for (const { target } of entries) if (target.offsetWidth && target.dataset.drawn) requestAnimationFrame(() => window.Plotly.Plots.resize(target));
   });
   function draw(element) {
     const chart = JSON.parse(element.dataset.figure);
@@ -59,6 +59,15 @@
     copied(button.dataset.link ? new URL(button.dataset.link, location.href).href : code.querySelector("code").textContent)
       .then(() => { button.textContent = "Copied"; setTimeout(() => (button.textContent = "Copy"), 1500); });
   });
+  // The Enter key asks, from any field that holds one line and opens no list.
+  document.addEventListener("keydown", (event) => {
+    const field = event.target;
+    if (event.key !== "Enter" || event.shiftKey || !field.matches("#body input[type=text], #body textarea:not([rows]), #body textarea[rows='1']")) return;
+    if (field.closest("[role=listbox], .multiselect, #model, #devices, #device_spec") || field.getAttribute("role") === "listbox" || field.hasAttribute("aria-expanded")) return;
+    event.preventDefault();
+    const button = [...document.querySelectorAll("button.ask")].find((one) => one.offsetParent !== null);
+    if (button) setTimeout(() => button.click(), 60);
+  }, true);
   // A link names a tab: its button is pressed as soon as it is there.
   window.forerunPress = (tab, tries = 100) => {
     const button = document.getElementById("ask-" + tab);

@@ -6,7 +6,7 @@ import gradio as gr
 from pydantic import BaseModel
 
 from forerun.web.page import again
-from forerun.web.page.form import devices_of, number_box, place_of, workload_of
+from forerun.web.page.form import about, devices_of, number_box, place_of, workload_of
 from forerun.web.page.predicted import PagePredictRequest
 from forerun.web.page.question import Question, Values, numbers
 
@@ -14,7 +14,7 @@ ABOUT = "How the model will run on each device: every number with its interval, 
 
 
 def predict_tab() -> Question:
-    gr.HTML(f'<p class="forerun about">{ABOUT}</p>')
+    about(ABOUT)
     with gr.Row(elem_classes="own"):
         samples = number_box(
             None, "Samples to run", info="Samples or tokens; empty: a million, for cost and carbon", elem_id="samples"

@@ -7,26 +7,27 @@ from pydantic import BaseModel
 
 from forerun.advice.limits import GOALS
 from forerun.web.page import again
-from forerun.web.page.form import device_names, number_box, place_of, workload_of
+from forerun.web.page.form import about, device_names, number_box, place_of, workload_of
 from forerun.web.page.question import Question, Values, given, number, numbers
 from forerun.web.requests import RecommendRequest
 from forerun.workload import DTYPES
 
 ABOUT = (
-    "Which device, cloud instance, batch and dtype to take, within limits. Model, mode and sequence length are those of the "
-    "form; devices, batches and dtypes are all tried unless they are named here."
+    "Which device, cloud instance, batch and dtype to take, within limits. Model, mode and sequence length are those "
+    "of the form; devices, batches and dtypes are all tried unless they are named here."
 )
 _LIMITS = {
     "max_latency_ms": ("Latency, at most ms", "of a call"), "min_throughput": ("Throughput, at least", "per second"),
     "max_usd_per_hour": ("Price, at most USD", "per hour"), "max_usd_per_million": ("Cost, at most USD", "per million"),
-    "max_memory_mb": ("Memory, at most MB", "of each device"), "max_energy_j": ("Energy, at most J", "per sample or token"),
+    "max_memory_mb": ("Memory, at most MB", "of each device"),
+    "max_energy_j": ("Energy, at most J", "per sample or token"),
     "max_carbon_g": ("CO2, at most g", "per million"),
 }  # fmt: skip
 _NAMES = ("clouds", "regions", "vendors")
 
 
 def recommend_tab() -> Question:
-    gr.HTML(f'<p class="forerun about">{ABOUT}</p>')
+    about(ABOUT)
     fields: Values = {}
     with gr.Row(elem_classes="own"):
         fields["goal"] = gr.Dropdown([(g, g) for g in GOALS], value="cost", label="Goal", elem_id="recommend-goal")

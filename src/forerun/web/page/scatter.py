@@ -13,6 +13,9 @@ from forerun.readable import pretty
 from forerun.report import charts
 from forerun.report.parts import Chart
 
+#: So few points have their names beside them.
+_NAMED = 9
+
 
 @dataclass(frozen=True)
 class Point:
@@ -38,6 +41,11 @@ def scatter(
         line={"color": charts.GREY, "width": 1.5, "dash": "dot"},
     )  # fmt: skip
     on = set(front)
+    if len(points) <= _NAMED:
+        made.add_scatter(
+            x=xs.tolist(), y=ys.tolist(), mode="text", text=[html.escape(p.about.partition(",")[0]) for p in points],
+            textposition="top center", hoverinfo="skip",
+        )  # fmt: skip
     made.add_scatter(
         x=xs.tolist(), y=ys.tolist(), mode="markers",
         marker={"color": [p.colour for p in points], "size": [11 if at in on else 7 for at in range(len(points))],
@@ -53,4 +61,4 @@ def scatter(
 def _spread(values: np.ndarray) -> list[float]:
     """The ends of an axis, so far apart that a lone point has ticks around it."""
     low, high = float(values.min()), float(values.max())
-    return [low, high] if high > 1.5 * low else [low / 1.5, high * 1.5]
+    return [low, high] if high > 8 * low else [low / 1.4, high * 1.4]

@@ -31,13 +31,14 @@ _TARGETS = {
     "energy_j": ("Energy", "J"),
 }  # fmt: skip
 _MEASURED = (
-    "model", "device", "mode", "batch", "seq_len", "dtype", "runtime", "latency_ms", "device_ms", "memory_mb", "energy_j",
-    "dataset", "measured_at",
+    "model", "device", "mode", "batch", "seq_len", "dtype", "runtime", "latency_ms", "device_ms", "memory_mb",
+    "energy_j", "dataset", "measured_at",
 )  # fmt: skip
 _NUMBERS = ("batch", "seq_len", "latency_ms", "device_ms", "memory_mb", "energy_j")
+_FIGURES = ("mape", "median_ape", "acc10", "interval_coverage", "noise_floor")
 _ROWS = 200
 #: Points of a scatter; more would only lie on each other.
-_POINTS = 2500
+_POINTS = 1500
 
 
 class PageDataRequest(Asked):
@@ -137,7 +138,7 @@ def _scatter(frame: pd.DataFrame, name: str) -> list[Chart]:
             x=ends, y=[factor * end for end in ends], mode="lines", hoverinfo="skip",
             line={"color": charts.GREY, "width": 1, "dash": dash},
         )  # fmt: skip
-    made.add_scattergl(
+    made.add_scatter(
         x=some["actual"].tolist(), y=some["predicted"].tolist(), mode="markers",
         marker={"size": 4, "color": charts.colour(0), "opacity": 0.45},
         text=[f"{html.escape(str(r.model))}, {r.mode}, batch {r.batch:.0f}, {r.dtype}" for r in some.itertuples()],
@@ -193,7 +194,7 @@ def scoreboard_html(board: dict[str, Sequence[dict[str, Any]]]) -> str:
     for name, title in titles.items():
         rows = [
             Row([str(r["target"]), str(r["regime"]), str(r["predictor"]), f"{r['n']:,.0f}",
-                 *(_percent(r.get(key)) for key in ("mape", "median_ape", "acc10", "interval_coverage", "noise_floor"))])
+                 *(_percent(r.get(key)) for key in _FIGURES)])
             for r in board.get(name, ())
         ]  # fmt: skip
         blocks.append(Table([Column(head, right=at > 2) for at, head in enumerate(heads)], rows, title=title))
