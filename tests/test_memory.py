@@ -12,7 +12,7 @@ from torch import nn
 
 from forerun.device import load_device
 from forerun.graph.ir import Graph, Op, Storage
-from forerun.graph.memory import MB, CachingAllocator, peak_allocated_mb, simulate
+from forerun.graph.memory import MB, CachingAllocator, live_memory, peak_allocated_mb, simulate
 from forerun.graph.sources import load_graph, load_graphs
 from forerun.predictors.memory import estimate
 from forerun.predictors.workspaces import library_workspaces
@@ -173,3 +173,22 @@ def test_convolutions_of_volumes_take_no_more_than_their_tensors() -> None:
     """Few channels and many pixels: tiles of 32 x 32 are for images that small."""
     graph = load_graph(Workload("volume:size=128,width=16,classes=14", batch=1, mode="training", optimizer="sgd"))
     assert estimate(graph, load_device("h200")).allocated_mb == pytest.approx(2881.7, rel=0.12)
+
+
+@pytest.mark.parametrize(
+    ("model", "settings"),
+    [
+        ("cnn:depth=3,filters=8", {"mode": "training", "optimizer": "adamw"}),
+        ("resnet18", {}),
+        ("gpt2", {"mode": "prefill", "seq_len": 16}),
+    ],
+)
+def test_the_highest_step_of_live_memory_is_the_peak(model: str, settings: dict[str, object]) -> None:
+    graph, working = load_graph(Workload(model, batch=4, **settings)), library_workspaces(load_device("h200"))
+    live = live_memory(graph, working)
+    assert live.total_mb.max() == pytest.approx(simulate(graph, None, working).allocated_mb)
+    assert live.total_mb.min() >= 0
+    assert set(live.ops[live.ops >= 0]) == set(range(len(graph.ops)))
+    assert [graph.ops[at].phase for at in live.ops if at >= 0] == sorted(
+        (graph.ops[at].phase for at in live.ops if at >= 0), key=["forward", "backward", "optimizer"].index
+    )

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from forerun import __version__
-from forerun.cli import budget, data, measuring, mig, optimise, recommend, report, training
+from forerun.cli import budget, data, measuring, mig, optimise, recommend, report, serve, training
 from forerun.cli.options import (
     ConfidenceOption,
     DeviceOption,
@@ -212,6 +212,8 @@ app.command()(optimise.optimise)
 app.command()(budget.budget)
 app.command()(mig.mig)
 app.command()(report.report)
+app.command()(serve.serve)
+app.command()(serve.mcp)
 app.command()(measuring.measure)
 app.command()(measuring.verify)
 app.command()(measuring.sweep)

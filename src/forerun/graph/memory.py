@@ -48,6 +48,11 @@ def events(graph: Graph, working: Iterable[int] = ()) -> list[Event]:
     Ops that are `working` take a piece of memory while they run and give it back: storages behind the graph's own, in
     the same order.
     """
+    return [(-gone, storage, blocks) for _, _, _, gone, storage, blocks in _placed(graph, working)]
+
+
+def _placed(graph: Graph, working: Iterable[int] = ()) -> list[tuple[int, int, int, int, int, int]]:
+    """The events in their order, each with its place in the walk."""
     first, last, jump = _timeline(graph)
     # Step of the walk, at a jump the turn and the op within it; -sign, since at one position what an op makes exists
     # beside what it takes: come first, then go; storage; blocks.
@@ -88,7 +93,7 @@ def events(graph: Graph, working: Iterable[int] = ()) -> list[Event]:
             at(position, 1, extra)
             at(position, -1, extra)
     out.sort()
-    return [(-gone, storage, blocks) for _, _, _, gone, storage, blocks in out]
+    return out
 
 
 def _timeline(graph: Graph) -> tuple[list[int], list[int], dict[int, int]]:
@@ -149,6 +154,51 @@ def simulate(graph: Graph, limit_mb: float | None = None, workspaces: Workspaces
     """
     walk, size, roles = _walk(GraphKey(graph), workspaces)
     return _replayed(walk, size, roles, None if limit_mb is None else int(limit_mb * MB))
+
+
+@dataclass(frozen=True)
+class LiveMemory:
+    """What is live while a call runs, step by step of the walk: MB by role, and the op of each step (-1: none)."""
+
+    by_role_mb: dict[str, np.ndarray]
+    ops: np.ndarray
+
+    @property
+    def total_mb(self) -> np.ndarray:
+        found: np.ndarray = sum(self.by_role_mb.values(), np.zeros(len(self.ops)))
+        return found
+
+
+def live_memory(graph: Graph, workspaces: Workspaces | None = None) -> LiveMemory:
+    """The most that is live at each step of a call; the highest of them is what `simulate` calls allocated.
+
+    A folded block has the steps of its first and of its last turn, with one step for all that lie between.
+    """
+    needed = workspaces(graph, np.array([graph.batch])) if workspaces else {}
+    size = _with(sizes(graph), needed)[:, 0]
+    roles = [s.role for s in graph.storages] + ["workspace"] * len(needed)
+    walk = np.array(_placed(graph, needed), dtype=np.int64).reshape(-1, 6)
+    position, change = walk[:, 0], -walk[:, 3] * walk[:, 5] * size[walk[:, 4]]
+    first, last, _ = _timeline(graph)
+    steps = max([0, *last]) + 1
+    whole = np.cumsum(change)
+    # At each step the moment when most is live; at a step where nothing comes or goes, the one before holds.
+    moments = np.full(steps, -1)
+    for at, step in enumerate(position):
+        if moments[step] < 0 or whole[at] >= whole[moments[step]]:
+            moments[step] = at
+    before = -1
+    for step in range(steps):
+        ends = int(np.searchsorted(position, step, side="right")) - 1
+        moments[step], before = (moments[step], ends) if moments[step] >= 0 else (before, before)
+    found = {}
+    of_event = np.array(roles)[walk[:, 4]] if len(walk) else np.array([])
+    for role in dict.fromkeys(roles):
+        live = np.concatenate([np.cumsum(np.where(of_event == role, change, 0.0)), [0.0]]) / MB
+        found[role] = live[moments]
+    ops = np.full(steps, -1)
+    ops[first], ops[last] = range(len(first)), range(len(last))
+    return LiveMemory(found, ops)
 
 
 @functools.lru_cache(maxsize=32)

@@ -22,7 +22,8 @@ ABOUT = (
 )
 CEILINGS = ("fp32", "tf32", "fp16", "bf16", "fp8")
 TOP, MOST = 6, 24
-_KEYS = [
+#: The legend of a roofline.
+ROOFLINE_KEYS = [
     *(Key(f"{bound}-bound", colour) for bound, colour in charts.BOUND.items()),
     Key("forward", charts.GREY, "circle"),
     Key("backward", charts.GREY, "triangle"),
@@ -49,7 +50,9 @@ def operators(study: Study) -> Level:
         heaviest = heaviest or call
         data[device.id] = {"call": _columns(call), "training": step and _columns(step)}
     groups = (
-        [Group("Roofline", pictures, _caption(study, max(hidden, default=0.0)), _KEYS, wide=True)] if pictures else []
+        [Group("Roofline", pictures, _caption(study, max(hidden, default=0.0)), ROOFLINE_KEYS, wide=True)]
+        if pictures
+        else []
     )
     extra = sensitivity(study, heaviest) if heaviest else None
     if extra:

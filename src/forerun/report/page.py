@@ -15,7 +15,7 @@ from forerun.blocks import Column, Row
 from forerun.errors import MissingPackage
 from forerun.pages import page_style, table_html
 from forerun.pages.bars import text
-from forerun.report.parts import Chart, Group, Level, Table
+from forerun.report.parts import Chart, Group, Key, Level, Table
 
 _HERE = Path(__file__).parent
 
@@ -124,30 +124,35 @@ def _group(group: Group, charts: list[dict[str, Any]]) -> str:
     pictures = "".join(_chart(group.title, chart, charts) for chart in group.charts)
     kind = "charts wide" if group.wide else "charts"
     caption = f'<p class="caption">{text(group.caption)}</p>' if group.caption else ""
-    keys = "".join(
-        f'<li><i class="{key.sign}" style="color:{key.colour}">{_SIGNS[key.sign]}</i>{text(key.words)}</li>'
-        for key in group.keys
-    )
-    caption += f'<ul class="keys">{keys}</ul>' if keys else ""
+    caption += keys_html(group.keys)
     return f'<h3>{text(group.title)}</h3>{caption}<div class="{kind}">{pictures}</div>'
+
+
+def keys_html(keys: Sequence[Key]) -> str:
+    """A legend; nothing where it has no entries."""
+    entries = "".join(
+        f'<li><i class="{key.sign}" style="color:{key.colour}">{_SIGNS[key.sign]}</i>{text(key.words)}</li>'
+        for key in keys
+    )
+    return f'<ul class="keys">{entries}</ul>' if entries else ""
 
 
 def _chart(title: str, chart: Chart, charts: list[dict[str, Any]]) -> str:
     name = f"chart-{len(charts) + 1}"
     made = json.loads(chart.figure.to_json(validate=False))
-    charts.append({"id": name, "data": _rounded(made["data"]), "layout": made["layout"]})
+    charts.append({"id": name, "data": rounded(made["data"]), "layout": made["layout"]})
     words = text(f"{title}: {chart.title}")
     height = f"height:{made['layout']['height']}px"
     plot = f'<div class="plot" id="{name}" style="{height}" role="img" aria-label="{words}"></div>'
     return f'<figure class="chart"><figcaption>{text(chart.title)}</figcaption>{plot}</figure>'
 
 
-def _rounded(value: Any) -> Any:
+def rounded(value: Any) -> Any:
     """What is drawn needs four digits; the data beside it has them all."""
     if isinstance(value, dict):
-        return {key: _rounded(item) for key, item in value.items()}
+        return {key: rounded(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_rounded(item) for item in value]
+        return [rounded(item) for item in value]
     return float(f"{value:.4g}") if isinstance(value, float) else value
 
 

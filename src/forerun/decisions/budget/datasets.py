@@ -30,6 +30,11 @@ def load_dataset(name: str) -> DataSet:
     return known[names[key(name)]]
 
 
+def dataset_names() -> list[str]:
+    """The data sets that are known by name."""
+    return list(_datasets()[0])
+
+
 def curve_datasets(of: str) -> dict[str, DataSet]:
     """The images behind the store's curves that are of this data set, by the data set of the rows."""
     found = _content()["curves"]

@@ -118,9 +118,7 @@ def _captured(workload: Workload) -> list[Graph]:
         raise ForerunError("image_size and images are settings of Hugging Face models; give the input_shape here")
     if (workload.amp or workload.channels_last) and not door.runs_modules:
         raise ForerunError("amp and channels_last are settings of PyTorch models; this one has its own dtypes")
-    key = door.key(model, workload)
-    request = {"door": name, "key": key, "settings": workload.graph_settings, "forerun": _own_version()}
-    hashed = None if key is None else cache.digest(request)
+    hashed = _cache_key(name, door, workload)
     graphs = cache.read(hashed) if hashed else []
     if not any(g.serves(workload.batch) for g in graphs):
         fresh = [with_bias_adds(_entered(g)) for g in _loaded(name, door, model, workload)]
@@ -134,6 +132,20 @@ def _captured(workload: Workload) -> list[Graph]:
     title = door.title(model)
     # Equal configs share one entry; each is called as it was asked for.
     return graphs if title is None else [replace(graph, name=title) for graph in graphs]
+
+
+def is_captured(workload: Workload) -> bool:
+    """Whether the cache has a graph of the workload's model at its batch: it is then answered in milliseconds."""
+    name, door = find_door(workload.model)
+    hashed = _cache_key(name, door, workload)
+    return hashed is not None and any(graph.serves(workload.batch) for graph in cache.read(hashed))
+
+
+def _cache_key(name: str, door: Door, workload: Workload) -> str | None:
+    """What the graphs of a model are kept under; None where they must not be kept."""
+    key = door.key(workload.model, workload)
+    request = {"door": name, "key": key, "settings": workload.graph_settings, "forerun": _own_version()}
+    return None if key is None else cache.digest(request)
 
 
 def _check_file(door: Door, model: Any) -> None:

@@ -1,0 +1,43 @@
+"""`forerun serve` and `forerun mcp`: the page, REST and MCP."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from forerun.errors import MissingPackage
+
+
+def serve(
+    host: Annotated[
+        str, typer.Option(help="Where to listen; others than this machine need FORERUN_TOKEN.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The port; 0: any that is free.", min=0, max=65535)] = 8000,
+    allow_hub: Annotated[bool, typer.Option("--allow-hub", help="Fetch configs from the Hugging Face hub.")] = False,
+    rate: Annotated[float, typer.Option(help="Requests per second of one client; 0: no limit.", min=0)] = 20.0,
+    workers: Annotated[int, typer.Option(help="Processes that read models and decide.", min=1, max=64)] = 2,
+    page: Annotated[bool, typer.Option("--page/--no-page", help="The web page beside REST and MCP.")] = True,
+    waiting: Annotated[int, typer.Option(help="Requests that may wait; the next are sent away.", min=0)] = 64,
+) -> None:
+    """Serve the web page, the REST API and MCP on one port, until stopped."""
+    from forerun.web.settings import ServerSettings, token_of_environment
+
+    settings = ServerSettings(
+        host=host, port=port, token=token_of_environment(), allow_hub=allow_hub, rate_per_s=rate, workers=workers,
+        waiting=waiting, burst=max(1, round(3 * rate)),
+    )  # fmt: skip
+    try:
+        from forerun.web.server import serve as run
+    except ImportError as error:
+        raise MissingPackage("the server", str(error.name), "pip install 'forerun[web]'") from error
+    run(settings, page=page)
+
+
+def mcp() -> None:
+    """Serve the MCP tools to the assistant that started this command, over standard input and output."""
+    try:
+        from forerun.web.mcp_server import serve_stdio
+    except ImportError as error:
+        raise MissingPackage("MCP", str(error.name), "pip install 'forerun[web]'") from error
+    serve_stdio()

@@ -1,0 +1,38 @@
+"""What the server can list: devices, models, and how far predictions are off."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+
+def devices(name: str | None = None) -> Any:
+    """`forerun devices --json`."""
+    from forerun.device import all_devices, load_device
+    from forerun.web.models import device_of
+
+    return [d.to_dict() for d in all_devices()] if name is None else load_device(device_of(name)).to_dict()
+
+
+def models(name: str | None = None) -> Any:
+    """`forerun models --json`."""
+    from forerun.graph.sources.known_models import known_models, one_model
+
+    return (name and one_model(name)) or known_models(name)
+
+
+def scoreboard() -> dict[str, Any]:
+    """Errors, coverage and widths on left-out families: what `forerun evaluate` prints of the shipped predictors."""
+    from forerun.evaluate import full
+    from forerun.evaluate.kept import kept_left_out
+    from forerun.predictors.saved import SHIPPED
+
+    frames = {"default": kept_left_out(SHIPPED / "default")}
+    lines = full.summary(full.study_board(frames, "family"))
+    exam = full.summary(full.exam_board(frames))
+    return {"left_out_families": _rows(lines), "exam": _rows(exam)}
+
+
+def _rows(frame: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(frame.to_json(orient="records"))
+    return found

@@ -1,0 +1,77 @@
+"""The tab Budget."""
+
+from __future__ import annotations
+
+import gradio as gr
+from pydantic import BaseModel
+
+from forerun.web.page import again
+from forerun.web.page.form import about, devices_of, number_box, place_of, workload_of
+from forerun.web.page.question import Question, Values, given, numbers
+from forerun.web.requests import BudgetRequest
+
+ABOUT = (
+    "What a training job takes on the devices of the form, and what fits into a budget. With the model timm, "
+    "torchvision or cnn: the most accurate network that keeps the limits on the first device."
+)
+_COUNTS = ("dataset_size", "epochs", "steps", "gpus", "eval_size", "loading_samples_per_s")
+_LIMITS = ("max_hours", "max_usd", "max_kwh", "max_carbon_kg", "max_latency_ms")
+#: Names that stand for a collection of models, from which one is chosen for one device.
+_COLLECTIONS = ("timm", "torchvision", "cnn")
+
+
+def budget_tab() -> Question:
+    about(ABOUT)
+    fields: Values = {}
+    with gr.Row(elem_classes="own"):
+        fields["dataset"] = gr.Dropdown(
+            ["", *_datasets()], value="imagenet", allow_custom_value=True, label="Data set", elem_id="dataset"
+        )
+        fields["epochs"] = number_box(5, "Epochs", placeholder="as many as fit", elem_id="epochs")
+        fields["max_hours"] = number_box(None, "At most hours", elem_id="max_hours")
+        fields["max_usd"] = number_box(None, "At most USD", elem_id="max_usd")
+    with gr.Accordion("More about the job", open=False):
+        with gr.Row(elem_classes="own"):
+            fields["job_mode"] = gr.Radio(["training", "inference"], value="training", label="The job is")
+            fields["every_device"] = gr.Checkbox(False, label="On all devices with a price")
+            fields["gpus"] = number_box(1, "Devices of each kind")
+        with gr.Row(elem_classes="own"):
+            fields["dataset_size"] = number_box(None, "Samples in an epoch", placeholder="of the data set")
+            fields["steps"] = number_box(None, "Steps", placeholder="instead of epochs")
+            fields["eval_size"] = number_box(None, "Evaluated samples", placeholder="after every epoch")
+            fields["loading_samples_per_s"] = number_box(None, "Loaded samples per s", placeholder="keeps up")
+        with gr.Row(elem_classes="own"):
+            fields["max_kwh"] = number_box(None, "At most kWh")
+            fields["max_carbon_kg"] = number_box(None, "At most kg of CO2")
+            fields["max_latency_ms"] = number_box(None, "Latency, at most ms", placeholder="of published models")
+    return Question(
+        "budget", "Budget", "Work it out", "Working out the job. A search through published models takes up to a "
+        "minute.", "page_budget", _request, _lines, fields,
+    )  # fmt: skip
+
+
+def _datasets() -> list[str]:
+    from forerun.decisions.budget.datasets import dataset_names
+
+    return dataset_names()
+
+
+def _request(values: Values) -> BudgetRequest:
+    own = {**given(values, ("dataset",)), **numbers(values, (*_COUNTS, *_LIMITS)), "mode": values["job_mode"]}
+    if own.get("steps"):
+        own = {name: value for name, value in own.items() if name not in ("epochs", "dataset")}
+    workload = {name: value for name, value in workload_of(values).items() if name != "mode"}
+    devices = None if values["every_device"] else devices_of(values)
+    if devices and workload["model"] in _COLLECTIONS[:2]:
+        devices = devices[:1]
+    return BudgetRequest(**workload, **place_of(values), device=devices, **own)
+
+
+def _lines(asked: BaseModel) -> tuple[str, str]:
+    assert isinstance(asked, BudgetRequest)
+    devices = asked.device if isinstance(asked.device, list) else [asked.device] if asked.device else []
+    settings = again.settings_of(asked)
+    words = ("--device", ",".join(again.device_word(one) for one in devices)) if devices else ()
+    python = settings | ({"device": devices} if devices else {})
+    model = again.plain_model(asked.model)
+    return again.command("budget", asked.model, settings, *words), again.call("budget", [model], python)

@@ -1,0 +1,44 @@
+"""The tab Predict."""
+
+from __future__ import annotations
+
+import gradio as gr
+from pydantic import BaseModel
+
+from forerun.web.page import again
+from forerun.web.page.form import about, devices_of, number_box, place_of, workload_of
+from forerun.web.page.predicted import PagePredictRequest
+from forerun.web.page.question import Question, Values, numbers
+
+ABOUT = "How the model will run on each device: every number with its interval, and the basis it stands on."
+
+
+def predict_tab() -> Question:
+    about(ABOUT)
+    with gr.Row(elem_classes="own"):
+        samples = number_box(
+            None, "Samples to run", info="Samples or tokens; empty: a million, for cost and carbon", elem_id="samples"
+        )
+        measured = gr.Checkbox(
+            True, label="Answer from measurements", info="Where the store has this very case", elem_id="measured"
+        )
+    return Question(
+        "predict", "Predict", "Predict", "Asking the devices. A model that was never asked for is read first, which "
+        "takes some seconds.", "page_predict", _request, _lines, {"samples": samples, "measured": measured},
+    )  # fmt: skip
+
+
+def _request(values: Values) -> PagePredictRequest:
+    own = {"measured": bool(values["measured"]), **numbers(values, ("samples",))}
+    return PagePredictRequest(**workload_of(values), **place_of(values), devices=devices_of(values), **own)
+
+
+def _lines(asked: BaseModel) -> tuple[str, str]:
+    assert isinstance(asked, PagePredictRequest)
+    settings = again.settings_of(asked)
+    model = again.plain_model(asked.model)
+    shell = "\n".join(
+        again.command("predict", asked.model, settings, "--device", again.device_word(one)) for one in asked.devices
+    )
+    python = "\n".join(again.call("predict", [model, one], settings) for one in asked.devices)
+    return shell, python

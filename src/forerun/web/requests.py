@@ -1,0 +1,207 @@
+"""What can be asked of the server: the fields of every request, with their bounds. REST and MCP share them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from forerun.workload import AMP, DTYPES, MODES, OPTIMIZERS, RUNTIMES, UNMEASURED_RUNTIMES
+
+Mode = Literal[*MODES]  # type: ignore[valid-type]
+Dtype = Literal[*DTYPES]  # type: ignore[valid-type]
+Optimizer = Literal[*OPTIMIZERS]  # type: ignore[valid-type]
+Amp = Literal[*AMP]  # type: ignore[valid-type]
+Runtime = Literal[*RUNTIMES, *UNMEASURED_RUNTIMES]  # type: ignore[valid-type]
+Size = Annotated[int, Field(ge=1, le=2**31 - 1)]
+Count = Annotated[int, Field(ge=1, le=10**12)]
+Amount = Annotated[float, Field(ge=0, le=1e15, allow_inf_nan=False)]
+Word = Annotated[str, Field(min_length=1, max_length=200)]
+Shape = Annotated[list[Size], Field(min_length=1, max_length=8)]
+Names = Annotated[list[Word], Field(min_length=1, max_length=200)]
+#: A device by its id or alias, or the fields of one (`forerun devices h200 --json` shows them).
+DeviceField = Annotated[
+    Word | dict[Word, Any],
+    Field(description="A device's id or alias, a MIG slice of one (h200/1g.18gb), or the fields of a device."),
+]
+
+
+class Asked(BaseModel):
+    """A request: an unknown field is an error, so that a misspelt one is not dropped."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class WorkloadFields(Asked):
+    """A model and how it is run."""
+
+    model: Annotated[
+        str,
+        Field(
+            min_length=1, max_length=500,
+            description="A name (resnet50, timm/…, torchvision/…), a Hugging Face id of the catalogue, a family with "
+            "its settings (cnn:depth=6,filters=32), or what POST /v1/uploads answered (upload:…).",
+            examples=["resnet50", "meta-llama/Llama-3.1-8B"],
+        ),
+    ]  # fmt: skip
+    batch: Size = 1
+    dtype: Dtype | None = Field(None, description="Default: the model's own, else fp32.")
+    mode: Mode = "inference"
+    input_shape: Shape | Annotated[dict[Word, Shape], Field(max_length=64)] | None = Field(
+        None, description="Of one sample, without the batch: [3, 224, 224]; or by the names of inputs."
+    )
+    seq_len: Size | None = None
+    optimizer: Optimizer | None = None
+    amp: Amp | None = None
+    runtime: Runtime = "eager"
+    task: Word | None = None
+    image_size: Size | Annotated[list[Size], Field(min_length=2, max_length=2)] | None = None
+    images: Annotated[int, Field(ge=0, le=4096)] | None = None
+    channels_last: bool = False
+
+    WORKLOAD: ClassVar[tuple[str, ...]] = (
+        "model", "batch", "dtype", "mode", "input_shape", "seq_len", "optimizer", "amp", "runtime", "task",
+        "image_size", "images", "channels_last",
+    )  # fmt: skip
+
+
+class Setting(Asked):
+    """What a question is answered with."""
+
+    predictor: Word = Field("default", description="The name of a registered predictor.")
+    confidence: Annotated[float, Field(ge=0.01, le=0.999)] = 0.9
+    host: Word | Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)] = Field(
+        "default", description="The host around the device: a name, or how many times slower than the reference host."
+    )
+
+
+class Place(Setting):
+    """A setting with a region and an instance, from which carbon and cost follow."""
+
+    region: Word | None = None
+    instance: Word | None = None
+
+
+class PredictRequest(WorkloadFields, Place):
+    """One model on one device."""
+
+    device: DeviceField
+    measured: bool = Field(True, description="Answer from the store where it has the very case.")
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [
+                {"model": "resnet50", "device": "a100-sxm4-40gb", "batch": 8, "dtype": "fp16"},
+                {"model": "meta-llama/Llama-3.1-8B", "device": "h200", "mode": "decode", "seq_len": 4096},
+            ]
+        },
+    )
+
+
+class PredictManyRequest(Place):
+    """Many workloads on many devices."""
+
+    workloads: Annotated[list[WorkloadFields], Field(min_length=1, max_length=64)]
+    devices: Annotated[list[DeviceField], Field(min_length=1, max_length=64)]
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"examples": [{
+            "workloads": [{"model": "resnet50", "batch": 1}, {"model": "resnet50", "batch": 64, "dtype": "fp16"}],
+            "devices": ["t4", "l4"],
+        }]},
+    )  # fmt: skip
+
+
+class CompareRequest(WorkloadFields, Place):
+    """One model on several devices."""
+
+    devices: Annotated[list[DeviceField], Field(min_length=1, max_length=64)]
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"examples": [{"model": "resnet50", "devices": ["t4", "l4", "h100-sxm"], "batch": 8}]},
+    )
+
+
+class ExplainRequest(WorkloadFields):
+    """Where the time of one model on one device goes."""
+
+    device: DeviceField
+    predictor: Word = "default"
+    host: Word | Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)] = "default"
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"model": "resnet50", "device": "l4", "batch": 8}]}
+    )
+
+
+class OptimiseRequest(WorkloadFields, Place):
+    """What to change so that a model runs better on a device."""
+
+    device: DeviceField
+    goal: Literal["latency", "throughput", "memory", "energy", "cost"] = "latency"
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"model": "resnet50", "device": "a100", "batch": 8}]}
+    )
+
+
+class RecommendRequest(WorkloadFields, Setting):
+    """Which device, instance, batch and dtype, within limits, by a goal."""
+
+    batch: None = Field(None, exclude=True, description="Left out: give batches.")  # type: ignore[assignment]
+    dtype: None = Field(None, exclude=True, description="Left out: give dtypes.")  # type: ignore[assignment]
+    goal: Literal["cost", "latency", "throughput", "energy", "carbon", "price"] = "cost"
+    max_latency_ms: Amount | None = None
+    min_throughput: Amount | None = Field(None, description="Samples or tokens per second.")
+    max_memory_mb: Amount | None = None
+    max_usd_per_hour: Amount | None = None
+    max_usd_per_million: Amount | None = None
+    max_energy_j: Amount | None = Field(None, description="Per sample or token.")
+    max_carbon_g: Amount | None = Field(None, description="Per million samples or tokens.")
+    clouds: Names | None = None
+    regions: Names | None = None
+    vendors: Names | None = None
+    devices: Names | None = None
+    dtypes: Annotated[list[Dtype], Field(min_length=1, max_length=9)] | None = None
+    batches: Annotated[list[Size], Field(min_length=1, max_length=24)] | None = None
+    gpus: Annotated[list[Annotated[int, Field(ge=1, le=4096)]], Field(min_length=1, max_length=16)] | None = None
+    mig: bool = True
+    candidates: bool = Field(False, description="Every candidate in the answer, as the command's --all.")
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"examples": [{"model": "timm/efficientnet_b4", "goal": "carbon", "min_throughput": 2000}]},
+    )
+
+
+class BudgetRequest(WorkloadFields, Place):
+    """What a job takes, what fits into a budget, and which network to take."""
+
+    batch: Size | None = None  # type: ignore[assignment]
+    mode: Literal["training", "inference"] = "training"
+    device: DeviceField | Annotated[list[DeviceField], Field(min_length=1, max_length=64)] | None = None
+    dataset: Word | None = None
+    dataset_size: Count | None = None
+    epochs: Count | None = None
+    steps: Count | None = None
+    gpus: Annotated[int, Field(ge=1, le=8)] = 1
+    max_hours: Amount | None = None
+    max_seconds: Amount | None = None
+    max_usd: Amount | None = None
+    max_kwh: Amount | None = None
+    max_carbon_kg: Amount | None = None
+    max_latency_ms: Amount | None = None
+    eval_size: Count | None = None
+    loading_samples_per_s: Amount | None = None
+    most: Annotated[int, Field(ge=1, le=40)] = 10
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"examples": [{
+            "model": "timm/efficientnet_b6", "dataset": "imagenet", "epochs": 5, "batch": 32, "device": "l4",
+            "max_hours": 24, "max_usd": 100,
+        }]},
+    )  # fmt: skip

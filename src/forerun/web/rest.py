@@ -1,0 +1,176 @@
+"""REST: every question of the command line under /v1, with the same JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+import orjson
+from fastapi import APIRouter, Header, Query, Request, Response
+from pydantic import BaseModel, Field
+
+from forerun.prediction import Prediction
+from forerun.web.catalogues import devices, models
+from forerun.web.requests import (
+    BudgetRequest,
+    CompareRequest,
+    ExplainRequest,
+    OptimiseRequest,
+    PredictManyRequest,
+    PredictRequest,
+    RecommendRequest,
+)
+
+
+class Problem(BaseModel):
+    """What was wrong, in one sentence, and the number under which the server logged the request."""
+
+    error: str
+    request_id: str
+
+
+class Uploaded(BaseModel):
+    """How the upload is named in requests, and how long it is kept after its last use."""
+
+    model: str = Field(examples=["upload:0f3b7c5e9a1d4c2e8f6a0b1c2d3e4f50"])
+    name: str
+    kind: str
+    bytes: int
+    kept_minutes: float
+
+
+_PROBLEMS: dict[int | str, dict[str, Any]] = {
+    400: {"model": Problem, "description": "The request is no JSON, or misses what it must have."},
+    401: {"model": Problem, "description": "The bearer token is missing or wrong."},
+    404: {"model": Problem, "description": "There is nothing of that name."},
+    413: {"model": Problem, "description": "The request or the upload is too large."},
+    422: {"model": Problem, "description": "The question has no answer; the sentence says what to change."},
+    429: {"model": Problem, "description": "Too many requests, of this client or of all."},
+}
+router = APIRouter(prefix="/v1", responses=_PROBLEMS)
+
+
+def json_response(data: Any, status: int = 200) -> Response:
+    """Plain data as JSON; what is not finite is null."""
+    return Response(orjson.dumps(data, option=orjson.OPT_SERIALIZE_NUMPY), status, media_type="application/json")
+
+
+async def _answer(request: Request, operation: str, asked: BaseModel) -> Response:
+    state = request.app.state
+    async with state.places.place():
+        return json_response(await state.answering.answer(operation, asked.model_dump()))
+
+
+_ROWS = {200: {"description": "One row a case.", "content": {"application/json": {"schema": {
+    "type": "array", "items": {"type": "object", "required": ["model", "device", "error"]}}}}}}  # fmt: skip
+_OBJECT = {200: {"content": {"application/json": {"schema": {"type": "object"}}}}}
+
+
+@router.post("/predict", response_model=None, responses={200: {"model": Prediction}})
+async def predict(request: Request, asked: PredictRequest) -> Response:
+    """How a model will run on a device: every estimate with its interval, and the basis it stands on."""
+    return await _answer(request, "predict", asked)
+
+
+@router.post("/predict_many", response_model=None, responses=_ROWS)
+async def predict_many(request: Request, asked: PredictManyRequest) -> Response:
+    """Every workload on every device; a case that cannot run has its reason in `error`."""
+    return await _answer(request, "predict_many", asked)
+
+
+@router.post("/compare", response_model=None, responses=_ROWS)
+async def compare(request: Request, asked: CompareRequest) -> Response:
+    """One model on several devices, fastest first."""
+    return await _answer(request, "compare", asked)
+
+
+@router.post("/explain", response_model=None, responses=_OBJECT)
+async def explain(request: Request, asked: ExplainRequest) -> Response:
+    """Where the time goes, op by op."""
+    return await _answer(request, "explain", asked)
+
+
+@router.post("/recommend", response_model=None, responses=_OBJECT)
+async def recommend(request: Request, asked: RecommendRequest) -> Response:
+    """Which device, instance, batch and dtype to take, within limits, by a goal."""
+    return await _answer(request, "recommend", asked)
+
+
+@router.post("/optimise", response_model=None, responses=_OBJECT)
+async def optimise(request: Request, asked: OptimiseRequest) -> Response:
+    """What to change so that the model runs better, each change with its predicted gain and interval."""
+    return await _answer(request, "optimise", asked)
+
+
+@router.post("/budget", response_model=None, responses=_OBJECT)
+async def budget(request: Request, asked: BudgetRequest) -> Response:
+    """What a job takes in time, money, energy and carbon, and what fits into a budget."""
+    return await _answer(request, "budget", asked)
+
+
+Named = Annotated[str | None, Query(min_length=1, max_length=200)]
+
+
+@router.get("/devices", response_model=None)
+def get_devices(name: Named = None) -> Response:
+    """The device catalogue, or one device with the source of every field."""
+    return json_response(devices(name))
+
+
+@router.get("/models", response_model=None)
+def get_models(name: Named = None) -> Response:
+    """The models that are known by name: all, or those whose name contains `name`."""
+    return json_response(models(name))
+
+
+@router.get("/scoreboard", response_model=None)
+async def get_scoreboard(request: Request) -> Response:
+    """How far predictions are off on families that the predictor was not fitted to, with the noise floor."""
+    state = request.app.state
+    async with state.places.place():
+        return json_response(await state.answering.scoreboard())
+
+
+@router.post(
+    "/uploads", status_code=201, response_model=Uploaded,
+    openapi_extra={"requestBody": {"required": True, "content": {
+        "application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}},
+)  # fmt: skip
+async def upload(
+    request: Request,
+    file_name: Annotated[str, Header(alias="X-File-Name", min_length=1, max_length=255, examples=["model.onnx"])],
+) -> Response:
+    """Takes a file as the body of the request: an ONNX model, a config.json of Hugging Face, or a device as YAML."""
+    state = request.app.state
+    async with state.places.place():
+        found = await state.uploads.take(file_name, _body(request))
+    state.metrics.uploads.inc()
+    about = {"model": found.model, "name": found.name, "kind": found.kind, "bytes": found.bytes}
+    return json_response({**about, "kept_minutes": state.settings.upload_minutes}, 201)
+
+
+async def _body(request: Request) -> AsyncIterator[bytes]:
+    async for part in request.stream():
+        yield part
+
+
+@router.delete("/uploads/{number}", status_code=204, response_model=None)
+def delete_upload(request: Request, number: Annotated[str, Field(pattern="^[0-9a-f]{32}$")]) -> Response:
+    """Deletes an upload at once."""
+    if not request.app.state.uploads.delete(number):
+        return json_response({"error": "there is no such upload", "request_id": request.state.request_id}, 404)
+    return Response(status_code=204)
+
+
+def problem(sentence: str, request_id: str, status: int, **headers: str) -> Response:
+    """A refusal as JSON."""
+    found = json_response(dataclasses.asdict(_Refusal(sentence, request_id)), status)
+    found.headers.update(headers)
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
+class _Refusal:
+    error: str
+    request_id: str

@@ -1,0 +1,81 @@
+"""Who may ask how much: tokens, rates, places in the queue, and what is counted of it."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+_MOST_CLIENTS = 10_000
+
+
+class Rates:
+    """A bucket of requests for each client, filled at a steady rate."""
+
+    def __init__(self, per_s: float, burst: int) -> None:
+        self._per_s, self._burst = per_s, float(burst)
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def wait_s(self, client: str) -> float:
+        """0 where the client may ask now, else the seconds until it may."""
+        if self._per_s <= 0:
+            return 0.0
+        now = time.monotonic()
+        left, then = self._buckets.pop(client, (self._burst, now))
+        left = min(self._burst, left + (now - then) * self._per_s)
+        allowed = left >= 1
+        self._buckets[client] = (left - 1 if allowed else left, now)
+        while len(self._buckets) > _MOST_CLIENTS:
+            self._buckets.popitem(last=False)
+        return 0.0 if allowed else (1 - left) / self._per_s
+
+
+class QueueFull(Exception):
+    """More requests wait than the server lets wait."""
+
+
+class Places:
+    """So many requests are answered at a time, so many wait, and the next is sent away."""
+
+    def __init__(self, running: int, waiting: int) -> None:
+        self._running = asyncio.Semaphore(running)
+        self._most = running + waiting
+        self.taken = 0
+
+    @asynccontextmanager
+    async def place(self) -> AsyncIterator[None]:
+        if self.taken >= self._most:
+            raise QueueFull
+        self.taken += 1
+        try:
+            async with self._running:
+                yield
+        finally:
+            self.taken -= 1
+
+
+def token_matches(header: str | None, token: str) -> bool:
+    """Whether an Authorization header carries the token; the comparison takes the same time for any wrong one."""
+    kind, _, given = (header or "").partition(" ")
+    return hmac.compare_digest(given.strip().encode(), token.encode()) and kind.lower() == "bearer"
+
+
+class Metrics:
+    """What Prometheus reads."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.requests = Counter(
+            "forerun_requests", "Requests answered.", ["path", "method", "status"], registry=self.registry
+        )
+        self.seconds = Histogram(
+            "forerun_request_seconds", "Seconds until the answer.", ["path"], registry=self.registry,
+            buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120),
+        )  # fmt: skip
+        self.taken = Gauge("forerun_requests_in_progress", "Requests answered or waiting now.", registry=self.registry)
+        self.uploads = Counter("forerun_uploads", "Files that were uploaded.", registry=self.registry)
