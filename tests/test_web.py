@@ -106,6 +106,7 @@ def test_lists(served: Served) -> None:
         ({"model": MODEL}, 422, "device"),
         ({"model": "/etc/passwd", "device": "l4"}, 422, "opens no paths"),
         ({"model": "../secret.onnx", "device": "l4"}, 422, "opens no paths"),
+        ({"model": "x" * 400, "device": "l4"}, 422, "opens no paths"),
         ({"model": "model.py:Net", "device": "l4"}, 422, "opens no paths"),
         ({"model": MODEL, "device": "/etc/devices.yaml"}, 422, "opens no paths"),
         ({"model": MODEL, "device": "l4", "predictor": "/tmp/weights"}, 422, "none of them"),
