@@ -118,6 +118,7 @@ class Column:
     tone: str = ""
     relative: bool = False  # intervals are drawn relative to their estimates: cells of different units
     code: bool = False  # cells are commands or calls
+    units: bool = False  # cells are numbers with units of their own: '5.2 ms'
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,7 @@ def basis_line(basis: str) -> str:
 def prediction_table(p: Any) -> Table:
     """Every quantity with its interval and a remark; parts are indented under their whole."""
     heads = (
-        Column("", wrap=True), Column("estimate", right=True, tone="best"),
+        Column("", wrap=True), Column("estimate", right=True, tone="best", units=True),
         Column(interval_heading(p.confidence), right=True, relative=True), Column("", wrap=True, tone="faint"),
     )  # fmt: skip
     rows = []

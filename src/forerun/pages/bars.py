@@ -13,7 +13,7 @@ from forerun.readable import visible
 #: One after another: curves of a chart, parts of a bar.
 COLOURS = ("#3b82c4", "#e07b39", "#3f9e6e", "#a05fb5", "#c94f63", "#8a8d3a", "#4aa3b0", "#96735a")
 #: A column whose numbers span more than so many times has a logarithmic scale.
-_LINEAR_UP_TO = 30.0
+_LINEAR_UP_TO = 8.0
 #: The least reach of a relative scale, so that a narrow interval looks narrow.
 _LEAST_REACH = 2.0
 
@@ -107,6 +107,6 @@ def parts_html(parts: Sequence[tuple[str, float]], label: str) -> str:
         for name, colour in zip(words, COLOURS, strict=False)
     )
     rest = 1 - sum(share for _, share in shown)
-    keys += f'<li><i class="rest"></i>others {rest:.1%}</li>' if len(parts) > len(shown) else ""
+    keys += f"<li><i></i>others {rest:.1%}</li>" if rest >= 0.001 else ""
     spoken = text(f"{label}: {', '.join(words)}")
     return f'<div class="parts" role="img" aria-label="{spoken}">{cuts}</div><ul class="keys parts-keys">{keys}</ul>'

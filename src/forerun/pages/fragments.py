@@ -8,7 +8,7 @@ from itertools import groupby
 from forerun.blocks import Block, Folded, Line, Notes, Table
 from forerun.pages.bars import text
 from forerun.pages.style import fragment_style
-from forerun.pages.tables import folded_html, table_html
+from forerun.pages.tables import class_html, folded_html, table_html
 
 
 def fragment(blocks: Iterable[Block], *, after_title: str = "") -> str:
@@ -53,6 +53,5 @@ def _line(line: Line) -> str:
     if not line.words and not code:
         return ""
     tag = {"title": "h2", "heading": "h3"}.get(line.tone, "p")
-    kind = "inset" if line.words.startswith("  ") else ""
-    kind = " ".join(filter(None, (line.tone if tag == "p" else "", kind)))
-    return f"<{tag}{f' class={chr(34)}{kind}{chr(34)}' if kind else ''}>{text(line.words)}{code}</{tag}>"
+    inset = "inset" if line.words.startswith("  ") else ""
+    return f"<{tag}{class_html(line.tone if tag == 'p' else '', inset)}>{text(line.words)}{code}</{tag}>"

@@ -32,43 +32,64 @@ class _Drawing:
 
     def __init__(self, table: Table) -> None:
         self.columns = table.columns
-        cells = [[row.cells[at] for row in table.rows] for at in range(len(table.columns))]
         self.scales: list[Scale | None] = []
         self.largest: list[float] = []
         self.kinds: list[str] = []
-        for column, found in zip(table.columns, cells, strict=True):
-            spans = [cell for cell in found if isinstance(cell, Span)]
-            self.scales.append(scale_of(spans, column.relative))
-            self.largest.append(max((cell.share for cell in found if isinstance(cell, Share)), default=0.0))
-            self.kinds.append(_kind(column, spans))
+        for at, column in enumerate(table.columns):
+            cells = [row.cells[at] for row in table.rows]
+            self.scales.append(scale_of((cell for cell in cells if isinstance(cell, Span)), column.relative))
+            self.largest.append(max((cell.share for cell in cells if isinstance(cell, Share)), default=0.0))
+            self.kinds.append(_kind(column, cells))
+        # Quantities of one thing, one below the other: where there is little room, each becomes a few lines.
+        self.card = any(column.relative for column in table.columns)
+        self.kind = "card" if self.card else "tight" if len(table.columns) > _MANY else ""
 
     def rows(self, rows: Sequence[Row]) -> str:
-        heads = "".join(
-            f"<th{_class(kind if kind == 'n' else '')}>{text(column.heading)}</th>"
-            for column, kind in zip(self.columns, self.kinds, strict=True)
-        )
+        heads = "".join(map(self._head, self.columns, self.kinds))
         head = f"<thead><tr>{heads}</tr></thead>" if any(c.heading for c in self.columns) else ""
-        body = "".join(self._row(row) for row in rows)
-        return f'<div class="scroll"><table>{head}<tbody>{body}</tbody></table></div>'
+        body = "".join(map(self._row, rows))
+        frame = " ".join(filter(None, ("scroll", self.kind)))
+        return f'<div class="{frame}"><table>{head}<tbody>{body}</tbody></table></div>'
+
+    def _head(self, column: Column, kind: str) -> str:
+        over = ' colspan="2"' if column.units else ""
+        return f"<th{class_html('n' if 'n' in kind.split() and not over else '')}{over}>{text(column.heading)}</th>"
 
     def _row(self, row: Row) -> str:
-        cells = "".join(f"<td{_class(self.kinds[at])}>{self._cell(cell, at)}</td>" for at, cell in enumerate(row.cells))
-        return f"<tr{_class(' '.join(filter(None, (row.tone, 'part' if row.depth else ''))))}>{cells}</tr>"
+        cells = "".join(self._cell(cell, at) for at, cell in enumerate(row.cells))
+        return f"<tr{class_html(row.tone, 'part' if row.depth else '')}>{cells}</tr>"
 
     def _cell(self, cell: Cell, at: int) -> str:
+        column, kind = self.columns[at], self.kinds[at]
         if isinstance(cell, Span):
-            return interval_html(cell, self.scales[at])
-        if isinstance(cell, Share):
-            return share_html(cell, self.largest[at])
-        return f"<code>{text(cell)}</code>" if self.columns[at].code and cell else text(cell)
+            inside = interval_html(cell, self.scales[at])
+        elif isinstance(cell, Share):
+            inside = share_html(cell, self.largest[at])
+        elif column.units:
+            number, _, unit = cell.partition(" ")
+            return f"<td{class_html(kind)}>{text(number)}</td><td{class_html('unit')}>{text(unit)}</td>"
+        else:
+            inside = f"<code>{text(cell)}</code>" if column.code and cell else text(cell)
+        named = f' data-heading="{text(column.heading)}"' if self.card and at and column.heading else ""
+        return f"<td{class_html(kind)}{named}>{inside}</td>"
 
 
-def _kind(column: Column, spans: Sequence[Span]) -> str:
-    """The class of a column's cells: n(umbers), spans, words or short words."""
-    if spans and not any(span.number for span in spans):
+#: A table of more columns than this is set closer.
+_MANY = 8
+#: Words longer than this may be broken into several lines.
+_LONG = 36
+
+
+def _kind(column: Column, cells: Sequence[Cell]) -> str:
+    """The classes of a column's cells: n(umbers), span, words that may be broken, faint or strong ones."""
+    tone = {"best": "strong", "faint": "faint"}.get(column.tone, "")
+    if any(isinstance(cell, Span) and not cell.number for cell in cells):
         return "span"
-    return "n" if column.right else "words" if column.wrap else ""
+    broken = column.wrap and any(isinstance(cell, str) and len(cell) > _LONG for cell in cells)
+    return " ".join(filter(None, ("n" if column.right else "", "words" if broken else "", tone)))
 
 
-def _class(name: str) -> str:
-    return f' class="{name}"' if name else ""
+def class_html(*names: str) -> str:
+    """The attribute that gives an element these classes; nothing where all are empty."""
+    found = " ".join(filter(None, names))
+    return f' class="{found}"' if found else ""

@@ -76,7 +76,7 @@ def _amount_line(b: JobBudget) -> str:
 def _one_device(b: JobBudget) -> Iterator[Block]:
     r, rows = b.rows[0], []
     limited = bool(b.limits)
-    heads = [Column("", wrap=True), Column("estimate", right=True, tone="best")]
+    heads = [Column("", wrap=True), Column("estimate", right=True, tone="best", units=True)]
     heads += [Column(interval_heading(b.confidence), right=True, relative=True)]
     heads += [Column("limit", right=True), Column("")] if limited else []
 
