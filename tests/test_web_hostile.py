@@ -7,7 +7,7 @@ import io
 import json
 import pickle
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,9 @@ import pytest
 from onnx import TensorProto, helper
 
 from test_web import small_onnx
-from web_server import Served, serving
+from web_server import Served
 
+pytestmark = pytest.mark.xdist_group("server")
 QUESTION = {"model": "cnn:depth=2,filters=8", "device": "l4"}
 
 
@@ -95,14 +96,6 @@ HOSTILE: dict[str, tuple[str, Callable[[], bytes]]] = {
     "YAML bomb": ("gpu.yaml", lambda: b"a: &a [x,x,x,x,x,x,x,x]\n" + b"".join(
         f"{chr(98 + i)}: &{chr(98 + i)} [{','.join(['*' + chr(97 + i)] * 8)}]\n".encode() for i in range(12))),
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    options = ("--no-page", "--rate", "0")
-    with serving(tmp_path_factory.mktemp("hostile"), *options, FORERUN_LIMIT_S="10") as found:
-        assert found.ask("/v1/predict", QUESTION).status == 200
-        yield found
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
