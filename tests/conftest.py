@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from web_server import Served, serving
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # a worker has a core; more threads than cores wait for each other
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -30,6 +32,13 @@ def _own_folders(tmp_path_factory: pytest.TempPathFactory) -> None:
     os.environ["FORERUN_CACHE"] = str(folder / "cache")
     os.environ["FORERUN_STORE"] = str(tmp_path_factory.mktemp("store"))
     os.environ["FORERUN_PATIENCE_S"] = "3600"  # a slow machine prints no more than a fast one
+
+
+@pytest.fixture(scope="session")
+def served(tmp_path_factory: pytest.TempPathFactory, _own_folders: None) -> Iterator[Served]:
+    """One server for the tests that only ask. They are marked `xdist_group("server")`, so that one worker runs them."""
+    with serving(tmp_path_factory.mktemp("server"), "--rate", "0") as found:
+        yield found
 
 
 @pytest.fixture

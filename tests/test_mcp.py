@@ -9,14 +9,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from mcp.client.session import ClientSession
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
 import forerun
-from web_server import serving
+from web_server import Served
 
 MODEL = "cnn:depth=2,filters=8"
+pytestmark = pytest.mark.xdist_group("server")
 
 
 async def _look_and_change(session: ClientSession) -> dict[str, Any]:
@@ -55,13 +57,12 @@ def _judge(found: dict[str, Any]) -> None:
     assert "resnet50" in found["listed"]["vision"]
 
 
-def test_over_http(tmp_path: Path) -> None:
+def test_over_http(served: Served) -> None:
     async def ask(url: str) -> dict[str, Any]:
         async with streamable_http_client(url) as streams, ClientSession(streams[0], streams[1]) as session:
             return await _look_and_change(session)
 
-    with serving(tmp_path, "--no-page", "--rate", "0") as served:
-        _judge(asyncio.run(ask(f"{served.url}/mcp")))
+    _judge(asyncio.run(ask(f"{served.url}/mcp")))
 
 
 def test_over_standard_input_and_output(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -20,12 +19,7 @@ from forerun.web.traffic import Rates, token_matches
 from web_server import Served, serving
 
 MODEL = "cnn:depth=2,filters=8"
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with serving(tmp_path_factory.mktemp("served"), "--no-page", "--rate", "0") as found:
-        yield found
+pytestmark = pytest.mark.xdist_group("server")
 
 
 def small_onnx() -> bytes:
@@ -106,6 +100,7 @@ def test_lists(served: Served) -> None:
         ({"model": MODEL}, 422, "device"),
         ({"model": "/etc/passwd", "device": "l4"}, 422, "opens no paths"),
         ({"model": "../secret.onnx", "device": "l4"}, 422, "opens no paths"),
+        ({"model": "x" * 400, "device": "l4"}, 422, "opens no paths"),
         ({"model": "model.py:Net", "device": "l4"}, 422, "opens no paths"),
         ({"model": MODEL, "device": "/etc/devices.yaml"}, 422, "opens no paths"),
         ({"model": MODEL, "device": "l4", "predictor": "/tmp/weights"}, 422, "none of them"),

@@ -32,8 +32,8 @@ Name = Annotated[str | None, Field(max_length=200)]
 _INSTRUCTIONS = """\
 forerun predicts how a deep-learning model will run on a device before anyone runs it: latency, throughput, memory,
 energy, cost, each with an interval and the basis it stands on. Times are milliseconds, memory MB of 2**20 bytes. Name
-the interval beside every number you pass on. To speed a model up: `explain` shows where the time goes, `optimise` what a
-change would gain, `predict` with the changed settings checks it. `models` and `devices` list the names that are known.
+the interval beside every number you pass on. To speed a model up: `explain` shows where the time goes, `optimise` what
+a change would gain, `predict` with the changed settings checks it. `models` and `devices` list the known names.
 """
 #: The most ops of an explanation that an assistant gets: the rest adds up to little and fills its memory.
 _OPS = 25

@@ -39,7 +39,8 @@ def checked_name(name: str) -> str:
     """The name, where it can be no file of this machine."""
     from forerun.graph.sources import is_file
 
-    if not _NAME.fullmatch(name) or ".." in name or is_file(name) or is_file(name.partition(":")[0]):
+    long = any(len(part) > 250 for part in name.split("/"))
+    if long or not _NAME.fullmatch(name) or ".." in name or is_file(name) or is_file(name.partition(":")[0]):
         raise ForerunError(
             f"{short(name)} is no name of a model: the server opens no paths; upload an ONNX file or a config.json"
         )

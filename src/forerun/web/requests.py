@@ -152,7 +152,7 @@ class RecommendRequest(WorkloadFields, Setting):
     """Which device, instance, batch and dtype, within limits, by a goal."""
 
     batch: None = Field(None, exclude=True, description="Left out: give batches.")  # type: ignore[assignment]
-    dtype: None = Field(None, exclude=True, description="Left out: give dtypes.")  # type: ignore[assignment]
+    dtype: None = Field(None, exclude=True, description="Left out: give dtypes.")
     goal: Literal["cost", "latency", "throughput", "energy", "carbon", "price"] = "cost"
     max_latency_ms: Amount | None = None
     min_throughput: Amount | None = Field(None, description="Samples or tokens per second.")

@@ -62,9 +62,10 @@ async def _answer(request: Request, operation: str, asked: BaseModel) -> Respons
         return json_response(await state.answering.answer(operation, asked.model_dump()))
 
 
-_ROWS = {200: {"description": "One row a case.", "content": {"application/json": {"schema": {
+_Responses = dict[int | str, dict[str, Any]]
+_ROWS: _Responses = {200: {"description": "One row a case.", "content": {"application/json": {"schema": {
     "type": "array", "items": {"type": "object", "required": ["model", "device", "error"]}}}}}}  # fmt: skip
-_OBJECT = {200: {"content": {"application/json": {"schema": {"type": "object"}}}}}
+_OBJECT: _Responses = {200: {"content": {"application/json": {"schema": {"type": "object"}}}}}
 
 
 @router.post("/predict", response_model=None, responses={200: {"model": Prediction}})

@@ -1,8 +1,8 @@
 """Processes that answer what takes long or what nobody has vetted: models to be captured, decisions, uploaded files.
 
 A job is the name of an operation and its request as JSON; so is its answer. A worker that misses the deadline, takes
-too much memory or crashes is replaced by a fresh one, and its job ends with one sentence. Jobs run in the main thread of
-a worker, so that reading a file in a child of its own (`forerun.limits`) costs milliseconds.
+too much memory or crashes is replaced by a fresh one, and its job ends with one sentence. Jobs run in a worker's main
+thread, so that reading a file in a child of its own (`forerun.limits`) costs milliseconds.
 """
 
 from __future__ import annotations
