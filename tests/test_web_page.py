@@ -15,25 +15,20 @@ from onnx import TensorProto, helper
 import browser
 import forerun
 from forerun.readable import pretty
-from web_server import Served, serving
+from web_server import Served
 
 pytest.importorskip("gradio")
+pytestmark = pytest.mark.xdist_group("server")
 MODEL = "cnn:depth=2,filters=16"
 QUERY = "model=cnn%3Adepth%3D2%2Cfilters%3D16&devices=t4,l4&batch=8"
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def chromium() -> Iterator[Any]:
     if browser.find() is None:
         pytest.skip("no Chromium, Chrome or Playwright browser was found: the page was not opened")
     for mode in ("inference", "training"):
         forerun.predict(MODEL, "l4", batch=8, mode=mode)  # the server shares the cache: the model is captured
-    with serving(tmp_path_factory.mktemp("page"), "--rate", "0") as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def chromium(served: Served) -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
