@@ -33,7 +33,7 @@ predict: $(READY)
 
 test: $(READY) browser
 	for env in keras paddle; do $(BIN)/forerun install $$env || echo "tests of $$env models are skipped"; done
-	$(BIN)/pytest -n 2 --dist loadgroup
+	$(BIN)/pytest -n 2 --dist worksteal
 
 # A real browser opens the pages in tests. Without one these tests are skipped, and say so.
 browser: $(READY)

@@ -36,7 +36,7 @@ def _own_folders(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 @pytest.fixture(scope="session")
 def served(tmp_path_factory: pytest.TempPathFactory, _own_folders: None) -> Iterator[Served]:
-    """One server for the tests that only ask. They are marked `xdist_group("server")`, so that one worker runs them."""
+    """One server, for each test worker, of the tests that only ask."""
     with serving(tmp_path_factory.mktemp("server"), "--rate", "0") as found:
         yield found
 

@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
 from mcp.client.session import ClientSession
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
@@ -18,7 +17,6 @@ import forerun
 from web_server import Served
 
 MODEL = "cnn:depth=2,filters=8"
-pytestmark = pytest.mark.xdist_group("server")
 
 
 async def _look_and_change(session: ClientSession) -> dict[str, Any]:

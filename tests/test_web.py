@@ -19,7 +19,6 @@ from forerun.web.traffic import Rates, token_matches
 from web_server import Served, serving
 
 MODEL = "cnn:depth=2,filters=8"
-pytestmark = pytest.mark.xdist_group("server")
 
 
 def small_onnx() -> bytes:

@@ -17,7 +17,6 @@ from onnx import TensorProto, helper
 from test_web import small_onnx
 from web_server import Served
 
-pytestmark = pytest.mark.xdist_group("server")
 QUESTION = {"model": "cnn:depth=2,filters=8", "device": "l4"}
 
 

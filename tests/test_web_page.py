@@ -18,7 +18,6 @@ from forerun.readable import pretty
 from web_server import Served
 
 pytest.importorskip("gradio")
-pytestmark = pytest.mark.xdist_group("server")
 MODEL = "cnn:depth=2,filters=16"
 QUERY = "model=cnn%3Adepth%3D2%2Cfilters%3D16&devices=t4,l4&batch=8"
 
