@@ -19,14 +19,13 @@ from web_server import serving  # noqa: E402
 MOST_KB = 300
 LLM = "model=meta-llama/Llama-3.1-8B&mode=decode&dtype=bf16&seq_len=2048&batch=16&devices=a100-sxm4-80gb,h100-sxm,h200"
 VISION = "model=resnet50&batch=64&dtype=fp16&devices=l4,a100-sxm4-40gb,h100-sxm"
-#: Name of the picture, the question as a link, what must be there before it is taken, its height, what it starts at.
+#: Name of the picture, the question as a link, what must be there before it is taken, its height.
 PICTURES = (
-    ("web_predict", f"tab=predict&{LLM}&samples=1000000", "#answer-predict .again", 900, ""),
-    ("web_compare", f"tab=compare&{VISION}", "#answer-compare .plot[data-drawn]", 1180, ""),
+    ("web_predict", f"tab=predict&{LLM}&samples=1000000", "#answer-predict .again", 900),
+    ("web_compare", f"tab=compare&{VISION}", "#answer-compare .plot[data-drawn]", 1180),
     ("web_recommend", "tab=recommend&model=timm/efficientnet_b4&goal=cost&max_latency_ms=50&min_throughput=500",
-     "#answer-recommend .plot[data-drawn]", 1180, ""),
-    ("web_explain", f"tab=explain&{VISION}&mode=training&dtype=fp32", "#answer-explain .plot[data-drawn]", 1180,
-     "#answer-explain .drawn"),
+     "#answer-recommend .plot[data-drawn]", 1180),
+    ("web_explain", f"tab=explain&{VISION}&mode=training&dtype=fp32", "#answer-explain .plot[data-drawn]", 1900),
 )  # fmt: skip
 
 
@@ -41,12 +40,12 @@ def main(folder: Path) -> None:
         sync_playwright() as playwright,
     ):
         chromium = playwright.chromium.launch(executable_path=browser.find(), args=["--no-sandbox"])
-        for name, query, ready, height, start in PICTURES:
+        for name, query, ready, height in PICTURES:
             page = chromium.new_page(viewport={"width": 1280, "height": height})
             page.set_default_timeout(180_000)
             page.goto(f"{served.url}/?{query}")
             page.wait_for_selector(ready)
-            _settle(page, start)
+            _settle(page)
             taken = folder / f"{name}.png"
             page.screenshot(path=taken)
             size = taken.stat().st_size / 1024
@@ -57,11 +56,9 @@ def main(folder: Path) -> None:
         chromium.close()
 
 
-def _settle(page: Any, start: str) -> None:
-    """Waits until every chart is drawn, and scrolls to where the picture starts."""
+def _settle(page: Any) -> None:
+    """Waits until every chart is drawn."""
     page.wait_for_function("document.querySelectorAll('.plot[data-figure]:not([data-drawn])').length === 0")
-    if start:
-        page.evaluate("(start) => document.querySelector(start).scrollIntoView()", start)
     page.wait_for_timeout(1000)
 
 
