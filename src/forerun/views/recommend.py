@@ -9,8 +9,10 @@ from typing import Any
 from forerun.readable import in_readable_units, pretty, visible
 from forerun.show import interval_heading, setting_words
 
-#: Columns that go, one after another, where a terminal is too narrow for all: numbers are never cut.
-_DISPENSABLE = ("front", "energy", "price", "throughput", "cost", "latency")
+#: Columns that a narrow terminal has as far as there is room, the most needed first: numbers are never cut.
+_DISPENSABLE = ("interval", "latency", "cost", "throughput", "price", "energy", "front")
+#: Below this the cloud stands for the instance, so that numbers have room.
+_NARROW = 100
 #: Reasons of excluded candidates that are shown unless all are asked for.
 _REASONS = 6
 #: Members of a front that are shown unless all are asked for.
@@ -49,13 +51,17 @@ def _table(r: Any, rows: Sequence[Any], width: int) -> Any:
     columns, padding = _columns(r, rows, wide=True), 2
     if _width(columns, padding) > width:
         columns, padding = _columns(r, rows, wide=False), 1
-    by_cloud = rows is not r.candidates and len({(_device(c), c.cloud) for c in rows}) == len(rows)
-    for name in (*_DISPENSABLE, "instance" if by_cloud else "interval", "interval"):
-        if _width(columns, padding) > width and name != r.goal:
-            if name == "instance":
-                columns[name] = ("cloud", [c.cloud or "" for c in rows])
+        by_cloud = rows is not r.candidates and len({(_device(c), c.cloud) for c in rows}) == len(rows)
+        if by_cloud and width < _NARROW:
+            columns["instance"] = ("cloud", [c.cloud or "" for c in rows])
+        spare = [name for name in _DISPENSABLE if name in columns and name != r.goal]
+        left = width - _width({name: cells for name, cells in columns.items() if name not in spare}, padding)
+        for name in spare:
+            needs = _width({name: columns[name]}, padding)
+            if needs > left:
+                del columns[name]
             else:
-                columns.pop(name, None)
+                left -= needs
     table = Table(box=None, padding=(0, padding, 0, 0))
     for name, (heading, _) in columns.items():
         left = name in ("device", "instance", "verdict", "dtype", "runtime", "front")
