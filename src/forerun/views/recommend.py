@@ -10,8 +10,10 @@ from forerun.blocks import BLANK, Block, Cell, Column, Folded, Line, Notes, Row,
 from forerun.readable import pretty
 from forerun.show import interval_heading, setting_words
 
-#: Columns that go, one after another, where a terminal is too narrow for all: numbers are never cut.
-_DISPENSABLE = ("front", "energy", "price", "throughput", "cost", "latency")
+#: Columns that a narrow terminal has as far as there is room, the most needed first: numbers are never cut.
+_DISPENSABLE = ("interval", "latency", "cost", "throughput", "price", "energy", "front")
+#: Below this the cloud stands for the instance, so that numbers have room.
+_NARROW = 100
 #: Columns of words, which stand to the left.
 _WORDS = ("device", "instance", "verdict", "dtype", "runtime", "front")
 #: Reasons of excluded candidates that are shown unless all are asked for.
@@ -52,12 +54,16 @@ def _table(r: Any, rows: Sequence[Any], width: int | None, top: int) -> Table:
     if width is not None and _width(found, gap) > width:
         found, gap = _columns(r, rows, wide=False), 1
         by_cloud = rows is not r.candidates and len({(_device(c), c.cloud) for c in rows}) == len(rows)
-        for name in (*_DISPENSABLE, "instance" if by_cloud else "interval", "interval"):
-            if _width(found, gap) > width and name != r.goal:
-                if name == "instance":
-                    found[name] = ("cloud", [c.cloud or "" for c in rows])
-                else:
-                    found.pop(name, None)
+        if by_cloud and width < _NARROW:
+            found["instance"] = ("cloud", [c.cloud or "" for c in rows])
+        spare = [name for name in _DISPENSABLE if name in found and name != r.goal]
+        room = width - _width({name: column for name, column in found.items() if name not in spare}, gap)
+        for name in spare:
+            needs = _width({name: found[name]}, gap)
+            if needs > room:
+                del found[name]
+            else:
+                room -= needs
     heads = [Column(head, right=name not in _WORDS, wrap=name == "instance") for name, (head, _) in found.items()]
     tones = ["" if row.verdict == "meets" else "faint" for row in rows]
     cells = zip(*(cells for _, cells in found.values()), strict=True)
