@@ -21,18 +21,10 @@ from rich.console import Console
 
 import browser
 import forerun
+from forerun import pages
 from forerun.blocks import Span
 from forerun.comparison import Comparison
 from forerun.explanation import Explanation, OpTime
-from forerun.pages import (
-    comparison_html,
-    explanation_html,
-    fragment_style,
-    notebook,
-    page_style,
-    prediction_html,
-    predictions_html,
-)  # fmt: skip
 from forerun.pages.bars import interval_html, scale_of
 from forerun.prediction import Estimate, Fit, Prediction, SliceOption
 
@@ -177,12 +169,12 @@ def test_a_comparison_is_a_dataframe_and_parts_of_it_are_plain(answers: dict[str
 def test_several_devices_stand_side_by_side() -> None:
     ten_times = {"latency_ms": Estimate(40.0, 20.0, 80.0, "ms"), "throughput": Estimate(100, 50, 200, "samples/s")}
     slow = prediction(device="t4", fit=Fit(False, -1.0, 0), mig=None, **ten_times)
-    words = Words(predictions_html([prediction(), slow], samples=10, problems=["k80 cannot"])).text
+    words = Words(pages.predictions_html([prediction(), slow], samples=10, problems=["k80 cannot"])).text
     assert "time for 10 samples" in words and "k80 cannot" in words
     assert "0.012 s" in words and "0.12 s" in words  # 3 calls of 4 samples each
-    assert "USD per million samples" in Words(predictions_html([prediction()])).text
-    assert "0.5" in Words(predictions_html([prediction()])).text.split()  # 2e-6 USD for 4 samples
-    only = predictions_html([], problems=["nothing <b>works</b>"])
+    assert "USD per million samples" in Words(pages.predictions_html([prediction()])).text
+    assert "0.5" in Words(pages.predictions_html([prediction()])).text.split()  # 2e-6 USD for 4 samples
+    only = pages.predictions_html([], problems=["nothing <b>works</b>"])
     assert "nothing &lt;b&gt;works" in only
 
 
@@ -199,13 +191,13 @@ def test_intervals_that_cannot_be_drawn_stay_words() -> None:
 
 
 def test_every_rule_of_a_fragment_is_confined_and_refers_to_nothing() -> None:
-    style = re.sub(r"/\*.*?\*/", "", fragment_style(), flags=re.S)
+    style = re.sub(r"/\*.*?\*/", "", pages.fragment_style(), flags=re.S)
     rules = re.findall(r"(?:^|[{}])\s*([^{}@]+)\{", style)
     assert len(rules) > 40
     for rule in rules:
         for selector in rule.split(","):
             assert ".forerun" in selector, selector
-    assert not re.search(r"url\(|@import", page_style()) and page_style().startswith(fragment_style())
+    assert not re.search(r"url\(|@import", pages.page_style()) and pages.page_style().startswith(pages.fragment_style())
 
 
 def test_pages_are_made_without_rich_torch_and_pandas() -> None:
@@ -236,7 +228,7 @@ def asked(script: str, selector: str) -> str:
 
 
 def test_numbers_are_aligned_and_parts_are_indented(tmp_path: Path) -> None:
-    with shown(tmp_path, notebook(prediction_html(prediction()))) as page:
+    with shown(tmp_path, pages.notebook(pages.prediction_html(prediction()))) as page:
         numbers = page.evaluate(asked(_PLACES, "td.n.strong"))
         assert [n["words"] for n in numbers][:4] == ["4", "3", "1", "1,000"]
         assert {n["align"] for n in numbers} == {"right"}
@@ -253,7 +245,7 @@ def test_numbers_are_aligned_and_parts_are_indented(tmp_path: Path) -> None:
 
 def test_bars_show_how_far_an_interval_reaches(tmp_path: Path) -> None:
     """From a quarter of its estimate to four times: latency reaches from 1/4 to 3/4 of that, in logarithms."""
-    with shown(tmp_path, notebook(prediction_html(prediction()))) as page:
+    with shown(tmp_path, pages.notebook(pages.prediction_html(prediction()))) as page:
         latency, device, host, throughput, *_ = bars = page.evaluate(asked(_BARS, ".card .bar"))
         assert len(bars) == 8 and all(bar["width"] > 40 for bar in bars)
         assert {round(bar["tick"], 2) for bar in bars} == {0.5}
@@ -265,7 +257,7 @@ def test_bars_show_how_far_an_interval_reaches(tmp_path: Path) -> None:
 
 def test_bars_of_a_column_have_one_scale(tmp_path: Path) -> None:
     fast, slow = prediction(), prediction(device="t4", latency_ms=Estimate(10.0, 5.0, 10.0, "ms"))
-    with shown(tmp_path, notebook(predictions_html([fast, slow]))) as page:
+    with shown(tmp_path, pages.notebook(pages.predictions_html([fast, slow]))) as page:
         one, two = page.evaluate(asked(_BARS, "tbody tr td:nth-child(3) .bar"))
         assert (one["left"], one["tick"], one["right"]) == pytest.approx((0.2, 0.4, 0.8), abs=0.03)
         assert (two["left"], two["right"]) == pytest.approx((0.5, 1.0), abs=0.03)
@@ -273,7 +265,7 @@ def test_bars_of_a_column_have_one_scale(tmp_path: Path) -> None:
 
 
 def test_an_explanation_shows_where_the_time_goes(tmp_path: Path) -> None:
-    with shown(tmp_path, notebook(explanation_html(explanation(), top=2))) as page:
+    with shown(tmp_path, pages.notebook(pages.explanation_html(explanation(), top=2))) as page:
         whole = page.locator(".parts").bounding_box()["width"]
         parts = [page.locator(".parts i").nth(n).bounding_box()["width"] / whole for n in (0, 1)]
         assert parts == pytest.approx([0.6, 0.4], abs=0.01)
@@ -284,7 +276,9 @@ def test_an_explanation_shows_where_the_time_goes(tmp_path: Path) -> None:
 
 def test_slices_and_notes_are_folded_until_they_are_asked_for(tmp_path: Path) -> None:
     few = prediction(device="few", mig_options=prediction().mig_options[:2], notes=())
-    with shown(tmp_path, notebook(prediction_html(prediction())), notebook(prediction_html(few))) as page:
+    with shown(
+        tmp_path, pages.notebook(pages.prediction_html(prediction())), pages.notebook(pages.prediction_html(few))
+    ) as page:
         note, slices = page.get_by_text("the second note"), page.get_by_text("7g.18gb")
         assert not note.is_visible() and not slices.is_visible()
         page.get_by_text("2 notes").click()
@@ -295,7 +289,9 @@ def test_slices_and_notes_are_folded_until_they_are_asked_for(tmp_path: Path) ->
 
 @pytest.mark.parametrize("width", [380, 820])
 def test_nothing_sticks_out_of_the_page(answers: dict[str, Any], tmp_path: Path, width: int) -> None:
-    several = notebook(predictions_html([prediction(), prediction(device="a" * 80, model="m" * 200)], samples=10**6))
+    several = pages.notebook(
+        pages.predictions_html([prediction(), prediction(device="a" * 80, model="m" * 200)], samples=10**6)
+    )
     with shown(tmp_path, *(a._repr_html_() for a in answers.values()), several, width=width) as page:
         page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
         assert page.evaluate("document.documentElement.scrollWidth") <= width
@@ -336,7 +332,7 @@ _CONTRAST = """(() => {
 def test_text_is_readable_in_the_theme_of_the_notebook(
     answers: dict[str, Any], tmp_path: Path, body: str, system_dark: bool, dark: bool
 ) -> None:
-    bad = notebook(prediction_html(prediction(fit=Fit(False, -1024.0, 0))))
+    bad = pages.notebook(pages.prediction_html(prediction(fit=Fit(False, -1024.0, 0))))
     fragments = [a._repr_html_() for a in answers.values()]
     with shown(tmp_path, *fragments, bad, dark=system_dark, body=body) as page:
         page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
@@ -350,7 +346,7 @@ def test_a_notebook_and_an_answer_leave_each_other_alone(tmp_path: Path) -> None
     outside = '<h2 id="a">A</h2><p id="b">B</p><table><tr><td id="c">1</td></tr></table><details id="d">x</details>'
     script = "['a','b','c','d'].map(i => JSON.stringify(Object.fromEntries([...getComputedStyle("
     script += "document.getElementById(i))].map(n => [n, getComputedStyle(document.getElementById(i))[n]]))))"
-    html = notebook(prediction_html(prediction()))
+    html = pages.notebook(pages.prediction_html(prediction()))
     with shown(tmp_path, "", outside=outside, css=JUPYTERLAB) as page:
         before = page.evaluate(script)
     with shown(tmp_path, html, outside=outside, css=JUPYTERLAB, around="jp-RenderedHTMLCommon") as page:
@@ -395,8 +391,8 @@ def test_hostile_names_are_text(answers: dict[str, Any], tmp_path: Path) -> None
     frame["device"], frame["model"], frame["basis"], frame["error"] = EVIL, EVIL, EVIL, [None, EVIL, EVIL]
     others = {name: answer for name, answer in answers.items() if name != "comparison"}
     made: dict[str, str] = {name: evil(answer)._repr_html_() for name, answer in others.items()}
-    made["comparison"] = notebook(comparison_html(frame))
-    made["predictions"] = notebook(predictions_html([evil(prediction())], problems=[EVIL]))
+    made["comparison"] = pages.notebook(pages.comparison_html(frame))
+    made["predictions"] = pages.notebook(pages.predictions_html([evil(prediction())], problems=[EVIL]))
     for name, html in made.items():
         assert "&lt;script&gt;window.hacked" in html and "\x1b" not in html, name
     with shown(tmp_path, *made.values()) as page:
