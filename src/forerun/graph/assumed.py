@@ -1,7 +1,8 @@
 """Answers for calls whose result depends on values, which meta tensors do not have; every answer becomes a note.
 
 A value that is read is taken as one, a condition as not met, a size that depends on data as its upper bound. A loop
-that ends by a value would then run for ever: the second time that it asks, it gets an answer that ends it.
+that ends by a value would then run for ever: the second time that it asks, it gets an answer that ends it. A check that
+raises where its condition is not met is taken as passed.
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ class Assumptions:
         self.values: dict[str, None] = {}
         self.sizes: dict[str, None] = {}
         self.loops: dict[str, int] = {}  # line -> which of _ENDINGS ends it
+        self.passed: dict[str, None] = {}  # lines that check a condition and raise where it is not met
+        self._last_condition: tuple[Any, str] = (None, "")  # the function and the line that asked last
         self._asked: Counter[tuple[str, str]] = Counter()
 
     def begin(self) -> None:
@@ -65,10 +68,24 @@ class Assumptions:
         if self.loops[loop.line] == len(_ENDINGS[loop.kind]):
             raise ForerunError(f"the loop at {loop.line} ends by a tensor's values, which are not known before it runs")
 
+    def pass_check(self, fault: Exception) -> bool:
+        """Whether the model raised because a condition was taken as not met; from the next pass on it is met."""
+        code, line = self._last_condition
+        if line in self.passed or code is None or code is not _raised_in(fault):
+            return False
+        self.passed[line] = None
+        self.branches.discard(line)
+        return True
+
     def scalar(self, t: torch.Tensor, scope: str, noted: bool) -> Any:
         """What `.item()` answers: one, or no; for the second question of a loop, what ends it."""
         kind = _kind(t)
         line = model_line()
+        if kind == "bool":
+            if line in self.passed:
+                return True
+            frame = _model_frame()
+            self._last_condition = (frame and frame.f_code, line)
         self._asked[line, scope] += 1
         asked = self._asked[line, scope]
         if asked > MOST_ASKED:
@@ -138,6 +155,8 @@ class Assumptions:
             )
         if self.values:
             out.append(f"values that the model reads from its tensors are taken as 1{_at(self.values)}")
+        if self.passed:
+            out.append(f"checks of a tensor's values are taken as passed{_at(self.passed)}")
         if self.loops:
             out.append(f"loops that end by a tensor's values are counted once{_at(self.loops)}")
         return out
@@ -157,15 +176,33 @@ def _at(lines: Any) -> str:
 
 def model_line() -> str:
     """The line of the model that is running, as file.py:12: the innermost one that is neither PyTorch's nor ours."""
+    frame = _model_frame()
+    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}" if frame is not None else ""
+
+
+def _model_frame() -> Any:
+    """The innermost frame of the model; None in the backward pass, which no line of the model runs."""
     frame: Any = sys._getframe(1)
-    while frame is not None:
-        file = frame.f_code.co_filename
-        if frame.f_code.co_filename == _STEPS:
-            break
-        if not file.startswith((_TORCH, _OWN, "<")):
-            return f"{Path(file).name}:{frame.f_lineno}"
+    while frame is not None and frame.f_code.co_filename != _STEPS:
+        if _is_of_model(frame.f_code):
+            return frame
         frame = frame.f_back
-    return ""  # the backward pass, which no line of the model runs
+    return None
+
+
+def _is_of_model(code: Any) -> bool:
+    return not code.co_filename.startswith((_TORCH, _OWN, "<"))
+
+
+def _raised_in(fault: Exception) -> Any:
+    """The function that raised, itself or by `torch._check`."""
+    codes, trace = [], fault.__traceback__
+    while trace is not None:
+        codes.append(trace.tb_frame.f_code)
+        trace = trace.tb_next
+    while len(codes) > 1 and codes[-1].co_name.startswith("_check") and not _is_of_model(codes[-1]):
+        codes.pop()
+    return codes[-1] if codes else None
 
 
 # -- calls whose result has a size that depends on data ------------------------------------------------------------

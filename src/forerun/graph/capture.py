@@ -81,18 +81,21 @@ def census(
 
 
 def _first_pass(recorder: Recorder, run: Callable[[], Any]) -> None:
-    """Runs a model; a loop in it that waits for a value is found, and ends after one turn from then on."""
+    """Runs a model; a loop in it that waits for a value ends after one turn from then on, and a check is passed."""
     while True:
         try:
             run()
             return
         except EndlessLoop as loop:
             recorder.assumed.end_loop(loop)
-            recorder.scopes.clear()
-            recorder.calls = 0
-            recorder.assumed.begin()
-            if isinstance(recorder, Census):
-                recorder.count.clear()
+        except (AssertionError, RuntimeError, ValueError) as fault:
+            if not recorder.assumed.pass_check(fault):
+                raise
+        recorder.scopes.clear()
+        recorder.calls = 0
+        recorder.assumed.begin()
+        if isinstance(recorder, Census):
+            recorder.count.clear()
 
 
 def record(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict, defaultdict
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -24,18 +25,27 @@ _INTERNAL = frozenset(vars(nn.Module()))
 _PLAIN = (bool, int, float, str, tuple, list, dict, type(None))
 
 
-def fold(model: nn.Module) -> dict[str, int]:
-    """Shortens every stack of equal blocks in place; returns {scope of a kept middle block: blocks it stands for}."""
+def fold(model: nn.Module, stacks: Collection[str] | None = None) -> dict[str, int]:
+    """Shortens every stack of equal blocks in place; returns {scope of a kept middle block: blocks it stands for}.
+
+    With `stacks`, those of these scopes alone.
+    """
     repeats: dict[str, int] = {}
-    _fold_inside(model, "", repeats)
+    _fold_inside(model, "", repeats, stacks)
     return repeats
 
 
-def _fold_inside(module: nn.Module, scope: str, repeats: dict[str, int]) -> None:
-    if isinstance(module, (nn.ModuleList, nn.Sequential)) and len(module) >= MIN_EQUAL:
+def folded_stacks(repeats: dict[str, int]) -> frozenset[str]:
+    """The scopes of the stacks that were shortened."""
+    return frozenset(block.rpartition(".")[0] for block in repeats)
+
+
+def _fold_inside(module: nn.Module, scope: str, repeats: dict[str, int], stacks: Collection[str] | None) -> None:
+    wanted = stacks is None or scope in stacks
+    if wanted and isinstance(module, (nn.ModuleList, nn.Sequential)) and len(module) >= MIN_EQUAL:
         _fold_stack(module, scope, repeats)
     for name, child in module.named_children():
-        _fold_inside(child, f"{scope}.{name}" if scope else name, repeats)
+        _fold_inside(child, f"{scope}.{name}" if scope else name, repeats, stacks)
 
 
 def _fold_stack(stack: Any, scope: str, repeats: dict[str, int]) -> None:

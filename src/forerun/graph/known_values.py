@@ -136,9 +136,10 @@ class _Literals(TorchFunctionMode):
             with _disable_current_modes(), torch._C.DisableTorchFunction():
                 return func(_value(args[0]), *args[1:], **(kwargs or {}))
         out = func(*args, **(kwargs or {}))
-        if func in (torch.tensor, torch.as_tensor) and out.device.type == "meta" and not tensors_in(args):
+        known = all(_value(t) is not None for t in tensors_in(args))
+        if func in (torch.tensor, torch.as_tensor) and out.device.type == "meta" and known:
             with _disable_current_modes(), torch._C.DisableTorchFunction():
-                setattr(out, _ATTRIBUTE, func(*args, **{**(kwargs or {}), "device": "cpu"}))
+                setattr(out, _ATTRIBUTE, func(*tree_map(_on_cpu, args), **{**(kwargs or {}), "device": "cpu"}))
         return out
 
 

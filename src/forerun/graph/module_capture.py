@@ -10,7 +10,7 @@ from torch import nn
 
 from forerun.errors import ForerunError
 from forerun.graph.capture import TORCH_DTYPES, census, record
-from forerun.graph.fold import fold, folded_size, parameter_bytes
+from forerun.graph.fold import fold, folded_size, folded_stacks, parameter_bytes
 from forerun.graph.ir import Graph
 from forerun.graph.known_values import has_values
 from forerun.graph.recorder import TooManyCalls
@@ -33,10 +33,10 @@ def capture_module(
     that launches more than `most_calls` in one pass is not captured: TooManyCalls is raised.
     """
 
-    folds = _folding_holds(build, make_inputs, workload, mask_density, most_calls)
+    stacks = _foldable(build, make_inputs, workload, mask_density, most_calls)
 
     def at(batch: int) -> Graph:
-        return _capture(build, make_inputs(batch), workload, name, mask_density, batch, folds, most_calls)
+        return _capture(build, make_inputs(batch), workload, name, mask_density, batch, stacks, most_calls)
 
     def probe(batch: int) -> Graph | None:
         """Batch norm refuses a batch of one in training; others want a batch of their own. The asked one will show."""
@@ -71,35 +71,59 @@ def _grows(first: Graph | None, second: Graph, probe: Callable[[int], Graph | No
     return third is not None and len(third.ops) > len(second.ops)
 
 
-def _folding_holds(
+def _foldable(
     build: Callable[[], nn.Module],
     make_inputs: Callable[[int], Inputs],
     workload: Workload,
     mask_density: float,
     most_calls: int | None,
-) -> bool:
-    """Whether the folded model launches exactly what the whole one does.
+) -> frozenset[str]:
+    """The stacks of blocks that can be folded: the folded model launches exactly what the whole one does.
 
     The whole model runs once, unrecorded, with its calls counted by name and shape; so does the folded one, its middle
     blocks counted as often as they stand for. Anything that depends on its place in the stack (a mask, a cache), or
-    works between the blocks, shows as a difference.
+    works between the blocks, shows as a difference. Of a model with a tower for images or sounds, whose layers are
+    often read at certain places, the stacks are also tried one by one.
     """
     folded = build()
     whole_bytes = parameter_bytes(folded)
-    repeats = fold(folded)
-    if not repeats or folded_size(folded, repeats) != whole_bytes:
-        return False
+    every = folded_stacks(fold(folded))
+    if not every:
+        return frozenset()
+    inputs = make_inputs(2)
+    towers = has_values(inputs)
 
     def count(model: nn.Module, times: dict[str, int]) -> Any:
         step = _step(model, make_inputs(2), workload)
-        return census(model, step.once, times, mask_density, has_values(step.inputs), most_calls)
+        return census(model, step.once, times, mask_density, towers, most_calls)
 
+    def counts(stacks: frozenset[str]) -> Any:
+        model = build()
+        times = fold(model, stacks)
+        if folded_size(model, times) != whole_bytes:
+            return None
+        try:
+            return count(model, times)
+        except TooManyCalls:
+            raise
+        except Exception:  # noqa: BLE001 - a model that depends on its depth; a real fault shows in the whole one
+            return None
+
+    found = counts(every)
+    if found is None and not (towers and len(every) > 1):
+        return frozenset()
     try:
-        return bool(count(folded, repeats) == count(build(), {}))
+        whole = count(build(), {})
     except TooManyCalls:
         raise
-    except Exception:  # noqa: BLE001 - a model that depends on its depth is captured whole; a real fault shows there
-        return False
+    except Exception:  # noqa: BLE001 - it shows when the model is captured
+        return frozenset()
+    if found == whole:
+        return every
+    if not towers or len(every) == 1:
+        return frozenset()
+    single = frozenset(stack for stack in every if counts(frozenset({stack})) == whole)
+    return single if len(single) < 2 or counts(single) == whole else frozenset()
 
 
 def _capture(
@@ -109,12 +133,12 @@ def _capture(
     name: str,
     mask_density: float,
     batch: int,
-    folds: bool,
+    stacks: frozenset[str],
     most_calls: int | None = None,
 ) -> Graph:
     model = build()
     parameters = sum(p.numel() for p in model.parameters())
-    repeats = fold(model) if folds else {}
+    repeats = fold(model, stacks)
     try:
         graph = _record(model, inputs, workload, repeats, mask_density, most_calls)
     except RuntimeError as e:

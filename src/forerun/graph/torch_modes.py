@@ -66,6 +66,8 @@ def _fused_attention(
     """The fused op, or None where CUDA has no fused kernel and PyTorch really falls back to matmuls."""
     if query.dim() != 4 or key.dim() != 4 or query.dtype not in (torch.float16, torch.bfloat16, torch.float32):
         return None
+    if not query.shape[0] == key.shape[0] == value.shape[0]:
+        return None  # one query for many samples: matmuls broadcast it, no fused kernel does
     grouped = enable_gqa and query.shape[1] != key.shape[1]
     if grouped and (query.dtype == torch.float32 or attn_mask is not None):
         return None  # flash takes grouped heads but neither fp32 nor a mask; memory-efficient takes no grouped heads

@@ -23,6 +23,7 @@ TASKS = {
     "audio-classification": "AutoModelForAudioClassification",
     "speech-to-text": "AutoModelForSpeechSeq2Seq",
     "image-text-to-text": "AutoModelForImageTextToText",
+    "audio-text-to-text": "AutoModelForMultimodalLM",
     "object-detection": "AutoModelForObjectDetection",
     "semantic-segmentation": "AutoModelForSemanticSegmentation",
     "universal-segmentation": "AutoModelForUniversalSegmentation",
@@ -31,6 +32,8 @@ TASKS = {
 }
 #: Endings of classes whose heads serve pre-training alone: what is deployed is the model below them.
 _PRETRAINING = ("ForPreTraining", "ForMaskedImageModeling")
+#: Arguments by which a class takes sound.
+AUDIO_INPUTS = ("input_features", "input_values")
 #: Parts of a config that stand for another input than text.
 _OTHER_INPUTS = ("vision_config", "audio_config")
 
@@ -58,14 +61,19 @@ def choose(config: Any, workload: Workload, name: str, notes: list[str]) -> Chos
         if workload.task not in TASKS:
             raise ForerunError(f"task {workload.task!r} is not known. Choose from {', '.join(TASKS)}.")
         return Chosen(workload.task, class_for(config, workload.task))
-    task = "image-text-to-text" if reads_images(config) else _usual_task(config, workload, name)
+    hears = None if reads_images(config) else _hearing_class(config)
+    if reads_images(config):
+        task = "image-text-to-text"
+    else:
+        task = "audio-text-to-text" if hears is not None else _usual_task(config, workload, name)
     if is_text(config):
         return Chosen(task, class_for(config, task))
     named = _named_class(config, workload)
     if named is None:
-        return Chosen(task, class_for(config, task))
+        return Chosen(task, hears or class_for(config, task))
     notes.append(f"runs {named.__name__}, the class that the config names")
-    return Chosen(task if workload.mode in ("prefill", "decode") or reads_images(config) else "named", named)
+    keeps = workload.mode in ("prefill", "decode") or task in ("image-text-to-text", "audio-text-to-text")
+    return Chosen(task if keeps else "named", named)
 
 
 def class_for(config: Any, task: str) -> Any:
@@ -74,7 +82,7 @@ def class_for(config: Any, task: str) -> Any:
 
     try:
         found = getattr(transformers, TASKS[task])._model_mapping[type(config)]
-    except KeyError as e:
+    except (KeyError, AttributeError) as e:  # older releases of transformers lack an auto class or two
         found = _own_class(config) if task == "base" else None
         if found is None:
             raise ForerunError(f"transformers has no {TASKS[task]} for {config.model_type}") from e
@@ -115,6 +123,27 @@ def reads_images(config: Any) -> bool:
         return False
     arguments = inspect.signature(class_for(config, "image-text-to-text").forward).parameters
     return "pixel_values" in arguments and "input_ids" in arguments
+
+
+def reads_audio(config: Any) -> bool:
+    """Whether it is a language model that also reads sound, and no images by default."""
+    return not reads_images(config) and _hearing_class(config) is not None
+
+
+def _hearing_class(config: Any) -> Any:
+    """The class of a language model that reads sound; None where there is none. An encoder-decoder is another kind."""
+    parts = (getattr(config, part, None) for part in ("audio_config", "encoder_config"))
+    if getattr(config, "is_encoder_decoder", False) or not any(part is not None for part in parts):
+        return None
+    for task in ("audio-text-to-text", "speech-to-text", "seq2seq"):
+        try:
+            found = class_for(config, task)
+        except ForerunError:
+            continue
+        arguments = inspect.signature(found.forward).parameters
+        if "input_ids" in arguments and any(name in arguments for name in AUDIO_INPUTS):
+            return found
+    return None
 
 
 def has_two_towers(config: Any) -> bool:

@@ -6,9 +6,10 @@ vision tower is run on meta, and the rows that it puts out are counted.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from forerun.errors import ForerunError
+from forerun.graph.sources import hf_tiles
 from forerun.graph.sources.arguments import Argument, Arguments, tensors
 from forerun.graph.sources.hf_class import Chosen
 from forerun.workload import Workload
@@ -17,15 +18,29 @@ from forerun.workload import Workload
 FREE_SIZE = 448
 
 
+class Prompt(NamedTuple):
+    """The arguments of a prompt with images, how many tokens the images become, and how they are cut to size."""
+
+    arguments: Arguments
+    tokens: int
+    cut: str = ""
+
+
 def prompt(
-    config: Any, chosen: Chosen, build: Any, workload: Workload, size: tuple[int, int], length: int, name: str
-) -> tuple[Arguments, int]:
-    """The arguments of a prompt of `length` text tokens with its images, and how many tokens the images become."""
+    config: Any,
+    chosen: Chosen,
+    build: Any,
+    workload: Workload,
+    size: tuple[int, int],
+    length: int,
+    name: str,
+    preprocessor: dict[str, Any] | None = None,
+) -> Prompt:
+    """A prompt of `length` text tokens with its images."""
     count = 1 if workload.images is None else workload.images
-    images = _layout(config, chosen, size, count) if count else {}
-    tokens = image_tokens(build, images, workload, name) if count else 0
-    marked = _marked(count, tokens, length)
-    ids = [_image_token(config) if image else _text_token(config) for image in marked]
+    images, tokens, cut = _images(config, chosen, build, workload, size, count, name, preprocessor)
+    marked = places(count, tokens, length)
+    ids = [_image_token(config) if image else text_token(config) for image in marked]
     arguments: Arguments = {"input_ids": Argument((len(ids),), "token", ids if count else None), **images}
     for types in ("mm_token_type_ids", "token_type_ids"):
         if count and types in chosen.arguments:
@@ -34,13 +49,38 @@ def prompt(
         arguments["image_attention_mask"] = Argument((len(ids), count), "token")
     if "cross_attention_mask" in chosen.arguments and count:
         arguments["cross_attention_mask"] = Argument((len(ids), *images["aspect_ratio_mask"].shape), "token")
-    return arguments, tokens
+    return Prompt(arguments, tokens, cut)
 
 
-def _marked(count: int, tokens: int, length: int) -> list[int]:
-    """Which places of a prompt belong to images: they come first, each followed by a token of text as long as it lasts.
+def _images(
+    config: Any,
+    chosen: Chosen,
+    build: Any,
+    workload: Workload,
+    size: tuple[int, int],
+    count: int,
+    name: str,
+    preprocessor: dict[str, Any] | None,
+) -> Prompt:
+    """The images as arguments; those that the vision tower does not take at their size are brought to its own."""
+    if not count:
+        return Prompt({}, 0)
+    images, cut = _layout(config, chosen, size, count, preprocessor)
+    own = hf_tiles.tower_size(config)
+    try:
+        return Prompt(images, image_tokens(build, images, workload, name), cut)
+    except ForerunError:
+        if own is None or own == size or cut:
+            raise
+    images, _ = _layout(config, chosen, own, count, preprocessor)
+    cut = f"brought to {own[0]} x {own[1]}, which is what its vision tower takes"
+    return Prompt(images, image_tokens(build, images, workload, name), cut)
 
-    Text between images is what models separate them by.
+
+def places(count: int, tokens: int, length: int) -> list[int]:
+    """Which places of a prompt belong to images or sounds: they come first, each followed by a token of text.
+
+    Text between them, as long as it lasts, is what models separate them by.
     """
     out: list[int] = []
     for _ in range(count):
@@ -50,8 +90,6 @@ def _marked(count: int, tokens: int, length: int) -> list[int]:
 
 def image_tokens(build: Any, images: Arguments, workload: Workload, name: str) -> int:
     """How many tokens of the sequence the images of one sample take; 0 where they are read by cross-attention."""
-    import torch
-
     from forerun.graph.capture import TORCH_DTYPES, census
 
     model = build().eval()
@@ -68,9 +106,7 @@ def image_tokens(build: Any, images: Arguments, workload: Workload, name: str) -
         raise ForerunError(
             f"the vision tower of {name} could not be run on {shapes}: {reason}; images=0 answers for the text alone"
         ) from e
-    features = getattr(out[0], "pooler_output", None)
-    parts = [t for t in _all_tensors(out[0] if features is None else features) if isinstance(t, torch.Tensor)]
-    found = sum(t.numel() // t.shape[-1] for t in parts)
+    found = rows(out[0])
     if not found:
         raise ForerunError(
             f"how many tokens an image of {name} becomes is not known; images=0 answers for the text alone"
@@ -78,28 +114,43 @@ def image_tokens(build: Any, images: Arguments, workload: Workload, name: str) -
     return found
 
 
+def rows(features: Any) -> int:
+    """How many rows a tower puts out: those that its projector made, else those of its last layer."""
+    import torch
+
+    kept = [getattr(features, part, None) for part in ("pooler_output", "last_hidden_state")]
+    made = next((part for part in kept if part is not None), features)
+    return sum(t.numel() // t.shape[-1] for t in _all_tensors(made) if isinstance(t, torch.Tensor))
+
+
 def _all_tensors(tree: Any) -> list[Any]:
     return [t for item in tree for t in _all_tensors(item)] if isinstance(tree, (list, tuple)) else [tree]
 
 
-def _layout(config: Any, chosen: Chosen, size: tuple[int, int], count: int) -> Arguments:
-    """`count` images of a size as the class takes them; its arguments show which way that is."""
+def _layout(
+    config: Any, chosen: Chosen, size: tuple[int, int], count: int, preprocessor: dict[str, Any] | None
+) -> tuple[Arguments, str]:
+    """`count` images of a size as the class takes them, and how they are cut; its arguments show which way that is."""
     takes = chosen.arguments
     vision = _first(config, "vision_config", "vq_config", default=config)
     channels = _first(vision, "num_channels", "in_channels", "in_chans", default=3)
     if "image_grid_thw" in takes:
-        return _patches(vision, channels, size, count)
+        return _patches(vision, channels, size, count), ""
     if "aspect_ratio_ids" in takes:
-        return _tiles(vision, channels, count)
+        return _padded(vision, channels, count)
     if "image_sizes" in takes and getattr(config, "image_grid_pinpoints", None):
-        return _pinpoints(config, channels, size, count)
+        return _pinpoints(config, channels, size, count), ""
+    cut = ""
+    if (tiles := hf_tiles.tiles(config, size, preprocessor)) is not None:
+        count, size = count * tiles, hf_tiles.tower_size(config) or size
+        cut = f"made into {tiles} tiles of {size[0]} x {size[1]} by its preprocessor" if tiles > 1 else ""
     if "pixel_attention_mask" in takes or "image_attention_mask" in takes:
         # Images of zeros are taken for padding and left out.
-        return {"pixel_values": Argument((count, channels, *size), "float", values=1.0)}
+        return {"pixel_values": Argument((count, channels, *size), "float", values=1.0)}, cut
     images = {"pixel_values": Argument((count, channels, *size), "float", joined=True)}
     if "image_sizes" in takes and getattr(vision, "model_type", "") == "pixtral":
         images["image_sizes"] = Argument((count, 2), "token", [list(size)] * count, joined=True)
-    return images
+    return images, cut
 
 
 def _patches(vision: Any, channels: int, size: tuple[int, int], count: int) -> Arguments:
@@ -116,14 +167,15 @@ def _patches(vision: Any, channels: int, size: tuple[int, int], count: int) -> A
     }
 
 
-def _tiles(vision: Any, channels: int, count: int) -> Arguments:
+def _padded(vision: Any, channels: int, count: int) -> tuple[Arguments, str]:
     """Images padded to the largest number of tiles, read by cross-attention: Llama 3.2 Vision."""
     most, side = vision.max_num_tiles, vision.image_size
-    return {
+    arguments = {
         "pixel_values": Argument((count, most, channels, side, side), "float"),
         "aspect_ratio_ids": Argument((count,), "token"),
         "aspect_ratio_mask": Argument((count, most), "token"),
     }
+    return arguments, f"padded to {most} tiles of {side} x {side}"
 
 
 def _pinpoints(config: Any, channels: int, size: tuple[int, int], count: int) -> Arguments:
@@ -148,7 +200,7 @@ def _image_token(config: Any) -> int:
     return int(_first(config, "image_token_id", "image_token_index", default=0))
 
 
-def _text_token(config: Any) -> int:
+def text_token(config: Any) -> int:
     """An id that no config gives a meaning of its own."""
     special = {v for k, v in vars(config).items() if k.endswith(("_token_id", "_token_index")) and isinstance(v, int)}
     return next(i for i in range(len(special) + 1) if i not in special)

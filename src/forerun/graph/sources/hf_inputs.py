@@ -5,22 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from forerun.errors import ForerunError
-from forerun.graph.sources import hf_images
+from forerun.graph.sources import hf_audio, hf_images
 from forerun.graph.sources.arguments import Argument, Arguments
-from forerun.graph.sources.hf_class import Chosen, has_two_towers, reads_images
+from forerun.graph.sources.hf_class import AUDIO_INPUTS, Chosen, has_two_towers, reads_audio, reads_images
 from forerun.graph.sources.hf_sizes import CLASSIFIER_SIZE, image_size
 from forerun.workload import Workload
 
 DEFAULT_SEQ_LEN = 128
 _IMAGE_TEXT_LENGTH = 77
-#: Ten seconds at 16 kHz.
-_WAVEFORM_SAMPLES = 160_000
-#: Ten seconds of a spectrogram, a frame every 10 ms.
-_FRAMES = 1000
 #: RoBERTa and its kin, which reserve positions up to the padding index.
 _RESERVED_POSITIONS = ("roberta", "xlm-roberta", "camembert", "longformer", "mpnet", "xlm-roberta-xl")
 #: Tasks whose classes compute their own loss from labels that are as long as the text.
-_LABELLED = ("causal-lm", "seq2seq", "speech-to-text", "masked-lm", "image-text-to-text")
+_LABELLED = ("causal-lm", "seq2seq", "speech-to-text", "masked-lm", "image-text-to-text", "audio-text-to-text")
 
 
 class InputMaker:
@@ -34,12 +30,12 @@ class InputMaker:
         self.text = config.get_text_config()
         self.encodes = bool(getattr(config, "is_encoder_decoder", False))
         self.notes: list[str] = []
-        self.image_tokens = 0
+        self.image_tokens = self.audio_tokens = 0
 
     def arguments(self, build: Any) -> Arguments:
         """Every argument of a call, without the batch. `build` makes the model, where it must be asked."""
         workload = self.workload
-        if isinstance(workload.input_shape, dict):
+        if isinstance(workload.input_shape, dict) and not self._is_sound_alone(workload.input_shape):
             return {k: Argument(tuple(v), "token" if "ids" in k else "float") for k, v in workload.input_shape.items()}
         main = self._main_input()
         if isinstance(workload.input_shape, tuple) and main != "pixel_values":
@@ -50,7 +46,12 @@ class InputMaker:
             self.notes.append(
                 "the bare model without its language head; --task causal-lm adds it, prefill and decode have it"
             )
-        inputs = self._images_and_text(build) if self._reads_images() else {**self._main(main), **self._text(main)}
+        if self._reads_images():
+            inputs = self._images_and_text(build)
+        elif self._reads_audio():
+            inputs = self._audio_and_text(build)
+        else:
+            inputs = {**self._main(main), **self._text(main)}
         if self.encodes and workload.mode in ("prefill", "decode"):
             self._explain_encoder(inputs)
         if workload.mode == "training" and self.chosen.task in _LABELLED:
@@ -61,12 +62,25 @@ class InputMaker:
     def _reads_images(self) -> bool:
         return reads_images(self.config) and "pixel_values" in self.chosen.arguments
 
+    def _reads_audio(self) -> bool:
+        """Whether it reads a sound as part of its prompt; one that listens while it writes takes it step by step."""
+        takes = self.chosen.arguments
+        heard = "input_ids" in takes and any(name in takes for name in AUDIO_INPUTS)
+        return heard and "encoder_past_key_values" not in takes and reads_audio(self.config)
+
+    def _is_sound_alone(self, shapes: dict[str, tuple[int, ...]]) -> bool:
+        """Whether the shapes given by name are that of the sound: the text is as long as seq_len then."""
+        return self._reads_audio() and set(shapes) == {hf_audio.argument_name(self.chosen)}
+
     def _main_input(self) -> str:
         """The name of the model's first input, as its own class states it."""
         if has_two_towers(self.config) and {"pixel_values", "input_ids"} <= self.chosen.arguments:
             return "pixel_values"
         if getattr(self.config, "audio_config", None) is not None and "input_ids" in self.chosen.arguments:
-            self.notes.append("answered for the text alone: its audio input is left out")
+            if not self._reads_audio():
+                self.notes.append(
+                    "its audio input is not counted; shapes by input name (--input-shape) are given to it as they are"
+                )
             return "input_ids"
         return self.chosen.main_input
 
@@ -85,24 +99,24 @@ class InputMaker:
             samples = None if self.encodes else workload.seq_len
             if samples is None:
                 self.notes.append(
-                    f"{'' if self.encodes else 'seq_len not given: '}{_WAVEFORM_SAMPLES:,} samples "
+                    f"{'' if self.encodes else 'seq_len not given: '}{hf_audio.WAVEFORM_SAMPLES:,} samples "
                     "(10 s at 16 kHz) assumed"
                 )
-            return {"input_values": Argument((samples or _WAVEFORM_SAMPLES,), "float")}
+            return {"input_values": Argument((samples or hf_audio.WAVEFORM_SAMPLES,), "float")}
         return {}
 
     def _features(self) -> tuple[int, ...]:
         """The shape of a spectrogram: 30 s with its frames last for Whisper and its kin, else 10 s, frames first."""
         config = self.config
-        audio = next((p for n in ("encoder_config", "audio_config") if (p := getattr(config, n, None))), config)
+        audio = hf_audio.audio_part(config)
         if hasattr(config, "input_feat_per_channel"):
-            return _FRAMES, config.input_feat_per_channel * config.input_channels
+            return hf_audio.FRAMES, config.input_feat_per_channel * config.input_channels
         if hasattr(audio, "max_source_positions") and not hasattr(audio, "feature_projection_input_dim"):
             return getattr(audio, "num_mel_bins", 80), 2 * audio.max_source_positions
         widths = ("feature_projection_input_dim", "input_dim", "num_mel_bins", "feature_size")
         width = next((v for n in widths if isinstance(v := getattr(audio, n, None), int)), 80)
-        self.notes.append(f"{_FRAMES:,} frames of a spectrogram (10 s) assumed")
-        return _FRAMES, width
+        self.notes.append(f"{hf_audio.FRAMES:,} frames of a spectrogram (10 s) assumed")
+        return hf_audio.FRAMES, width
 
     def _text(self, main: str) -> Arguments:
         """The tokens that a model reads or writes."""
@@ -140,8 +154,8 @@ class InputMaker:
         """A prompt with images: their tokens come before the text and count on top of seq_len."""
         length = self._length(DEFAULT_SEQ_LEN)
         size = image_size(self.config, self.workload, self.preprocessor, self.notes, hf_images.FREE_SIZE)
-        inputs, self.image_tokens = hf_images.prompt(
-            self.config, self.chosen, build, self.workload, size, length, self.name
+        inputs, self.image_tokens, cut = hf_images.prompt(
+            self.config, self.chosen, build, self.workload, size, length, self.name, self.preprocessor
         )
         total = length + self.image_tokens
         self._check_length(total + (1 if self.workload.mode == "decode" else 0))
@@ -149,7 +163,9 @@ class InputMaker:
         if not count:
             self.notes.append("answered for the text alone: images is 0")
         else:
-            images = f"{count} image{'s' if count > 1 else ''} of {size[0]} x {size[1]} pixels"
+            images = (
+                f"{count} image{'s' if count > 1 else ''} of {size[0]} x {size[1]} pixels{cut and ' (' + cut + ')'}"
+            )
             how = f"{self.image_tokens:,} tokens of {images}" if self.image_tokens else f"beside {images}"
             whole = (
                 f"{total:,} tokens: {length:,} of text and {how}" if self.image_tokens else f"{total:,} tokens {how}"
@@ -158,6 +174,17 @@ class InputMaker:
         if self.encodes and "decoder_input_ids" in self.chosen.arguments:
             first_step = self.workload.mode == "prefill"
             inputs["decoder_input_ids"] = Argument((1 if first_step else length,), "token")
+        return inputs
+
+    def _audio_and_text(self, build: Any) -> Arguments:
+        """A prompt with a sound: its tokens come before the text and count on top of seq_len."""
+        length = self._length(DEFAULT_SEQ_LEN)
+        inputs, self.audio_tokens, note = hf_audio.prompt(
+            self.config, self.chosen, build, self.workload, length, self.name
+        )
+        self._check_length(length + self.audio_tokens + (1 if self.workload.mode == "decode" else 0))
+        runs = f"; the audio tower runs in {_tower(self.workload.mode)}" if self.audio_tokens else ""
+        self.notes.append(note + runs)
         return inputs
 
     def _image_shape(self) -> tuple[int, ...]:

@@ -30,7 +30,7 @@ __all__ = ["DEFAULT_SEQ_LEN", "HuggingFaceDoor"]
 
 
 #: Raise when models that read something else than text are called in another way.
-READER = 1
+READER = 2
 #: A model that launches more in one pass is tried as one that loops over its tokens: that is seconds of capture.
 MOST_CALLS = 12_000
 
@@ -115,8 +115,9 @@ def _captured(model: Any, config: Any, workload: Workload, name: str) -> list[Gr
         graph.facts.update(_facts(config, workload, inputs, chosen.task))
         if stored is not None:
             graph.facts["weight_format"] = {**stored, "skip": without_patterns(stored["skip"], graph)}
-        if maker.image_tokens:
-            graph.facts["image_tokens"] = maker.image_tokens
+        for kind, tokens in (("image_tokens", maker.image_tokens), ("audio_tokens", maker.audio_tokens)):
+            if tokens:
+                graph.facts[kind] = tokens
         graph.notes += [*notes, *maker.notes]
     return graphs
 
@@ -133,7 +134,8 @@ def _at_any_length(
     from forerun.graph.recorder import TooManyCalls
 
     length = inputs["input_ids"].shape[0] if "input_ids" in inputs else 0
-    if length <= time_steps.LENGTHS[-1] or isinstance(workload.input_shape, dict):
+    beside_text = any(argument.values is not None for argument in inputs.values())  # images or sounds in the prompt
+    if length <= time_steps.LENGTHS[-1] or isinstance(workload.input_shape, dict) or beside_text:
         return whole(None)
     try:
         return whole(MOST_CALLS)
@@ -197,7 +199,7 @@ def _active_parameters(build: Any, share: float) -> int:
 def _facts(config: Any, workload: Workload, inputs: Arguments, task: str) -> dict[str, Any]:
     length = inputs.get("input_ids", inputs.get("decoder_input_ids", Argument((0,), "")))[0][0]
     tokens = {"prefill": length if "input_ids" in inputs else 0, "decode": 1}.get(workload.mode, 0)
-    if workload.mode == "training" and task in ("causal-lm", "seq2seq", "image-text-to-text"):
+    if workload.mode == "training" and task in ("causal-lm", "seq2seq", "image-text-to-text", "audio-text-to-text"):
         tokens = length
     return {
         "source": "huggingface", "model_type": config.model_type, "task": task, "seq_len": length or None,
