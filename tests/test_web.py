@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -194,4 +195,7 @@ def test_rates_refill_and_tokens_compare() -> None:
     assert rates.wait_s("b") == 0
     time.sleep(0.05)
     assert rates.wait_s("a") == 0
-    assert token_matches("Bearer x" * 1, "x") and not token_matches("Basic x", "x") and not token_matches(None, "x")
+    assert token_matches("Bearer x", "x") and not token_matches("Bearer y", "x") and not token_matches(None, "x")
+    by_browser = base64.b64encode(b"me:x").decode()
+    assert token_matches(f"Basic {by_browser}", "x") and not token_matches(f"Basic {by_browser}", "y")
+    assert not token_matches("Basic x", "x") and not token_matches("Digest x", "x")

@@ -69,7 +69,8 @@ class Gate:
         """The answer to a request that is not even looked at, or None."""
         headers, path, token = Headers(scope=scope), scope["path"], self._settings.token
         if token and path not in _WITHOUT_TOKEN and not token_matches(headers.get("authorization"), token):
-            return problem("the bearer token is missing or wrong", number, 401, **{"WWW-Authenticate": "Bearer"})
+            asked = {"WWW-Authenticate": 'Bearer, Basic realm="forerun: the token is the password"'}
+            return problem("the bearer token is missing or wrong", number, 401, **asked)
         if path.startswith(_COUNTED) and (wait := self._rates.wait_s(_client(scope))):
             seconds = str(max(1, round(wait)))
             return problem("this client asks too often; wait a moment", number, 429, **{"Retry-After": seconds})

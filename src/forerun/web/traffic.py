@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import hmac
 import time
 from collections import OrderedDict
@@ -60,9 +61,18 @@ class Places:
 
 
 def token_matches(header: str | None, token: str) -> bool:
-    """Whether an Authorization header carries the token; the comparison takes the same time for any wrong one."""
+    """Whether an Authorization header carries the token; the comparison takes the same time for any wrong one.
+
+    Programs send it as a bearer token. A browser asks its user for a name and a password: the password is the token.
+    """
     kind, _, given = (header or "").partition(" ")
-    return hmac.compare_digest(given.strip().encode(), token.encode()) and kind.lower() == "bearer"
+    sent = given.strip().encode(errors="replace")
+    if kind.lower() == "basic":
+        try:
+            sent = base64.b64decode(sent, validate=True).partition(b":")[2]
+        except ValueError:
+            return False
+    return hmac.compare_digest(sent, token.encode()) and kind.lower() in ("bearer", "basic")
 
 
 class Metrics:
