@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from forerun.device import Device, aliases, load_device
 from forerun.device.reading import key
 from forerun.documents import write_json
 from forerun.errors import ForerunError
 
+if TYPE_CHECKING:
+    from forerun.measure.core.meters import Meter
+
 _BRANDS = ("(R)", "(TM)", "(r)", "(tm)")
 #: What the probe of a CPU multiplies and copies, and for how long.
 _SHAPE, _BYTES, _PROBE_S = (1024, 1024, 1024), 2**29, 0.3
+#: What it multiplies where the product above would take longer than so many seconds.
+_SMALL_SHAPE, _LONGEST_S = (128, 128, 128), 1.0
 
 
 def name_of(device: dict[str, Any], host: dict[str, Any]) -> str:
@@ -84,12 +89,22 @@ def probe() -> dict[str, float]:
     import torch
 
     from forerun.measure.core import host_facts, meters
-    from forerun.measure.core.ceilings import bandwidth, effort, peaks
+    from forerun.measure.core.ceilings import bandwidth, effort
 
     meter, found = meters.load("cpu")(), {}
     with torch.inference_mode():
         for dtype in ("fp32", "bf16", "int8"):
             with contextlib.suppress(RuntimeError):  # a build without 8-bit products
-                found[f"{dtype}_tflops"] = peaks.burst(meter, dtype, _SHAPE, _PROBE_S)["tflops"]
+                found[f"{dtype}_tflops"] = _peak_tflops(meter, dtype)
         ms = effort.best_ms(bandwidth.copy(bandwidth.numbers(meter, _BYTES)), meter, _PROBE_S)
     return {**found, "bandwidth_gbs": _BYTES / ms / 1e6, "memory_gb": host_facts.memory_mb() / 1024}
+
+
+def _peak_tflops(meter: Meter, dtype: str) -> float:
+    """What a large product reaches, or a small one where the dtype has no units and a large one would take seconds."""
+    from forerun.measure.core.ceilings import peaks
+
+    small = peaks.burst(meter, dtype, _SMALL_SHAPE, _PROBE_S)["tflops"]
+    if peaks.tflops(_SHAPE, 1e3) / small > _LONGEST_S:
+        return float(small)
+    return float(peaks.burst(meter, dtype, _SHAPE, _PROBE_S)["tflops"])
