@@ -31,7 +31,9 @@ def shell_lines(page: str) -> list[str]:
     ]
 
 
-EXAMPLES = shell_lines(README)
+#: Commands that run until they are stopped; tests of their own use them.
+SERVERS = ("forerun serve", "forerun mcp")
+EXAMPLES = [line for line in shell_lines(README) if not line.startswith(SERVERS)]
 
 
 def leaves(command: Any = None, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:

@@ -40,16 +40,16 @@ class Workers:
     def run(self, operation: str, request: dict[str, Any]) -> Any:
         """The operation's answer; a ForerunError says what the user can put right."""
         worker = self._idle.get()
+        while not worker.alive():  # ended while nobody asked
+            self._replace(worker)
+            worker = self._idle.get()
         try:
             return worker.run(operation, request, self._job_s)
         finally:
             if worker.alive():
                 self._idle.put(worker)
             else:
-                worker.close()
-                with self._lock:
-                    self._all.remove(worker)
-                self._add()
+                self._replace(worker)
 
     def ready(self) -> bool:
         """Whether at least one worker has started."""
@@ -63,6 +63,13 @@ class Workers:
             for worker in self._all:
                 worker.close()
             self._all.clear()
+
+    def _replace(self, worker: _Worker) -> None:
+        worker.close()
+        with self._lock:
+            if worker in self._all:
+                self._all.remove(worker)
+        self._add()
 
     def _add(self) -> None:
         with self._lock:
