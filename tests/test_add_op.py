@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from forerun.errors import ForerunError
-from forerun.graph import cost, features, op_names, torch_ops
+from forerun.graph import cost, features, op_names, torch_ops, variants
 from forerun.graph import profile as profiles
 from forerun.graph.ir import Graph, Op, Storage, Tensor
 from forerun.graph.kinds import CONTRACTIONS, KINDS, Kind
@@ -165,7 +165,7 @@ def test_a_graph_that_is_none_is_refused_in_one_sentence(change: object, message
 
 def elementwise(name: str, inputs: int = 1) -> str:
     graph = one_op("elementwise", name=name, inputs=(0,) * inputs)
-    return features.variant(graph.ops[0], graph)
+    return variants.variant(graph.ops[0], graph)
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_a_heavy_name_within_another_makes_nothing_heavy(name: str) -> None:
 def test_names_are_matched_whole_for_every_variant() -> None:
     def variant(kind: str, name: str) -> str:
         graph = one_op(kind, name=name)
-        return features.variant(graph.ops[0], graph)
+        return variants.variant(graph.ops[0], graph)
 
     assert elementwise("aten::add_.Tensor", 2) == "elementwise:inplace"
     assert elementwise("aten::__and__.Tensor", 2) == "elementwise:binary"

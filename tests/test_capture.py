@@ -16,11 +16,11 @@ from forerun.errors import ForerunError
 from forerun.graph import fold as folding
 from forerun.graph import meta_results
 from forerun.graph.cost import totals
-from forerun.graph.features import variant
 from forerun.graph.ir import Graph
 from forerun.graph.memory import simulate
 from forerun.graph.op_names import base_name
 from forerun.graph.sources import load_graph
+from forerun.graph.variants import variant
 from forerun.predictors.workspaces import library_workspaces
 from forerun.workload import Workload
 from networks import Residual, Transformer

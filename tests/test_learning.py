@@ -19,9 +19,10 @@ from forerun.data.importers import importers
 from forerun.data.splits import leave_out
 from forerun.device import load_device
 from forerun.graph.cost import Shapes
-from forerun.graph.features import DIMS, dims, variant
+from forerun.graph.features import DIMS, dims
 from forerun.graph.profile import UNITS, profile
 from forerun.graph.sources import load_graph, load_graphs
+from forerun.graph.variants import variant
 from forerun.measure.cases import case_of
 from forerun.predictors.conformal import NEW_FAMILY, calibrate, device_deviation
 from forerun.predictors.default import DefaultPredictor, fit_device, fit_energy

@@ -13,8 +13,8 @@ from forerun.evaluate import neusight
 from forerun.evaluate.left_out import fingerprint
 from forerun.evaluate.metrics import figures
 from forerun.evaluate.parts import Progress, kept_parts
-from forerun.graph.features import VARIANTS
 from forerun.graph.profile import CLASSES
+from forerun.graph.variants import VARIANTS
 from forerun.predictors.base import log_ratio
 from forerun.predictors.cases import Cases, TrainingCases
 from forerun.predictors.conformal import Calibration, device_deviation, out_of_domain_deviation, power_deviation

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from forerun.graph.cost import Number, Shapes
-from forerun.graph.features import variant_index
 from forerun.graph.ir import DTYPE_BYTES, Graph, Op, stable_attrs
 from forerun.graph.profile import kernel_class, kernels
+from forerun.graph.variants import variant_index
 
 Capture = Callable[[Mapping[str, int]], Graph]
 

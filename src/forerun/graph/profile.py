@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from forerun.graph.cost import Shapes, cost
-from forerun.graph.features import VARIANTS, dims, rnn_persists, sorts_indices, variant_index
+from forerun.graph.features import dims
 from forerun.graph.ir import Graph, Op, Tensor
 from forerun.graph.kinds import CONTRACTIONS, KINDS
+from forerun.graph.variants import VARIANTS, rnn_persists, sorts_indices, variant_index
 
 #: Kernel classes: ops that reach a similar share of what the hardware allows.
 CLASSES = (

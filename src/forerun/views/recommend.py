@@ -48,8 +48,8 @@ def recommendation_view(r: Any, width: int | None = 160, top: int = 10, everythi
 
 
 def _table(r: Any, rows: Sequence[Any], width: int | None, top: int) -> Table:
-    """The choices: all columns where they fit, else short headings and the columns that are needed most. What tells
-    rows apart stays: the instance, or the cloud where each of its devices has one row."""
+    """The choices: all columns where they fit, else short headings and the columns that are needed most. What
+    distinguishes rows stays: the instance, or the cloud where each of its devices has one row."""
     found, gap = _columns(r, rows, wide=True), 2
     if width is not None and _width(found, gap) > width:
         found, gap = _columns(r, rows, wide=False), 1

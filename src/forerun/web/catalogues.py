@@ -30,9 +30,10 @@ def scoreboard() -> dict[str, Any]:
     frames = {"default": kept_left_out(SHIPPED / "default")}
     lines = full.summary(full.study_board(frames, "family"))
     exam = full.summary(full.exam_board(frames))
-    return {"left_out_families": _rows(lines), "exam": _rows(exam)}
+    return {"left_out_families": records(lines), "exam": records(exam)}
 
 
-def _rows(frame: Any) -> list[dict[str, Any]]:
+def records(frame: Any) -> list[dict[str, Any]]:
+    """A table as plain data, one row a dict."""
     found: list[dict[str, Any]] = json.loads(frame.to_json(orient="records"))
     return found

@@ -5,24 +5,24 @@ Page, REST and MCP call these, in the server's process where an answer is at han
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from forerun.errors import ForerunError
 from forerun.readable import short
+from forerun.web.catalogues import records
 from forerun.web.models import device_of, model_of
 from forerun.web.requests import WorkloadFields
 
 
 def workload_settings(request: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of the workload, its model as the library takes it; what was left out is left to the library."""
-    found = {n: request[n] for n in WorkloadFields.WORKLOAD if n != "model" and request.get(n) is not None}
+    found = {n: request[n] for n in WorkloadFields.model_fields if n != "model" and request.get(n) is not None}
     return {"model": model_of(request["model"]), **found}
 
 
 def others(request: Mapping[str, Any], *without: str) -> dict[str, Any]:
-    known = (*WorkloadFields.WORKLOAD, *without)
+    known = (*WorkloadFields.model_fields, *without)
     return {n: v for n, v in request.items() if n not in known and v is not None}
 
 
@@ -56,7 +56,7 @@ def predict_many(request: dict[str, Any]) -> list[dict[str, Any]]:
 
     _checked_predictor(request)
     cases = [workload_settings(one) for one in request["workloads"]]
-    return _records(ask(cases, devices_given(request["devices"]), **others(request, "workloads", "devices")))
+    return records(ask(cases, devices_given(request["devices"]), **others(request, "workloads", "devices")))
 
 
 def compare(request: dict[str, Any]) -> list[dict[str, Any]]:
@@ -64,7 +64,7 @@ def compare(request: dict[str, Any]) -> list[dict[str, Any]]:
     from forerun.api import compare as ask
 
     _checked_predictor(request)
-    return _records(
+    return records(
         ask(devices=devices_given(request["devices"]), **workload_settings(request), **others(request, "devices"))
     )
 
@@ -115,11 +115,6 @@ def scoreboard(_: dict[str, Any]) -> dict[str, Any]:
     from forerun.web.catalogues import scoreboard as made
 
     return made()
-
-
-def _records(frame: Any) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(frame.to_json(orient="records"))
-    return found
 
 
 def _of_page(name: str) -> Callable[[dict[str, Any]], Any]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from forerun.advice.limits import GOALS as RECOMMEND_GOALS
+from forerun.decisions.optimise.goals import GOALS as OPTIMISE_GOALS
 from forerun.workload import AMP, DTYPES, MODES, OPTIMIZERS, RUNTIMES, UNMEASURED_RUNTIMES
 
 Mode = Literal[*MODES]  # type: ignore[valid-type]
@@ -13,6 +15,8 @@ Dtype = Literal[*DTYPES]  # type: ignore[valid-type]
 Optimizer = Literal[*OPTIMIZERS]  # type: ignore[valid-type]
 Amp = Literal[*AMP]  # type: ignore[valid-type]
 Runtime = Literal[*RUNTIMES, *UNMEASURED_RUNTIMES]  # type: ignore[valid-type]
+OptimiseGoal = Literal[*OPTIMISE_GOALS]  # type: ignore[valid-type]
+RecommendGoal = Literal[*RECOMMEND_GOALS]  # type: ignore[valid-type]
 Size = Annotated[int, Field(ge=1, le=2**31 - 1)]
 Count = Annotated[int, Field(ge=1, le=10**12)]
 Amount = Annotated[float, Field(ge=0, le=1e15, allow_inf_nan=False)]
@@ -58,11 +62,6 @@ class WorkloadFields(Asked):
     image_size: Size | Annotated[list[Size], Field(min_length=2, max_length=2)] | None = None
     images: Annotated[int, Field(ge=0, le=4096)] | None = None
     channels_last: bool = False
-
-    WORKLOAD: ClassVar[tuple[str, ...]] = (
-        "model", "batch", "dtype", "mode", "input_shape", "seq_len", "optimizer", "amp", "runtime", "task",
-        "image_size", "images", "channels_last",
-    )  # fmt: skip
 
 
 class Setting(Asked):
@@ -141,7 +140,7 @@ class OptimiseRequest(WorkloadFields, Place):
     """What to change so that a model runs better on a device."""
 
     device: DeviceField
-    goal: Literal["latency", "throughput", "memory", "energy", "cost"] = "latency"
+    goal: OptimiseGoal = "latency"
 
     model_config = ConfigDict(
         extra="forbid", json_schema_extra={"examples": [{"model": "resnet50", "device": "a100", "batch": 8}]}
@@ -153,7 +152,7 @@ class RecommendRequest(WorkloadFields, Setting):
 
     batch: None = Field(None, exclude=True, description="Left out: give batches.")  # type: ignore[assignment]
     dtype: None = Field(None, exclude=True, description="Left out: give dtypes.")
-    goal: Literal["cost", "latency", "throughput", "energy", "carbon", "price"] = "cost"
+    goal: RecommendGoal = "cost"
     max_latency_ms: Amount | None = None
     min_throughput: Amount | None = Field(None, description="Samples or tokens per second.")
     max_memory_mb: Amount | None = None

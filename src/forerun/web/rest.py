@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
@@ -160,18 +159,12 @@ async def _body(request: Request) -> AsyncIterator[bytes]:
 def delete_upload(request: Request, number: Annotated[str, Field(pattern="^[0-9a-f]{32}$")]) -> Response:
     """Deletes an upload at once."""
     if not request.app.state.uploads.delete(number):
-        return json_response({"error": "there is no such upload", "request_id": request.state.request_id}, 404)
+        return problem("there is no such upload", request.state.request_id, 404)
     return Response(status_code=204)
 
 
 def problem(sentence: str, request_id: str, status: int, **headers: str) -> Response:
     """A refusal as JSON."""
-    found = json_response(dataclasses.asdict(_Refusal(sentence, request_id)), status)
+    found = json_response({"error": sentence, "request_id": request_id}, status)
     found.headers.update(headers)
     return found
-
-
-@dataclasses.dataclass(frozen=True)
-class _Refusal:
-    error: str
-    request_id: str

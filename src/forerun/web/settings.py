@@ -12,7 +12,7 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """Everything that `forerun serve` can be told. The defaults are safe on a machine of one's own."""
+    """The options of `forerun serve`. The defaults are safe on a machine of one's own."""
 
     host: str = "127.0.0.1"
     port: int = 8000

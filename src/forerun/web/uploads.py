@@ -118,7 +118,7 @@ def _plain_name(name: str) -> tuple[str, str]:
 
 
 def _check(path: Path, suffix: str) -> None:
-    """What can be told from a file before it is read: its first bytes, and whether a document is one."""
+    """What a file shows before it is read: its first bytes, and whether a document is one."""
     with path.open("rb") as file:
         first = file.read(8)
     if not first:

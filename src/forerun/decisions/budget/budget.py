@@ -75,18 +75,9 @@ def budget(
     that is the most accurate within the limits.
     """
     limits = _limits(max_hours, max_seconds, max_usd, max_kwh, max_carbon_kg)
-    counts = {"dataset_size": dataset_size, "epochs": epochs, "steps": steps, "eval_size": eval_size, "most": most}
-    for name, value in counts.items():
-        _whole(name, value)
-    if batch is not None:
-        _whole("batch", batch)
-    _positive("loading_samples_per_s", loading_samples_per_s, zero=False)
-    _positive("max_latency_ms", max_latency_ms)
-    if not 1 <= _whole("gpus", gpus) <= MOST_DEVICES:
-        raise ArgumentError(
-            "{} must be 1 to {most}: links between machines are not known, got {got}", "gpus", most=MOST_DEVICES,
-            got=short(gpus),
-        )  # fmt: skip
+    counts = {"dataset_size": dataset_size, "epochs": epochs, "steps": steps, "eval_size": eval_size}
+    _check_numbers({**counts, "most": most, "batch": batch}, gpus, loading_samples_per_s, max_latency_ms)
+    given: dict[str, Any] = {**counts, "gpus": gpus != 1, "loading_samples_per_s": loading_samples_per_s}
     asked = Asked(region, instance, {"predictor": predictor, "confidence": confidence, "host": host})
     devices = _devices(device, instance)
     known = load_dataset(dataset) if dataset is not None else None
@@ -95,23 +86,18 @@ def budget(
     if model == CURVES:
         if known is not None and known.id != "cifar10":
             raise ForerunError(f"the accuracy curves of {CURVES} are of cifar10, not of {known.id}")
-        unused: dict[str, Any] = {
-            **counts, "most": most != MOST, "batch": batch, "gpus": gpus != 1, "mode": mode not in (None, "training"),
-            "max_latency_ms": max_latency_ms is not None, "loading_samples_per_s": loading_samples_per_s,
+        unused = {
+            **given, "most": most != MOST, "batch": batch, "mode": mode not in (None, "training"),
+            "max_latency_ms": max_latency_ms is not None,
         }  # fmt: skip
-        refuse_unused(
-            "the accuracy curves are of training as it was run", [name for name, value in unused.items() if value]
-        )
+        refuse_unused("the accuracy curves are of training as it was run", unused)
         return choose_network(devices, limits, asked, **settings)
     if model in COLLECTIONS:
         if max_latency_ms is not None:
-            unused = {
-                **counts, "most": None, "dataset": dataset, "gpus": gpus != 1, "mode": mode not in (None, "inference"),
-                "loading_samples_per_s": loading_samples_per_s,
-            }  # fmt: skip
-            refuse_unused("the latency of a call is limited", [name for name, value in unused.items() if value])
-        elif mode not in (None, "training"):
-            refuse_unused("a job of published models is training", ["mode"])
+            unused = {**given, "dataset": dataset, "mode": mode not in (None, "inference")}
+            refuse_unused("the latency of a call is limited", unused)
+        else:
+            refuse_unused("a job of published models is training", {"mode": mode not in (None, "training")})
         job = _job(limits, known, dataset_size, epochs, steps, eval_size, loading_samples_per_s, required=False)
         return choose_model(
             model, devices, job, asked, max_latency_ms=max_latency_ms, batch=batch, gpus=gpus, most=most,
@@ -131,6 +117,19 @@ def budget(
     if len(devices) == 1:
         return on_one_device(work, devices[0], job, asked, gpus, known)
     return on_many_devices(work, devices, job, asked, gpus, known)
+
+
+def _check_numbers(whole: dict[str, Any], gpus: int, loading_samples_per_s: Any, max_latency_ms: Any) -> None:
+    """Refuses numbers that no job can have."""
+    for name, value in whole.items():
+        _whole(name, value)
+    _positive("loading_samples_per_s", loading_samples_per_s, zero=False)
+    _positive("max_latency_ms", max_latency_ms)
+    if not 1 <= _whole("gpus", gpus) <= MOST_DEVICES:
+        raise ArgumentError(
+            "{} must be 1 to {most}: links between machines are not known, got {got}", "gpus", most=MOST_DEVICES,
+            got=short(gpus),
+        )  # fmt: skip
 
 
 def _limits(

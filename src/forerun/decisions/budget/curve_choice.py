@@ -93,7 +93,7 @@ class CurveChoice:
 
 def choose_network(devices: Sequence[Device], limits: Limits, asked: Asked, **settings: Any) -> CurveChoice:
     """The networks of the curves, ranked by the accuracy that the limits leave room for."""
-    given = [name for name, value in settings.items() if value not in (None, False, "eager", "fp32")]
+    given = {name: value not in (None, False, "eager", "fp32") for name, value in settings.items()}
     refuse_unused("the accuracy curves are of training as it was run", given)
     curves, data = _curves()
     candidates = list(devices) or [d for d in all_devices() if instances_for(d)]

@@ -105,8 +105,8 @@ def choose_model(
             raise ArgumentError("say how long each model is trained: {}, or {}", "epochs", "steps")
         if job.samples is None and job.steps is None:
             job = dataclasses.replace(job, samples=load_dataset("imagenet").training)
-    if settings.get("input_shape"):
-        refuse_unused("published accuracies are of their own image sizes", ["input_shape"])
+    shape = {"input_shape": settings.get("input_shape")}
+    refuse_unused("published accuracies are of their own image sizes", shape)
     mode = "inference" if max_latency_ms is not None else "training"
     size = batch or (1 if mode == "inference" else TRAINING_BATCH)
     search = _Search(devices[0], job, asked, max_latency_ms, mode, size, gpus, settings)

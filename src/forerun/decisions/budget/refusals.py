@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from forerun.decisions.budget.jobs import Job, JobRow
 from forerun.device import Device
@@ -32,8 +33,9 @@ def estimate(name: str, e: Estimate) -> str:
     return f"{value} {unit} [{low} … {high}]"
 
 
-def refuse_unused(why: str, names: Sequence[str]) -> None:
-    """Raises the error of arguments that the answer would not heed."""
+def refuse_unused(why: str, given: Mapping[str, Any]) -> None:
+    """Raises the error of arguments that the answer would not heed: those of `given` that have a value."""
+    names = [name for name, value in given.items() if value]
     if names:
         raise ArgumentError("{why}: leave out " + ", ".join(["{}"] * len(names)), *names, why=why)
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from forerun.graph.features import VARIANTS
 from forerun.graph.profile import CLASSES, UNITS
+from forerun.graph.variants import VARIANTS
 from forerun.parallel import side_by_side
 from forerun.predictors.base import TARGETS, Predictor, disagreement_of, log_ratio
 from forerun.predictors.cases import Cases, TrainingCases, join

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from forerun.graph.features import VARIANTS
 from forerun.graph.profile import CLASSES, UNITS
+from forerun.graph.variants import VARIANTS
 from forerun.predictors.cases import Cases
 from forerun.predictors.default.network import (
     FASTER,

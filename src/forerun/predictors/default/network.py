@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from forerun.graph.features import VARIANTS
 from forerun.graph.profile import CLASSES, UNITS
+from forerun.graph.variants import VARIANTS
 from forerun.predictors.features import NUMBERS, OpTable
 from forerun.predictors.kernels import H200_BYTES_PER_CYCLE, MOST_FEED
 

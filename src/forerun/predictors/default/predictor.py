@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from forerun.device import Device
-from forerun.graph.features import VARIANTS
 from forerun.graph.profile import CLASSES, UNITS, Profile
+from forerun.graph.variants import VARIANTS
 from forerun.predictors import energy as energy_law
 from forerun.predictors.base import TARGETS, OutOfDomain, Predictor, Times, not_below
 from forerun.predictors.conformal import power_deviation

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from forerun.errors import ForerunError
-from forerun.graph.features import VARIANTS
 from forerun.graph.profile import CLASSES
+from forerun.graph.variants import VARIANTS
 from forerun.predictors import energy
 from forerun.predictors.conformal import Calibration
 from forerun.predictors.default.network import GROUPS, LEARNED_UNITS, Ensemble, Network

@@ -22,7 +22,7 @@ def explain_tab() -> Question:
             info="Empty: the second of the devices, or an A100",
         )  # fmt: skip
     return Question(
-        "explain", "Explain", "Explain", "Taking the model apart. One that was never asked for is read first, which "
+        "explain", "Explain", "Explain", "Looking at every operator. One that was never asked for is read first, which "
         "takes some seconds.", "page_explain", _request, _lines, {"reference": reference},
     )  # fmt: skip
 

@@ -31,7 +31,7 @@ def predict(request: dict[str, Any]) -> dict[str, Any]:
     from forerun.questions import profiled, workload_from
 
     workload = workload_settings(request)
-    profiled(workload_from(workload))  # what is wrong with the model is said once, and not for every device
+    profiled(workload_from(workload))  # what is wrong with the model is one sentence, and not one for every device
     more = others(request, "devices", "samples")
     setting = {name: more[name] for name in ("predictor", "host") if name in more}
     found: list[Prediction] = []

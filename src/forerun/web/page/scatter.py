@@ -59,6 +59,6 @@ def scatter(
 
 
 def _spread(values: np.ndarray) -> list[float]:
-    """The ends of an axis, so far apart that a lone point has ticks around it."""
+    """The ends of an axis, far enough from each other that a lone point has ticks around it."""
     low, high = float(values.min()), float(values.max())
     return [low, high] if high > 8 * low else [low / 1.4, high * 1.4]
