@@ -80,12 +80,8 @@ def budget(
     given: dict[str, Any] = {**counts, "gpus": gpus != 1, "loading_samples_per_s": loading_samples_per_s}
     asked = Asked(region, instance, {"predictor": predictor, "confidence": confidence, "host": host})
     devices = _devices(device, instance)
-    known = load_dataset(dataset) if dataset is not None else None
-    if known is not None and dataset_size is not None:
-        raise ArgumentError("give {} {dataset} or {}, not both", "dataset", "dataset_size", dataset=dataset)
+    known = _dataset(model, dataset, dataset_size)
     if model == CURVES:
-        if known is not None and known.id != "cifar10":
-            raise ForerunError(f"the accuracy curves of {CURVES} are of cifar10, not of {known.id}")
         unused = {
             **given, "most": most != MOST, "batch": batch, "mode": mode not in (None, "training"),
             "max_latency_ms": max_latency_ms is not None,
@@ -130,6 +126,16 @@ def _check_numbers(whole: dict[str, Any], gpus: int, loading_samples_per_s: Any,
             "{} must be 1 to {most}: links between machines are not known, got {got}", "gpus", most=MOST_DEVICES,
             got=short(gpus),
         )  # fmt: skip
+
+
+def _dataset(model: Any, name: str | None, size: int | None) -> DataSet | None:
+    """The data set by its name, where one is named."""
+    known = load_dataset(name) if name is not None else None
+    if known is not None and size is not None:
+        raise ArgumentError("give {} {dataset} or {}, not both", "dataset", "dataset_size", dataset=name)
+    if known is not None and model == CURVES and known.id != "cifar10":
+        raise ForerunError(f"the accuracy curves of {CURVES} are of cifar10, not of {known.id}")
+    return known
 
 
 def _limits(
