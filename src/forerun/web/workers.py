@@ -1,8 +1,9 @@
 """Processes that answer what takes long or what nobody has vetted: models to be captured, decisions, uploaded files.
 
 A job is the name of an operation and its request as JSON; so is its answer. A worker that misses the deadline, takes
-too much memory or crashes is replaced by a fresh one, and its job ends with one sentence. Jobs run in a worker's main
-thread, so that reading a file in a child of its own (`forerun.limits`) costs milliseconds.
+too much memory or crashes is replaced by a fresh one, and its job ends with one sentence; where the worker ended, after
+a second try. Jobs run in a worker's main thread, so that reading a file in a child of its own (`forerun.limits`) costs
+milliseconds.
 """
 
 from __future__ import annotations
@@ -25,6 +26,10 @@ from forerun.errors import ForerunError
 _START_S = 120.0
 
 
+class _Ended(Exception):
+    """The worker ended before it answered."""
+
+
 class Workers:
     """A few worker processes, each with one job at a time."""
 
@@ -39,6 +44,18 @@ class Workers:
 
     def run(self, operation: str, request: dict[str, Any]) -> Any:
         """The operation's answer; a ForerunError says what the user can put right."""
+        try:
+            return self._run_once(operation, request)
+        except _Ended:  # perhaps for a reason of its own, such as the system's lack of memory: once more in a fresh one
+            try:
+                return self._run_once(operation, request)
+            except _Ended:
+                raise ForerunError(
+                    "the question ended the process that worked on it, probably for lack of memory "
+                    f"({self._memory_mb:,} MB are the server's limit)"
+                ) from None
+
+    def _run_once(self, operation: str, request: dict[str, Any]) -> Any:
         worker = self._idle.get()
         while not worker.alive():  # ended while nobody asked
             self._replace(worker)
@@ -85,7 +102,6 @@ class _Worker:
 
     def __init__(self, folder: Path, memory_mb: int) -> None:
         self.started = threading.Event()
-        self._memory_mb = memory_mb
         self._answers: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         command = f"import sys; sys.path[:] = {sys.path!r}; from forerun.web.workers import serve; serve({memory_mb})"
         self._process = subprocess.Popen(
@@ -125,10 +141,7 @@ class _Worker:
             answer = None
         if answer is None:
             self.close()
-            raise ForerunError(
-                "the question ended the process that worked on it, probably for lack of memory "
-                f"({self._memory_mb:,} MB are the server's limit)"
-            )
+            raise _Ended
         found = json.loads(answer)
         if "error" in found:
             raise ForerunError(found["error"])
