@@ -44,7 +44,7 @@ def collect(
     for name in rest:
         predictor = unfitted(name, parameters or {})
         by_columns = not predictor.reads_graphs and type(predictor).predict_cases is not Predictor.predict_cases
-        if by_columns and base is not None and len(base):
+        if by_columns and base is not None and len(base) and set(predictor.columns) <= set(base.columns):
             source = from_rows(base)
         else:
             cases = cases or gather()

@@ -53,6 +53,7 @@ def left_out(
     parts = list(_parts(asked.rows, split, folds))
     place = keep and keep / fingerprint(predictor, cases, split, folds, part)
 
+    predictor.prepare(cases)
     names = [f"part_{number:03}" for number in range(len(parts))]
 
     def fit_part(name: str) -> pd.DataFrame:

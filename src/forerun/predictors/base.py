@@ -88,6 +88,8 @@ class Predictor(Saved, abc.ABC):
     fits_kinds_separately: ClassVar[bool] = False
     #: Whether `fit` and `predict_cases` look at operators and graphs; False: at the columns of the table only.
     reads_graphs: ClassVar[bool] = True
+    #: Columns that they look at beyond those that every table has (predictors/cases.py).
+    columns: ClassVar[tuple[str, ...]] = ()
 
     confidence: float = DEFAULT_CONFIDENCE
     host_slowness: float | None = None  # times slower than the reference host; None: the host was not measured
@@ -97,6 +99,9 @@ class Predictor(Saved, abc.ABC):
     @abc.abstractmethod
     def fit(self, cases: TrainingCases) -> Self:
         """Learns from measured cases (columns: predictors/cases.py)."""
+
+    def prepare(self, cases: TrainingCases) -> None:
+        """Computes what `fit` and `predict_cases` need of the graphs (`Cases.made`), before fits run side by side."""
 
     @abc.abstractmethod
     def times(self, profile: Profile, devices: Sequence[Device], workload: Workload) -> Times:

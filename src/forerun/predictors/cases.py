@@ -12,6 +12,8 @@ the store (`data/schema.py`) and the following, which are all that a predictor n
 | `loop_ms` | time of a call in a loop that does not wait for each call to end; energy is measured over it |
 | `roofline_ms` | the least time that the device's peaks allow |
 | `flops`, `bytes`, `kernel_launches` | work of one call: operations, bytes moved, kernels launched |
+| `macs`, `nodes`, `edges`, `heads` … | further numbers of the graph (`GRAPH_NUMBERS` in whole_model/numbers.py) |
+| `op_kinds` | the kinds of op in the graph, separated by spaces |
 | `device_kind` | gpu or cpu |
 | `simulated_memory_mb`, `simulated_memory_allocated_mb`, `memory_group` | memory by simulation (predictors/memory.py) |
 | `copy_ms` | published rows only: part of `latency_ms` that copies inputs to the device |
@@ -60,6 +62,8 @@ class Cases:
     joules: np.ndarray  # [rows, energy.TERMS] for a call of one second; no columns for operators
     workloads: tuple[Workload, ...] = ()  # of every row; none for operators
     load: Callable[[Workload, Any], Graph] = field(default=as_asked, compare=False)  # the graph that was measured
+    #: What a predictor made of the graphs, by `case_key`: computed once, and shared by all parts of a table.
+    made: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -90,6 +94,11 @@ class Cases:
     def roofline_ms(self) -> np.ndarray:
         """Per case, the least time that the device's peaks allow."""
         return self.sum(np.maximum(self.ops.compute_s, self.ops.memory_s)) * 1e3
+
+    @property
+    def op_kinds(self) -> set[str]:
+        """The kinds of op in the graphs of all cases."""
+        return {kind for text in self.rows["op_kinds"].unique() for kind in text.split()}
 
     def sum(self, values: np.ndarray) -> np.ndarray:
         """Per case, the weighted sum over its ops."""

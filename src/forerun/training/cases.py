@@ -22,6 +22,7 @@ from forerun.predictors.energy import energy_terms
 from forerun.predictors.features import OpTable, op_table
 from forerun.predictors.host import launch_counts
 from forerun.predictors.memory import estimate
+from forerun.predictors.whole_model.numbers import of_graph
 from forerun.training import operators
 from forerun.workload import Workload
 
@@ -98,7 +99,8 @@ def _look(graph: Graph, dtype: str, device: Device) -> _Seen:
         "simulated_memory_mb": memory.needed_mb, "simulated_memory_allocated_mb": memory.allocated_mb,
         "memory_group": memory.calibration_group, "fused_attentions": sum(op.kind == "attention" for op in graph.ops),
         "flops": float(flops.sum()), "bytes": float(moved[0]), "device_kind": device.kind,
-        "kernel_launches": float(columns.kernels @ columns.repeat),
+        "kernel_launches": float(columns.kernels @ columns.repeat), **of_graph(columns),
+        "op_kinds": " ".join(sorted({op.kind for op in graph.ops})),
     }  # fmt: skip
     joules = energy_terms(columns, [device])[0, 0]
     representatives, counts = columns.distinct_ops  # layers come many times

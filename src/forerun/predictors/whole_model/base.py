@@ -1,0 +1,158 @@
+"""A predictor that looks at a network as a whole: from numbers of the network (and of the device) to numbers of a call.
+
+What is not in the numbers cannot be learned, and physics is in them only as far as the network that learns finds it.
+So answers are held to the one bound that is certain: no call is faster than its roofline.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar, Self
+
+import numpy as np
+
+from forerun.device import Device
+from forerun.errors import ForerunError
+from forerun.graph.profile import Profile
+from forerun.predictors.base import OutOfDomain, Predictor, Times
+from forerun.predictors.specs import roofline_ms
+from forerun.predictors.whole_model import numbers
+from forerun.predictors.whole_model.numbers import Numbers
+from forerun.workload import Workload
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from forerun.predictors.cases import Cases, TrainingCases
+
+#: Fewer cases than this teach nothing.
+FEWEST = 20
+
+
+class WholeModelPredictor(Predictor):
+    """Learns quantities of a call from the network as a whole."""
+
+    targets = ("latency_ms", "memory_mb", "energy_j")
+    #: Whether devices are told apart by their datasheets; if not, only those that it was fitted to are answered.
+    sees_devices: ClassVar[bool] = False
+
+    devices_: list[str]
+    kinds_: list[str]  # kinds of op in the graphs that it was fitted to
+
+    def fit(self, cases: TrainingCases) -> Self:
+        mine = self.cases_of(cases)
+        self.devices_ = sorted(mine.rows["device"].unique())
+        self.kinds_ = sorted(mine.op_kinds)
+        self.learn(mine)
+        return self
+
+    @abc.abstractmethod
+    def learn(self, cases: Cases) -> None:
+        """Learns from the cases that it answers; sets learned attributes."""
+
+    @abc.abstractmethod
+    def values_of_cases(self, cases: Cases) -> dict[str, np.ndarray]:
+        """By target, its answer for every case."""
+
+    @abc.abstractmethod
+    def values_of_question(
+        self, profile: Profile, devices: Sequence[Device], workload: Workload
+    ) -> dict[str, np.ndarray]:
+        """By target, its answer over [batch sizes, devices]."""
+
+    def answers_row(self, rows: pd.DataFrame) -> np.ndarray:
+        """Which measured rows are of a kind that it answers: its modes, run eagerly."""
+        eager = rows["runtime"].fillna("eager") == "eager"
+        return (eager & rows["mode"].isin(self.modes)).to_numpy()
+
+    def cases_of(self, cases: TrainingCases) -> Cases:
+        """The cases that it learns from."""
+        from forerun.predictors.cases import join
+
+        parts = [cases.models, cases.cpu_models, cases.published_models] if self.sees_devices else [cases.models]
+        mine = [part.take(self.answers_row(part.rows)) for part in parts if part]
+        mine = [part for part in mine if len(part)]
+        if sum(map(len, mine)) < FEWEST:
+            raise ForerunError(
+                f"the predictor {self.name} learns from rows of {' and '.join(self.modes)} that ran eagerly, and there "
+                f"are {sum(map(len, mine))} of these: it needs {FEWEST}"
+            )
+        found = mine[0] if len(mine) == 1 else join(mine)
+        for target in self.targets:
+            if target in found.rows and found.rows[target].notna().sum() < FEWEST:
+                raise ForerunError(f"{target} was measured in fewer than {FEWEST} of the rows to learn from")
+        return found
+
+    def times(self, profile: Profile, devices: Sequence[Device], workload: Workload) -> Times:
+        least = roofline_ms(profile, devices)
+        found = self.values_of_question(profile, devices, workload)
+        unknown = np.full(least.shape, np.nan)
+        return Times(
+            latency_ms=np.maximum(found["latency_ms"], least), device_ms=unknown, host_ms=unknown, roofline_ms=least,
+            energy_j=found.get("energy_j", unknown), memory_mb=found.get("memory_mb"),
+            memory_allocated_mb=found.get("memory_allocated_mb"),
+        )  # fmt: skip
+
+    def predict_cases(self, cases: Cases, host_slowness: np.ndarray | None = None) -> pd.DataFrame:
+        import pandas as pd
+
+        asked = self.answers_row(cases.rows) & np.array([self.problem_of(d) is None for d in cases.devices])
+        out = pd.DataFrame(np.nan, index=range(len(cases)), columns=[f"predicted_{t}" for t in self.targets])
+        if asked.any():
+            mine = cases.take(asked)
+            found = self.values_of_cases(mine)
+            found["latency_ms"] = np.maximum(found["latency_ms"], mine.rows["roofline_ms"].to_numpy(dtype=float))
+            for target in self.targets:
+                out.loc[asked, f"predicted_{target}"] = found[target]
+        return out
+
+    def problem_of(self, device: Device) -> str | None:
+        """Why it cannot answer for a device, as a sentence, or None."""
+        if self.sees_devices or device.id in self.devices_:
+            return None
+        return (
+            f"the predictor {self.name} knows {', '.join(self.devices_)} and no other device: it sees no datasheets; "
+            f"fit it to rows of {device.id} (forerun train {self.name})"
+        )
+
+    def problem(self, workload: Workload, device: Device) -> str | None:
+        return super().problem(workload, device) or self.problem_of(device)
+
+    def measured_devices(self) -> frozenset[str]:
+        return frozenset(self.devices_)
+
+    def out_of_domain(self, profile: Profile, device: Device, workload: Workload) -> list[OutOfDomain]:
+        found = []
+        if device.id not in self.devices_:
+            found.append(OutOfDomain("device", f"{self.name} was fitted to no measurement of {device.id}"))
+        unseen = sorted({op.kind for op in profile.graph.ops} - set(self.kinds_))
+        if unseen:
+            found.append(OutOfDomain("ops", f"{self.name} was fitted to no network with {', '.join(unseen)}"))
+        return found
+
+    def memory_spread(self, target: str, group: str, mode: str) -> tuple[float, float] | None:
+        if target not in self.targets or self.calibration_ is None:
+            return None
+        return self.calibration_.factors(f"{target}/gpu/{mode}", self.confidence)
+
+
+class ByNumbers(WholeModelPredictor):
+    """Learns from a line of numbers a case, so it needs the columns of the table and no graph."""
+
+    reads_graphs = False
+    columns = (*numbers.GRAPH_NUMBERS, *numbers.WORK_NUMBERS, "op_kinds")
+
+    @abc.abstractmethod
+    def values(self, lines: Numbers) -> dict[str, np.ndarray]:
+        """By target, its answer for every line."""
+
+    def values_of_cases(self, cases: Cases) -> dict[str, np.ndarray]:
+        return self.values(numbers.of_rows(cases.rows, cases.devices))
+
+    def values_of_question(
+        self, profile: Profile, devices: Sequence[Device], workload: Workload
+    ) -> dict[str, np.ndarray]:
+        shape = (len(profile.batches), len(devices))
+        found = self.values(numbers.of_question(profile, devices, workload))
+        return {target: values.reshape(shape) for target, values in found.items()}

@@ -1,0 +1,128 @@
+"""A network as one line of numbers, the features of predictors that look at it as a whole.
+
+The same numbers describe a measured row (`of_rows`, from the columns of a table of cases, predictors/cases.py) and a
+question (`of_question`), so that what was learned from the one answers the other:
+
+| number | what it is |
+|---|---|
+| `batch`, `seq_len` | samples of a call; tokens, 0 without any |
+| `bits` | of a weight as it is stored: 32, 16, 8 or 4 |
+| `inference`, `training`, `prefill`, `decode` | 1 for the mode of the call, else 0 |
+| `optimizer_states`, `amp` | tensors that the optimizer keeps per weight; 1 under autocast |
+| `nodes`, `edges` | ops and data edges of the graph, folded blocks counted as often as they run |
+| `macs`, `bytes` | multiply-accumulates and bytes moved in a call |
+| `parameters` | weights of the network |
+| `convolutions`, `linears`, `relus`, `attentions` | how many ops of these kinds run forward |
+| `heads`, `hidden`, `vocabulary`, `token_types`, `positions` | of a language model, read off its graph; 0 without any |
+
+Numbers of the device stand in `devices.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from forerun.device import Device
+from forerun.graph.ir import Graph
+from forerun.graph.profile import Profile
+from forerun.predictors.whole_model.devices import DEVICE_NUMBERS, of_devices
+from forerun.workload import MODES, Workload
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: Numbers by name, each over the same lines.
+Numbers = dict[str, np.ndarray]
+
+#: Of a graph at any batch, of a graph at one batch, and of the question.
+GRAPH_NUMBERS = (
+    "nodes", "edges", "parameters", "convolutions", "linears", "relus", "attentions", "heads", "hidden", "vocabulary",
+    "token_types", "positions",
+)  # fmt: skip
+WORK_NUMBERS = ("macs", "bytes")
+CALL_NUMBERS = ("batch", "seq_len", "bits", *MODES, "optimizer_states", "amp")
+MODEL_NUMBERS = (*CALL_NUMBERS, *GRAPH_NUMBERS, *WORK_NUMBERS)
+ALL_NUMBERS = (*MODEL_NUMBERS, *DEVICE_NUMBERS)
+
+_STATES = {"sgd": 0, "momentum": 1, "adam": 2, "adamw": 2}
+_BITS = {"fp64": 64, "fp16": 16, "bf16": 16, "int8": 8, "fp8": 8, "int4": 4}
+#: A second table of embeddings with so few rows tells segments of the text apart.
+_FEW_TYPES = 16
+
+
+def of_graph(columns: Profile) -> dict[str, float]:
+    """GRAPH_NUMBERS and WORK_NUMBERS of a graph at its first batch size."""
+    graph, repeat = columns.graph, columns.repeat
+    forward = [i for i, op in enumerate(graph.ops) if op.phase == "forward"]
+
+    def count(kind: str) -> float:
+        return float(sum(repeat[i] for i in forward if graph.ops[i].kind == kind))
+
+    return {
+        "nodes": float(repeat.sum()),
+        "edges": float(sum(repeat[consumer] for _, consumer in graph.edges())),
+        "parameters": float(graph.parameters),
+        "convolutions": count("conv"),
+        "linears": count("matmul") + count("moe_matmul"),
+        "relus": float(sum(repeat[i] for i in forward if "relu" in graph.ops[i].name)),
+        "attentions": count("attention"),
+        **_language_model(graph),
+        "positions": float(graph.facts.get("context_limit") or 0),
+        "macs": float(repeat @ columns.macs[:, 0]),
+        "bytes": float(repeat @ columns.bytes[:, 0]),
+    }
+
+
+def _language_model(graph: Graph) -> dict[str, float]:
+    """What the shapes of embeddings and attention say of a language model: the graph has them whatever its source."""
+    tables = [graph.tensors[op.inputs[0]].shape for op in graph.ops if op.kind == "embedding" and op.inputs]
+    rows = sorted({shape[0] for shape in tables if len(shape) == 2}, reverse=True)
+    queries = [graph.tensors[op.inputs[0]].shape for op in graph.ops if op.kind == "attention" and op.inputs]
+    first = next((shape for shape in queries if len(shape) == 4), (0, 0, 0, 0))
+    return {
+        "heads": float(first[1]), "hidden": float(first[1] * first[3]), "vocabulary": float(rows[0] if rows else 0),
+        "token_types": float(next((n for n in rows[1:] if n <= _FEW_TYPES), 0)),
+    }  # fmt: skip
+
+
+def of_rows(rows: pd.DataFrame, devices: Sequence[Device]) -> Numbers:
+    """The numbers of measured rows; `devices` are those of the rows, in order."""
+    out = {name: rows[name].to_numpy(dtype=float) for name in (*GRAPH_NUMBERS, *WORK_NUMBERS)}
+    mode = rows["mode"].to_numpy()
+    out |= {name: (mode == name).astype(float) for name in MODES}
+    return {
+        **out,
+        "batch": rows["batch"].to_numpy(dtype=float),
+        "seq_len": rows["seq_len"].fillna(0).to_numpy(dtype=float),
+        "bits": rows["dtype"].map(lambda name: _BITS.get(name, 32)).to_numpy(dtype=float),
+        "optimizer_states": rows["optimizer"].map(lambda name: _STATES.get(name, 0)).to_numpy(dtype=float),
+        "amp": rows["amp"].map(lambda name: float(isinstance(name, str) and name != "")).to_numpy(dtype=float),
+        **of_devices(devices),
+    }
+
+
+def of_question(columns: Profile, devices: Sequence[Device], workload: Workload) -> Numbers:
+    """The numbers of a question at every batch size on every device: lines in the order [batch sizes, devices]."""
+    graph = of_graph(columns)
+    graph |= {
+        "seq_len": float(workload.seq_len or columns.graph.facts.get("seq_len") or 0),
+        "bits": float(_BITS.get(workload.dtype, 32)),
+        "optimizer_states": float(_STATES.get(workload.optimizer or "", 0)),
+        "amp": float(workload.amp is not None),
+        **{name: float(workload.mode == name) for name in MODES},
+    }
+    many, lines = len(devices), len(columns.batches) * len(devices)
+    out = {name: np.full(lines, value) for name, value in graph.items()}
+    out["batch"] = np.repeat(columns.batches.astype(float), many)
+    out["macs"] = np.repeat(columns.repeat @ columns.macs, many)
+    out["bytes"] = np.repeat(columns.repeat @ columns.bytes, many)
+    return {**out, **{name: np.tile(values, len(columns.batches)) for name, values in of_devices(devices).items()}}
+
+
+def matrix(numbers: Numbers, names: Sequence[str], *, logarithms: bool) -> np.ndarray:
+    """[lines, names]; sizes as log(1 + x) for predictors that add up what they see (trees do not need it)."""
+    out = np.column_stack([numbers[name] for name in names])
+    return np.log1p(np.nan_to_num(out)) if logarithms else out
