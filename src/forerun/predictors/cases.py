@@ -104,10 +104,15 @@ class Cases:
         """Per case, the weighted sum over its ops."""
         return np.bincount(self.case, self.weight * values, minlength=len(self.rows))
 
+    def profile(self, place: int) -> Profile:
+        """The graph of a case as columns; graphs come from the cache of captured graphs."""
+        workload = self.workloads[place]
+        return profile(self.load(workload, self.rows["software"].iloc[place]), workload.dtype)
+
     def profiles(self) -> Iterator[tuple[Profile, Device, Workload]]:
-        """Every case as `Predictor.times` takes it; graphs come from the cache of captured graphs."""
-        for workload, device, software in zip(self.workloads, self.rows["device"], self.rows["software"], strict=True):
-            yield profile(self.load(workload, software), workload.dtype), load_device(device), workload
+        """Every case as `Predictor.times` takes it."""
+        for place, (workload, device) in enumerate(zip(self.workloads, self.rows["device"], strict=True)):
+            yield self.profile(place), load_device(device), workload
 
 
 @dataclass(frozen=True)

@@ -79,6 +79,12 @@ class WholeModelPredictor(Predictor):
                 f"are {sum(map(len, mine))} of these: it needs {FEWEST}"
             )
         found = mine[0] if len(mine) == 1 else join(mine)
+        devices = sorted(found.rows["device"].unique())
+        if len(devices) > 1 and not self.sees_devices:
+            raise ForerunError(
+                f"the predictor {self.name} sees no datasheets, so it learns one device at a time, and there are rows "
+                f"of {', '.join(devices)}: choose one with --where \"device = '{devices[0]}'\""
+            )
         for target in self.targets:
             if target in found.rows and found.rows[target].notna().sum() < FEWEST:
                 raise ForerunError(f"{target} was measured in fewer than {FEWEST} of the rows to learn from")

@@ -1,0 +1,98 @@
+"""Phase 1: an encoder of ops that learns from graphs alone which ops are connected; no measurement is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from forerun.errors import ForerunError
+from forerun.predictors.gnn import features
+from forerun.predictors.gnn.arrays import GraphArrays
+from forerun.predictors.gnn.networks import Encoder, edge_loss, flat, readout, unflatten
+from forerun.predictors.gnn.training import Examples, where_it_runs
+
+WIDTH, LAYERS, DROPOUT = 512, 4, 0.5
+
+
+def examples_of(graphs: Sequence[GraphArrays], names: Sequence[str]) -> Examples:
+    """Graphs with the 113 features of each op and the six numbers of each call."""
+    statics = np.stack([features.static_vector(g, features.LONG_STATIC) for g in graphs])
+    return Examples(graphs, [features.long_features(g, names) for g in graphs], statics, both_ways=True)
+
+
+def pretrain(
+    graphs: Sequence[GraphArrays], *, width: int = WIDTH, epochs: int = 20, batch_size: int = 32,
+    learning_rate: float = 1e-3, seed: int = 0, progress: Callable[[int, float], None] | None = None,
+) -> tuple[Encoder, list[str], list[float]]:  # fmt: skip
+    """An encoder, the names of operators that it tells apart, and the loss of every epoch."""
+    names = features.vocabulary(graphs)
+    examples = examples_of(graphs, names)
+    torch.manual_seed(seed)
+    rng, draws = np.random.default_rng(seed), torch.Generator().manual_seed(seed)
+    device = where_it_runs()
+    network = Encoder(features.LONG, width=width, layers=LAYERS, dropout=DROPOUT).to(device)
+    optimizer = torch.optim.Adam(network.parameters(), lr=learning_rate)
+    losses = []
+    for epoch in range(epochs):
+        network.train()
+        total = []
+        for _, batch in examples.batches(batch_size, rng.permutation(len(examples))):
+            if not batch.edges.shape[1]:
+                continue
+            moved = batch.to(device)
+            loss = edge_loss(network(moved), moved, draws)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            total.append(float(loss.detach()))
+        losses.append(float(np.mean(total)) if total else 0.0)
+        if not np.isfinite(losses[-1]):
+            raise ForerunError("the loss of the encoder is no longer a number: lower the learning rate")
+        if progress:
+            progress(epoch + 1, losses[-1])
+    return network.cpu().eval(), names, losses
+
+
+@torch.no_grad()
+def embeddings(network: Encoder, names: Sequence[str], graphs: Sequence[GraphArrays]) -> np.ndarray:
+    """[graphs, width]: the sum of the vectors of all ops, large sums drawn together."""
+    device = where_it_runs()
+    network.to(device).eval()
+    found = []
+    for _, batch in examples_of(graphs, names).batches(128):
+        moved = batch.to(device)
+        total = readout(network(moved), moved, "sum")
+        found.append((torch.sign(total) * torch.log1p(total.abs())).cpu())
+    network.cpu()
+    return torch.cat(found).numpy()
+
+
+def save(path: Path, network: Encoder, names: Sequence[str]) -> None:
+    """Half-precision weights, with the names of the operators in the file's header."""
+    from safetensors.numpy import save_file
+
+    width = str(network.graph_layers[0].out_channels)
+    save_file(
+        {"weights": flat(network).clamp(-65504, 65504).half().numpy()},
+        path,
+        {"names": "\n".join(names), "width": width},
+    )
+
+
+def load(path: Path) -> tuple[Encoder, list[str]]:
+    """What `save` wrote."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, "numpy") as file:
+            names = file.metadata()["names"].split("\n")
+            width = int(file.metadata()["width"])
+            weights = file.get_tensor("weights")
+        network = Encoder(features.LONG, width=width, layers=LAYERS, dropout=DROPOUT)
+        unflatten(network, torch.from_numpy(weights.astype(np.float32)))
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise ForerunError(f"{path} holds no encoder: {str(error)[:200]}") from error
+    return network.eval(), names
