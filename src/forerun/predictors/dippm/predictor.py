@@ -10,10 +10,9 @@ import numpy as np
 from forerun.errors import ForerunError
 from forerun.predictors.gnn import features
 from forerun.predictors.gnn.arrays import GraphArrays
-from forerun.predictors.gnn.predictor import GraphPredictor, graphs_of, kept_weights
+from forerun.predictors.gnn.predictor import GraphPredictor, kept_weights
 
 if TYPE_CHECKING:
-    from forerun.predictors.cases import Cases
     from forerun.predictors.gnn.networks import GraphRegressor
     from forerun.predictors.gnn.training import Examples
 
@@ -33,11 +32,7 @@ class DippmPredictor(GraphPredictor):
         self.learning_rate, self.epochs, self.batch_size = learning_rate, epochs, batch_size
         self.steps, self.seed = steps, seed
 
-    def learn(self, cases: Cases) -> None:
-        self.learn_graphs(graphs_of(cases), self.standardised(cases))
-
     def learn_graphs(self, graphs: Sequence[GraphArrays], targets: np.ndarray) -> None:
-        """Trains the network on graphs and their standardised targets."""
         import torch
 
         from forerun.predictors.gnn.training import Schedule, train

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -96,7 +97,7 @@ def read(path: Path) -> tuple[list[GraphArrays], dict[str, np.ndarray]]:
     try:
         with np.load(path, allow_pickle=False) as file:
             found = {name: file[name] for name in file.files}
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
         raise ForerunError(f"{path} holds no graphs: {error}") from error
     ops, edges = (np.cumsum(found.pop(name))[:-1] for name in ("op_counts", "edge_counts"))
     statics = list(found.pop("static"))

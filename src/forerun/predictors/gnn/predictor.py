@@ -38,10 +38,22 @@ class GraphPredictor(WholeModelPredictor):
         if cases.models:
             graphs_of(cases.models.take(self.answers_row(cases.models.rows)))
 
-    def standardised(self, cases: Cases) -> np.ndarray:
+    def graphs(self, cases: Cases) -> list[GraphArrays]:
+        """The graphs of cases as arrays."""
+        return graphs_of(cases)
+
+    def learn(self, cases: Cases) -> None:
+        measured = cases.rows[list(self.learned_targets())].to_numpy(dtype=float)
+        self.learn_graphs(self.graphs(cases), self.standardised(measured))
+
+    @abc.abstractmethod
+    def learn_graphs(self, graphs: Sequence[GraphArrays], targets: np.ndarray) -> None:
+        """Trains on graphs and their standardised targets; sets learned attributes."""
+
+    def standardised(self, measured: np.ndarray) -> np.ndarray:
         """[cases, targets]: logarithms of what was measured, over their mean and scale, which are set."""
         with np.errstate(divide="ignore", invalid="ignore"):
-            wanted = np.log(cases.rows[list(self.learned_targets())].to_numpy(dtype=float))
+            wanted = np.log(measured)
         wanted[~np.isfinite(wanted)] = np.nan
         self.mean_, self.scale_ = np.nanmean(wanted, axis=0), np.nanstd(wanted, axis=0) + 1e-6
         return (wanted - self.mean_) / self.scale_
@@ -56,7 +68,7 @@ class GraphPredictor(WholeModelPredictor):
         return dict(zip(self.learned_targets(), found.T, strict=True))
 
     def values_of_cases(self, cases: Cases) -> dict[str, np.ndarray]:
-        return self.values_of_graphs(graphs_of(cases))
+        return self.values_of_graphs(self.graphs(cases))
 
     def values_of_question(
         self, profile: Profile, devices: Sequence[Device], workload: Workload

@@ -17,10 +17,13 @@ from forerun.predictors.gnn.training import Examples, where_it_runs
 WIDTH, LAYERS, DROPOUT = 512, 4, 0.5
 
 
-def examples_of(graphs: Sequence[GraphArrays], names: Sequence[str]) -> Examples:
-    """Graphs with the 113 features of each op and the six numbers of each call."""
+def examples_of(graphs: Sequence[GraphArrays], names: Sequence[str], encoder: Encoder | None = None) -> Examples:
+    """Graphs with the 113 features of each op and the six numbers of each call, and what an encoder says of them."""
     statics = np.stack([features.static_vector(g, features.LONG_STATIC) for g in graphs])
-    return Examples(graphs, [features.long_features(g, names) for g in graphs], statics, both_ways=True)
+    out = Examples(graphs, [features.long_features(g, names) for g in graphs], statics, both_ways=True)
+    if encoder is not None:
+        out.given = _embeddings(encoder, out)
+    return out
 
 
 def pretrain(
@@ -57,12 +60,12 @@ def pretrain(
 
 
 @torch.no_grad()
-def embeddings(network: Encoder, names: Sequence[str], graphs: Sequence[GraphArrays]) -> np.ndarray:
+def _embeddings(network: Encoder, examples: Examples) -> np.ndarray:
     """[graphs, width]: the sum of the vectors of all ops, large sums drawn together."""
     device = where_it_runs()
     network.to(device).eval()
     found = []
-    for _, batch in examples_of(graphs, names).batches(128):
+    for _, batch in examples.batches(128):
         moved = batch.to(device)
         total = readout(network(moved), moved, "sum")
         found.append((torch.sign(total) * torch.log1p(total.abs())).cpu())

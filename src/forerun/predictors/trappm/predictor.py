@@ -11,19 +11,19 @@ import numpy as np
 from forerun.errors import ForerunError
 from forerun.predictors.gnn import features
 from forerun.predictors.gnn.arrays import GraphArrays
-from forerun.predictors.gnn.predictor import GraphPredictor, graphs_of, kept_weights
+from forerun.predictors.gnn.predictor import GraphPredictor, kept_weights
 
 if TYPE_CHECKING:
-    from forerun.predictors.cases import Cases
     from forerun.predictors.gnn.networks import Encoder, GraphRegressor
 
-SHIPPED, RANDOM = "shipped", "random"
+#: Encoders that have a name; all others are files.
+SHIPPED, RANDOM, NONE = "shipped", "random", "none"
 
 
 class TrappmPredictor(GraphPredictor):
     """Two graph layers with a sum over the ops, beside what a frozen encoder says of the graph (`encoder`: "shipped",
-    that of the predictor that comes with the package; a file that `encoder.save` wrote; or "random", which shows what
-    pre-training buys), and six numbers of the call.
+    that of the predictor that comes with the package; a file that `encoder.save` wrote; "random", which shows what
+    pre-training buys; "none", a network that learns from measurements alone), and six numbers of the call.
 
     Energy is power times step time. `start` is a folder of a fitted predictor whose networks learn on, as for another
     device of which there are few measurements.
@@ -42,23 +42,16 @@ class TrappmPredictor(GraphPredictor):
     def learned_targets(self) -> tuple[str, ...]:
         return ("latency_ms", "memory_mb", "power_w")
 
-    def learn(self, cases: Cases) -> None:
-        self.learn_graphs(graphs_of(cases), self.standardised(cases))
-
     def learn_graphs(self, graphs: Sequence[GraphArrays], targets: np.ndarray) -> None:
-        """Trains a network for each target on graphs and their standardised targets."""
         import torch
 
-        from forerun.predictors.gnn.networks import flat, unflatten
         from forerun.predictors.gnn.training import Schedule, train
-        from forerun.predictors.trappm.encoder import embeddings, examples_of
+        from forerun.predictors.trappm.encoder import examples_of
 
         frozen, self.names_ = self._encoder(graphs)
-        self.latent_ = frozen.width
-        self.encoder_ = flat(frozen).clamp(-65504, 65504).half().numpy()
-        unflatten(frozen, torch.from_numpy(self.encoder_.astype(np.float32)))
-        examples = examples_of(graphs, self.names_)
-        examples.given = embeddings(frozen, self.names_, graphs)
+        self.latent_ = frozen.width if frozen else 0
+        self.encoder_ = kept_weights(frozen) if frozen else np.zeros(0, dtype=np.float16)
+        examples = examples_of(graphs, self.names_, frozen)
         schedule = Schedule(self.epochs, self.learning_rate, self.batch_size, self.steps, self.seed)
         begun = type(self).load(Path(self.start)) if self.start else None
         if begun is not None and begun.width != self.width:
@@ -77,23 +70,24 @@ class TrappmPredictor(GraphPredictor):
 
     def logarithms(self, graphs: Sequence[GraphArrays]) -> np.ndarray:
         from forerun.predictors.gnn.training import answers
-        from forerun.predictors.trappm.encoder import embeddings, examples_of
+        from forerun.predictors.trappm.encoder import examples_of
 
         frozen, networks = self._fitted()
-        examples = examples_of(graphs, self.names_)
-        examples.given = embeddings(frozen, self.names_, graphs)
+        examples = examples_of(graphs, self.names_, frozen)
         return np.hstack([answers(network, examples) for network in networks])
 
     def values_of_graphs(self, graphs: Sequence[GraphArrays]) -> dict[str, np.ndarray]:
         found = super().values_of_graphs(graphs)
         return {**found, "energy_j": found.pop("power_w") * found["latency_ms"] / 1e3}
 
-    def _encoder(self, graphs: Sequence[GraphArrays]) -> tuple[Encoder, list[str]]:
+    def _encoder(self, graphs: Sequence[GraphArrays]) -> tuple[Encoder | None, list[str]]:
         import torch
 
         from forerun.predictors.gnn.networks import Encoder
         from forerun.predictors.trappm import encoder
 
+        if self.encoder == NONE:
+            return None, features.vocabulary(graphs)
         if self.encoder == RANDOM:
             torch.manual_seed(self.seed)
             return Encoder(features.LONG, width=self.width, layers=encoder.LAYERS), features.vocabulary(graphs)
@@ -110,7 +104,7 @@ class TrappmPredictor(GraphPredictor):
             dropout=self.dropout, pooled="sum", given=self.latent_,
         )  # fmt: skip
 
-    def _fitted(self) -> tuple[Encoder, list[Any]]:
+    def _fitted(self) -> tuple[Encoder | None, list[Any]]:
         if "_networks" not in vars(self):
             import torch
 
@@ -119,10 +113,12 @@ class TrappmPredictor(GraphPredictor):
 
             if "weights_" not in vars(self):
                 raise ForerunError("the predictor trappm was not fitted: run forerun train trappm --out FOLDER")
-            frozen = Encoder(features.LONG, width=self.latent_, layers=LAYERS)
-            unflatten(frozen, torch.from_numpy(self.encoder_.astype(np.float32)))
+            frozen = None
+            if self.latent_:
+                frozen = Encoder(features.LONG, width=self.latent_, layers=LAYERS)
+                unflatten(frozen, torch.from_numpy(self.encoder_.astype(np.float32))).eval()
             networks = [
                 unflatten(self._new_network(), torch.from_numpy(row.astype(np.float32))).eval() for row in self.weights_
             ]
-            self._networks = frozen.eval(), networks
+            self._networks = frozen, networks
         return self._networks
