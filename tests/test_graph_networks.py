@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import forerun
@@ -153,15 +155,15 @@ def test_what_cannot_be_learned_is_one_sentence(cases: TrainingCases, encoder_fi
     training = cases.models.take((cases.models.rows["mode"] == "training").to_numpy())
     with pytest.raises(forerun.ForerunError, match="learns from rows of inference that ran eagerly, and there are 0"):
         small("dippm", encoder_file).fit(TrainingCases(training, cases.operators))
+    without = _with_rows(cases, cases.models.rows.assign(energy_j=np.nan))
     with pytest.raises(forerun.ForerunError, match="energy_j was measured in fewer than"):
-        rows = cases.models.rows.assign(energy_j=np.nan)
-        small("dippm", encoder_file).fit(TrainingCases(_with_rows(cases, rows), cases.operators))
+        small("dippm", encoder_file).fit(without)
     with pytest.raises(forerun.ForerunError, match="loss is no longer a number"):
         small("dippm", encoder_file, learning_rate=1e30, epochs=3).fit(cases)
+    rows = cases.models.rows.copy()
+    rows.loc[rows.index % 2 == 0, "device"] = "a100-sxm4-80gb"
     with pytest.raises(forerun.ForerunError, match="one device at a time"):
-        rows = cases.models.rows.copy()
-        rows.loc[rows.index % 2 == 0, "device"] = "a100-sxm4-80gb"
-        small("dippm", encoder_file).fit(TrainingCases(_with_rows(cases, rows), cases.operators))
+        small("dippm", encoder_file).fit(_with_rows(cases, rows))
     with pytest.raises(forerun.ForerunError, match="no graph layer 'transformer'"):
         small("dippm", encoder_file, variant="transformer").fit(cases)
     (tmp_path / "broken.safetensors").write_bytes(b"nothing")
@@ -169,10 +171,8 @@ def test_what_cannot_be_learned_is_one_sentence(cases: TrainingCases, encoder_fi
         small("trappm", tmp_path / "broken.safetensors").fit(cases)
 
 
-def _with_rows(cases: TrainingCases, rows: object) -> object:
-    from dataclasses import replace
-
-    return replace(cases.models, rows=rows)  # type: ignore[arg-type]
+def _with_rows(cases: TrainingCases, rows: pd.DataFrame) -> TrainingCases:
+    return TrainingCases(replace(cases.models, rows=rows), cases.operators)
 
 
 def test_a_fitted_network_learns_on_from_few_measurements(
