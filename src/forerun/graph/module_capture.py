@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -52,8 +53,8 @@ def capture_module(
     if merged is not None:
         return [merged]
     # 5 and 7, since at 2 or 3 a batch is easily taken for a number of classes or channels.
-    again = second is not None and not _grows(first, second, probe)
-    five, seven = (probe(5), probe(7)) if again else (None, None)
+    five = probe(5) if second is not None else None
+    seven = probe(7) if five is not None and not _sample_by_sample(first, second, five) else None
     grown = merge(five, seven) if five is not None and seven is not None else None
     if grown is not None:
         grown.min_batch = 2
@@ -63,12 +64,17 @@ def capture_module(
     return graphs
 
 
-def _grows(first: Graph | None, second: Graph, probe: Callable[[int], Graph | None]) -> bool:
-    """Whether ops are launched sample by sample, so that no graph serves two batch sizes."""
-    if first is None or len(second.ops) <= len(first.ops):
-        return False
-    third = probe(3)
-    return third is not None and len(third.ops) > len(second.ops)
+def calls_of_a_pass(build: Callable[[], nn.Module], inputs: Inputs, workload: Workload, mask_density: float) -> int:
+    """How many calls the whole module launches in one pass over such inputs."""
+    model = build()
+    step = _step(model, inputs, workload)
+    return census(model, step.once, {}, mask_density, has_values(inputs)).total()
+
+
+def _sample_by_sample(*graphs: Graph | None) -> bool:
+    """Whether ops are launched for each sample, so that no graph serves two batch sizes."""
+    sizes = [len(graph.ops) for graph in graphs if graph is not None]
+    return len(sizes) == len(graphs) and all(less < more for less, more in pairwise(sizes))
 
 
 def _foldable(

@@ -41,18 +41,15 @@ class _Loop:
         return 2 <= self.turn_of(op) < self.turns - 1
 
 
-def extended(
-    capture: Callable[[int], Sequence[Graph]], length: int, reading: Callable[[int], Sequence[Graph]] | None = None
-) -> list[Graph] | None:
+def extended(capture: Callable[[int], Sequence[Graph]], calls: Callable[[int], int], length: int) -> list[Graph] | None:
     """Graphs at a length from captures at LENGTHS; None where no law holds, or the model has no loop over its tokens.
 
-    A loop shows as ops that grow in number with the length. Decoding has none itself, but what was read before it may
-    have: `reading` captures that.
+    A loop shows in `calls`, how many calls a pass over so many tokens launches. Decoding has none itself, but what was
+    read before it may have.
     """
-    short = [(reading or capture)(n) for n in LENGTHS[:2]]
-    if len(short[0][0].ops) == len(short[1][0].ops):
+    if calls(LENGTHS[0]) == calls(LENGTHS[1]):
         return None
-    captured = short if reading is None else [capture(n) for n in LENGTHS[:2]]
+    captured = [capture(n) for n in LENGTHS[:2]]
     for n in LENGTHS[2:]:
         captured.append(capture(n))
         found = _law(captured, length)
@@ -124,11 +121,12 @@ def _homes(graph: Graph, loops: list[_Loop]) -> tuple[dict[int, int], dict[int, 
 def _loops(graph: Graph, length: int) -> list[_Loop]:
     names: dict[Any, int] = {}
     signs = [names.setdefault(_sign(op, graph), len(names)) for op in graph.ops]
+    fills = {sign for sign, op in zip(signs, graph.ops, strict=True) if not op.inputs}
     loops: list[_Loop] = []
     i = 0
     while i < len(signs):
         loop = next((x for size in range(SHORTEST_BODY, LONGEST_BODY) if (x := _loop_at(signs, i, size, length))), None)
-        if loop is None:
+        if loop is None or fills.issuperset(signs[i : i + loop.size]):  # states of so many layers are no steps
             i += 1
         else:
             loops.append(loop)

@@ -23,7 +23,7 @@ from forerun.graph.sources.hf_class import TASKS, Chosen, choose
 from forerun.graph.sources.hf_config import load_config, offline_config
 from forerun.graph.sources.hf_inputs import DEFAULT_SEQ_LEN, InputMaker, context_limit
 from forerun.graph.sources.hf_sizes import preprocessor_of
-from forerun.graph.sources.torch_module import capture
+from forerun.graph.sources.torch_module import calls_of, capture
 from forerun.workload import Workload
 
 __all__ = ["DEFAULT_SEQ_LEN", "HuggingFaceDoor"]
@@ -101,13 +101,19 @@ def _captured(model: Any, config: Any, workload: Workload, name: str) -> list[Gr
     experts, met = _experts(config)
     density = 1 / experts if experts else 1.0
 
-    def at(length: int, mode: str = workload.mode) -> list[Graph]:
+    def of_length(length: int, mode: str) -> tuple[Arguments, Workload]:
         asked = replace(workload, seq_len=length, mode=mode)
-        return capture(build, InputMaker(config, chosen, asked, name, None).arguments(build), asked, name, density)
+        return InputMaker(config, chosen, asked, name, None).arguments(build), asked
 
     graphs = _at_any_length(
-        lambda most: capture(build, inputs, workload, name, density, most), at, inputs, workload, notes
-    )
+        lambda most: capture(build, inputs, workload, name, density, most),
+        lambda length: capture(build, *of_length(length, workload.mode), name, density),
+        # What decoding is preceded by may go through the tokens one by one, too.
+        lambda length: calls_of(
+            build, *of_length(length, "prefill" if workload.mode == "decode" else workload.mode), density
+        ),
+        inputs, workload, notes,
+    )  # fmt: skip
     check_parameters(name, graphs[0].parameters)
     active = _active_parameters(build, met / experts) if experts else None
     for graph in graphs:
@@ -124,7 +130,8 @@ def _captured(model: Any, config: Any, workload: Workload, name: str) -> list[Gr
 
 def _at_any_length(
     whole: Callable[[int | None], list[Graph]],
-    at: Callable[..., list[Graph]],
+    at: Callable[[int], list[Graph]],
+    calls: Callable[[int], int],
     inputs: Arguments,
     workload: Workload,
     notes: list[str],
@@ -140,8 +147,7 @@ def _at_any_length(
     try:
         return whole(MOST_CALLS)
     except TooManyCalls:
-        reading = (lambda n: at(n, "prefill")) if workload.mode == "decode" else None
-        found = time_steps.extended(at, length, reading)
+        found = time_steps.extended(at, calls, length)
     if found is None:
         return whole(None)
     notes.append(

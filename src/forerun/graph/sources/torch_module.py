@@ -71,6 +71,16 @@ def capture(
     return captured(build, make_inputs, workload, name, shapes, mask_density, most_calls)
 
 
+def calls_of(build: Any, inputs: Mapping[str, tuple[Any, ...]], workload: Workload, mask_density: float = 1.0) -> int:
+    """How many calls a module launches in one pass over two samples."""
+    from forerun.graph.capture import TORCH_DTYPES
+    from forerun.graph.module_capture import calls_of_a_pass
+
+    arguments = {name: Argument(*fields) for name, fields in inputs.items()}
+    made = tensors(arguments, 2, TORCH_DTYPES[workload.weight_dtype])
+    return calls_of_a_pass(build, made, workload, mask_density)
+
+
 def captured(
     build: Any,
     make_inputs: Any,
