@@ -22,12 +22,13 @@ _SOURCES = {
         "cnn unet diffusion_unet dit vae_decoder gan super_resolution detector segmenter video volume style_transfer "
         "nerf autoencoder pose optical_flow mixer_mae"
     ),
-    "language": "seq2seq biased_attention mixture_of_experts torch_transformer multi_query state_space",
+    "language": "seq2seq biased_attention mixture_of_experts torch_transformer multi_query state_space recurrent",
     "speech": "speech_cnn conformer speech_seq2seq",
-    "other": "recurrent recommender point_cloud graph_network neural_operator time_series tabular_transformer tabular",
+    "other": "recommender point_cloud graph_network neural_operator time_series tabular_transformer tabular",
 }
 #: Families in sources of several kinds.
 _FAMILIES = {
+    ("hf", "language"): "data2vec-text",
     ("onnx", "vision"): (
         "alexnet beit cait coat convnext crossvit cspresnet darknet ddddocr deit densenet dla eca edgenext "
         "efficientformer efficientnet fastvit ghostnet gmlp googlenet hardcorenas hrnet inception lcnet levit mixer "
