@@ -108,6 +108,10 @@ def evaluate(
     operators: OperatorsOption = None,
     folds: FoldsOption = None,
     steps: StepsOption = None,
+    document: Annotated[
+        Path | None, typer.Option(help="File for the comparison from kept predictions and costs, such as PREDICTORS.md.")
+    ] = None,
+    figures: Annotated[Path | None, typer.Option(help="Folder for interactive plots of the same.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Compare predictors on cases that they were not fitted to: errors, coverage, intervals, the noise floor.
@@ -126,6 +130,9 @@ def evaluate(
     check_split(split)  # before anything is gathered, which may take hours
     chosen = [word.strip() for word in names.split(",") if word.strip()]
     _check_options(chosen, split, exam, out, devices or parts)
+    if document is not None or figures is not None:
+        _write_comparison(chosen, document, figures)
+        return
     store = Store()
     gathered: list[TrainingCases] = []
 
@@ -143,6 +150,8 @@ def evaluate(
         progress=lambda name: progress(f"{name}: leaving out", quiet=as_json),
         wanted=None if where is None else chosen_models(store, where),
     )  # fmt: skip
+    if targets:
+        _check_measured(frames, wanted)
     made = full.exam_board(frames, wanted, split) if exam else full.study_board(frames, split, wanted)
     if made.lines.empty:
         raise ForerunError("fewer than five cases are left to score")
@@ -196,6 +205,30 @@ def _check_options(chosen: list[str], split: str, exam: bool, out: Path | None, 
         raise ForerunError("--out writes the scoreboard of split family and the exam: leave --exam and --split out")
     if of_default and "default" not in chosen:
         raise ForerunError("--devices and --parts are of the predictor default: name it, too")
+
+
+def _check_measured(frames: dict[str, pd.DataFrame], targets: tuple[str, ...]) -> None:
+    """Refuses quantities that were asked for and that no row has."""
+    first = next(iter(frames.values()))
+    if missing := [target for target in targets if not (first[target] > 0).any()]:
+        raise ForerunError(f"{' and '.join(missing)} was measured in none of the rows: there is nothing to score")
+
+
+def _write_comparison(chosen: list[str], document: Path | None, figures: Path | None) -> None:
+    """The document that compares predictors by what was kept of them, and interactive plots."""
+    from forerun.evaluate import predictors_document, scatter
+    from forerun.evaluate.same_rows import Kept
+
+    written: list[Path] = []
+    with waiting("comparing", quiet=False):
+        if document is not None:
+            written.append(predictors_document.write(document, chosen))
+        if figures is not None:
+            kept = Kept()
+            made = [scatter.interactive(kept, chosen, target, figures) for target in predictors_document.TARGETS]
+            written += [path for path in made if path is not None]
+    for path in written:
+        print(f"written: {path}")
 
 
 def _gathered(store: Any, public: bool, quiet: bool, where: str | None, operators: int | None) -> TrainingCases:

@@ -25,7 +25,7 @@ KEPT_SPLITS = {"family": "gpu", "kind": "kind", "random": "random"}
 #: Columns that are long and not needed to score a prediction.
 _LONG = ("extra", "case", "software", "reason", "host", "row_id")
 #: Columns that a prediction is scored by, and those that every predictor by columns is fitted to.
-_SCORED = (
+SCORED = (
     "case_key", "repeat", "device", "device_kind", "model", "source", "family", "graph_hash", "mode", "batch", "dtype",
     "seq_len", "optimizer", "amp", "runtime", "status", "roofline_ms", *TARGETS,
 )  # fmt: skip
@@ -50,7 +50,7 @@ def keep_left_out(
     kept = [c for c in left_out.columns if c not in _LONG]
     how: dict[str, Any] = {}
     if only is not None:
-        kept = [c for c in kept if c in _SCORED or c in only or is_prediction(c)]
+        kept = [c for c in kept if c in SCORED or c in only or is_prediction(c)]
         kept = [c for c in kept if c not in _SOMETIMES or f"predicted_{c}" in left_out]
         left_out = _rounded(left_out[kept])
         numbers = [c for c in kept if left_out[c].dtype == "float32" and left_out[c].nunique() > len(left_out) / 4]

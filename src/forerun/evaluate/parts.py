@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -14,9 +14,11 @@ Progress = Callable[[int, int], None]
 
 
 def kept_parts(
-    work: Callable[[str], pd.DataFrame], names: Sequence[str], place: Path | None, progress: Progress | None
-) -> Iterator[pd.DataFrame]:
-    """`work` of every name, in order; what the folder `place` holds of an earlier run is read instead."""
+    work: Callable[[str], pd.DataFrame], names: Sequence[str], place: Path | None, progress: Progress | None,
+    run: Callable[..., Iterable[pd.DataFrame]] = side_by_side,
+) -> Iterator[pd.DataFrame]:  # fmt: skip
+    """`work` of every name, in order; what the folder `place` holds of an earlier run is read instead. `run` is `map`
+    where the work is too short to be shared out."""
 
     def one(name: str) -> pd.DataFrame:
         file = place and place / f"{name}.parquet"
@@ -30,7 +32,7 @@ def kept_parts(
             fresh.replace(file)
         return found
 
-    for number, found in enumerate(side_by_side(one, names)):
+    for number, found in enumerate(run(one, names)):
         yield found
         if progress:
             progress(number + 1, len(names))

@@ -28,7 +28,7 @@ def cell(name: str, value: Any) -> str:
         return ""
     if name in _SHARES:
         return f"{100 * value:.1f} %"
-    return f"{int(value):,}" if name == "n" else f"{value:.3g}"
+    return f"{value:,.0f}" if name in ("n", "cases") or abs(value) >= 1000 else f"{value:.3g}"
 
 
 def readable(frame: pd.DataFrame) -> pd.DataFrame:
