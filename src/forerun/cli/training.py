@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 FoldsOption = Annotated[
     int | None,
-    typer.Option(help="Number of folds that families or rows are left out in; default: the predictor's, mostly 16.", min=2),
+    typer.Option(
+        help="Number of folds that families or rows are left out in; default: the predictor's, mostly 16.", min=2
+    ),
 ]
 WhereOption = Annotated[
     str | None, typer.Option(help="Only rows of models that meet an SQL condition, such as \"mode = 'training'\".")
@@ -109,7 +111,8 @@ def evaluate(
     folds: FoldsOption = None,
     steps: StepsOption = None,
     document: Annotated[
-        Path | None, typer.Option(help="File for the comparison from kept predictions and costs, such as PREDICTORS.md.")
+        Path | None,
+        typer.Option(help="File for the comparison from kept predictions and costs, such as PREDICTORS.md."),
     ] = None,
     figures: Annotated[Path | None, typer.Option(help="Folder for interactive plots of the same.")] = None,
     as_json: JsonOption = False,

@@ -80,7 +80,7 @@ def sql() -> str:
         f"when source in ({_texts(s for s, found in _by_source().items() if found == kind)}) then '{kind}'"
         for kind in KINDS
     ]
-    for source, kind in sorted(set((s, k) for (s, _), k in _by_family().items())):
+    for source, kind in sorted({(s, k) for (s, _), k in _by_family().items()}):
         names = (name for (s, name), k in _by_family().items() if (s, k) == (source, kind))
         lines.append(f"when source = '{source}' and family in ({_texts(names)}) then '{kind}'")
     lines.append(f"when mode in ({_texts(_TEXT_MODES)}) then 'language'")

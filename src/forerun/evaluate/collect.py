@@ -23,8 +23,8 @@ KEYS = ["case_key", "repeat", "device"]
 
 def collect(
     names: Sequence[str], split: str, gather: Callable[[], TrainingCases], *, refit: bool = False,
-    fresh_rows: bool = False, folds: int | None = None, parameters: dict[str, int] | None = None, keep: Path | None = None,
-    progress: Callable[[str], AbstractContextManager[Progress | None]] | None = None,
+    fresh_rows: bool = False, folds: int | None = None, parameters: dict[str, int] | None = None,
+    keep: Path | None = None, progress: Callable[[str], AbstractContextManager[Progress | None]] | None = None,
     wanted: pd.DataFrame | None = None,
 ) -> dict[str, pd.DataFrame]:  # fmt: skip
     """By predictor, the rows with its predictions; all frames hold the same rows in the same order.

@@ -36,9 +36,7 @@ _WEIGHTS = "weights"
 _FIGURES, _DEVICES = "exam_gpu.json", "left_out_device.json"
 
 
-def keep_left_out(
-    folder: Path, left_out: pd.DataFrame, part: str = "gpu", only: Sequence[str] | None = None
-) -> None:
+def keep_left_out(folder: Path, left_out: pd.DataFrame, part: str = "gpu", only: Sequence[str] | None = None) -> None:
     """Writes left-out predictions into the folder of the weights, marked with the hash of these.
 
     `only`: columns of the rows beside those that are needed to score a prediction; all without it. The file is then
@@ -104,7 +102,8 @@ def kept_figures(folder: Path) -> dict[str, float] | None:
 
 def keep_device_lines(folder: Path, lines: Sequence[Mapping[str, Any]]) -> None:
     """Writes figures by target, mode and GPU that was left out (`same_rows.device_lines`)."""
-    _write(folder / _DEVICES, {"lines": lines})
+    known = [{name: None if value != value else value for name, value in line.items()} for line in lines]
+    _write(folder / _DEVICES, {"lines": known})
 
 
 def kept_device_lines(folder: Path) -> list[dict[str, Any]]:

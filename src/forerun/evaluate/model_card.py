@@ -31,7 +31,10 @@ def text(predictor: Predictor, parts: Mapping[str, pd.DataFrame]) -> str:
         "## Training data\n\n" + report.markdown(_sets(origin)),
         "## How it was judged\n\n" + full.NOTES + "\n\n" + _table(boards[first]),
         *(
-            ["## Single rows left out\n\nFlatters, since near relatives stay in training.\n\n" + _table(boards["random"])]
+            [
+                "## Single rows left out\n\nFlatters, since near relatives stay in training.\n\n"
+                + _table(boards["random"])
+            ]
             if "random" in boards and first != "random"
             else []
         ),

@@ -29,20 +29,21 @@ _COLUMNS = (
     "predictor", "split", "n", "coverage", "mape", "median_ape", "rmse", "r2", "tau", "acc5", "acc10",
     "interval_coverage", "interval_width", "noise_floor", "published",
 )  # fmt: skip
-_INTRO = """Predictors that others published, rebuilt on our rows, beside those of this package; from answers that were kept when each
-was fitted, for rows that it was not fitted to. Written by
+_INTRO = """Predictors that others published, rebuilt on our rows, beside those of this package. All figures come from
+answers that were kept when each was fitted, for rows that it was not fitted to. Written by
 
     {command}
 
-- **Single rows left out** is how most papers judge: near relatives of a row stay in training, so it flatters. **Families
-  left out** is the harder and honest one: no row of the network's family was seen. **One GPU left out**: published times
-  on a GPU of which no row was seen; only figures are kept of these, since the rows are not ours to pass on.
-- Predictors answer different rows, so each table holds *the rows of one predictor* with all others on **the same rows**.
+- **Single rows left out** is how most papers judge: near relatives of a row stay in training, so it flatters.
+  **Families left out** is the harder and honest one: no row of the network's family was seen. **One GPU left out**:
+  published times on a GPU of which no row was seen; only figures are kept of these, since the rows are not ours to
+  pass on.
+- Predictors answer different rows, so each table has the rows of one predictor, with all others on **the same rows**.
   `coverage` is the share of all rows that it answers, and of the others the share of its rows that they answer.
   `default (families left out)` stands in where the default predictor kept no answers for single rows left out: it is
   then judged by the harder split. `one-ratio` (the roofline times one number) and `dummy` (the median) are fitted to
   these rows alone, without the part that is asked about.
-- Throughput is the batch over latency: its relative errors are those of latency, so it has no table of its own.
+- Throughput is the batch over latency, so it has no table of its own.
 - RMSE is in the unit of the table. The exam's families and GPU (evaluate/exam.py) are left out.
 - `published` is what the authors report, on data of their own: it says how well the method did there, not here."""
 

@@ -1,8 +1,8 @@
 """Predictors side by side on the same rows.
 
 Published predictors answer different questions: one image classifiers in inference, another training steps of small
-networks. So each is scored on the rows that it answers, and the default predictor, the roofline and trivial baselines on
-exactly these rows beside it. The exam's families and GPU stay out.
+networks. So each is scored on the rows that it answers, and the default predictor, the roofline and trivial baselines
+on exactly these rows beside it. The exam's families and GPU stay out.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Predicted against measured, a panel for every predictor: a PNG for documents, an interactive page for who wants it."""
+"""Predicted against measured, a panel for every predictor: a PNG for documents, and an interactive page."""
 
 from __future__ import annotations
 
@@ -62,13 +62,16 @@ def draw(kept: Kept, names: Sequence[str], target: str, folder: Path) -> Path | 
             )  # fmt: skip
         panel.plot(edge, edge, color="black", linewidth=0.8)
         title = f"{name} ({'family' if split == 'family' else 'single rows'} left out)"
+        title = title if predictor_class(name).needs_fit else name
         panel.set(xscale="log", yscale="log", title=title)
         panel.set_ylim(edge[0] / 5, edge[1] * 5)
         panel.grid(alpha=0.3)
     for panel in grid[:, 0]:
         panel.set_ylabel(f"predicted {UNITS[target]}")
     for place in range(columns):
-        grid[(len(panels) - 1 - place) // columns, place].set_xlabel(f"measured {UNITS[target]}")
+        lowest = grid[(len(panels) - 1 - place) // columns, place]
+        lowest.set_xlabel(f"measured {UNITS[target]}")
+        lowest.tick_params(labelbottom=True)
     handles = [pyplot.Line2D([], [], marker="o", linestyle="", color=c, label=m) for m, c in colours.items()
                if any((rows["mode"] == m).any() for *_, rows in panels)]  # fmt: skip
     grid[0, 0].legend(handles=handles, fontsize=8)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from forerun.data.store import Store
 from forerun.evaluate import full, model_card
 from forerun.evaluate.costs import keep_costs
@@ -24,7 +26,7 @@ def keep_trained(
     only = None if predictor.keeps_all_columns else predictor.columns
     for part, frame in judged.frames.items():
         keep_left_out(folder, frame, part, only)
-    by_family = {part: judged.frames[part] for part in ("gpu", "cpu") if part in judged.frames}
+    by_family: dict[str, pd.DataFrame] = {part: judged.frames[part] for part in ("gpu", "cpu") if part in judged.frames}
     if by_family:
         keep_gains(folder, by_family, store.read("models"))
     if judged.unseen_devices is not None:
