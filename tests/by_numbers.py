@@ -19,7 +19,7 @@ class PowerLaw(ByNumbers):
     name = "power-law"
     modes = ("inference", "training")
     folds = 3
-    fits_at_once = True
+    fits_in_moments = True
 
     def __init__(self, ridge: float = 1e-3, seen: Sequence[str] = SEEN) -> None:
         self.ridge, self.seen = ridge, tuple(seen)

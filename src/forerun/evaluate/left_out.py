@@ -22,7 +22,6 @@ import forerun
 from forerun.data import splits
 from forerun.errors import ForerunError
 from forerun.evaluate.parts import Progress, kept_parts
-from forerun.parallel import side_by_side
 from forerun.predictors.base import TARGETS, Predictor, TooFewCases
 from forerun.predictors.cases import Cases, TrainingCases
 from forerun.training.published import other_families
@@ -65,9 +64,9 @@ def left_out(
     def fit_part(name: str) -> pd.DataFrame:
         return _predicted(predictor, cases, asked, parts[names.index(name)], split, part)
 
-    run = map if predictor.fits_at_once else side_by_side
+    quick = predictor.fits_in_moments
     out: dict[str, np.ndarray] = {}
-    for number, found in enumerate(kept_parts(fit_part, names, place, progress, run)):
+    for number, found in enumerate(kept_parts(fit_part, names, place, progress, in_moments=quick)):
         for name in found:
             out.setdefault(str(name), np.full(len(asked.rows), np.nan))[parts[number]] = found[name]
     if place is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -15,10 +15,10 @@ Progress = Callable[[int, int], None]
 
 def kept_parts(
     work: Callable[[str], pd.DataFrame], names: Sequence[str], place: Path | None, progress: Progress | None,
-    run: Callable[..., Iterable[pd.DataFrame]] = side_by_side,
+    *, in_moments: bool = False,
 ) -> Iterator[pd.DataFrame]:  # fmt: skip
-    """`work` of every name, in order; what the folder `place` holds of an earlier run is read instead. `run` is `map`
-    where the work is too short to be shared out."""
+    """`work` of every name, in order; what the folder `place` holds of an earlier run is read instead.
+    Work that is done `in_moments` is not shared out over processes."""
 
     def one(name: str) -> pd.DataFrame:
         file = place and place / f"{name}.parquet"
@@ -32,7 +32,7 @@ def kept_parts(
             fresh.replace(file)
         return found
 
-    for number, found in enumerate(run(one, names)):
+    for number, found in enumerate(map(one, names) if in_moments else side_by_side(one, names)):
         yield found
         if progress:
             progress(number + 1, len(names))

@@ -25,8 +25,8 @@ PUBLISHED: dict[str, Published] = {
     ),
     "trappm": Published(
         {"latency_ms": "9.51 % (training step)", "memory_mb": "4.92 %", "energy_j": "5.01 % (of power)"},
-        "Its authors measured training steps on their own GPUs, A100 and V100 among them, and left 30 % of the rows out "
-        "at random within each family; they predict power, and here it is energy that is scored.",
+        "Its authors measured training steps on their own GPUs, A100 and V100 among them, and left 30 % of the rows "
+        "out at random within each family; they predict power, and here it is energy that is scored.",
     ),
     "trees": Published(
         {"latency_ms": "5.49 % (of throughput)", "memory_mb": "1.81 %", "energy_j": "6.27 %"},

@@ -91,7 +91,7 @@ class Predictor(Saved, abc.ABC):
     #: Whether GPUs and CPUs are fitted independently, so that a part of one leaves the fit of the other as it is.
     fits_kinds_separately: ClassVar[bool] = False
     #: Whether a fit takes milliseconds, so that starting processes for several would take longer.
-    fits_at_once: ClassVar[bool] = False
+    fits_in_moments: ClassVar[bool] = False
     #: Whether `fit` and `predict_cases` look at operators and graphs; False: at the columns of the table only.
     reads_graphs: ClassVar[bool] = True
     #: Columns that they look at beyond those that every table has (predictors/cases.py).

@@ -25,7 +25,7 @@ class DummyPredictor(Predictor):
 
     name = "dummy"
     reads_graphs = False
-    fits_at_once = True
+    fits_in_moments = True
 
     def __init__(self) -> None:
         self.median_: dict[str, dict[str, float]] = {}  # by kind of device (gpu, cpu) and target
