@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+import textwrap
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from forerun.cli.options import JsonOption
-from forerun.cli.terminal import plain_text, show, waiting
+from forerun.cli.terminal import plain_text, show, terminal_width, waiting
 from forerun.errors import ForerunError
 
 app = typer.Typer(help="The store of measurements, ours and other people's.", no_args_is_help=True)
@@ -134,7 +135,8 @@ def card(
 
 
 def table_of(frame: Any, caption: str, numbers: Any = None) -> Any:
-    """A frame as a table for the terminal; columns that are numeric in `numbers` (the frame itself) stand right."""
+    """A frame as a table for the terminal; columns that are numeric in `numbers` (the frame itself) stand right. Where
+    the terminal is too narrow, heads take several lines before a number is broken."""
     import pandas as pd
 
     numeric = [pd.api.types.is_numeric_dtype(kind) for kind in (frame if numbers is None else numbers).dtypes]
@@ -143,13 +145,21 @@ def table_of(frame: Any, caption: str, numbers: Any = None) -> Any:
 
 def _table(columns: list[str], numeric: list[bool], rows: list[Any], caption: str) -> Any:
     from rich.table import Table
+    from rich.text import Text
 
     title = plain_text(caption) if caption else None
-    table = Table(box=None, padding=(0, 2, 0, 0), title=title, title_justify="left", title_style="bold")
-    for name, right in zip(columns, numeric, strict=True):
-        table.add_column(plain_text(name), justify="right" if right else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(plain_text(_cell(value)) for value in row))
+    cells = [[_cell(value) for value in row] for row in rows]
+    widest = [max((len(row[at]) for row in cells), default=0) for at in range(len(columns))]
+    narrow = sum(max(len(n), w) + 2 for n, w in zip(columns, widest, strict=True)) > terminal_width()
+    padding = (0, 1 if narrow else 2, 0, 0)
+    table = Table(box=None, padding=padding, title=title, title_justify="left", title_style="bold")
+    for name, right, width in zip(columns, numeric, widest, strict=True):
+        whole = narrow and right
+        lines = textwrap.wrap(name, max(width, 7), break_long_words=False) if whole else [name]
+        head = Text("\n").join(map(plain_text, lines))
+        table.add_column(head, justify="right" if right else "left", overflow="fold", no_wrap=whole)
+    for row in cells:
+        table.add_row(*(plain_text(value) for value in row))
     return table
 
 

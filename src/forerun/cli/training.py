@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,7 +21,10 @@ if TYPE_CHECKING:
     from forerun.predictors.cases import TrainingCases
 
 FoldsOption = Annotated[
-    int | None, typer.Option(help="Number of folds that the families are left out in; default: 16.", min=2)
+    int | None,
+    typer.Option(
+        help="Number of folds that families or rows are left out in; default: the predictor's, mostly 16.", min=2
+    ),
 ]
 WhereOption = Annotated[
     str | None, typer.Option(help="Only rows of models that meet an SQL condition, such as \"mode = 'training'\".")
@@ -50,48 +54,39 @@ def train(
     Captured graphs and finished parts are kept, so that a run that was stopped goes on where it was.
     """
     from forerun.data.store import Store
-    from forerun.evaluate import full, model_card
     from forerun.evaluate.collect import unfitted
-    from forerun.evaluate.gains import keep_gains
-    from forerun.evaluate.kept import keep_figures, keep_left_out
-    from forerun.evaluate.left_out import FOLDS, few_of_a_kind, left_out
+    from forerun.evaluate.costs import costs
+    from forerun.evaluate.judged import judged
+    from forerun.evaluate.trained import keep_trained
     from forerun.training.drift import drift
     from forerun.training.provenance import provenance
 
     predictor = unfitted(name, {} if steps is None else {"steps": steps})
     if steps is not None and "steps" not in predictor.parameters():
         raise ForerunError(f"the predictor {name} takes no steps: leave --steps out")
-    store, keep = Store(), _kept_parts()
+    store = Store()
     for line in _missing(store) if public else ():
         print(line, file=sys.stderr)
     cases = _gathered(store, public, as_json, where, operators if predictor.reads_graphs else 0)
     if not len(cases.models):
         raise ForerunError("there are no rows of models on GPUs to learn from")
-    frames: dict[str, pd.DataFrame] = {}
-    titles = {"gpu": "GPU", **full.ON_CPUS}
-    for part in predictor.parts_answered(cases):
-        with progress(f"{name}: leaving families out ({titles[part]})", quiet=as_json) as report:
-            frames[part] = left_out(predictor, cases, folds=folds or FOLDS, part=part, keep=keep, progress=report)
-    with progress(f"{name}: leaving kinds of network out", quiet=as_json) as report:
-        frames["kind"] = left_out(predictor, cases, "kind", keep=keep, progress=report)
-    unseen: pd.DataFrame | None = None
-    if cases.published_models:
-        with progress(f"{name}: leaving GPUs out", quiet=as_json) as report:
-            unseen = left_out(predictor, cases, "device", keep=keep, progress=report)
+    answers = judged(
+        predictor, cases, folds=folds, keep=_kept_parts(), progress=lambda title: progress(title, quiet=as_json)
+    )
+    for line in answers.skipped:
+        print(f"not left out: {line}", file=sys.stderr)
     with waiting("fitting to everything", quiet=as_json):
+        start = time.perf_counter()
         predictor.fit(cases)
-        predictor.calibrate(_stacked([*frames.values()][:-1] + [few_of_a_kind(frames["kind"])]), unseen)
-        options = {"where": where, "public": public, "operators": operators, "steps": steps, "folds": folds or FOLDS}
+        training_s = time.perf_counter() - start
+        predictor.calibrate(answers.calibration, answers.unseen_devices)
+        many = folds or predictor.folds
+        options = {"where": where, "public": public, "operators": operators, "steps": steps, "folds": many}
         predictor.stands_on(provenance(cases, store, options))
-    result = drift(predictor, cases.models, frames["gpu"])
+    result = drift(predictor, cases.models, answers.models)
     if out is not None:
-        predictor.save(out)
-        for part, frame in frames.items():
-            keep_left_out(out, frame, part)
-        keep_gains(out, {part: frames[part] for part in ("gpu", "cpu") if part in frames}, store.read("models"))
-        if unseen is not None:
-            keep_figures(out, full.exam_gpu_figures(unseen))
-        (out / "MODEL_CARD.md").write_text(model_card.text(predictor, frames))
+        with waiting("measuring what it costs", quiet=as_json):
+            keep_trained(out, predictor, cases, answers, costs(predictor, cases.models, training_s), store)
     if as_json:
         print(json.dumps(result, indent=2))
         return
@@ -115,6 +110,11 @@ def evaluate(
     operators: OperatorsOption = None,
     folds: FoldsOption = None,
     steps: StepsOption = None,
+    document: Annotated[
+        Path | None,
+        typer.Option(help="File for the comparison from kept predictions and costs, such as PREDICTORS.md."),
+    ] = None,
+    figures: Annotated[Path | None, typer.Option(help="Folder for interactive plots of the same.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Compare predictors on cases that they were not fitted to: errors, coverage, intervals, the noise floor.
@@ -125,7 +125,7 @@ def evaluate(
     from forerun.evaluate import full, kinds, report
     from forerun.evaluate.collect import collect, targets_of
     from forerun.evaluate.kept import kept_left_out
-    from forerun.evaluate.left_out import FOLDS, check_split
+    from forerun.evaluate.left_out import check_split
     from forerun.predictors.default import DefaultPredictor
     from forerun.predictors.saved import SHIPPED
     from forerun.training.gather import chosen_models
@@ -133,6 +133,9 @@ def evaluate(
     check_split(split)  # before anything is gathered, which may take hours
     chosen = [word.strip() for word in names.split(",") if word.strip()]
     _check_options(chosen, split, exam, out, devices or parts)
+    if document is not None or figures is not None:
+        _write_comparison(chosen, document, figures)
+        return
     store = Store()
     gathered: list[TrainingCases] = []
 
@@ -144,12 +147,14 @@ def evaluate(
     wanted = targets_of(targets)
     parameters = {} if steps is None else {"steps": steps}
     # Kept predictions were made with the default settings of a fit.
-    refit = refit or any(given is not None for given in (folds, steps, operators))
+    again = refit or any(given is not None for given in (folds, steps, operators))
     frames = collect(
-        chosen, split, gather, refit=refit, folds=folds or FOLDS, parameters=parameters, keep=_kept_parts(),
+        chosen, split, gather, refit=again, fresh_rows=refit, folds=folds, parameters=parameters, keep=_kept_parts(),
         progress=lambda name: progress(f"{name}: leaving out", quiet=as_json),
         wanted=None if where is None else chosen_models(store, where),
     )  # fmt: skip
+    if targets:
+        _check_measured(frames, wanted)
     made = full.exam_board(frames, wanted, split) if exam else full.study_board(frames, split, wanted)
     if made.lines.empty:
         raise ForerunError("fewer than five cases are left to score")
@@ -174,7 +179,7 @@ def evaluate(
             )  # fmt: skip
     if parts:
         title = f"What each part buys (one network each of {many} steps; full: as kept)"
-        extra[title] = full.ablation(gather(), frames["default"], folds=folds or FOLDS, steps=many)
+        extra[title] = full.ablation(gather(), frames["default"], folds=folds or DefaultPredictor.folds, steps=many)
     title = f"left out: {'the exam' if exam else split}"
     _print_board(made, frames, title, extra, as_json)
     if out is not None:
@@ -205,6 +210,30 @@ def _check_options(chosen: list[str], split: str, exam: bool, out: Path | None, 
         raise ForerunError("--devices and --parts are of the predictor default: name it, too")
 
 
+def _check_measured(frames: dict[str, pd.DataFrame], targets: tuple[str, ...]) -> None:
+    """Refuses quantities that were asked for and that no row has."""
+    first = next(iter(frames.values()))
+    if missing := [target for target in targets if not (first[target] > 0).any()]:
+        raise ForerunError(f"{' and '.join(missing)} was measured in none of the rows: there is nothing to score")
+
+
+def _write_comparison(chosen: list[str], document: Path | None, figures: Path | None) -> None:
+    """The document that compares predictors by what was kept of them, and interactive plots."""
+    from forerun.evaluate import predictors_document, scatter
+    from forerun.evaluate.same_rows import Kept
+
+    written: list[Path] = []
+    with waiting("comparing", quiet=False):
+        if document is not None:
+            written.append(predictors_document.write(document, chosen))
+        if figures is not None:
+            kept = Kept()
+            made = [scatter.interactive(kept, chosen, target, figures) for target in predictors_document.TARGETS]
+            written += [path for path in made if path is not None]
+    for path in written:
+        print(f"written: {path}")
+
+
 def _gathered(store: Any, public: bool, quiet: bool, where: str | None, operators: int | None) -> TrainingCases:
     from forerun.training.gather import gather
 
@@ -223,12 +252,6 @@ def _missing(store: Any) -> list[str]:
             "Without published sets, GPUs other than our own are known by their spec sheet only: errors there grow."
         )
     return lines
-
-
-def _stacked(frames: list[pd.DataFrame]) -> pd.DataFrame:
-    import pandas as pd
-
-    return pd.concat(frames, ignore_index=True)
 
 
 def _kept_parts() -> Path:

@@ -65,7 +65,8 @@ def row_ids(store: Store, table: str, where: str) -> list[str]:
 def matching(store: Store, table: str, where: str) -> pd.DataFrame:
     """The rows of a table that meet a user's condition."""
     wanted = set(row_ids(store, table, where))
-    rows = store.query(f"select * from {table}")
+    columns = ", ".join(f'"{name}"' for name in schema.TABLES[table].names)
+    rows = store.query(f"select {columns} from {table}")
     return rows[rows["row_id"].isin(wanted)].reset_index(drop=True)
 
 

@@ -186,24 +186,25 @@ class Store:
             self.set_aside.append(aside / file.name)
 
     def connect(self) -> duckdb.DuckDBPyConnection:
-        """A DuckDB connection with a view per table. SQL that runs in it reaches nothing else.
+        """A DuckDB connection with a view per table. SQL that runs in it reaches nothing else. `models` has one column
+        more than the files, `kind` (domains.py).
 
         Arrow reads the files, so that DuckDB itself needs no file, network, extension or Python variable. Even a
         statement that parses as SELECT can write in DuckDB (`with a as (copy ...)`).
         """
         import duckdb
 
+        from forerun.data import domains
+
         link = duckdb.connect(":memory:")
         link.execute("set enable_progress_bar = false")  # it would be printed into what --json prints
         for table in schema.TABLES:
             parts = self._parts(table)
-            if len(parts) == 1:
-                link.register(table, parts[0])
-                continue
             for number, part in enumerate(parts):
                 link.register(f"_{table}_{number}", part)
             every = " union all by name ".join(f"select * from _{table}_{number}" for number in range(len(parts)))
-            link.execute(f"create view {table} as {every}")
+            kind = f", {domains.sql()} as kind" if table == "models" else ""
+            link.execute(f"create view {table} as select *{kind} from ({every})")
         for setting in LOCKED_DOWN:
             link.execute(f"set {setting}")
         return link

@@ -14,7 +14,7 @@ import pandas as pd
 
 from forerun.data.splits import independent, leave_out
 from forerun.errors import ForerunError
-from forerun.evaluate.left_out import FOLDS, left_out
+from forerun.evaluate.left_out import left_out
 from forerun.evaluate.metrics import figures
 from forerun.evaluate.scoreboard import first_of_cases, regimes
 from forerun.predictors.cases import Cases, TrainingCases
@@ -40,7 +40,7 @@ def ablation(
     full: pd.DataFrame,
     *,
     steps: int,
-    folds: int = FOLDS,
+    folds: int = DefaultPredictor.folds,
     seeds: tuple[int, ...] = (0,),
     progress: Callable[[int, int], None] | None = None,
 ) -> pd.DataFrame:

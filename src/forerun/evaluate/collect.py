@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 
 from forerun.errors import ForerunError, did_you_mean
-from forerun.evaluate.kept import KEPT_SPLITS, kept_left_out
-from forerun.evaluate.left_out import FOLDS, Progress, left_out
+from forerun.evaluate.kept import KEPT_SPLITS, is_prediction, kept_left_out
+from forerun.evaluate.left_out import Progress, left_out
 from forerun.predictors.base import TARGETS, Predictor, kinds_of_rows
 from forerun.predictors.cases import Cases, TrainingCases
 from forerun.predictors.features import NUMBERS, OpTable
@@ -22,29 +22,29 @@ KEYS = ["case_key", "repeat", "device"]
 
 
 def collect(
-    names: Sequence[str], split: str, gather: Callable[[], TrainingCases], *, refit: bool = False, folds: int = FOLDS,
-    parameters: dict[str, int] | None = None, keep: Path | None = None,
-    progress: Callable[[str], AbstractContextManager[Progress | None]] | None = None,
+    names: Sequence[str], split: str, gather: Callable[[], TrainingCases], *, refit: bool = False,
+    fresh_rows: bool = False, folds: int | None = None, parameters: dict[str, int] | None = None,
+    keep: Path | None = None, progress: Callable[[str], AbstractContextManager[Progress | None]] | None = None,
     wanted: pd.DataFrame | None = None,
 ) -> dict[str, pd.DataFrame]:  # fmt: skip
     """By predictor, the rows with its predictions; all frames hold the same rows in the same order.
 
     What was kept with the weights that ship is used for the splits of KEPT_SPLITS unless `refit`. `gather` is called
-    only where a predictor has to be fitted to more than the columns of the table. Of kept predictions, only the rows
-    that `wanted` has are taken (all without it).
+    only where a predictor has to be fitted to more than the columns of the table, or `fresh_rows` are to be taken from
+    the store. Of kept predictions, only the rows that `wanted` has are taken (all without it).
     """
     reads_kept = split in KEPT_SPLITS and not refit
-    kept = {n: f for n in names if reads_kept and (f := _kept(n, split, wanted)) is not None}
+    kept = {n: f for n in names if reads_kept and (f := kept_frame(n, split, wanted)) is not None}
     rest = [n for n in names if n not in kept]
-    base = max(kept.values(), key=len, default=None)
-    if base is None and reads_kept:
-        base = _kept("default", split, wanted)
     found = dict(kept)
     cases: TrainingCases | None = None
     for name in rest:
         predictor = unfitted(name, parameters or {})
         by_columns = not predictor.reads_graphs and type(predictor).predict_cases is not Predictor.predict_cases
-        if by_columns and base is not None and len(base) and set(predictor.columns) <= set(base.columns):
+        base = None
+        if by_columns and split in KEPT_SPLITS and not fresh_rows:
+            base = _table(predictor, [*kept.values()], [name, "default"], wanted)
+        if base is not None:
             source = from_rows(base)
         else:
             cases = cases or gather()
@@ -53,7 +53,7 @@ def collect(
             found[name] = left_out(predictor, source, split, folds=folds, keep=keep, progress=shown)
     if not found:
         raise ForerunError("name at least one predictor")
-    largest = max(found.values(), key=len)
+    largest = max(found.values(), key=lambda frame: frame.shape)
     return {name: _aligned(found[name], largest) for name in names}
 
 
@@ -76,13 +76,29 @@ def targets_of(words: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(chosen)) or TARGETS
 
 
-def _kept(name: str, split: str, wanted: pd.DataFrame | None) -> pd.DataFrame | None:
+def kept_frame(name: str, split: str, wanted: pd.DataFrame | None = None) -> pd.DataFrame | None:
+    """The predictions that were kept of a predictor, by name or folder, or None."""
+    if not predictor_class(name).needs_fit:
+        split = "family"  # what is not fitted answers alike whatever is left out
     try:
         found = kept_left_out(saved_folder(name) or SHIPPED / name, KEPT_SPLITS[split])
     except ForerunError:
         return None
     chosen = found if wanted is None else found.merge(wanted[KEYS].drop_duplicates(), on=KEYS)
     return chosen if len(chosen) else None
+
+
+def _table(
+    predictor: Predictor, frames: Sequence[pd.DataFrame], names: Sequence[str], wanted: pd.DataFrame | None
+) -> pd.DataFrame | None:
+    """The most rows with all columns that a predictor looks at, of these frames or of what was kept under these names:
+    whatever was left out, the rows are the same."""
+    able = [frame for frame in frames if set(predictor.columns) <= set(frame.columns)]
+    for name, split in ((name, split) for name in names for split in KEPT_SPLITS if not able):
+        found = kept_frame(name, split, wanted)
+        if found is not None and set(predictor.columns) <= set(found.columns):
+            return found
+    return max(able, key=lambda frame: frame.shape, default=None)
 
 
 def from_rows(rows: pd.DataFrame) -> TrainingCases:
@@ -110,4 +126,4 @@ def _aligned(frame: pd.DataFrame, first: pd.DataFrame) -> pd.DataFrame:
 
 def _predictions(rows: pd.DataFrame) -> list[str]:
     """The columns that a predictor filled."""
-    return [c for c in rows.columns if c.startswith("predicted_") or c == "host_slowness"]
+    return [c for c in rows.columns if is_prediction(c)]

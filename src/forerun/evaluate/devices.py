@@ -11,7 +11,7 @@ import pandas as pd
 from forerun.errors import ForerunError
 from forerun.evaluate import neusight
 from forerun.evaluate.left_out import fingerprint
-from forerun.evaluate.metrics import figures
+from forerun.evaluate.metrics import DETAILS, figures
 from forerun.evaluate.parts import Progress, kept_parts
 from forerun.graph.profile import CLASSES
 from forerun.graph.variants import VARIANTS
@@ -237,4 +237,4 @@ def shown(lines: pd.DataFrame) -> pd.DataFrame:
     """What a page shows of `model_lines`: sets by GPU, all modes together; all GPUs by what sets the pace, too."""
     kept = lines[(lines["mode"] == "all") & ((lines["bound"] == "all") | (lines["device"] == "all"))]
     regime = kept["bound"].replace({"device": "device-bound", "host": "host-bound"})
-    return kept.assign(bound=regime).rename(columns={"bound": "regime"}).drop(columns=["mode", "rmse", "coverage"])
+    return kept.assign(bound=regime).rename(columns={"bound": "regime"}).drop(columns=["mode", "coverage", *DETAILS])

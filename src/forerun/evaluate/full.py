@@ -18,7 +18,7 @@ from forerun.evaluate.collect import from_rows
 from forerun.evaluate.exam import GPU, exam_rows
 from forerun.evaluate.kept import kept_figures
 from forerun.evaluate.left_out import left_out
-from forerun.evaluate.metrics import figures
+from forerun.evaluate.metrics import DETAILS, figures
 from forerun.evaluate.parts import Progress
 from forerun.evaluate.scoreboard import Scoreboard, board, with_intervals
 from forerun.graph.sources import load_graph
@@ -144,7 +144,7 @@ def cpu_lines(rows: pd.DataFrame, name: str = "default") -> pd.DataFrame:
             ends = [end[mine] for end in interval if end is not None] if predictor == name else []
             found = figures(values.to_numpy(dtype=float)[mine], measured[mine], *ends)
             lines.append({"regime": mode, "predictor": predictor, **found})
-    return pd.DataFrame(lines).drop(columns=["rmse"])
+    return pd.DataFrame(lines).drop(columns=DETAILS)
 
 
 def misfits(store: Store) -> pd.DataFrame:
@@ -199,4 +199,5 @@ def left_out_devices(
     models = devices.models_left_out(
         cases, predictor=predictor, calibration=calibration_of(families, predictor), keep=keep, progress=progress
     )
-    return {OPERATORS: lines.drop(columns=["rmse", "coverage"], errors="ignore"), MODELS: devices.shown(models)}
+    shown = lines.drop(columns=[*DETAILS, "coverage"], errors="ignore")
+    return {OPERATORS: shown, MODELS: devices.shown(models)}

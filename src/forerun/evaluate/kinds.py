@@ -9,7 +9,7 @@ import pandas as pd
 from forerun.data.splits import kinds_of_network
 from forerun.evaluate import full
 from forerun.evaluate.exam import exam_rows
-from forerun.evaluate.metrics import figures
+from forerun.evaluate.metrics import DETAILS, figures
 from forerun.evaluate.scoreboard import board, first_of_cases, regimes, with_intervals
 from forerun.predictors.registry import predictor_class
 
@@ -47,5 +47,5 @@ def by_kind(frame: pd.DataFrame, name: str, kinds: pd.Series) -> pd.DataFrame:
         lines.append({"kind": kind, **figures(predicted[mine], measured[mine], *edges)})
     if not lines:
         return pd.DataFrame(columns=["kind", "n", "mape"])
-    found = pd.DataFrame(lines).drop(columns=["rmse", "coverage"], errors="ignore")
+    found = pd.DataFrame(lines).drop(columns=[*DETAILS, "coverage"], errors="ignore")
     return found.sort_values("mape", ascending=False, na_position="last", ignore_index=True)

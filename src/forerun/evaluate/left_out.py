@@ -22,7 +22,7 @@ import forerun
 from forerun.data import splits
 from forerun.errors import ForerunError
 from forerun.evaluate.parts import Progress, kept_parts
-from forerun.predictors.base import TARGETS, Predictor
+from forerun.predictors.base import TARGETS, Predictor, TooFewCases
 from forerun.predictors.cases import Cases, TrainingCases
 from forerun.training.published import other_families
 
@@ -32,7 +32,8 @@ SPLITS = {
     "device": "whole GPUs of the published sets, one at a time",
     "random": "single rows: flatters every predictor, since near relatives stay in training",
 }
-FOLDS = 16
+#: What a split leaves out, one at a time or several together.
+GROUPS = {"family": "family", "kind": "kind of network", "device": "device", "random": "case"}
 #: Columns that the host's measured speed changes.
 PROBED = ("latency_ms", "energy_j")
 #: Columns that decide what is learned from a row.
@@ -40,17 +41,21 @@ _DECIDES = ("case_key", "repeat", "device", "family", "op", "shape", "dtype", "d
 
 
 def left_out(
-    predictor: Predictor, cases: TrainingCases, split: str = "family", *, folds: int = FOLDS, part: str = "gpu",
-    keep: Path | None = None, progress: Progress | None = None,
+    predictor: Predictor, cases: TrainingCases, split: str = "family", *, folds: int | None = None,
+    part: str = "gpu", keep: Path | None = None, progress: Progress | None = None,
 ) -> pd.DataFrame:  # fmt: skip
     """Every row of whole models with `predicted_<target>`, by a predictor of the same parameters that never saw it.
 
     Rows of one part of `TrainingCases.whole_models`; with split "device" the published rows.
     `predicted_<target>_probed` is the answer when the host's speed at that moment is known. Finished parts are kept in
     the folder `keep`, so that a run that was stopped goes on; they count for the same code, rows and parameters only.
+    Families and rows are left out in the predictor's own number of folds unless another is given.
     """
+    folds = folds or predictor.folds
     asked = _asked(cases, split, part)
     parts = list(_parts(asked.rows, split, folds))
+    if predictor.needs_fit and len(parts) < 2 and not _others(cases, asked, split):
+        raise ForerunError(f"there is only one {GROUPS[split]} among the rows: nothing would be left to learn from")
     place = keep and keep / fingerprint(predictor, cases, split, folds, part)
 
     predictor.prepare(cases)
@@ -59,8 +64,9 @@ def left_out(
     def fit_part(name: str) -> pd.DataFrame:
         return _predicted(predictor, cases, asked, parts[names.index(name)], split, part)
 
+    quick = predictor.fits_in_moments
     out: dict[str, np.ndarray] = {}
-    for number, found in enumerate(kept_parts(fit_part, names, place, progress)):
+    for number, found in enumerate(kept_parts(fit_part, names, place, progress, in_moments=quick)):
         for name in found:
             out.setdefault(str(name), np.full(len(asked.rows), np.nan))[parts[number]] = found[name]
     if place is not None:
@@ -112,6 +118,13 @@ def _parts(rows: pd.DataFrame, split: str, folds: int) -> list[np.ndarray]:
     return [(groups == name).to_numpy() for name in sorted(groups.unique())]
 
 
+def _others(cases: TrainingCases, asked: Cases, split: str) -> bool:
+    """Whether rows of models beyond those that are asked about can be learned from: our own, of another GPU."""
+    return split == "device" and any(
+        not set(part.rows["device"]) <= set(asked.rows["device"]) for part in cases.whole_models.values()
+    )
+
+
 def _predicted(
     predictor: Predictor, cases: TrainingCases, asked: Cases, test: np.ndarray, split: str, part: str
 ) -> pd.DataFrame:
@@ -130,7 +143,10 @@ def _predicted(
             published = published.take(~splits.kinds_of_network(published.rows).isin(kinds).to_numpy())
         seen = replace(cases, models=asked.take(~test), published_models=published)
         seen = replace(seen, cpu_models=None, onnxruntime_models=None)
-    fresh.fit(seen)
+    try:
+        fresh.fit(seen)
+    except TooFewCases:  # a family may be all that a predictor learns from: without it, it has no answers
+        return pd.DataFrame(np.nan, index=range(len(mine)), columns=[f"predicted_{t}" for t in predictor.targets])
     found = fresh.predict_cases(mine)
     slowness = None if split == "device" or part != "gpu" else fresh.host_slowness_of(asked)
     if slowness is not None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+#: Figures that are left out where a table has columns of its own beside them.
+DETAILS = ["rmse", "r2", "acc5"]
+
 
 def figures(
     predicted: np.ndarray, measured: np.ndarray, low: np.ndarray | None = None, high: np.ndarray | None = None
@@ -20,7 +23,9 @@ def figures(
         "mape": float(error.mean()),
         "median_ape": float(np.median(error)),
         "rmse": float(np.sqrt(np.mean((predicted[answered] - measured[answered]) ** 2))),
+        "r2": r_squared(predicted[answered], measured[answered]),
         "tau": kendall_tau(predicted[answered], measured[answered]),
+        "acc5": float((error <= 0.05).mean()),
         "acc10": float((error <= 0.1).mean()),
     }
     if low is not None and high is not None:
@@ -30,6 +35,12 @@ def figures(
             "interval_width": float(np.mean((high[answered] - low[answered]) / predicted[answered])),
         }
     return out
+
+
+def r_squared(predicted: np.ndarray, measured: np.ndarray) -> float:
+    """The share of the variance of what was measured that predictions explain; below 0: the mean would be nearer."""
+    total = float(((measured - measured.mean()) ** 2).sum())
+    return 1 - float(((predicted - measured) ** 2).sum()) / total if total > 0 else float("nan")
 
 
 def kendall_tau(a: np.ndarray, b: np.ndarray) -> float:

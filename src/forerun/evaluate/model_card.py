@@ -8,13 +8,19 @@ from typing import Any
 import pandas as pd
 
 from forerun.evaluate import full, report
+from forerun.evaluate.kept import KEPT_SPLITS
 from forerun.predictors.base import Predictor
 
 
 def text(predictor: Predictor, parts: Mapping[str, pd.DataFrame]) -> str:
-    """The card, from a fitted predictor and its predictions for left-out families, by part of the rows."""
-    left_out = parts["gpu"]
-    made = full.study_board({predictor.name: left_out}, "family", predictor.targets)
+    """The card, from a fitted predictor and its left-out predictions, by part of the rows (`kept.FILES`)."""
+    boards = {
+        split: full.study_board({predictor.name: parts[part]}, split, predictor.targets).lines
+        for split, part in KEPT_SPLITS.items()
+        if part in parts
+    }
+    first = next(iter(boards))
+    left_out = parts[KEPT_SPLITS[first]]
     origin = predictor.provenance
     sections = [
         f"# The weights of the predictor {predictor.name}",
@@ -23,7 +29,15 @@ def text(predictor: Predictor, parts: Mapping[str, pd.DataFrame]) -> str:
         f"(commit {origin.get('commit') or 'unknown'}). Apache-2.0, like the rows of ours; docs/DATASET.md has the "
         "licence of each published set.",
         "## Training data\n\n" + report.markdown(_sets(origin)),
-        "## How it was judged\n\n" + full.NOTES + "\n\n" + report.markdown(made.lines.drop(columns=["split", "rmse"])),
+        "## How it was judged\n\n" + full.NOTES + "\n\n" + _table(boards[first]),
+        *(
+            [
+                "## Single rows left out\n\nFlatters, since near relatives stay in training.\n\n"
+                + _table(boards["random"])
+            ]
+            if "random" in boards and first != "random"
+            else []
+        ),
         *(
             f"## {title}, left-out families\n\n" + report.markdown(full.cpu_lines(parts[part], predictor.name))
             for part, title in full.ON_CPUS.items()
@@ -38,6 +52,10 @@ def text(predictor: Predictor, parts: Mapping[str, pd.DataFrame]) -> str:
         "- TPUs and other accelerators get no learned efficiency: roofline, and a wide interval.",
     ]
     return "\n\n".join(sections) + "\n"
+
+
+def _table(lines: pd.DataFrame) -> str:
+    return report.markdown(lines.drop(columns=["split", "rmse"]))
 
 
 def _sets(origin: dict[str, Any]) -> pd.DataFrame:

@@ -14,9 +14,11 @@ Progress = Callable[[int, int], None]
 
 
 def kept_parts(
-    work: Callable[[str], pd.DataFrame], names: Sequence[str], place: Path | None, progress: Progress | None
-) -> Iterator[pd.DataFrame]:
-    """`work` of every name, in order; what the folder `place` holds of an earlier run is read instead."""
+    work: Callable[[str], pd.DataFrame], names: Sequence[str], place: Path | None, progress: Progress | None,
+    *, in_moments: bool = False,
+) -> Iterator[pd.DataFrame]:  # fmt: skip
+    """`work` of every name, in order; what the folder `place` holds of an earlier run is read instead.
+    Work that is done `in_moments` is not shared out over processes."""
 
     def one(name: str) -> pd.DataFrame:
         file = place and place / f"{name}.parquet"
@@ -30,7 +32,7 @@ def kept_parts(
             fresh.replace(file)
         return found
 
-    for number, found in enumerate(side_by_side(one, names)):
+    for number, found in enumerate(map(one, names) if in_moments else side_by_side(one, names)):
         yield found
         if progress:
             progress(number + 1, len(names))

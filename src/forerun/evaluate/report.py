@@ -11,10 +11,10 @@ import pandas as pd
 from forerun.evaluate.exam import exam_rows
 from forerun.evaluate.scoreboard import Scoreboard
 
-_SHARES = ("coverage", "mape", "median_ape", "acc10", "interval_coverage", "interval_width", "noise_floor")
-_HEADS = {"mape": "MAPE", "median_ape": "median APE", "rmse": "RMSE", "tau": "Kendall tau", "acc10": "within 10 %",
-          "interval_coverage": "in 90 % interval", "interval_width": "mean width",
-          "noise_floor": "noise floor"}  # fmt: skip
+_SHARES = ("coverage", "mape", "median_ape", "acc5", "acc10", "interval_coverage", "interval_width", "noise_floor")
+_HEADS = {"mape": "MAPE", "median_ape": "median APE", "rmse": "RMSE", "r2": "R²", "tau": "Kendall tau",
+          "acc5": "within 5 %", "acc10": "within 10 %", "interval_coverage": "in 90 % interval",
+          "interval_width": "mean width", "noise_floor": "noise floor"}  # fmt: skip
 
 
 _TITLES = {"device_ms": "Device time", "latency_ms": "Latency"}
@@ -28,7 +28,7 @@ def cell(name: str, value: Any) -> str:
         return ""
     if name in _SHARES:
         return f"{100 * value:.1f} %"
-    return f"{int(value):,}" if name == "n" else f"{value:.3g}"
+    return f"{value:,.0f}" if name in ("n", "cases") or abs(value) >= 1000 else f"{value:.3g}"
 
 
 def readable(frame: pd.DataFrame) -> pd.DataFrame:

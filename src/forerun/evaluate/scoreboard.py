@@ -18,8 +18,8 @@ from forerun.predictors.conformal import calibrate
 from forerun.predictors.registry import predictor_class
 
 COLUMNS = (
-    "target", "split", "regime", "predictor", "n", "coverage", "mape", "median_ape", "rmse", "tau", "acc10",
-    "interval_coverage", "interval_width",
+    "target", "split", "regime", "predictor", "n", "coverage", "mape", "median_ape", "rmse", "r2", "tau", "acc5",
+    "acc10", "interval_coverage", "interval_width",
 )  # fmt: skip
 #: Latency of the same calls as CUDA graphs (runtime cudagraph), which eager rows were measured as, too.
 GRAPH = "graph_ms"

@@ -67,6 +67,10 @@ class OutOfDomain:
     reason: str  # a sentence for people
 
 
+class TooFewCases(ForerunError):
+    """A predictor has too few cases to learn from: left-out rows that it is then asked about stay unanswered."""
+
+
 class Predictor(Saved, abc.ABC):
     """Predicts how long a graph takes on a device, and says how sure it is."""
 
@@ -86,10 +90,18 @@ class Predictor(Saved, abc.ABC):
     calibrates: ClassVar[bool] = True
     #: Whether GPUs and CPUs are fitted independently, so that a part of one leaves the fit of the other as it is.
     fits_kinds_separately: ClassVar[bool] = False
+    #: Whether a fit takes milliseconds, so that starting processes for several would take longer.
+    fits_in_moments: ClassVar[bool] = False
     #: Whether `fit` and `predict_cases` look at operators and graphs; False: at the columns of the table only.
     reads_graphs: ClassVar[bool] = True
     #: Columns that they look at beyond those that every table has (predictors/cases.py).
     columns: ClassVar[tuple[str, ...]] = ()
+    #: The splits (evaluate/left_out.py) that `forerun train` fits it for, part by part, and keeps the answers of.
+    kept_splits: ClassVar[tuple[str, ...]] = ("family", "kind", "device")
+    #: How many parts families or rows are left out in.
+    folds: ClassVar[int] = 16
+    #: Whether these answers are kept with all columns of the rows; False: with those that are needed to score them.
+    keeps_all_columns: ClassVar[bool] = True
 
     confidence: float = DEFAULT_CONFIDENCE
     host_slowness: float | None = None  # times slower than the reference host; None: the host was not measured

@@ -25,6 +25,7 @@ class DummyPredictor(Predictor):
 
     name = "dummy"
     reads_graphs = False
+    fits_in_moments = True
 
     def __init__(self) -> None:
         self.median_: dict[str, dict[str, float]] = {}  # by kind of device (gpu, cpu) and target

@@ -26,6 +26,7 @@ class OneRatioPredictor(Predictor):
     name = "one-ratio"
     targets = ("latency_ms", "device_ms")
     reads_graphs = False
+    fits_in_moments = True
 
     def __init__(self) -> None:
         self.ratio_: dict[str, dict[str, float]] = {}  # by kind of device (gpu, cpu) and target

@@ -45,6 +45,11 @@ def gather(
     own = own_rows(chosen_models(store, where))
     kind = own["device"].map(kinds_of(own["device"]))
     gpu = own[(kind == "gpu") & own["device_ms"].notna()]
+    if gpu.empty:
+        chosen = f" that meets {where!r}" if where else ""
+        raise ForerunError(
+            f"no row{chosen} is of a model that ran well on a GPU under our own protocol (forerun data ls)"
+        )
     cpu = own[kind == "cpu"]
     ops = store.read("operators")
     ops = ops[(ops["status"] == "ok") & (ops["device_ms"] > 0) & ops["op"].map(operators.known)]

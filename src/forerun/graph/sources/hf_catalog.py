@@ -52,6 +52,11 @@ def architecture_ids() -> list[str]:
     return [entry.id for entry in _entries()]
 
 
+def families_of_task(task: str) -> list[str]:
+    """The families (`model_type`) of the architectures of a task."""
+    return sorted({str(entry.config["model_type"]) for entry in _entries() if entry.task == task})
+
+
 def known_names() -> list[str]:
     """Every id and alias, for suggestions after a miss."""
     return [name for entry in _entries() for name in (entry.id, *entry.aliases)]

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, ClassVar, Self
 import numpy as np
 
 from forerun.device import Device
-from forerun.errors import ForerunError
 from forerun.graph.profile import Profile
-from forerun.predictors.base import OutOfDomain, Predictor, Times
+from forerun.predictors.base import OutOfDomain, Predictor, Times, TooFewCases
 from forerun.predictors.specs import roofline_ms
 from forerun.predictors.whole_model import numbers
 from forerun.predictors.whole_model.numbers import Numbers
@@ -34,6 +33,8 @@ class WholeModelPredictor(Predictor):
     """Learns quantities of a call from the network as a whole."""
 
     targets = ("latency_ms", "memory_mb", "energy_j")
+    kept_splits = ("random", "family")
+    keeps_all_columns = False
     #: Whether devices are told apart by their datasheets; if not, only those that it was fitted to are answered.
     sees_devices: ClassVar[bool] = False
 
@@ -74,7 +75,7 @@ class WholeModelPredictor(Predictor):
         mine = [part.take(self.answers_row(part.rows)) for part in parts if part]
         mine = [part for part in mine if len(part)]
         if sum(map(len, mine)) < FEWEST:
-            raise ForerunError(
+            raise TooFewCases(
                 f"the predictor {self.name} learns from rows of {' and '.join(self.modes)} that ran eagerly, and there "
                 f"are {sum(map(len, mine))} of these: it needs {FEWEST}"
             )
@@ -87,7 +88,7 @@ class WholeModelPredictor(Predictor):
             )
         for target in self.targets:
             if target in found.rows and found.rows[target].notna().sum() < FEWEST:
-                raise ForerunError(f"{target} was measured in fewer than {FEWEST} of the rows to learn from")
+                raise TooFewCases(f"{target} was measured in fewer than {FEWEST} of the rows to learn from")
         return found
 
     def times(self, profile: Profile, devices: Sequence[Device], workload: Workload) -> Times:
@@ -124,6 +125,9 @@ class WholeModelPredictor(Predictor):
 
     def problem(self, workload: Workload, device: Device) -> str | None:
         return super().problem(workload, device) or self.problem_of(device)
+
+    def parts_answered(self, cases: TrainingCases) -> list[str]:
+        return [part for part in super().parts_answered(cases) if part == "gpu" or self.sees_devices]
 
     def measured_devices(self) -> frozenset[str]:
         return frozenset(self.devices_)

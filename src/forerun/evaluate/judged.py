@@ -1,0 +1,71 @@
+"""A predictor's answers for everything that it is judged by: each split that it names, before it is fitted to all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pandas as pd
+
+from forerun.errors import ForerunError
+from forerun.evaluate.full import ON_CPUS
+from forerun.evaluate.kept import KEPT_SPLITS
+from forerun.evaluate.left_out import GROUPS, Progress, few_of_a_kind, groups_of, left_out
+from forerun.predictors.base import Predictor
+from forerun.predictors.cases import TrainingCases
+
+_TITLES = {"random": "leaving rows out", "kind": "leaving kinds of network out", "device": "leaving GPUs out"}
+
+
+@dataclass
+class Judged:
+    """Left-out answers by part of the rows (`kept.FILES`), and those for published rows of GPUs that were left out."""
+
+    frames: dict[str, pd.DataFrame] = field(default_factory=dict)
+    unseen_devices: pd.DataFrame | None = None
+    skipped: list[str] = field(default_factory=list)  # why splits were left aside
+
+    @property
+    def models(self) -> pd.DataFrame:
+        """Answers for models on GPUs: without their family, or without single rows where only these were left out."""
+        return self.frames.get("gpu", next(iter(self.frames.values())))
+
+    @property
+    def calibration(self) -> pd.DataFrame:
+        """The rows whose errors decide the intervals: those of families, and of kinds that hold few rows each."""
+        chosen = [frame for part, frame in self.frames.items() if part not in ("kind", "random")]
+        if "kind" in self.frames:
+            chosen.append(few_of_a_kind(self.frames["kind"]))
+        return pd.concat(chosen or [self.models], ignore_index=True)
+
+
+def judged(
+    predictor: Predictor, cases: TrainingCases, *, folds: int | None = None, keep: Path | None = None,
+    progress: Callable[[str], AbstractContextManager[Progress | None]],
+) -> Judged:  # fmt: skip
+    """Fits the predictor without each part of every split in `kept_splits`, and asks it about that part."""
+    out = Judged()
+
+    def answers(title: str, split: str, part: str = "gpu") -> pd.DataFrame:
+        with progress(f"{predictor.name}: {title}") as shown:
+            many = folds if split in ("family", "random") else None
+            return left_out(predictor, cases, split, folds=many, part=part, keep=keep, progress=shown)
+
+    for split in predictor.kept_splits:
+        if split == "device":
+            if cases.published_models:
+                out.unseen_devices = answers(_TITLES[split], split)
+            continue
+        if predictor.needs_fit and groups_of(cases.models.rows, split).nunique() < 2:
+            out.skipped.append(f"there is only one {GROUPS[split]} among the rows")
+        elif split == "family":
+            for part in predictor.parts_answered(cases):
+                title = f"leaving families out ({'GPU' if part == 'gpu' else ON_CPUS[part]})"
+                out.frames[part] = answers(title, split, part)
+        else:
+            out.frames[KEPT_SPLITS[split]] = answers(_TITLES[split], split)
+    if not out.frames:
+        raise ForerunError(f"{out.skipped[0]}: nothing would be left to learn from")
+    return out

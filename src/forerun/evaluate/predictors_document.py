@@ -1,0 +1,184 @@
+"""docs/PREDICTORS.md: predictors compared, from kept answers, figures and costs alone; nothing is captured or fitted
+but baselines that take moments."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from forerun.errors import ForerunError
+from forerun.evaluate import report
+from forerun.evaluate.costs import kept_costs
+from forerun.evaluate.exam import exam_rows
+from forerun.evaluate.kept import kept_device_lines
+from forerun.evaluate.published_figures import PUBLISHED, published_cell
+from forerun.evaluate.same_rows import BASELINES, SPLITS, Kept, split_lines
+from forerun.evaluate.scatter import draw
+from forerun.evaluate.scoreboard import noise
+from forerun.predictors.registry import predictor_class, saved_folder
+from forerun.predictors.saved import SHIPPED
+
+TARGETS = {"latency_ms": "Latency", "memory_mb": "Memory", "energy_j": "Energy"}
+WORDS = {"random": "single rows left out", "family": "families left out", "device": "one GPU left out"}
+_COLUMNS = (
+    "predictor", "split", "n", "coverage", "mape", "median_ape", "rmse", "r2", "tau", "acc5", "acc10",
+    "interval_coverage", "interval_width", "noise_floor", "published",
+)  # fmt: skip
+_INTRO = """Predictors that others published, rebuilt on our rows, beside those of this package. All figures come from
+answers that were kept when each was fitted, for rows that it was not fitted to. Written by
+
+    {command}
+
+- **Single rows left out** is how most papers judge: near relatives of a row stay in training, so it flatters.
+  **Families left out** is the harder and honest one: no row of the network's family was seen. **One GPU left out**:
+  published times on a GPU of which no row was seen; only figures are kept of these, since the rows are not ours to
+  pass on.
+- Predictors answer different rows, so each table has the rows of one predictor, with all others on **the same rows**.
+  `coverage` is the share of all rows that it answers, and of the others the share of its rows that they answer.
+  `default (families left out)` stands in where the default predictor kept no answers for single rows left out: it is
+  then judged by the harder split. `one-ratio` (the roofline times one number) and `dummy` (the median) are fitted to
+  these rows alone, without the part that is asked about.
+- Throughput is the batch over latency, so it has no table of its own.
+- RMSE is in the unit of the table. The exam's families and GPU (evaluate/exam.py) are left out.
+- `published` is what the authors report, on data of their own: it says how well the method did there, not here."""
+
+
+def write(path: Path, names: Sequence[str]) -> Path:
+    """The document, and a PNG per target in the folder `figures` beside it."""
+    kept = Kept()
+    command = f"forerun evaluate {','.join(map(label, names))} --document docs/{path.name}"
+    lines = pd.DataFrame(_lines(kept, names))
+    if lines.empty:
+        raise ForerunError(f"no predictions were kept of {', '.join(names)}: run forerun train NAME --out FOLDER")
+    first = next(f for f in kept.frames.values() if f is not None)
+    base = kept.frame("default", "family")
+    parts = [
+        "# Predictors compared",
+        _INTRO.format(command=command),
+        "## Noise floor: the same case measured twice\n\n" + _noise(first if base is None else base),
+        *_published(names),
+    ]
+    figures = path.parent / "figures"
+    for target, title in TARGETS.items():
+        mine = lines[lines["target"] == target]
+        if mine.empty:
+            continue
+        parts.append(f"## {title} (`{target}`)")
+        image = draw(kept, names, target, figures)
+        if image is not None:
+            parts.append(f"![{title}: predicted against measured](figures/{image.name})")
+        for name, group in mine.groupby("rows of", sort=False):
+            shown = group.reindex(columns=list(_COLUMNS))
+            shown = shown.loc[:, shown.notna().any() & (shown != "").any()].assign(split=shown["split"].map(WORDS))
+            parts.append(f"### Rows of {label(str(name))}\n\n" + report.markdown(shown))
+    parts += [_speed(names), *_studies(figures)]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n\n".join(part for part in parts if part) + "\n")
+    return path
+
+
+def label(name: str) -> str:
+    """How tables call a predictor that was named, or given as a folder."""
+    return predictor_class(name).name
+
+
+def groups(names: Sequence[str]) -> list[str]:
+    """The predictors whose rows have tables: those beside the baselines, and the default, which answers every row."""
+    return [n for n in names if label(n) not in BASELINES] + [n for n in names if label(n) == "default"]
+
+
+def _lines(kept: Kept, names: Sequence[str]) -> list[dict[str, Any]]:
+    out: list[dict[str, Any]] = []
+    for name in groups(names):
+        mine = [line for split in SPLITS for line in split_lines(kept, name, split, list(TARGETS))]
+        for line in mine + _device_lines(name):
+            called = label(name) if line["predictor"] == name else line["predictor"]
+            theirs = published_cell(called, line["target"], line["split"]) if called == label(name) else ""
+            out.append({**line, "predictor": called, "published": theirs})
+    return out
+
+
+def _device_lines(name: str) -> list[dict[str, Any]]:
+    """Figures of GPUs that were left out, all of them together; those of the default beside, with its own n."""
+    found = _devices(name)
+    modes = {line["mode"] for line in found if line["n"]} - {"all"}
+    if label(name) != "default":
+        mode = modes.pop() if len(modes) == 1 else "all"
+        found += [{**line, "mode": "all"} for line in _devices("default")
+                  if line["predictor"] == "default" and line["mode"] == mode]  # fmt: skip
+    chosen = [line for line in found if (line["device"], line["mode"]) == ("all", "all") and line["target"] in TARGETS]
+    return [{**line, "rows of": name, "split": "device"} for line in chosen]
+
+
+def _devices(name: str) -> list[dict[str, Any]]:
+    return kept_device_lines(saved_folder(name) or SHIPPED / name)
+
+
+def _noise(rows: pd.DataFrame) -> str:
+    found = noise(rows[~exam_rows(rows)].reset_index(drop=True))
+    found = found[found["quantity"].isin(TARGETS)].drop(columns=["p90"])
+    return report.markdown(found.rename(columns={"mean": "mape", "median": "median_ape"}))
+
+
+def _published(names: Sequence[str]) -> list[str]:
+    """A sentence for each published predictor: what its authors report, and on what."""
+    lines = []
+    for name in map(label, names):
+        found = PUBLISHED.get(name)
+        if found:
+            more = "; ".join(f"{of}: {figure}" for of, figure in found.more.items())
+            lines.append(f"- `{name}`: {found.differs}" + (f" Also published: {more}." if more else ""))
+    return ["## What was published\n\n" + "\n".join(lines)] if lines else []
+
+
+def _speed(names: Sequence[str]) -> str:
+    lines = []
+    for name in names:
+        found = kept_costs(saved_folder(name) or SHIPPED / name)
+        if found is None:
+            continue
+        single, batch = found["single_s"], found["batch_us"]
+        lines.append({
+            "predictor": label(name), "single prediction, ms": _number(single and 1e3 * single),
+            "in a batch, µs a case": _number(batch), "training, s": _number(found["training_s"]),
+            "on disk": _size(found["bytes"]), "learned numbers": _number(found["parameters"], whole=True),
+            "single prediction of": found["single_of"] or "", "machine": found["machine"],
+        })  # fmt: skip
+    if not lines:
+        return ""
+    words = "One answer for a graph that is known, one case among many, and the fit to all rows; capturing not counted."
+    return f"## Speed and size\n\n{words}\n\n" + report.markdown(pd.DataFrame(lines))
+
+
+def _size(many: int) -> str:
+    return f"{many / 1e6:.3g} MB" if many >= 1e6 else f"{many / 1e3:.3g} kB"
+
+
+def _number(value: float | None, *, whole: bool = False) -> str:
+    if value is None or not np.isfinite(value):
+        return ""
+    return f"{int(value):,}" if whole or value >= 1000 else f"{value:.3g}"
+
+
+def _studies(folder: Path) -> list[str]:
+    """Further tables that benchmarks wrote beside the document, each with the command that makes it again."""
+    out = []
+    for path in sorted(folder.glob("predictors_*.json")):
+        found = json.loads(path.read_text())
+        table = pd.DataFrame(found["rows"], columns=found["columns"])
+        text = [f"## {found['title']}", found.get("words", ""), report.markdown(table)]
+        if found.get("figure"):
+            text.append(_shown(found["title"], str(found["figure"])))
+        text.append(f"Made by `{found['command']}`.")
+        out.append("\n\n".join(part for part in text if part))
+    return out
+
+
+def _shown(title: str, figure: str) -> str:
+    """A picture in the page, or a link to a page of its own."""
+    return f"![{title}](figures/{figure})" if figure.endswith(".png") else f"[{title}](figures/{figure})"
