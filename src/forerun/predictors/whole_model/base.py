@@ -80,7 +80,7 @@ class WholeModelPredictor(Predictor):
             )
         found = mine[0] if len(mine) == 1 else join(mine)
         for target in self.targets:
-            if target in found.rows and found.rows[target].notna().sum() < FEWEST:
+            if target not in found.rows or found.rows[target].notna().sum() < FEWEST:
                 raise ForerunError(f"{target} was measured in fewer than {FEWEST} of the rows to learn from")
         return found
 
