@@ -1,7 +1,7 @@
 """What each number that a predictor sees contributes to an answer, as a factor on it.
 
-A predictor that learns the logarithm of a quantity shares it out over what it sees; in the quantity itself every share is
-a factor. All factors and the usual value together give the answer exactly.
+A predictor that learns the logarithm of a quantity shares it out over what it sees; in the quantity itself every share
+is a factor. All factors and the usual value together give the answer exactly.
 """
 
 from __future__ import annotations

@@ -28,7 +28,6 @@ from forerun.workload import MODES, RUNTIMES, UNMEASURED_RUNTIMES, Workload
 
 if TYPE_CHECKING:
     import pandas as pd
-
     from optuna import Trial
 
     from forerun.predictors.attribution import Attribution
@@ -182,7 +181,7 @@ class Predictor(Saved, abc.ABC):
         return each * (whole / total if total else 0.0)
 
     def contributions(self, profile: Profile, device: Device, workload: Workload) -> Attribution | None:
-        """What each number that it sees contributes to the latency at the first batch size; None where it cannot say."""
+        """What each number that it sees contributes to the latency at the first batch size; None: it cannot say."""
         return None
 
     @classmethod
@@ -192,7 +191,7 @@ class Predictor(Saved, abc.ABC):
 
     @classmethod
     def grid(cls) -> dict[str, Sequence[Any]]:
-        """Values of constructor's parameters that `forerun tune --grid` tries, every combination; none without a grid."""
+        """Values of the constructor's parameters of which `forerun tune --grid` tries every combination."""
         return {}
 
     @property

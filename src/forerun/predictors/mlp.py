@@ -1,8 +1,10 @@
-"""A dense network for the training step of small CNNs: from depth, base filters, batch and parameters to time, memory and
-energy of a step, hence the time of an epoch and images per second. Without hidden layers it is linear regression.
+"""A dense network for the training step of small CNNs: from depth, base filters, batch and parameters to the time,
+memory and energy of a step, hence the time of an epoch and images per second. Without hidden layers it is linear
+regression.
 
 Features and targets are logarithms, standardised. Depth is the number of convolutions, base filters are the output
-channels of the first one: both are read off the graph, whatever the network is called.
+channels of the first one: both are read off the graph, whatever the network is called. The optimizer and autocast are
+features too, since they change the step of a network.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
     from forerun.predictors.cases import Cases
 
-FEATURES = ("convolutions", "filters", "batch", "parameters")
+FEATURES = ("convolutions", "filters", "batch", "parameters", "optimizer_states", "amp")
 #: So many points of the loss curve are kept.
 _KEPT_LOSSES = 50
 #: Answers reach so far beyond what was measured, as logarithms: e^3 times the longest step.
@@ -39,7 +41,7 @@ class MlpPredictor(ByNumbers):
     modes = ("training",)
 
     def __init__(
-        self, hidden: Sequence[int] = (64, 64), steps: int = 3000, learning_rate: float = 3e-3, seed: int = 0
+        self, hidden: Sequence[int] = (64, 64), steps: int = 2000, learning_rate: float = 1e-2, seed: int = 0
     ) -> None:
         self.hidden = hidden
         self.steps = steps
@@ -68,7 +70,8 @@ class MlpPredictor(ByNumbers):
         self.weights_, self.losses_ = fit(inputs, outputs)
         if not np.isfinite(self.weights_).all() or not math.isfinite(self.losses_[-1]):
             raise ForerunError(
-                f"the loss of the predictor {self.name} became infinite: learning_rate {self.learning_rate:g} is too large"
+                f"the loss of the predictor {self.name} is no number any more: a learning_rate of "
+                f"{self.learning_rate:g} is too large"
             )
 
     def _solve(self, inputs: np.ndarray, outputs: np.ndarray) -> tuple[np.ndarray, list[float]]:
@@ -91,13 +94,13 @@ class MlpPredictor(ByNumbers):
             drawn = torch.randn(rows, width, generator=generator, dtype=torch.float64) * math.sqrt(2 / rows)
             parts += [drawn.requires_grad_(), torch.zeros(width, dtype=torch.float64, requires_grad=True)]
         x, y = torch.tensor(inputs), torch.tensor(np.nan_to_num(outputs))
-        known = torch.tensor(np.isfinite(outputs))
-        adam = torch.optim.Adam(parts, lr=self.learning_rate)
+        known = torch.tensor(np.isfinite(outputs) / np.isfinite(outputs).sum())
+        adam = torch.optim.Adam(parts, lr=self.learning_rate, fused=True)
         falling = torch.optim.lr_scheduler.CosineAnnealingLR(adam, self.steps)
         losses = []
         for _ in range(self.steps):
             adam.zero_grad()
-            loss = ((_forward(x, parts) - y)[known] ** 2).mean()
+            loss = ((_forward(x, parts) - y) ** 2 * known).sum()
             loss.backward()
             adam.step()
             falling.step()
@@ -144,9 +147,9 @@ def _forward(x: Any, parts: Sequence[Any]) -> Any:
 
 
 def _scale(values: np.ndarray) -> np.ndarray:
-    """Mean and standard deviation of each column; 1 where it is the same in every row."""
+    """Mean and standard deviation of each column; what is the same in every row says nothing, and becomes 0."""
     deviation = np.nanstd(values, axis=0)
-    return np.stack([np.nanmean(values, axis=0), np.where(deviation > 0, deviation, 1.0)])
+    return np.stack([np.nanmean(values, axis=0), np.where(deviation > 1e-9, deviation, np.inf)])
 
 
 def _scaled(values: np.ndarray, scale: np.ndarray) -> np.ndarray:
