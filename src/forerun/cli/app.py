@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from forerun import __version__
-from forerun.cli import budget, data, measuring, mig, optimise, recommend, report, serve, training
+from forerun.cli import budget, data, measuring, mig, optimise, recommend, report, serve, training, tune
 from forerun.cli.options import (
     ConfidenceOption,
     DeviceOption,
@@ -219,4 +219,5 @@ app.command()(measuring.verify)
 app.command()(measuring.sweep)
 app.command()(training.train)
 app.command()(training.evaluate)
+app.command()(tune.tune)
 app.add_typer(data.app, name="data")

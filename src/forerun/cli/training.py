@@ -43,6 +43,9 @@ def train(
     public: Annotated[bool, typer.Option("--public/--no-public", help="Learn from imported sets too.")] = True,
     where: WhereOption = None,
     operators: OperatorsOption = None,
+    settings: Annotated[
+        Path | None, typer.Option(help="JSON file with parameters of the predictor, such as forerun tune writes.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Fit a predictor to the store, with its intervals. The first run captures every measured model (hours).
@@ -51,36 +54,45 @@ def train(
     """
     from forerun.data.store import Store
     from forerun.evaluate import full, model_card
-    from forerun.evaluate.collect import unfitted
+    from forerun.evaluate.collect import read_settings, unfitted
     from forerun.evaluate.gains import keep_gains
     from forerun.evaluate.kept import keep_figures, keep_left_out
-    from forerun.evaluate.left_out import FOLDS, few_of_a_kind, left_out
+    from forerun.evaluate.left_out import FOLDS, few_of_a_kind, groups_of, left_out
     from forerun.training.drift import drift
     from forerun.training.provenance import provenance
 
-    predictor = unfitted(name, {} if steps is None else {"steps": steps})
+    chosen = {} if settings is None else read_settings(name, settings)
+    predictor = unfitted(name, {**chosen, **({} if steps is None else {"steps": steps})})
     if steps is not None and "steps" not in predictor.parameters():
         raise ForerunError(f"the predictor {name} takes no steps: leave --steps out")
     store, keep = Store(), _kept_parts()
     for line in _missing(store) if public else ():
         print(line, file=sys.stderr)
-    cases = _gathered(store, public, as_json, where, operators if predictor.reads_graphs else 0)
+    cases = gathered(store, public, as_json, where, operators if predictor.reads_graphs else 0)
     if not len(cases.models):
         raise ForerunError("there are no rows of models on GPUs to learn from")
     frames: dict[str, pd.DataFrame] = {}
     titles = {"gpu": "GPU", **full.ON_CPUS}
     for part in predictor.parts_answered(cases):
-        with progress(f"{name}: leaving families out ({titles[part]})", quiet=as_json) as report:
-            frames[part] = left_out(predictor, cases, folds=folds or FOLDS, part=part, keep=keep, progress=report)
-    with progress(f"{name}: leaving kinds of network out", quiet=as_json) as report:
-        frames["kind"] = left_out(predictor, cases, "kind", keep=keep, progress=report)
+        rows = cases.whole_models[part].rows
+        # Where all rows are of one family, its networks are left out.
+        split, left = ("family", "families") if _several(groups_of(rows, "family")) else ("model", "models")
+        with progress(f"{name}: leaving {left} out ({titles[part]})", quiet=as_json) as report:
+            frames[part] = left_out(
+                predictor, cases, split, folds=folds or FOLDS, part=part, keep=keep, progress=report
+            )  # fmt: skip
+    judged = [*frames.values()]
+    if _several(groups_of(cases.models.rows, "kind")):
+        with progress(f"{name}: leaving kinds of network out", quiet=as_json) as report:
+            frames["kind"] = left_out(predictor, cases, "kind", keep=keep, progress=report)
+        judged.append(few_of_a_kind(frames["kind"]))
     unseen: pd.DataFrame | None = None
     if cases.published_models:
         with progress(f"{name}: leaving GPUs out", quiet=as_json) as report:
             unseen = left_out(predictor, cases, "device", keep=keep, progress=report)
     with waiting("fitting to everything", quiet=as_json):
         predictor.fit(cases)
-        predictor.calibrate(_stacked([*frames.values()][:-1] + [few_of_a_kind(frames["kind"])]), unseen)
+        predictor.calibrate(_stacked(judged), unseen)
         options = {"where": where, "public": public, "operators": operators, "steps": steps, "folds": folds or FOLDS}
         predictor.stands_on(provenance(cases, store, options))
     result = drift(predictor, cases.models, frames["gpu"])
@@ -102,7 +114,7 @@ def train(
 
 def evaluate(
     names: Annotated[str, typer.Argument(help="Predictors to compare, separated by commas.")] = BASELINES,
-    split: Annotated[str, typer.Option(help="What is left out: family, kind, device or random.")] = "family",
+    split: Annotated[str, typer.Option(help="What is left out: family, kind, model, device or random.")] = "family",
     targets: Annotated[str, typer.Option(help="Quantities, such as latency,memory,energy; default: all.")] = "",
     exam: Annotated[bool, typer.Option(help="Score the exam: families and a GPU that nothing is tuned on.")] = False,
     out: Annotated[Path | None, typer.Option(help="Folder for SCOREBOARD.md and its plots.")] = None,
@@ -138,7 +150,7 @@ def evaluate(
 
     def gather() -> TrainingCases:
         if not gathered:
-            gathered.append(_gathered(store, True, as_json, where, operators))
+            gathered.append(gathered(store, True, as_json, where, operators))
         return gathered[0]
 
     wanted = targets_of(targets)
@@ -205,7 +217,8 @@ def _check_options(chosen: list[str], split: str, exam: bool, out: Path | None, 
         raise ForerunError("--devices and --parts are of the predictor default: name it, too")
 
 
-def _gathered(store: Any, public: bool, quiet: bool, where: str | None, operators: int | None) -> TrainingCases:
+def gathered(store: Any, public: bool, quiet: bool, where: str | None, operators: int | None) -> TrainingCases:
+    """The cases of the store, with a bar while models are captured."""
     from forerun.training.gather import gather
 
     shown = tracked("capturing measured models", quiet)
@@ -223,6 +236,10 @@ def _missing(store: Any) -> list[str]:
             "Without published sets, GPUs other than our own are known by their spec sheet only: errors there grow."
         )
     return lines
+
+
+def _several(groups: pd.Series) -> bool:
+    return groups.nunique() > 1
 
 
 def _stacked(frames: list[pd.DataFrame]) -> pd.DataFrame:

@@ -29,9 +29,12 @@ from forerun.training.published import other_families
 SPLITS = {
     "family": "whole families of models, several at a time",
     "kind": "whole kinds of network, one at a time",
+    "model": "whole networks by name, several at a time: relatives of their family stay in training",
     "device": "whole GPUs of the published sets, one at a time",
     "random": "single rows: flatters every predictor, since near relatives stay in training",
 }
+#: What is left out together, in a word.
+WORDS = {"family": "family", "kind": "kind", "model": "model", "device": "device", "random": "case"}
 FOLDS = 16
 #: Columns that the host's measured speed changes.
 PROBED = ("latency_ms", "energy_j")
@@ -74,6 +77,8 @@ def groups_of(rows: pd.DataFrame, split: str) -> pd.Series:
     """What is left out together, by row."""
     if split == "family":
         return splits.independent(rows)
+    if split == "model":
+        return rows["model"]
     return {"random": lambda: rows["case_key"], "device": lambda: rows["device"]}.get(
         split, lambda: splits.kinds_of_network(rows)
     )()
@@ -107,7 +112,12 @@ def _asked(cases: TrainingCases, split: str, part: str) -> Cases:
 def _parts(rows: pd.DataFrame, split: str, folds: int) -> list[np.ndarray]:
     """For every part, which rows are asked about."""
     groups = groups_of(rows, split)
-    if split in ("family", "random"):
+    if groups.nunique() < 2:
+        only = f"all {len(rows):,} rows are of the {WORDS[split]} {groups.iloc[0]}"
+        raise ForerunError(
+            f"{only}: without it nothing is left to learn from; choose split model or random, or more rows"
+        )
+    if split in ("family", "model", "random"):
         return [test for _, test in splits.leave_out(groups, folds)]
     return [(groups == name).to_numpy() for name in sorted(groups.unique())]
 

@@ -25,7 +25,7 @@ def fit(settings: RegressorsPredictor, features: np.ndarray, target: np.ndarray)
 
 def _unfitted(settings: RegressorsPredictor, features: np.ndarray) -> Any:
     try:
-        from sklearn import ensemble, linear_model, svm, tree
+        from sklearn import ensemble, linear_model, model_selection, svm, tree
     except ImportError as e:
         raise MissingPackage("the predictor regressors", "scikit-learn", "pip install 'forerun[trees]'") from e
     seed, depth = settings.seed, settings.depth or None
@@ -42,7 +42,8 @@ def _unfitted(settings: RegressorsPredictor, features: np.ndarray) -> Any:
 
     def stacked() -> Any:
         both = [("forest", forest()), ("boosting", boosting())]
-        return ensemble.StackingRegressor(both, linear_model.LinearRegression(), cv=4)
+        parts = model_selection.KFold(4, shuffle=True, random_state=seed)  # rows stand in the order of their devices
+        return ensemble.StackingRegressor(both, linear_model.LinearRegression(), cv=parts)
 
     # What scikit-learn calls gamma="scale"; a feature that never changes leaves no variance to divide by.
     gamma = 1.0 / (features.shape[1] * max(float(features.var()), 1e-12))

@@ -14,7 +14,7 @@ from forerun.predictors.regressors.predictor import RegressorsPredictor
 from forerun.predictors.whole_model import numbers
 
 #: Cases that features are judged on, and cases that they are compared with.
-_JUDGED, _COMPARED = 60, 20
+_JUDGED, _COMPARED = 24, 10
 
 
 def importance(predictor: RegressorsPredictor, cases: Cases, target: str = "latency_ms", seed: int = 0) -> pd.Series:
@@ -37,7 +37,7 @@ def importance(predictor: RegressorsPredictor, cases: Cases, target: str = "late
         strength = _by_exchange(answers, judged, rng)
     else:
         explain = shap.PermutationExplainer(answers, compared, seed=seed)
-        strength = np.abs(explain(judged, max_evals=4 * lines.shape[1] + 1, silent=True).values).mean(axis=0)
+        strength = np.abs(explain(judged, max_evals=2 * lines.shape[1] + 1, silent=True).values).mean(axis=0)
     return pd.Series(strength, index=list(predictor.seen)).sort_values(ascending=False, kind="stable")
 
 
