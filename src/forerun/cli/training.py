@@ -57,7 +57,7 @@ def train(
     from forerun.evaluate.collect import read_settings, unfitted
     from forerun.evaluate.gains import keep_gains
     from forerun.evaluate.kept import keep_figures, keep_left_out
-    from forerun.evaluate.left_out import FOLDS, few_of_a_kind, groups_of, left_out
+    from forerun.evaluate.left_out import FOLDS, few_of_a_kind, groups_of, left_out, whole_parts
     from forerun.training.drift import drift
     from forerun.training.provenance import provenance
 
@@ -72,17 +72,17 @@ def train(
     if not len(cases.models):
         raise ForerunError("there are no rows of models on GPUs to learn from")
     frames: dict[str, pd.DataFrame] = {}
-    titles = {"gpu": "GPU", **full.ON_CPUS}
+    titles, left = {"gpu": "GPU", **full.ON_CPUS}, {"family": "families", "model": "models"}
     for part in predictor.parts_answered(cases):
         rows = cases.whole_models[part].rows
         # Where all rows are of one family, its networks are left out.
-        split, left = ("family", "families") if _several(groups_of(rows, "family")) else ("model", "models")
-        with progress(f"{name}: leaving {left} out ({titles[part]})", quiet=as_json) as report:
+        split = whole_parts(rows)
+        with progress(f"{name}: leaving {left[split]} out ({titles[part]})", quiet=as_json) as report:
             frames[part] = left_out(
                 predictor, cases, split, folds=folds or FOLDS, part=part, keep=keep, progress=report
             )  # fmt: skip
     judged = [*frames.values()]
-    if _several(groups_of(cases.models.rows, "kind")):
+    if groups_of(cases.models.rows, "kind").nunique() > 1:
         with progress(f"{name}: leaving kinds of network out", quiet=as_json) as report:
             frames["kind"] = left_out(predictor, cases, "kind", keep=keep, progress=report)
         judged.append(few_of_a_kind(frames["kind"]))
@@ -146,12 +146,12 @@ def evaluate(
     chosen = [word.strip() for word in names.split(",") if word.strip()]
     _check_options(chosen, split, exam, out, devices or parts)
     store = Store()
-    gathered: list[TrainingCases] = []
+    found: list[TrainingCases] = []
 
     def gather() -> TrainingCases:
-        if not gathered:
-            gathered.append(gathered(store, True, as_json, where, operators))
-        return gathered[0]
+        if not found:
+            found.append(gathered(store, True, as_json, where, operators))
+        return found[0]
 
     wanted = targets_of(targets)
     parameters = {} if steps is None else {"steps": steps}
@@ -173,8 +173,8 @@ def evaluate(
             extra |= kinds.tables(frames, wanted)
         elif split == "family" and "default" in chosen:
             for part, title in full.ON_CPUS.items():
-                found = kept_left_out(SHIPPED / "default", part)
-                extra[f"{title}: latency of left-out families"] = full.cpu_lines(found)
+                rows = kept_left_out(SHIPPED / "default", part)
+                extra[f"{title}: latency of left-out families"] = full.cpu_lines(rows)
             extra["Does it fit: cases that were run"] = full.misfits(store)
     many = steps or DefaultPredictor().steps
     if devices:
@@ -236,10 +236,6 @@ def _missing(store: Any) -> list[str]:
             "Without published sets, GPUs other than our own are known by their spec sheet only: errors there grow."
         )
     return lines
-
-
-def _several(groups: pd.Series) -> bool:
-    return groups.nunique() > 1
 
 
 def _stacked(frames: list[pd.DataFrame]) -> pd.DataFrame:

@@ -13,7 +13,7 @@ import pandas as pd
 from forerun.documents import read_json
 from forerun.errors import ForerunError, did_you_mean
 from forerun.evaluate.kept import KEPT_SPLITS, kept_left_out
-from forerun.evaluate.left_out import FOLDS, Progress, left_out
+from forerun.evaluate.left_out import FOLDS, Progress, left_out, whole_parts
 from forerun.predictors.base import TARGETS, Predictor, kinds_of_rows
 from forerun.predictors.cases import Cases, TrainingCases
 from forerun.predictors.features import NUMBERS, OpTable
@@ -108,6 +108,8 @@ def _kept(name: str, split: str, wanted: pd.DataFrame | None) -> pd.DataFrame | 
         found = kept_left_out(saved_folder(name) or SHIPPED / name, KEPT_SPLITS[split])
     except ForerunError:
         return None
+    if split == "family" and whole_parts(found) != split:
+        return None  # networks of one family, each predicted from the others
     chosen = found if wanted is None else found.merge(wanted[KEYS].drop_duplicates(), on=KEYS)
     return chosen if len(chosen) else None
 

@@ -33,8 +33,6 @@ SPLITS = {
     "device": "whole GPUs of the published sets, one at a time",
     "random": "single rows: flatters every predictor, since near relatives stay in training",
 }
-#: What is left out together, in a word.
-WORDS = {"family": "family", "kind": "kind", "model": "model", "device": "device", "random": "case"}
 FOLDS = 16
 #: Columns that the host's measured speed changes.
 PROBED = ("latency_ms", "energy_j")
@@ -84,6 +82,11 @@ def groups_of(rows: pd.DataFrame, split: str) -> pd.Series:
     )()
 
 
+def whole_parts(rows: pd.DataFrame) -> str:
+    """The split that leaves out families or, where all rows are of one, the networks of it."""
+    return "family" if groups_of(rows, "family").nunique() > 1 else "model"
+
+
 #: A kind of network with more than this share of the rows is no new kind: without it most of what is known is gone.
 _MOST_OF_A_KIND = 0.1
 
@@ -112,11 +115,9 @@ def _asked(cases: TrainingCases, split: str, part: str) -> Cases:
 def _parts(rows: pd.DataFrame, split: str, folds: int) -> list[np.ndarray]:
     """For every part, which rows are asked about."""
     groups = groups_of(rows, split)
-    if groups.nunique() < 2:
-        only = f"all {len(rows):,} rows are of the {WORDS[split]} {groups.iloc[0]}"
-        raise ForerunError(
-            f"{only}: without it nothing is left to learn from; choose split model or random, or more rows"
-        )
+    if groups.nunique() < 2 and split != "device":
+        only = f"all {len(rows):,} rows are of one {'case' if split == 'random' else split}, {groups.iloc[0]}"
+        raise ForerunError(f"{only}: without it nothing is left to learn from; choose split model, or more rows")
     if split in ("family", "model", "random"):
         return [test for _, test in splits.leave_out(groups, folds)]
     return [(groups == name).to_numpy() for name in sorted(groups.unique())]
@@ -132,7 +133,8 @@ def _predicted(
         seen = cases.without_device(str(mine.rows["device"].iloc[0]))
     elif part != "gpu":
         known: Any = {f"{part}_models": asked.take(~test)}
-        seen = replace(_empty(cases) if predictor.fits_kinds_separately else cases, **known)
+        others = _empty(cases) if predictor.fits_kinds_separately else _without(cases, mine.rows, split)
+        seen = replace(others, **known)
     else:
         published = cases.published_models and other_families(cases.published_models, mine.rows)
         if published and split == "kind":
@@ -151,6 +153,15 @@ def _predicted(
         # What copying the inputs takes follows from their size: it is known to every predictor.
         found["predicted_latency_ms"] += mine.rows["copy_ms"].to_numpy(dtype=float)
     return found
+
+
+def _without(cases: TrainingCases, asked: pd.DataFrame, split: str) -> TrainingCases:
+    """Without the networks that are asked about, which may have run on GPUs too: with split "model" those of the same
+    name, else their whole families."""
+    if split == "model":
+        return replace(cases, models=cases.models.take(~cases.models.rows["model"].isin(asked["model"]).to_numpy()))
+    published = cases.published_models and other_families(cases.published_models, asked)
+    return replace(cases, models=other_families(cases.models, asked), published_models=published)
 
 
 def _empty(cases: TrainingCases) -> TrainingCases:

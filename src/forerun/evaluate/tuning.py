@@ -21,7 +21,7 @@ import numpy as np
 
 from forerun.errors import ForerunError, MissingPackage
 from forerun.evaluate.exam import exam_rows
-from forerun.evaluate.left_out import Progress, groups_of, left_out
+from forerun.evaluate.left_out import Progress, left_out, whole_parts
 from forerun.predictors.base import Predictor, log_ratio
 from forerun.predictors.cases import TrainingCases
 
@@ -58,7 +58,7 @@ def tune(
     grid in random order instead of what earlier trials suggest. The first trial has the default parameters."""
     check(kind, grid)
     cases = without_exam(cases)
-    split = "family" if groups_of(cases.models.rows, "family").nunique() > 1 else "model"
+    split = whole_parts(cases.models.rows)
     chosen = [t for t in kind.targets if not targets or t in targets]
     if not chosen:
         raise ForerunError(f"the predictor {kind.name} predicts {', '.join(kind.targets)}, none of the targets given")

@@ -119,6 +119,10 @@ class WholeModelPredictor(Predictor):
     def problem(self, workload: Workload, device: Device) -> str | None:
         return super().problem(workload, device) or self.problem_of(device)
 
+    def parts_answered(self, cases: TrainingCases) -> list[str]:
+        """Without datasheets it learns from GPUs alone."""
+        return [part for part in super().parts_answered(cases) if part == "gpu" or self.sees_devices]
+
     def measured_devices(self) -> frozenset[str]:
         return frozenset(self.devices_)
 
