@@ -15,6 +15,7 @@ from forerun.errors import ForerunError
 from forerun.explanation import Explanation, explain_ops
 from forerun.measure.assumed_host import assume, slowness
 from forerun.prediction import Prediction
+from forerun.predictors.attribution import Attribution
 from forerun.predictors.base import Predictor
 from forerun.predictors.registry import load_predictor
 from forerun.questions import check, given_model, profiled, workload_from
@@ -169,6 +170,26 @@ def explain(
     question = profiled(workload)
     found = explain_ops(question.graph, question.columns, device, asked, workload)
     return replace(found, host=assumed.name) if has_host(device, asked) else found
+
+
+def attribute(
+    model: Any,
+    device: str | Path | Device | dict[str, Any],
+    *,
+    predictor: str | Path | Predictor,
+    **settings: Any,
+) -> Attribution:
+    """What each number that a predictor sees contributes to its latency; `settings` are those of a workload."""
+    workload, device = given_model(model, settings), load_device(device)
+    asked = load_predictor(predictor)
+    check(workload, device, asked)
+    found = asked.contributions(profiled(workload).columns, device, workload)
+    if found is None:
+        raise ForerunError(
+            f"the predictor {asked.name} predicts no device time and cannot say what its numbers contribute: "
+            "there is nothing to explain"
+        )
+    return found
 
 
 def verification(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from forerun import __version__
 from forerun.cli import budget, data, measuring, mig, optimise, recommend, report, serve, training, tune
+from forerun.cli.features import explain_features
 from forerun.cli.options import (
     ConfidenceOption,
     DeviceOption,
@@ -112,11 +114,23 @@ def explain(
     predictor: PredictorOption = "default",
     host: HostOption = "default",
     top: Annotated[int, typer.Option(help="How many rows to show.", min=1)] = 15,
+    figure: Annotated[
+        Path | None, typer.Option(help="HTML file for a chart of what features contribute (predictor trees).")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show where the time goes: the time of each op, its share, and what limits it."""
-    from forerun.api import explain as run
+    """Show where the time goes: the time of each op, its share, and what limits it.
 
+    A predictor that looks at a network as a whole (trees) shows what each number it sees does to the latency instead.
+    """
+    from forerun.api import explain as run
+    from forerun.predictors.registry import load_predictor
+
+    if "device_ms" not in load_predictor(predictor).targets:
+        explain_features(model, device, predictor, host, settings, top=top, figure=figure, as_json=as_json)
+        return
+    if figure is not None:
+        raise ForerunError(f"--figure shows what features contribute: {predictor} explains the time of ops instead")
     with waiting(f"reading {model}", quiet=as_json):
         found = run(model, device, predictor=predictor, host=host, **settings.values)
     if as_json:
