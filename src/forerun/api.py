@@ -52,6 +52,8 @@ def predict(
     images: int | None = None,
     channels_last: bool = False,
     measured: bool = True,
+    epochs: int | None = None,
+    dataset_size: int | None = None,
 ) -> Prediction:
     """How `model` will run on `device`: every estimate with its interval, and the basis it stands on.
 
@@ -63,7 +65,8 @@ def predict(
     models that read images; in a prompt the tokens of the images come on top of `seq_len` tokens of text. `amp` is
     autocast over fp32 weights, in any mode; `channels_last` is PyTorch's memory format for images and convolutions.
     A path such as `my_unet.py:UNet` names your own code and runs it. With `measured=False` the case is predicted even
-    where the store has its measurement.
+    where the store has its measurement. In training, `epochs` over `dataset_size` samples add `training` to the answer:
+    time, energy, carbon and cost of the whole.
     """
     settings = {
         "batch": batch, "dtype": dtype, "mode": mode, "input_shape": input_shape, "seq_len": seq_len,
@@ -73,7 +76,7 @@ def predict(
     workload = given_model(model, settings)
     return predict_workload(
         workload, load_device(device), region=region, instance=instance, predictor=predictor, confidence=confidence,
-        host=host, measured=measured,
+        host=host, measured=measured, epochs=epochs, dataset_size=dataset_size,
     )  # fmt: skip
 
 
@@ -87,6 +90,8 @@ def predict_workload(
     measured: bool = True,
     confidence: float = 0.9,
     host: str | float = "default",
+    epochs: int | None = None,
+    dataset_size: int | None = None,
 ) -> Prediction:
     """`predict` for a workload and a device already at hand; `measured=False` never looks into the store."""
     chosen = load_predictor(predictor)
@@ -94,7 +99,10 @@ def predict_workload(
     chosen = chosen.with_settings(confidence=confidence, host_slowness=assumed.slowness)
     # A measured row answers for the machine that measured it, and for no other predictor.
     from_store = measured and predictor == "default" and host == "default"
-    return answer(workload, device, chosen, assumed, region=region, instance=instance, measured=from_store)
+    return answer(
+        workload, device, chosen, assumed, region=region, instance=instance, measured=from_store, epochs=epochs,
+        dataset_size=dataset_size,
+    )  # fmt: skip
 
 
 def predict_many(

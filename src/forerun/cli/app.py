@@ -20,6 +20,7 @@ from forerun.cli.options import (
     ModelArgument,
     PredictorOption,
     RegionOption,
+    whole_number,
 )
 from forerun.cli.terminal import plain_text, show, terminal_width, waiting
 from forerun.cli.workload_options import WorkloadSettings, takes_workload
@@ -54,6 +55,15 @@ def predict(
     measured: Annotated[
         bool, typer.Option("--measured/--no-measured", help="Answer from the store where it has the very case.")
     ] = True,
+    epochs: Annotated[
+        int | None,
+        typer.Option(
+            help="With --mode training: epochs of the whole training.", parser=whole_number, metavar="INTEGER"
+        ),
+    ] = None,
+    dataset_size: Annotated[
+        int | None, typer.Option(help="Samples in an epoch.", parser=whole_number, metavar="INTEGER")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Predict latency, memory, energy and cost of a model on a device."""
@@ -62,7 +72,7 @@ def predict(
     with waiting(f"reading {model}", quiet=as_json):
         answer = run(
             model, device, region=region, instance=instance, predictor=predictor, confidence=confidence, host=host,
-            measured=measured, **settings.values,
+            measured=measured, epochs=epochs, dataset_size=dataset_size, **settings.values,
         )  # fmt: skip
     if as_json:
         print(answer.to_json(indent=2))
