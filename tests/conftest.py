@@ -53,7 +53,7 @@ def few_cases(_own_folders: None) -> TrainingCases:
     from forerun.training.gather import gather
 
     cnns = [f"cnn:depth={d},filters={f},classes=10" for d, f in ((2, 16), (4, 24), (5, 48), (8, 16), (8, 32))]
-    others = ["unet:base=24,levels=2,outputs=1", "autoencoder:image=32,width=16,levels=3,latent=64,variational=1"]
+    others = ["unet:base=44,levels=3", "autoencoder:image=32,width=16,levels=3,latent=64,variational=1"]
     where = f"model in {(*cnns, *others)} and (device = 'h200' or family = 'cnn')"
     return gather(Store(), public=False, where=where, operators_kept=0)
 
