@@ -168,7 +168,6 @@ def test_explain_prints_and_draws_them(folder: Path, tmp_path: Path, capsys: pyt
         assert sentence in capsys.readouterr().err
     assert cli.run(["explain", "cnn:depth=4,filters=16", "-d", "h200", "--figure", "x.html"]) == 2
     assert "explains the time of ops" in capsys.readouterr().err
-    assert cli.run(["explain", "cnn:depth=4,filters=16", "-d", "h200", "--predictor", "one-ratio"]) == 2
 
 
 def test_a_summary_over_many_cases(fitted: TreesPredictor, few_cases: TrainingCases) -> None:

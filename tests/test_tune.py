@@ -127,7 +127,13 @@ def test_what_cannot_be_tuned_is_one_sentence(few_cases: TrainingCases, tmp_path
         search(few_cases, tmp_path, 1, targets=("device_ms",))
 
 
-def test_from_tune_to_train(few_cases: TrainingCases, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_from_tune_to_train(
+    few_cases: TrainingCases, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MlpPredictor, "search_space", classmethod(lambda cls, trial: {
+        "hidden": [4], "steps": trial.suggest_int("steps", 10, 60), "learning_rate": 0.01
+    }))  # fmt: skip
+    monkeypatch.setattr(MlpPredictor.__init__, "__defaults__", ((4,), 50, 0.01, 0))
     where = ["--no-public", "--where", "family = 'cnn' and device = 'h200' and model like 'cnn:depth=8,filters=%'"]
     file = tmp_path / "best.json"
     words = ["tune", "mlp", *where, "--trials", "2", "--folds", "2", "--targets", "latency", "--out", str(file)]

@@ -23,11 +23,19 @@ def fit(settings: RegressorsPredictor, features: np.ndarray, target: np.ndarray)
         return made.fit(features, target)
 
 
-def _unfitted(settings: RegressorsPredictor, features: np.ndarray) -> Any:
+def check_installed() -> None:
+    """Imports scikit-learn, which is an extra."""
     try:
-        from sklearn import ensemble, linear_model, model_selection, svm, tree
+        import sklearn.ensemble
+        import sklearn.svm  # noqa: F401
     except ImportError as e:
         raise MissingPackage("the predictor regressors", "scikit-learn", "pip install 'forerun[trees]'") from e
+
+
+def _unfitted(settings: RegressorsPredictor, features: np.ndarray) -> Any:
+    check_installed()
+    from sklearn import ensemble, linear_model, model_selection, svm, tree
+
     seed, depth = settings.seed, settings.depth or None
     leaves: dict[str, Any] = {"min_samples_leaf": settings.leaf, "random_state": seed}
 

@@ -21,7 +21,7 @@ from forerun.predictors.whole_model.numbers import Numbers
 if TYPE_CHECKING:
     from optuna import Trial
 
-    from forerun.predictors.cases import Cases
+    from forerun.predictors.cases import Cases, TrainingCases
 
 SCALINGS = ("standard", "minmax")
 #: Answers reach so far beyond what was measured, as logarithms: linear models have no bounds of their own.
@@ -66,6 +66,9 @@ class RegressorsPredictor(ByNumbers):
                 hint = did_you_mean(name, numbers.ALL_NUMBERS)
                 raise ForerunError(f"no number of a model or device is called {name!r}.{hint}")
         return chosen
+
+    def prepare(self, cases: TrainingCases) -> None:
+        models.check_installed()  # once, and not in every process that fits
 
     def learn(self, cases: Cases) -> None:
         self._check_settings()

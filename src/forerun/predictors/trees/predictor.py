@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from optuna import Trial
     from xgboost import Booster
 
-    from forerun.predictors.cases import Cases
+    from forerun.predictors.cases import Cases, TrainingCases
 
 #: What is seen of a network, by the name of a choice; the numbers of the device come on top.
 FEATURES: dict[str, tuple[str, ...]] = {
@@ -77,6 +77,9 @@ class TreesPredictor(ByNumbers):
         if self.features not in FEATURES:
             raise ForerunError(f"features must be {', '.join(FEATURES)}, got {self.features!r}")
         return (*FEATURES[self.features], *(numbers.DEVICE_NUMBERS if self.hardware else ()))
+
+    def prepare(self, cases: TrainingCases) -> None:
+        boosters.xgboost()  # once, and not in every process that fits
 
     def learn(self, cases: Cases) -> None:
         settings = {
