@@ -139,6 +139,7 @@ def evaluate(
     from forerun.evaluate.kept import kept_left_out
     from forerun.evaluate.left_out import FOLDS, check_split
     from forerun.predictors.default import DefaultPredictor
+    from forerun.predictors.registry import predictor_class
     from forerun.predictors.saved import SHIPPED
     from forerun.training.gather import chosen_models
 
@@ -150,7 +151,8 @@ def evaluate(
 
     def gather() -> TrainingCases:
         if not found:
-            found.append(gathered(store, True, as_json, where, operators))
+            by_graphs = any(predictor_class(name).reads_graphs for name in chosen)
+            found.append(gathered(store, True, as_json, where, operators if by_graphs else 0))
         return found[0]
 
     wanted = targets_of(targets)
