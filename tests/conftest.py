@@ -7,11 +7,15 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
 from web_server import Served, serving
+
+if TYPE_CHECKING:
+    from forerun.predictors.cases import TrainingCases
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # a worker has a core; more threads than cores wait for each other
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -39,6 +43,19 @@ def served(tmp_path_factory: pytest.TempPathFactory, _own_folders: None) -> Iter
     """One server, for each test worker, of the tests that only ask."""
     with serving(tmp_path_factory.mktemp("server"), "--rate", "0") as found:
         yield found
+
+
+@pytest.fixture(scope="session")
+def few_cases(_own_folders: None) -> TrainingCases:
+    """Rows of five small CNNs on our GPU and CPU, and of a U-Net and an autoencoder on the GPU: real, and captured in
+    seconds."""
+    from forerun.data.store import Store
+    from forerun.training.gather import gather
+
+    cnns = [f"cnn:depth={d},filters={f},classes=10" for d, f in ((2, 16), (4, 24), (5, 48), (8, 16), (8, 32))]
+    others = ["unet:base=44,levels=3", "autoencoder:image=32,width=16,levels=3,latent=64,variational=1"]
+    where = f"model in {(*cnns, *others)} and (device = 'h200' or family = 'cnn')"
+    return gather(Store(), public=False, where=where, operators_kept=0)
 
 
 @pytest.fixture

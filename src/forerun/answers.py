@@ -12,9 +12,10 @@ from forerun.advice import carbon as carbon_advice
 from forerun.advice import cost as cost_advice
 from forerun.advice import host as host_advice
 from forerun.advice.fit import fit
+from forerun.advice.job import whole_training
 from forerun.advice.mig import slice_options, slices, smallest_that_fits
 from forerun.device import Device
-from forerun.errors import ForerunError
+from forerun.errors import ArgumentError, ForerunError
 from forerun.graph.ir import Graph
 from forerun.graph.profile import UNITS, Profile
 from forerun.graph.runtimes import filed_under
@@ -34,10 +35,11 @@ if TYPE_CHECKING:
 
 def answer(
     workload: Workload, device: Device, predictor: Predictor, host: AssumedHost, *, region: str | None = None,
-    instance: str | None = None, measured: bool = True,
+    instance: str | None = None, measured: bool = True, epochs: int | None = None, dataset_size: int | None = None,
 ) -> Prediction:  # fmt: skip
     """The prediction of a case on the host that the predictor was set to; `measured` allows what the store knows of the
-    very case to take its place."""
+    very case to take its place. `epochs` over `dataset_size` samples add what the whole training takes."""
+    check_epochs(workload, epochs, dataset_size)
     check(workload, device, predictor)
     chosen = cost_advice.choose_instance(device, instance)
     grid = carbon_advice.choose_grid(region, chosen if instance else None)
@@ -73,6 +75,12 @@ def answer(
         assumed = host if known is None else AssumedHost("measured", known.host)
         if values.bound == "host":
             assumed = host_advice.on_known_hosts(assumed, times, columns, device, predictor, workload)
+    training = None
+    if epochs is not None and dataset_size is not None:
+        training = whole_training(
+            latency, energy, workload.batch, epochs=epochs, dataset_size=dataset_size, grid=grid,
+            usd_per_device_hour=None if chosen is None else chosen.usd_per_device_hour,
+        )  # fmt: skip
     memory = values.memory
     options = slice_options(device, times.latency_ms[0, 1:].tolist(), memory)
     weights = columns.repeat[:, None]
@@ -93,7 +101,21 @@ def answer(
         notes=tuple(_notes(graph, columns, device, predictor, workload, known, assumed)), host=assumed,
         provenance=_provenance(predictor, known, columns, device, workload),
         check=_check_command(workload) if device.kind in ("gpu", "cpu") and memory.fits is not False else None,
+        training=training,
     )  # fmt: skip
+
+
+def check_epochs(workload: Workload, epochs: int | None, dataset_size: int | None) -> None:
+    """Refuses epochs of something that is no training, and epochs over nobody knows how many samples."""
+    if epochs is None and dataset_size is None:
+        return
+    if epochs is None or dataset_size is None:
+        raise ArgumentError("{} and {} go together: give both", "epochs", "dataset_size")
+    if workload.mode != "training":
+        raise ArgumentError("{} is of a training: {} must be training", "epochs", "mode")
+    for name, value in (("epochs", epochs), ("dataset_size", dataset_size)):
+        if value < 1:
+            raise ArgumentError("{} must be at least 1, got {value}", name, value=value)
 
 
 def has_host(device: Device, predictor: Predictor) -> bool:

@@ -15,6 +15,7 @@ from forerun.errors import ForerunError
 from forerun.explanation import Explanation, explain_ops
 from forerun.measure.assumed_host import assume, slowness
 from forerun.prediction import Prediction
+from forerun.predictors.attribution import Attribution
 from forerun.predictors.base import Predictor
 from forerun.predictors.registry import load_predictor
 from forerun.questions import check, given_model, profiled, workload_from
@@ -51,6 +52,8 @@ def predict(
     images: int | None = None,
     channels_last: bool = False,
     measured: bool = True,
+    epochs: int | None = None,
+    dataset_size: int | None = None,
 ) -> Prediction:
     """How `model` will run on `device`: every estimate with its interval, and the basis it stands on.
 
@@ -62,7 +65,8 @@ def predict(
     models that read images; in a prompt the tokens of the images come on top of `seq_len` tokens of text. `amp` is
     autocast over fp32 weights, in any mode; `channels_last` is PyTorch's memory format for images and convolutions.
     A path such as `my_unet.py:UNet` names your own code and runs it. With `measured=False` the case is predicted even
-    where the store has its measurement.
+    where the store has its measurement. In training, `epochs` over `dataset_size` samples add `training` to the answer:
+    time, energy, carbon and cost of the whole.
     """
     settings = {
         "batch": batch, "dtype": dtype, "mode": mode, "input_shape": input_shape, "seq_len": seq_len,
@@ -72,7 +76,7 @@ def predict(
     workload = given_model(model, settings)
     return predict_workload(
         workload, load_device(device), region=region, instance=instance, predictor=predictor, confidence=confidence,
-        host=host, measured=measured,
+        host=host, measured=measured, epochs=epochs, dataset_size=dataset_size,
     )  # fmt: skip
 
 
@@ -86,6 +90,8 @@ def predict_workload(
     measured: bool = True,
     confidence: float = 0.9,
     host: str | float = "default",
+    epochs: int | None = None,
+    dataset_size: int | None = None,
 ) -> Prediction:
     """`predict` for a workload and a device already at hand; `measured=False` never looks into the store."""
     chosen = load_predictor(predictor)
@@ -93,7 +99,10 @@ def predict_workload(
     chosen = chosen.with_settings(confidence=confidence, host_slowness=assumed.slowness)
     # A measured row answers for the machine that measured it, and for no other predictor.
     from_store = measured and predictor == "default" and host == "default"
-    return answer(workload, device, chosen, assumed, region=region, instance=instance, measured=from_store)
+    return answer(
+        workload, device, chosen, assumed, region=region, instance=instance, measured=from_store, epochs=epochs,
+        dataset_size=dataset_size,
+    )  # fmt: skip
 
 
 def predict_many(
@@ -169,6 +178,26 @@ def explain(
     question = profiled(workload)
     found = explain_ops(question.graph, question.columns, device, asked, workload)
     return replace(found, host=assumed.name) if has_host(device, asked) else found
+
+
+def attribute(
+    model: Any,
+    device: str | Path | Device | dict[str, Any],
+    *,
+    predictor: str | Path | Predictor,
+    **settings: Any,
+) -> Attribution:
+    """What each number that a predictor sees contributes to its latency; `settings` are those of a workload."""
+    workload, device = given_model(model, settings), load_device(device)
+    asked = load_predictor(predictor)
+    check(workload, device, asked)
+    found = asked.contributions(profiled(workload).columns, device, workload)
+    if found is None:
+        raise ForerunError(
+            f"the predictor {asked.name} predicts no device time and cannot say what its numbers contribute: "
+            "there is nothing to explain"
+        )
+    return found
 
 
 def verification(

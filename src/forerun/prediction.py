@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from forerun.readable import in_readable_units, pretty
@@ -66,6 +66,36 @@ class AssumedHost:
     slowest_ms: float | None = None  # the same on the slowest one
 
 
+@dataclass(frozen=True)
+class WholeTraining:
+    """A training of so many epochs at the pace of a predicted step; None is unknown."""
+
+    epochs: int
+    dataset_size: int  # samples in an epoch
+    steps: int  # of all epochs
+    samples_per_s: Estimate
+    epoch_hours: Estimate
+    hours: Estimate
+    cost_usd: Estimate | None = None
+    energy_kwh: Estimate | None = None
+    carbon_kg: Estimate | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> WholeTraining:
+        values: dict[str, Any] = {k: Estimate(**v) if isinstance(v, dict) else v for k, v in data.items()}
+        return cls(**values)
+
+    def rows(self) -> list[tuple[str, Estimate | None]]:
+        """(quantity, estimate) for people."""
+        return [
+            ("Samples", self.samples_per_s), ("Time per epoch", self.epoch_hours), ("Time of all epochs", self.hours),
+            ("Energy", self.energy_kwh), ("Carbon", self.carbon_kg), ("Cost", self.cost_usd),
+        ]  # fmt: skip
+
+
 _ESTIMATES = (
     "latency_ms", "device_ms", "host_ms", "throughput", "memory_mb", "memory_allocated_mb", "energy_j", "power_w",
     "carbon_g", "cost_usd", "cost_per_million_usd",
@@ -108,11 +138,16 @@ class Prediction:
     provenance: dict[str, Any] = field(default_factory=dict)  # rows and weights behind the answer, their date
     confidence: float = 0.9  # the share of cases that the intervals are meant to hold
     host: AssumedHost | None = None  # None: the device is its own host, or the predictor knows nothing of hosts
+    training: WholeTraining | None = None  # of the epochs that were asked for; not in the JSON of other answers
 
     def to_dict(self) -> dict[str, Any]:
         out: dict[str, Any] = {}
         for f in fields(self):
             value = getattr(self, f.name)
+            if f.name == "training":
+                if value is not None:
+                    out[f.name] = value.to_dict()
+                continue
             if isinstance(value, (Estimate, Fit, AssumedHost)):
                 value = {g.name: getattr(value, g.name) for g in fields(value)}
             elif f.name == "mig_options":
@@ -131,6 +166,7 @@ class Prediction:
         d["host"] = None if d.get("host") is None else AssumedHost(**d["host"])
         d["mig_options"] = tuple(SliceOption(**o) for o in d.get("mig_options", ()))
         d["notes"] = tuple(d.get("notes", ()))
+        d["training"] = None if d.get("training") is None else WholeTraining.from_dict(d["training"])
         return cls(**d)
 
     def to_json(self, indent: int | None = None) -> str:

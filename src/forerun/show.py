@@ -73,6 +73,9 @@ def prediction_view(p: Any) -> Iterator[Block]:
     if p.mig_options and (p.fit is None or p.fit.fits):
         yield BLANK
         yield _mig_table(p)
+    if p.training is not None:
+        yield BLANK
+        yield _training_table(p.training, p.confidence)
     yield BLANK
     yield Line(basis_line(p.basis), "faint")
     if p.notes:
@@ -99,6 +102,18 @@ def prediction_table(p: Any) -> Table:
         depth = 1 if label.startswith(" ") else 0
         rows.append(Row((label.strip(), value, span, remark), "bad" if bad else "", depth))
     return Table(heads, rows)
+
+
+def _training_table(t: Any, confidence: float) -> Table:
+    """What a whole training takes."""
+    heads = (
+        Column(""), Column("estimate", right=True, tone="best", units=True),
+        Column(interval_heading(confidence), right=True, relative=True),
+    )  # fmt: skip
+    epochs = f"{t.epochs:,} epoch{'s' if t.epochs > 1 else ''}"
+    title = f"Training: {epochs} of {t.dataset_size:,} samples, {t.steps:,} steps"
+    rows = [Row((label, *readable_cells(e)), "" if e is not None else "bad") for label, e in t.rows()]
+    return Table(heads, rows, title)
 
 
 def _mig_table(p: Any) -> Table:

@@ -15,7 +15,7 @@ from forerun.advice.cost import MS_PER_HOUR, usd_per_ms
 from forerun.advice.verdict import DOES_NOT, Verdict, verdict, worst
 from forerun.device import Device
 from forerun.device.carbon import JOULES_PER_KWH, Grid, carbon_g
-from forerun.prediction import Estimate
+from forerun.prediction import Estimate, WholeTraining
 from forerun.predictors.energy import waiting_w
 
 
@@ -122,6 +122,21 @@ def totals(
         energy.scaled(carbon_g(JOULES_PER_KWH, grid) / 1e3, "kg") if energy is not None and grid is not None else None
     )
     return Totals(hours, cost, energy, carbon)
+
+
+def whole_training(
+    step_ms: Estimate, energy_j: Estimate | None, batch: int, *, epochs: int, dataset_size: int,
+    usd_per_device_hour: float | None = None, grid: Grid | None = None,
+) -> WholeTraining:  # fmt: skip
+    """What training for so many epochs takes on one device, at the pace of a step."""
+    steps = steps_per_epoch(dataset_size, batch)
+    each = totals(step_ms, energy_j, steps, usd_per_device_hour=usd_per_device_hour, grid=grid)
+    whole = each.times(epochs)
+    pace = {end: 1e3 * dataset_size / (steps * getattr(step_ms, end)) for end in ("value", "low", "high")}
+    return WholeTraining(
+        epochs, dataset_size, steps * epochs, Estimate(pace["value"], pace["high"], pace["low"], "samples/s"),
+        each.hours, whole.hours, whole.cost_usd, whole.energy_kwh, whole.carbon_kg,
+    )  # fmt: skip
 
 
 def largest_count(each: float, limit: float) -> int:

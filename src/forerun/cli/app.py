@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from forerun import __version__
-from forerun.cli import budget, data, measuring, mig, optimise, recommend, report, serve, training
+from forerun.cli import budget, data, measuring, mig, optimise, recommend, report, serve, training, tune
+from forerun.cli.features import explain_features
 from forerun.cli.options import (
     ConfidenceOption,
     DeviceOption,
@@ -18,6 +20,7 @@ from forerun.cli.options import (
     ModelArgument,
     PredictorOption,
     RegionOption,
+    whole_number,
 )
 from forerun.cli.terminal import plain_text, show, terminal_width, waiting
 from forerun.cli.workload_options import WorkloadSettings, takes_workload
@@ -52,6 +55,15 @@ def predict(
     measured: Annotated[
         bool, typer.Option("--measured/--no-measured", help="Answer from the store where it has the very case.")
     ] = True,
+    epochs: Annotated[
+        int | None,
+        typer.Option(
+            help="With --mode training: epochs of the whole training.", parser=whole_number, metavar="INTEGER"
+        ),
+    ] = None,
+    dataset_size: Annotated[
+        int | None, typer.Option(help="Samples in an epoch.", parser=whole_number, metavar="INTEGER")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Predict latency, memory, energy and cost of a model on a device."""
@@ -60,7 +72,7 @@ def predict(
     with waiting(f"reading {model}", quiet=as_json):
         answer = run(
             model, device, region=region, instance=instance, predictor=predictor, confidence=confidence, host=host,
-            measured=measured, **settings.values,
+            measured=measured, epochs=epochs, dataset_size=dataset_size, **settings.values,
         )  # fmt: skip
     if as_json:
         print(answer.to_json(indent=2))
@@ -112,11 +124,23 @@ def explain(
     predictor: PredictorOption = "default",
     host: HostOption = "default",
     top: Annotated[int, typer.Option(help="How many rows to show.", min=1)] = 15,
+    figure: Annotated[
+        Path | None, typer.Option(help="HTML file for a chart of what features contribute (predictor trees).")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show where the time goes: the time of each op, its share, and what limits it."""
-    from forerun.api import explain as run
+    """Show where the time goes: the time of each op, its share, and what limits it.
 
+    A predictor that looks at a network as a whole (trees) shows what each number it sees does to the latency instead.
+    """
+    from forerun.api import explain as run
+    from forerun.predictors.registry import load_predictor
+
+    if "device_ms" not in load_predictor(predictor).targets:
+        explain_features(model, device, predictor, host, settings, top=top, figure=figure, as_json=as_json)
+        return
+    if figure is not None:
+        raise ForerunError(f"--figure shows what features contribute: {predictor} explains the time of ops instead")
     with waiting(f"reading {model}", quiet=as_json):
         found = run(model, device, predictor=predictor, host=host, **settings.values)
     if as_json:
@@ -219,4 +243,5 @@ app.command()(measuring.verify)
 app.command()(measuring.sweep)
 app.command()(training.train)
 app.command()(training.evaluate)
+app.command()(tune.tune)
 app.add_typer(data.app, name="data")

@@ -47,6 +47,9 @@ def train(
     public: Annotated[bool, typer.Option("--public/--no-public", help="Learn from imported sets too.")] = True,
     where: WhereOption = None,
     operators: OperatorsOption = None,
+    settings: Annotated[
+        Path | None, typer.Option(help="JSON file with parameters of the predictor, such as forerun tune writes.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Fit a predictor to the store, with its intervals. The first run captures every measured model (hours).
@@ -54,20 +57,21 @@ def train(
     Captured graphs and finished parts are kept, so that a run that was stopped goes on where it was.
     """
     from forerun.data.store import Store
-    from forerun.evaluate.collect import unfitted
+    from forerun.evaluate.collect import read_settings, unfitted
     from forerun.evaluate.costs import costs
     from forerun.evaluate.judged import judged
     from forerun.evaluate.trained import keep_trained
     from forerun.training.drift import drift
     from forerun.training.provenance import provenance
 
-    predictor = unfitted(name, {} if steps is None else {"steps": steps})
+    chosen = {} if settings is None else read_settings(name, settings)
+    predictor = unfitted(name, {**chosen, **({} if steps is None else {"steps": steps})})
     if steps is not None and "steps" not in predictor.parameters():
         raise ForerunError(f"the predictor {name} takes no steps: leave --steps out")
     store = Store()
     for line in _missing(store) if public else ():
         print(line, file=sys.stderr)
-    cases = _gathered(store, public, as_json, where, operators if predictor.reads_graphs else 0)
+    cases = gathered(store, public, as_json, where, operators if predictor.reads_graphs else 0)
     if not len(cases.models):
         raise ForerunError("there are no rows of models on GPUs to learn from")
     answers = judged(
@@ -97,7 +101,7 @@ def train(
 
 def evaluate(
     names: Annotated[str, typer.Argument(help="Predictors to compare, separated by commas.")] = BASELINES,
-    split: Annotated[str, typer.Option(help="What is left out: family, kind, device or random.")] = "family",
+    split: Annotated[str, typer.Option(help="What is left out: family, kind, model, device or random.")] = "family",
     targets: Annotated[str, typer.Option(help="Quantities, such as latency,memory,energy; default: all.")] = "",
     exam: Annotated[bool, typer.Option(help="Score the exam: families and a GPU that nothing is tuned on.")] = False,
     out: Annotated[Path | None, typer.Option(help="Folder for SCOREBOARD.md and its plots.")] = None,
@@ -127,6 +131,7 @@ def evaluate(
     from forerun.evaluate.kept import kept_left_out
     from forerun.evaluate.left_out import check_split
     from forerun.predictors.default import DefaultPredictor
+    from forerun.predictors.registry import predictor_class
     from forerun.predictors.saved import SHIPPED
     from forerun.training.gather import chosen_models
 
@@ -137,12 +142,13 @@ def evaluate(
         _write_comparison(chosen, document, figures)
         return
     store = Store()
-    gathered: list[TrainingCases] = []
+    found: list[TrainingCases] = []
 
     def gather() -> TrainingCases:
-        if not gathered:
-            gathered.append(_gathered(store, True, as_json, where, operators))
-        return gathered[0]
+        if not found:
+            by_graphs = any(predictor_class(name).reads_graphs for name in chosen)
+            found.append(gathered(store, True, as_json, where, operators if by_graphs else 0))
+        return found[0]
 
     wanted = targets_of(targets)
     parameters = {} if steps is None else {"steps": steps}
@@ -166,8 +172,8 @@ def evaluate(
             extra |= kinds.tables(frames, wanted)
         elif split == "family" and "default" in chosen:
             for part, title in full.ON_CPUS.items():
-                found = kept_left_out(SHIPPED / "default", part)
-                extra[f"{title}: latency of left-out families"] = full.cpu_lines(found)
+                rows = kept_left_out(SHIPPED / "default", part)
+                extra[f"{title}: latency of left-out families"] = full.cpu_lines(rows)
             extra["Does it fit: cases that were run"] = full.misfits(store)
     many = steps or DefaultPredictor().steps
     if devices:
@@ -234,7 +240,8 @@ def _write_comparison(chosen: list[str], document: Path | None, figures: Path | 
         print(f"written: {path}")
 
 
-def _gathered(store: Any, public: bool, quiet: bool, where: str | None, operators: int | None) -> TrainingCases:
+def gathered(store: Any, public: bool, quiet: bool, where: str | None, operators: int | None) -> TrainingCases:
+    """The cases of the store, with a bar while models are captured."""
     from forerun.training.gather import gather
 
     shown = tracked("capturing measured models", quiet)

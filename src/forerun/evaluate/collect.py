@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from forerun.documents import read_json
 from forerun.errors import ForerunError, did_you_mean
 from forerun.evaluate.kept import KEPT_SPLITS, is_prediction, kept_left_out
-from forerun.evaluate.left_out import Progress, left_out
+from forerun.evaluate.left_out import Progress, left_out, whole_parts
 from forerun.predictors.base import TARGETS, Predictor, kinds_of_rows
 from forerun.predictors.cases import Cases, TrainingCases
 from forerun.predictors.features import NUMBERS, OpTable
@@ -23,7 +25,7 @@ KEYS = ["case_key", "repeat", "device"]
 
 def collect(
     names: Sequence[str], split: str, gather: Callable[[], TrainingCases], *, refit: bool = False,
-    fresh_rows: bool = False, folds: int | None = None, parameters: dict[str, int] | None = None,
+    fresh_rows: bool = False, folds: int | None = None, parameters: dict[str, Any] | None = None,
     keep: Path | None = None, progress: Callable[[str], AbstractContextManager[Progress | None]] | None = None,
     wanted: pd.DataFrame | None = None,
 ) -> dict[str, pd.DataFrame]:  # fmt: skip
@@ -57,12 +59,37 @@ def collect(
     return {name: _aligned(found[name], largest) for name in names}
 
 
-def unfitted(name: str, parameters: dict[str, int]) -> Predictor:
+def unfitted(name: str, parameters: dict[str, Any]) -> Predictor:
     """An unfitted predictor; of a folder, with the parameters it was saved with. What its constructor does not have is
     left out."""
     kind, folder = predictor_class(name), saved_folder(name)
     taken = (kind.load(folder) if folder else kind()).parameters()
     return kind(**{**taken, **{key: value for key, value in parameters.items() if key in taken}})
+
+
+def read_settings(name: str, file: Path) -> dict[str, Any]:
+    """Parameters of a predictor's constructor from a JSON file; what it does not take is refused."""
+    found = read_json(file)
+    if not isinstance(found, dict):
+        raise ForerunError(f"{file} holds no settings: it must be an object of names and values")
+    taken = predictor_class(name)().parameters()
+    for key, value in found.items():
+        if key not in taken:
+            raise ForerunError(f"the predictor {name} has no parameter {key!r}.{did_you_mean(key, taken)}")
+        if not _alike(value, taken[key]):
+            raise ForerunError(
+                f"{file}: {key} of the predictor {name} cannot be {value!r}: it is {taken[key]!r} by default"
+            )
+    return found
+
+
+def _alike(value: Any, usual: Any) -> bool:
+    """Whether a value of a file can stand for a parameter with this default."""
+    if usual is None or isinstance(usual, (list, tuple)):
+        return isinstance(value, list) or (usual is None and value is None)
+    if isinstance(usual, float):
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
+    return type(value) is type(usual)
 
 
 def targets_of(words: str) -> tuple[str, ...]:
@@ -84,6 +111,8 @@ def kept_frame(name: str, split: str, wanted: pd.DataFrame | None = None) -> pd.
         found = kept_left_out(saved_folder(name) or SHIPPED / name, KEPT_SPLITS[split])
     except ForerunError:
         return None
+    if split == "family" and whole_parts(found) != split:
+        return None  # networks of one family, each predicted from the others
     chosen = found if wanted is None else found.merge(wanted[KEYS].drop_duplicates(), on=KEYS)
     return chosen if len(chosen) else None
 

@@ -17,7 +17,7 @@ from forerun.evaluate import devices
 from forerun.evaluate.collect import from_rows
 from forerun.evaluate.exam import GPU, exam_rows
 from forerun.evaluate.kept import kept_figures
-from forerun.evaluate.left_out import left_out
+from forerun.evaluate.left_out import left_out, whole_parts
 from forerun.evaluate.metrics import DETAILS, figures
 from forerun.evaluate.parts import Progress
 from forerun.evaluate.scoreboard import Scoreboard, board, with_intervals
@@ -131,7 +131,7 @@ def cpu_lines(rows: pd.DataFrame, name: str = "default") -> pd.DataFrame:
     rows = rows[~exam_rows(rows)].reset_index(drop=True)
     measured = rows["latency_ms"].to_numpy(dtype=float)
     first = (rows["repeat"] == 0).to_numpy()
-    baseline = left_out(OneRatioPredictor(), from_rows(rows), folds=8, part="cpu")
+    baseline = left_out(OneRatioPredictor(), from_rows(rows), whole_parts(rows), folds=8, part="cpu")
     answers = {"one-ratio": baseline["predicted_latency_ms"], name: rows["predicted_latency_ms"]}
     judged = predictor_class(name)()
     device_ms = rows["predicted_latency_ms"]  # a CPU is its own host

@@ -12,11 +12,12 @@ import pandas as pd
 from forerun.errors import ForerunError
 from forerun.evaluate.full import ON_CPUS
 from forerun.evaluate.kept import KEPT_SPLITS
-from forerun.evaluate.left_out import GROUPS, Progress, few_of_a_kind, groups_of, left_out
+from forerun.evaluate.left_out import GROUPS, Progress, few_of_a_kind, groups_of, left_out, whole_parts
 from forerun.predictors.base import Predictor
 from forerun.predictors.cases import TrainingCases
 
 _TITLES = {"random": "leaving rows out", "kind": "leaving kinds of network out", "device": "leaving GPUs out"}
+_PLURALS = {"family": "families", "model": "networks"}
 
 
 @dataclass
@@ -50,7 +51,7 @@ def judged(
 
     def answers(title: str, split: str, part: str = "gpu") -> pd.DataFrame:
         with progress(f"{predictor.name}: {title}") as shown:
-            many = folds if split in ("family", "random") else None
+            many = None if split in ("kind", "device") else folds
             return left_out(predictor, cases, split, folds=many, part=part, keep=keep, progress=shown)
 
     for split in predictor.kept_splits:
@@ -58,12 +59,14 @@ def judged(
             if cases.published_models:
                 out.unseen_devices = answers(_TITLES[split], split)
             continue
-        if predictor.needs_fit and groups_of(cases.models.rows, split).nunique() < 2:
-            out.skipped.append(f"there is only one {GROUPS[split]} among the rows")
-        elif split == "family":
+        if split == "family":
             for part in predictor.parts_answered(cases):
-                title = f"leaving families out ({'GPU' if part == 'gpu' else ON_CPUS[part]})"
-                out.frames[part] = answers(title, split, part)
+                # Where all rows are of one family, its networks are left out.
+                groups = whole_parts(cases.whole_models[part].rows)
+                where = "GPU" if part == "gpu" else ON_CPUS[part]
+                out.frames[part] = answers(f"leaving {_PLURALS[groups]} out ({where})", groups, part)
+        elif predictor.needs_fit and groups_of(cases.models.rows, split).nunique() < 2:
+            out.skipped.append(f"there is only one {GROUPS[split]} among the rows")
         else:
             out.frames[KEPT_SPLITS[split]] = answers(_TITLES[split], split)
     if not out.frames:

@@ -29,11 +29,12 @@ from forerun.training.published import other_families
 SPLITS = {
     "family": "whole families of models, several at a time",
     "kind": "whole kinds of network, one at a time",
+    "model": "whole networks by name, several at a time: relatives of their family stay in training",
     "device": "whole GPUs of the published sets, one at a time",
     "random": "single rows: flatters every predictor, since near relatives stay in training",
 }
 #: What a split leaves out, one at a time or several together.
-GROUPS = {"family": "family", "kind": "kind of network", "device": "device", "random": "case"}
+GROUPS = {"family": "family", "model": "network", "kind": "kind of network", "device": "device", "random": "case"}
 #: Columns that the host's measured speed changes.
 PROBED = ("latency_ms", "energy_j")
 #: Columns that decide what is learned from a row.
@@ -80,9 +81,16 @@ def groups_of(rows: pd.DataFrame, split: str) -> pd.Series:
     """What is left out together, by row."""
     if split == "family":
         return splits.independent(rows)
+    if split == "model":
+        return rows["model"]
     return {"random": lambda: rows["case_key"], "device": lambda: rows["device"]}.get(
         split, lambda: splits.kinds_of_network(rows)
     )()
+
+
+def whole_parts(rows: pd.DataFrame) -> str:
+    """The split that leaves out families or, where all rows are of one, the networks of it."""
+    return "family" if groups_of(rows, "family").nunique() > 1 else "model"
 
 
 #: A kind of network with more than this share of the rows is no new kind: without it most of what is known is gone.
@@ -113,7 +121,7 @@ def _asked(cases: TrainingCases, split: str, part: str) -> Cases:
 def _parts(rows: pd.DataFrame, split: str, folds: int) -> list[np.ndarray]:
     """For every part, which rows are asked about."""
     groups = groups_of(rows, split)
-    if split in ("family", "random"):
+    if split in ("family", "model", "random"):
         return [test for _, test in splits.leave_out(groups, folds)]
     return [(groups == name).to_numpy() for name in sorted(groups.unique())]
 
@@ -135,7 +143,8 @@ def _predicted(
         seen = cases.without_device(str(mine.rows["device"].iloc[0]))
     elif part != "gpu":
         known: Any = {f"{part}_models": asked.take(~test)}
-        seen = replace(_empty(cases) if predictor.fits_kinds_separately else cases, **known)
+        others = _empty(cases) if predictor.fits_kinds_separately else _without(cases, mine.rows, split)
+        seen = replace(others, **known)
     else:
         published = cases.published_models and other_families(cases.published_models, mine.rows)
         if published and split == "kind":
@@ -157,6 +166,15 @@ def _predicted(
         # What copying the inputs takes follows from their size: it is known to every predictor.
         found["predicted_latency_ms"] += mine.rows["copy_ms"].to_numpy(dtype=float)
     return found
+
+
+def _without(cases: TrainingCases, asked: pd.DataFrame, split: str) -> TrainingCases:
+    """Without the networks that are asked about, which may have run on GPUs too: with split "model" those of the same
+    name, else their whole families."""
+    if split == "model":
+        return replace(cases, models=cases.models.take(~cases.models.rows["model"].isin(asked["model"]).to_numpy()))
+    published = cases.published_models and other_families(cases.published_models, asked)
+    return replace(cases, models=other_families(cases.models, asked), published_models=published)
 
 
 def _empty(cases: TrainingCases) -> TrainingCases:

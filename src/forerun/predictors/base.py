@@ -28,7 +28,9 @@ from forerun.workload import MODES, RUNTIMES, UNMEASURED_RUNTIMES, Workload
 
 if TYPE_CHECKING:
     import pandas as pd
+    from optuna import Trial
 
+    from forerun.predictors.attribution import Attribution
     from forerun.predictors.cases import Cases, TrainingCases
 
 #: Quantities that can be predicted, measured and scored. `predicted_<target>` is the column of a table of predictions.
@@ -189,6 +191,20 @@ class Predictor(Saved, abc.ABC):
         total = float((each * profile.repeat).sum())
         whole = float(self.times(profile, [device], workload).device_ms[0, 0])
         return each * (whole / total if total else 0.0)
+
+    def contributions(self, profile: Profile, device: Device, workload: Workload) -> Attribution | None:
+        """What each number that it sees contributes to the latency at the first batch size; None: it cannot say."""
+        return None
+
+    @classmethod
+    def search_space(cls, trial: Trial) -> dict[str, Any]:
+        """The constructor's parameters that a trial of `forerun tune` suggests; none where there is nothing to tune."""
+        return {}
+
+    @classmethod
+    def grid(cls) -> dict[str, Sequence[Any]]:
+        """Values of the constructor's parameters of which `forerun tune --grid` tries every combination."""
+        return {}
 
     @property
     def provenance(self) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 import numpy as np
 
 from forerun.device import Device
+from forerun.errors import ForerunError
 from forerun.graph.profile import Profile
 from forerun.predictors.base import OutOfDomain, Predictor, Times, TooFewCases
 from forerun.predictors.specs import roofline_ms
@@ -87,7 +88,7 @@ class WholeModelPredictor(Predictor):
                 f"of {', '.join(devices)}: choose one with --where \"device = '{devices[0]}'\""
             )
         for target in self.targets:
-            if target in found.rows and found.rows[target].notna().sum() < FEWEST:
+            if target not in found.rows or found.rows[target].notna().sum() < FEWEST:
                 raise TooFewCases(f"{target} was measured in fewer than {FEWEST} of the rows to learn from")
         return found
 
@@ -127,6 +128,7 @@ class WholeModelPredictor(Predictor):
         return super().problem(workload, device) or self.problem_of(device)
 
     def parts_answered(self, cases: TrainingCases) -> list[str]:
+        """Without datasheets it learns from GPUs alone."""
         return [part for part in super().parts_answered(cases) if part == "gpu" or self.sees_devices]
 
     def measured_devices(self) -> frozenset[str]:

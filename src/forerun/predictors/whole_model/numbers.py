@@ -13,6 +13,7 @@ question (`of_question`), so that what was learned from the one answers the othe
 | `macs`, `bytes` | multiply-accumulates and bytes moved in a call |
 | `parameters` | weights of the network |
 | `convolutions`, `linears`, `relus`, `attentions` | how many ops of these kinds run forward |
+| `filters` | output channels of the first convolution, 0 without any |
 | `heads`, `hidden`, `vocabulary`, `token_types`, `positions` | of a language model, read off its graph; 0 without any |
 
 Numbers of the device stand in `devices.py`.
@@ -40,7 +41,7 @@ Numbers = dict[str, np.ndarray]
 #: Of a graph at any batch, of a graph at one batch, and of the question.
 GRAPH_NUMBERS = (
     "nodes", "edges", "parameters", "convolutions", "linears", "relus", "attentions", "heads", "hidden", "vocabulary",
-    "token_types", "positions",
+    "token_types", "positions", "filters",
 )  # fmt: skip
 WORK_NUMBERS = ("macs", "bytes")
 CALL_NUMBERS = ("batch", "seq_len", "bits", *MODES, "optimizer_states", "amp")
@@ -71,9 +72,16 @@ def of_graph(columns: Profile) -> dict[str, float]:
         "attentions": count("attention"),
         **_language_model(graph),
         "positions": float(graph.facts.get("context_limit") or 0),
+        "filters": _filters(graph),
         "macs": float(repeat @ columns.macs[:, 0]),
         "bytes": float(repeat @ columns.bytes[:, 0]),
     }
+
+
+def _filters(graph: Graph) -> float:
+    """Output channels of the first convolution, which has them second in its output."""
+    first = next((op for op in graph.ops if op.kind == "conv"), None)
+    return 0.0 if first is None else float(graph.tensors[first.outputs[0]].shape[1])
 
 
 def _language_model(graph: Graph) -> dict[str, float]:

@@ -1,0 +1,128 @@
+"""The predictor mlp: a network that learns the training step of small CNNs, and epochs of such a training."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+import forerun
+from forerun.errors import ForerunError
+from forerun.evaluate.check import check_predictor
+from forerun.evaluate.left_out import left_out
+from forerun.graph.profile import profile
+from forerun.graph.sources import load_graph
+from forerun.prediction import Prediction
+from forerun.predictors.cases import TrainingCases
+from forerun.predictors.mlp import MlpPredictor
+from forerun.predictors.whole_model.numbers import of_graph
+from forerun.workload import Workload
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def cnns(few_cases: TrainingCases) -> TrainingCases:
+    return TrainingCases(few_cases.models.take((few_cases.models.rows["family"] == "cnn").to_numpy()),
+                         few_cases.operators)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def fitted(cnns: TrainingCases) -> MlpPredictor:
+    predictor = MlpPredictor(hidden=(16, 16), steps=300).fit(cnns)
+    return predictor.calibrate(left_out(MlpPredictor(hidden=()), cnns, "model", folds=3))
+
+
+def error(predictor: MlpPredictor, cases: TrainingCases) -> float:
+    found = predictor.predict_cases(cases.models)
+    return float(np.nanmedian(np.abs(np.log(found["predicted_latency_ms"] / cases.models.rows["latency_ms"]))))
+
+
+def test_depth_and_filters_are_read_off_the_graph() -> None:
+    found = of_graph(profile(load_graph(Workload("cnn:depth=6,filters=24", batch=2)), "fp32"))
+    assert (found["convolutions"], found["filters"]) == (6, 24)
+    assert of_graph(profile(load_graph(Workload("nerf:width=64", batch=2)), "fp32"))["filters"] == 0
+
+
+def test_the_loss_falls_and_the_median_is_beaten(fitted: MlpPredictor, cnns: TrainingCases) -> None:
+    assert len(fitted.losses_) == 50 and fitted.losses_[-1] < 0.2 * fitted.losses_[0]
+    rows = cnns.models.rows[cnns.models.rows["mode"] == "training"]
+    by_median = np.abs(np.log(rows["latency_ms"].median() / rows["latency_ms"])).median()
+    linear = MlpPredictor(hidden=()).fit(cnns)
+    assert error(fitted, cnns) < error(linear, cnns) < by_median
+
+
+def test_it_answers_training_on_devices_that_it_was_fitted_to(fitted: MlpPredictor, cnns: TrainingCases) -> None:
+    found = fitted.predict_cases(cnns.models)["predicted_latency_ms"]
+    assert (found.notna() == (cnns.models.rows["mode"] == "training")).all()
+    with pytest.raises(ForerunError, match="answers training, not inference"):
+        forerun.predict("cnn:depth=4,filters=16", "h200", predictor=fitted)
+    with pytest.raises(ForerunError, match="knows h200 and no other device"):
+        forerun.predict("cnn:depth=4,filters=16", "a100", mode="training", predictor=fitted)
+
+
+def test_it_keeps_the_contract(fitted: MlpPredictor) -> None:
+    assert "saved" in check_predictor(lambda: fitted)
+
+
+def test_saved_it_answers_the_same(fitted: MlpPredictor, cnns: TrainingCases, tmp_path: Path) -> None:
+    fitted.save(tmp_path)
+    again = MlpPredictor.load(tmp_path)
+    assert fitted.predict_cases(cnns.models).equals(again.predict_cases(cnns.models))
+    arrays = load_file(tmp_path / "arrays.safetensors")
+    save_file({**arrays, "weights_": arrays["weights_"][:-1].copy()}, tmp_path / "arrays.safetensors")
+    with pytest.raises(ForerunError, match="holds no whole predictor mlp: layers"):
+        MlpPredictor.load(tmp_path)
+    (tmp_path / "arrays.safetensors").write_bytes(b"nothing")
+    with pytest.raises(ForerunError, match="holds no whole predictor mlp"):
+        MlpPredictor.load(tmp_path)
+
+
+def test_a_loss_that_is_no_number_is_one_sentence(cnns: TrainingCases) -> None:
+    with pytest.raises(ForerunError, match="loss of the predictor mlp is no number any more: a learning_rate of 1e"):
+        MlpPredictor(learning_rate=1e200, steps=10).fit(cnns)
+
+
+def test_one_family_cannot_be_left_out(cnns: TrainingCases) -> None:
+    with pytest.raises(ForerunError, match=r"rows are of one family, cnn: without it nothing is left to learn from"):
+        left_out(MlpPredictor(hidden=()), cnns, "family")
+    found = left_out(MlpPredictor(hidden=()), cnns, "model", folds=3)
+    assert found["predicted_latency_ms"].notna().sum() == (found["mode"] == "training").sum()
+
+
+def test_epochs_of_a_training() -> None:
+    p = forerun.predict("cnn:depth=4,filters=16", "h200", batch=64, mode="training", measured=False, epochs=20,
+                        dataset_size=50_000)  # fmt: skip
+    found = p.training
+    assert found is not None and p.latency_ms is not None and p.energy_j is not None and p.cost_usd is not None
+    steps = 20 * 782  # 50,000 / 64 samples, rounded up
+    assert found.steps == steps
+    assert found.hours.value == pytest.approx(steps * p.latency_ms.value / 3.6e6)
+    assert found.epoch_hours.high == pytest.approx(found.hours.high / 20)
+    assert found.energy_kwh is not None and found.energy_kwh.value == pytest.approx(steps * p.energy_j.value / 3.6e6)
+    assert found.cost_usd is not None and found.cost_usd.value == pytest.approx(steps * p.cost_usd.value)
+    assert found.carbon_kg is not None and found.carbon_kg.value > 0
+    assert found.samples_per_s.value == pytest.approx(50_000 / found.epoch_hours.value / 3600)
+    assert Prediction.from_json(p.to_json()) == p
+    assert "training" not in forerun.predict("cnn:depth=4,filters=16", "h200").to_dict()
+
+
+def test_epochs_on_the_command_line(run_forerun: Run) -> None:
+    words = ("predict", "cnn:depth=4,filters=16", "--device", "h200", "--mode", "training", "--epochs", "20")
+    done = run_forerun(*words, "--dataset-size", "50000", "--batch", "64")
+    assert done.returncode == 0 and "Training: 20 epochs of 50,000 samples, 15,640 steps" in done.stdout
+    assert "Time per epoch" in done.stdout and "samples/s" in done.stdout
+    found = json.loads(run_forerun(*words, "--dataset-size", "50000", "--json").stdout)
+    assert found["training"]["epochs"] == 20 and found["training"]["hours"]["unit"] == "h"
+    for more, sentence in (
+        (words, "--epochs and --dataset-size go together: give both"),
+        ((*words[:4], "--epochs", "2", "--dataset-size", "100"), "--epochs is of a training: --mode must be training"),
+        ((*words[:-1], "0", "--dataset-size", "100"), "--epochs must be at least 1, got 0"),
+    ):
+        done = run_forerun(*more)
+        assert done.returncode == 2 and done.stderr.strip() == f"forerun: {sentence}"
