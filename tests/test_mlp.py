@@ -89,7 +89,7 @@ def test_a_loss_that_is_no_number_is_one_sentence(cnns: TrainingCases) -> None:
 
 
 def test_one_family_cannot_be_left_out(cnns: TrainingCases) -> None:
-    with pytest.raises(ForerunError, match=r"rows are of one family, cnn: without it nothing is left to learn from"):
+    with pytest.raises(ForerunError, match="only one family among the rows: nothing would be left to learn from"):
         left_out(MlpPredictor(hidden=()), cnns, "family")
     found = left_out(MlpPredictor(hidden=()), cnns, "model", folds=3)
     assert found["predicted_latency_ms"].notna().sum() == (found["mode"] == "training").sum()

@@ -160,4 +160,4 @@ def test_from_tune_to_train(
         assert sentence in capsys.readouterr().err
     assert cli.run(["evaluate", "mlp", "--split", "family", "--refit", *where[1:]]) == 2
     (line,) = capsys.readouterr().err.strip().splitlines()[-1:]
-    assert "rows are of one family, cnn" in line
+    assert "only one family among the rows" in line
