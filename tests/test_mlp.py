@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +10,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import forerun
+from forerun import cli
 from forerun.errors import ForerunError
 from forerun.evaluate.check import check_predictor
 from forerun.evaluate.left_out import left_out
@@ -22,8 +21,6 @@ from forerun.predictors.cases import TrainingCases
 from forerun.predictors.mlp import MlpPredictor
 from forerun.predictors.whole_model.numbers import of_graph
 from forerun.workload import Workload
-
-Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture(scope="module")
@@ -112,17 +109,19 @@ def test_epochs_of_a_training() -> None:
     assert "training" not in forerun.predict("cnn:depth=4,filters=16", "h200").to_dict()
 
 
-def test_epochs_on_the_command_line(run_forerun: Run) -> None:
-    words = ("predict", "cnn:depth=4,filters=16", "--device", "h200", "--mode", "training", "--epochs", "20")
-    done = run_forerun(*words, "--dataset-size", "50000", "--batch", "64")
-    assert done.returncode == 0 and "Training: 20 epochs of 50,000 samples, 15,640 steps" in done.stdout
-    assert "Time per epoch" in done.stdout and "samples/s" in done.stdout
-    found = json.loads(run_forerun(*words, "--dataset-size", "50000", "--json").stdout)
+def test_epochs_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["predict", "cnn:depth=4,filters=16", "--device", "h200", "--mode", "training", "--epochs", "20"]
+    assert cli.run([*words, "--dataset-size", "50000", "--batch", "64"]) == 0
+    shown = capsys.readouterr().out
+    assert "Training: 20 epochs of 50,000 samples, 15,640 steps" in shown
+    assert "Time per epoch" in shown and "samples/s" in shown
+    assert cli.run([*words, "--dataset-size", "50000", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
     assert found["training"]["epochs"] == 20 and found["training"]["hours"]["unit"] == "h"
     for more, sentence in (
         (words, "--epochs and --dataset-size go together: give both"),
-        ((*words[:4], "--epochs", "2", "--dataset-size", "100"), "--epochs is of a training: --mode must be training"),
-        ((*words[:-1], "0", "--dataset-size", "100"), "--epochs must be at least 1, got 0"),
+        ([*words[:4], "--epochs", "2", "--dataset-size", "100"], "--epochs is of a training: --mode must be training"),
+        ([*words[:-1], "0", "--dataset-size", "100"], "--epochs must be at least 1, got 0"),
     ):
-        done = run_forerun(*more)
-        assert done.returncode == 2 and done.stderr.strip() == f"forerun: {sentence}"
+        assert cli.run(more) == 2
+        assert capsys.readouterr().err.strip().splitlines()[-1] == f"forerun: {sentence}"
