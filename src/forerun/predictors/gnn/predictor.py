@@ -26,6 +26,7 @@ class GraphPredictor(WholeModelPredictor):
     """Learns from graphs, of one device."""
 
     columns = (*STATIC, "op_kinds")
+    folds = 8
 
     mean_: np.ndarray  # of the logarithms of each target
     scale_: np.ndarray
