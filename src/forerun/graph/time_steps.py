@@ -16,7 +16,7 @@ from typing import Any
 from forerun.graph.ir import Graph, Op, Storage, Tensor
 
 #: Lengths that are captured, evenly spaced; the last one checks what the others say.
-LENGTHS = (12, 14, 16, 18)
+LENGTHS = (7, 9, 11, 13)
 SHORTEST_BODY, LONGEST_BODY = 2, 160  # ops of one step; single ops in a row are fills and the like
 #: A loop over the sequence has about as many turns as there are tokens: the first or the last may be of another kind.
 SLACK = 3
@@ -82,19 +82,21 @@ def _law(captured: list[Sequence[Graph]], length: int) -> list[Graph] | None:
 def fold_steps(graph: Graph, length: int) -> tuple[Graph, list[list[int]]]:
     """The graph with its loops over `length` tokens folded, and how often each input of each op stands there."""
     loops = _loops(graph, length)
+    loop_of = {op: loop for loop in loops for op in range(loop.start, loop.end)}
     home, memory = _homes(graph, loops)
     new_index: dict[int, int] = {}
     ops: list[Op] = []
     counts: list[list[int]] = []
     for i, op in enumerate(graph.ops):
-        if any(loop.dropped(i) for loop in loops):
+        loop = loop_of.get(i)
+        if loop is not None and loop.dropped(i):
             continue
         new_index[i] = len(ops)
         inputs, times = _run_lengths([home.get(t, t) for t in op.inputs])
-        middle = next((loop.turns - 2 for loop in loops if loop.turn_of(i) == 1), 1)
+        middle = loop.turns - 2 if loop is not None and loop.turn_of(i) == 1 else 1
         ops.append(replace(op, inputs=inputs, repeat=op.repeat * middle))
         counts.append(times)
-    return _compact(graph, loops, ops, new_index, home, memory), counts
+    return _compact(graph, loop_of, ops, new_index, home, memory), counts
 
 
 def _homes(graph: Graph, loops: list[_Loop]) -> tuple[dict[int, int], dict[int, int]]:
@@ -135,6 +137,8 @@ def _loops(graph: Graph, length: int) -> list[_Loop]:
 
 
 def _loop_at(signs: list[int], start: int, size: int, length: int) -> _Loop | None:
+    if start + size >= len(signs) or signs[start + size] != signs[start]:
+        return None
     body = signs[start : start + size]
     turns = 1
     while signs[start + turns * size : start + (turns + 1) * size] == body:
@@ -163,7 +167,7 @@ def _run_lengths(ids: list[int]) -> tuple[tuple[int, ...], list[int]]:
 
 def _compact(
     graph: Graph,
-    loops: list[_Loop],
+    loop_of: dict[int, _Loop],
     ops: list[Op],
     new_index: dict[int, int],
     home: dict[int, int],
@@ -176,18 +180,19 @@ def _compact(
 
     def moved(op: int) -> int:
         """The place of an op, or for one of a dropped turn the end of the middle turn."""
-        for loop in loops:
-            if loop.dropped(op):
-                op = loop.start + 2 * loop.size - 1
+        loop = loop_of.get(op)
+        if loop is not None and loop.dropped(op):
+            op = loop.start + 2 * loop.size - 1
         return new_index.get(op, op)
 
     storages: list[Storage] = []
     storage_index: dict[int, int] = {}
     for i, s in enumerate(graph.storages):
-        if any(loop.dropped(s.born) for loop in loops):
+        loop = loop_of.get(s.born)
+        if loop is not None and loop.dropped(s.born):
             continue
         dies = s.dies if s.dies is None or s.dies < 0 else moved(s.dies)
-        middle = next((loop for loop in loops if loop.turn_of(s.born) == 1), None)
+        middle = loop if loop is not None and loop.turn_of(s.born) == 1 else None
         if middle is not None and s.dies is not None and middle.turn_of(s.dies) == middle.turns - 1:
             dies = moved(middle.start + 2 * middle.size - 1)
         born = moved(s.born) if s.born >= 0 else s.born
