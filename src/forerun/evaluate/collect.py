@@ -111,8 +111,8 @@ def kept_frame(name: str, split: str, wanted: pd.DataFrame | None = None) -> pd.
         found = kept_left_out(saved_folder(name) or SHIPPED / name, KEPT_SPLITS[split])
     except ForerunError:
         return None
-    if split == "family" and whole_parts(found) != split:
-        return None  # networks of one family, each predicted from the others
+    if split in ("family", "model") and whole_parts(found) != split:
+        return None  # the other one was left out
     chosen = found if wanted is None else found.merge(wanted[KEYS].drop_duplicates(), on=KEYS)
     return chosen if len(chosen) else None
 

@@ -20,8 +20,9 @@ FILES = {
     "gpu": "left_out.parquet", "cpu": "left_out_cpu.parquet", "onnxruntime": "left_out_onnxruntime.parquet",
     "kind": "left_out_kind.parquet", "random": "left_out_random.parquet",
 }  # fmt: skip
-#: The splits of models on GPUs whose predictions are kept, and the part they are kept as.
-KEPT_SPLITS = {"family": "gpu", "kind": "kind", "random": "random"}
+#: The splits of models on GPUs whose predictions are kept, and the part they are kept as. Where all rows are of one
+#: family, its networks are left out (split model) and kept as a family's would be.
+KEPT_SPLITS = {"family": "gpu", "model": "gpu", "kind": "kind", "random": "random"}
 #: Columns that are long and not needed to score a prediction.
 _LONG = ("extra", "case", "software", "reason", "host", "row_id")
 #: Columns that a prediction is scored by, and those that every predictor by columns is fitted to.

@@ -9,6 +9,7 @@ import pandas as pd
 
 from forerun.evaluate import full, report
 from forerun.evaluate.kept import KEPT_SPLITS
+from forerun.evaluate.left_out import whole_parts
 from forerun.predictors.base import Predictor
 
 
@@ -17,7 +18,7 @@ def text(predictor: Predictor, parts: Mapping[str, pd.DataFrame]) -> str:
     boards = {
         split: full.study_board({predictor.name: parts[part]}, split, predictor.targets).lines
         for split, part in KEPT_SPLITS.items()
-        if part in parts
+        if part in parts and (part != "gpu" or split == whole_parts(parts[part]))
     }
     first = next(iter(boards))
     left_out = parts[KEPT_SPLITS[first]]

@@ -24,7 +24,10 @@ from forerun.predictors.registry import predictor_class, saved_folder
 from forerun.predictors.saved import SHIPPED
 
 TARGETS = {"latency_ms": "Latency", "memory_mb": "Memory", "energy_j": "Energy"}
-WORDS = {"random": "single rows left out", "family": "families left out", "device": "one GPU left out"}
+WORDS = {
+    "random": "single rows left out", "model": "networks left out", "family": "families left out",
+    "device": "one GPU left out",
+}  # fmt: skip
 _COLUMNS = (
     "predictor", "split", "n", "coverage", "mape", "median_ape", "rmse", "r2", "tau", "acc5", "acc10",
     "interval_coverage", "interval_width", "noise_floor", "published",
@@ -35,7 +38,8 @@ answers that were kept when each was fitted, for rows that it was not fitted to.
     {command}
 
 - **Single rows left out** is how most papers judge: near relatives of a row stay in training, so it flatters.
-  **Families left out** is the harder and honest one: no row of the network's family was seen. **One GPU left out**:
+  **Families left out** is the harder and honest one: no row of the network's family was seen (**networks left out**
+  where all rows are of one family: no row of the network was seen). **One GPU left out**:
   published times on a GPU of which no row was seen; only figures are kept of these, since the rows are not ours to
   pass on.
 - Predictors answer different rows, so each table has the rows of one predictor, with all others on **the same rows**.

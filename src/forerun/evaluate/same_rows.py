@@ -34,7 +34,7 @@ KEPT_BASELINES = ("default", "roofline")
 FITTED_BASELINES: tuple[type[Predictor], ...] = (OneRatioPredictor, DummyPredictor)
 BASELINES = (*KEPT_BASELINES, *(kind.name for kind in FITTED_BASELINES))
 #: The splits of rows that are kept. Where a baseline kept no answers of a split, those without the family stand in.
-SPLITS = ("random", "family")
+SPLITS = ("random", "model", "family")
 
 Ends = tuple[np.ndarray, ...]
 

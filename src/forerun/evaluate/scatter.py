@@ -21,7 +21,7 @@ _POINTS, _INTERACTIVE = 2500, 4000
 def _panels(kept: Kept, names: Sequence[str], target: str, most: int) -> Iterator[tuple[str, str, pd.DataFrame]]:
     """(predictor, split, rows with `measured` and `predicted`), families left out where that was kept."""
     for name in names:
-        for split in ("family", "random"):
+        for split in ("family", "model", "random"):
             frame = kept.frame(name, split)
             if frame is None or f"predicted_{target}" not in frame:
                 continue

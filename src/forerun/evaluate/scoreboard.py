@@ -10,7 +10,7 @@ import pandas as pd
 
 from forerun.data.splits import leave_out
 from forerun.data.summary import noise_floor, regime
-from forerun.evaluate.left_out import PROBED, groups_of
+from forerun.evaluate.left_out import PROBED, groups_of, whole_parts
 from forerun.evaluate.metrics import figures
 from forerun.prediction import DEVICE_BOUND
 from forerun.predictors.base import TARGETS, Predictor, disagreement_of, log_ratio
@@ -75,7 +75,8 @@ def with_intervals(
     groups = np.array(predictor.calibration_groups(left_out, target))
     score, disagreement = log_ratio(left_out, target), disagreement_of(left_out, target)
     low, high = np.full(len(left_out), np.nan), np.full(len(left_out), np.nan)
-    for train, test in leave_out(groups_of(left_out, split), folds, seed=1):
+    parts = whole_parts(left_out) if split == "family" else split  # of one family, networks were left out
+    for train, test in leave_out(groups_of(left_out, parts), folds, seed=1):
         made = calibrate(groups[train], score[train], disagreement[train])
         for group in np.unique(groups[test]):
             mine = test & (groups == group)

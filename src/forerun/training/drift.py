@@ -14,15 +14,15 @@ from forerun.predictors.registry import load_predictor
 
 
 def drift(new: Predictor, models: Cases, left_out: pd.DataFrame) -> dict[str, Any]:
-    """Error on left-out families, and the change of latency against the shipped predictor of the same name."""
+    """Error on what was left out, and the change of latency against the shipped predictor of the same name."""
     error = np.abs(left_out["predicted_latency_ms"] / left_out["latency_ms"] - 1)
     out: dict[str, Any] = {
         "rows": len(left_out),
-        "latency, left-out families": f"mean error {error.mean():.1%}, median {error.median():.1%}",
+        "latency, left out": f"mean error {error.mean():.1%}, median {error.median():.1%}",
     }
     if "predicted_device_ms" in left_out:
         error = np.abs(left_out["predicted_device_ms"] / left_out["device_ms"] - 1)
-        out["device time, left-out families"] = f"mean error {error.mean():.1%}, median {error.median():.1%}"
+        out["device time, left out"] = f"mean error {error.mean():.1%}, median {error.median():.1%}"
     title = "latency against the shipped predictor"
     try:
         before = load_predictor(new.name).predict_cases(models)["predicted_latency_ms"]
