@@ -27,14 +27,17 @@ def capture_module(
     name: str,
     mask_density: float = 1.0,
     most_calls: int | None = None,
+    stacks: frozenset[str] | None = None,
 ) -> list[Graph]:
     """Graphs that between them answer every batch size: one scalable graph, and the exact one where batch 1 differs.
 
     `build` gives a fresh module on meta in the weight dtype; `make_inputs` gives its inputs at a batch size. A model
-    that launches more than `most_calls` in one pass is not captured: TooManyCalls is raised.
+    that launches more than `most_calls` in one pass is not captured: TooManyCalls is raised. `stacks` are those that
+    can be folded, where they are known.
     """
 
-    stacks = _foldable(build, make_inputs, workload, mask_density, most_calls)
+    if stacks is None:
+        stacks = foldable(build, make_inputs, workload, mask_density, most_calls)
 
     def at(batch: int) -> Graph:
         return _capture(build, make_inputs(batch), workload, name, mask_density, batch, stacks, most_calls)
@@ -77,12 +80,12 @@ def _sample_by_sample(*graphs: Graph | None) -> bool:
     return len(sizes) == len(graphs) and all(less < more for less, more in pairwise(sizes))
 
 
-def _foldable(
+def foldable(
     build: Callable[[], nn.Module],
     make_inputs: Callable[[int], Inputs],
     workload: Workload,
     mask_density: float,
-    most_calls: int | None,
+    most_calls: int | None = None,
 ) -> frozenset[str]:
     """The stacks of blocks that can be folded: the folded model launches exactly what the whole one does.
 

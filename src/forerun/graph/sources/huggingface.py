@@ -6,6 +6,7 @@ says so (`trust_remote_code=True`).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import replace
 from importlib.metadata import version
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from forerun.errors import ForerunError
+from forerun.graph import time_steps
 from forerun.graph.ir import Graph
 from forerun.graph.quantise import without_patterns
 from forerun.graph.sources import hf_catalog, hf_quantised
@@ -23,7 +25,7 @@ from forerun.graph.sources.hf_class import TASKS, Chosen, choose
 from forerun.graph.sources.hf_config import load_config, offline_config
 from forerun.graph.sources.hf_inputs import DEFAULT_SEQ_LEN, InputMaker, context_limit
 from forerun.graph.sources.hf_sizes import preprocessor_of
-from forerun.graph.sources.torch_module import calls_of, capture
+from forerun.graph.sources.torch_module import calls_of, capture, foldable_stacks
 from forerun.workload import Workload
 
 __all__ = ["DEFAULT_SEQ_LEN", "HuggingFaceDoor"]
@@ -105,9 +107,14 @@ def _captured(model: Any, config: Any, workload: Workload, name: str) -> list[Gr
         asked = replace(workload, seq_len=length, mode=mode)
         return InputMaker(config, chosen, asked, name, None).arguments(build), asked
 
+    @functools.cache
+    def stacks() -> frozenset[str]:
+        """Those that fold at a short length fold at all of these."""
+        return foldable_stacks(build, *of_length(time_steps.LENGTHS[0], workload.mode), density)
+
     graphs = _at_any_length(
         lambda most: capture(build, inputs, workload, name, density, most),
-        lambda length: capture(build, *of_length(length, workload.mode), name, density),
+        lambda length: capture(build, *of_length(length, workload.mode), name, density, None, stacks()),
         # What decoding is preceded by may go through the tokens one by one, too.
         lambda length: calls_of(
             build, *of_length(length, "prefill" if workload.mode == "decode" else workload.mode), density
@@ -137,7 +144,6 @@ def _at_any_length(
     notes: list[str],
 ) -> list[Graph]:
     """The graphs at the length asked for; those of a model that loops over its tokens come from shorter ones."""
-    from forerun.graph import time_steps
     from forerun.graph.recorder import TooManyCalls
 
     length = inputs["input_ids"].shape[0] if "input_ids" in inputs else 0

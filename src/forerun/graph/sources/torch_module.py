@@ -50,11 +50,13 @@ def capture(
     name: str,
     mask_density: float = 1.0,
     most_calls: int | None = None,
+    stacks: frozenset[str] | None = None,
 ) -> list[Graph]:
     """Captures a module on meta; a failure inside the model becomes one sentence.
 
     `inputs` gives every argument as an `Argument`, or as its first fields. `mask_density` is the share of a mask that
     is set, where a model asks for it (tokens that go to one expert). Beyond `most_calls` TooManyCalls is raised.
+    `stacks` are those that can be folded, where they are known (`foldable_stacks`).
     """
     from forerun.graph.capture import TORCH_DTYPES
 
@@ -68,7 +70,19 @@ def capture(
     def make_inputs(batch: int) -> dict[str, Any]:
         return tensors(arguments, batch, dtype)
 
-    return captured(build, make_inputs, workload, name, shapes, mask_density, most_calls)
+    return captured(build, make_inputs, workload, name, shapes, mask_density, most_calls, stacks)
+
+
+def foldable_stacks(
+    build: Any, inputs: Mapping[str, tuple[Any, ...]], workload: Workload, mask_density: float = 1.0
+) -> frozenset[str]:
+    """The stacks of equal blocks of a module that can be folded."""
+    from forerun.graph.capture import TORCH_DTYPES
+    from forerun.graph.module_capture import foldable
+
+    arguments = {name: Argument(*fields) for name, fields in inputs.items()}
+    dtype = TORCH_DTYPES[workload.weight_dtype]
+    return foldable(build, lambda batch: tensors(arguments, batch, dtype), workload, mask_density)
 
 
 def calls_of(build: Any, inputs: Mapping[str, tuple[Any, ...]], workload: Workload, mask_density: float = 1.0) -> int:
@@ -89,13 +103,14 @@ def captured(
     shapes: str,
     mask_density: float = 1.0,
     most_calls: int | None = None,
+    stacks: frozenset[str] | None = None,
 ) -> list[Graph]:
     """The graphs of a module on inputs that `make_inputs` makes; `shapes` names them in the sentence of a failure."""
     from forerun.graph.module_capture import capture_module
     from forerun.graph.recorder import TooManyCalls
 
     try:
-        return capture_module(build, make_inputs, workload, name, mask_density, most_calls)
+        return capture_module(build, make_inputs, workload, name, mask_density, most_calls, stacks)
     except (ForerunError, TooManyCalls):
         raise
     except Exception as e:
