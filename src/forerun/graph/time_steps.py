@@ -17,6 +17,9 @@ from forerun.graph.ir import Graph, Op, Storage, Tensor
 
 #: Lengths that are captured, evenly spaced; the last one checks what the others say.
 LENGTHS = (7, 9, 11, 13)
+#: Lengths whose calls are counted to see whether there is a loop at all: longer than the few tokens that some models
+#: treat in another way.
+COUNTED = (16, 18)
 SHORTEST_BODY, LONGEST_BODY = 2, 160  # ops of one step; single ops in a row are fills and the like
 #: A loop over the sequence has about as many turns as there are tokens: the first or the last may be of another kind.
 SLACK = 3
@@ -47,7 +50,7 @@ def extended(capture: Callable[[int], Sequence[Graph]], calls: Callable[[int], i
     A loop shows in `calls`, how many calls a pass over so many tokens launches. Decoding has none itself, but what was
     read before it may have.
     """
-    if calls(LENGTHS[0]) == calls(LENGTHS[1]):
+    if calls(COUNTED[0]) == calls(COUNTED[1]):
         return None
     captured = [capture(n) for n in LENGTHS[:2]]
     for n in LENGTHS[2:]:

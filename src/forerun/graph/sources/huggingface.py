@@ -148,7 +148,7 @@ def _at_any_length(
 
     length = inputs["input_ids"].shape[0] if "input_ids" in inputs else 0
     beside_text = any(argument.values is not None for argument in inputs.values())  # images or sounds in the prompt
-    if length <= time_steps.LENGTHS[-1] or isinstance(workload.input_shape, dict) or beside_text:
+    if length <= max(time_steps.COUNTED) or isinstance(workload.input_shape, dict) or beside_text:
         return whole(None)
     try:
         return whole(MOST_CALLS)
