@@ -22,7 +22,8 @@ import numpy as np
 
 from forerun.predictors.dippm import DippmPredictor
 from forerun.predictors.gnn import arrays
-from forerun.predictors.gnn.arrays import STATIC, GraphArrays
+from forerun.predictors.gnn.arrays import GraphArrays
+from forerun.predictors.gnn.predictor import graphs_at_batches
 from forerun.predictors.trappm import TrappmPredictor
 
 KINDS: dict[str, Any] = {"dippm": DippmPredictor, "trappm": TrappmPredictor}
@@ -100,7 +101,6 @@ def _unlabelled(models: Any) -> list[GraphArrays]:
     """Training graphs of all measured networks, of many widths, depths and resolutions, at many batch sizes."""
     from forerun.graph.profile import profile
     from forerun.graph.sources import load_graphs
-    from forerun.predictors.whole_model.numbers import of_graph
 
     out: list[GraphArrays] = []
     first = models.rows.drop_duplicates(["model", "dtype", "optimizer", "amp", "input_shape"]).index
@@ -109,12 +109,7 @@ def _unlabelled(models: Any) -> list[GraphArrays]:
         if scalable is None:
             continue
         sizes = np.array([b for b in BATCHES if scalable.serves(b)])
-        columns = profile(scalable, models.workloads[place].dtype, sizes)
-        known = of_graph(columns)
-        for at, size in enumerate(sizes):
-            work = {"macs": columns.repeat @ columns.macs[:, at], "bytes": columns.repeat @ columns.bytes[:, at]}
-            numbers = {**known, **work, "batch": float(size)}
-            out.append(arrays.arrays(columns, [float(numbers[n]) for n in STATIC], at))
+        out += graphs_at_batches(profile(scalable, models.workloads[place].dtype, sizes))
     return out
 
 

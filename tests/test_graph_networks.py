@@ -20,10 +20,9 @@ from forerun.predictors.cases import TrainingCases
 from forerun.predictors.dippm import DippmPredictor
 from forerun.predictors.gnn import arrays, features
 from forerun.predictors.gnn.networks import VARIANTS
-from forerun.predictors.gnn.predictor import GraphPredictor, graphs_of
+from forerun.predictors.gnn.predictor import GraphPredictor, graphs_at_batches, graphs_of
 from forerun.predictors.gnn.training import Schedule, find_learning_rate
 from forerun.predictors.trappm import TrappmPredictor, encoder
-from forerun.predictors.whole_model.numbers import of_graph
 from forerun.training.gather import gather
 from forerun.workload import Workload
 
@@ -56,9 +55,7 @@ def small(name: str, file: Path, **settings: object) -> GraphPredictor:
 
 
 def graph_of(work: Workload) -> arrays.GraphArrays:
-    columns = profile(load_graph(work), work.dtype)
-    numbers = {**of_graph(columns), "batch": float(work.batch)}
-    return arrays.arrays(columns, [float(numbers[name]) for name in arrays.STATIC])
+    return graphs_at_batches(profile(load_graph(work), work.dtype))[0]
 
 
 def test_features_have_the_published_lengths_and_the_true_edges() -> None:

@@ -128,11 +128,8 @@ def evaluate(
     from forerun.data.store import Store
     from forerun.evaluate import full, kinds, report
     from forerun.evaluate.collect import collect, targets_of
-    from forerun.evaluate.kept import kept_left_out
     from forerun.evaluate.left_out import check_split
-    from forerun.predictors.default import DefaultPredictor
     from forerun.predictors.registry import predictor_class
-    from forerun.predictors.saved import SHIPPED
     from forerun.training.gather import chosen_models
 
     check_split(split)  # before anything is gathered, which may take hours
@@ -171,27 +168,36 @@ def evaluate(
         elif split == "kind":
             extra |= kinds.tables(frames, wanted)
         elif split == "family" and "default" in chosen:
-            for part, title in full.ON_CPUS.items():
-                rows = kept_left_out(SHIPPED / "default", part)
-                extra[f"{title}: latency of left-out families"] = full.cpu_lines(rows)
-            extra["Does it fit: cases that were run"] = full.misfits(store)
-    many = steps or DefaultPredictor().steps
-    if devices:
-        cases = gather()
-        with progress("leaving GPUs out", quiet=as_json) as shown:
-            extra |= full.left_out_devices(
-                cases, frames["default"], store, predictor=DefaultPredictor(steps=many), keep=_kept_parts(),
-                progress=shown,
-            )  # fmt: skip
-    if parts:
-        title = f"What each part buys (one network each of {many} steps; full: as kept)"
-        extra[title] = full.ablation(gather(), frames["default"], folds=folds or DefaultPredictor.folds, steps=many)
+            extra |= full.of_default(store)
+    if devices or parts:
+        extra |= _hours_of_default(gather(), frames["default"], store, devices, parts, folds, steps, as_json)
     title = f"left out: {'the exam' if exam else split}"
     _print_board(made, frames, title, extra, as_json)
     if out is not None:
         drawn = frames.get("default", frames[chosen[-1]])
         extra = {full.EXAM: full.summary(full.exam_board(frames, wanted)), **extra}
         print(f"written: {report.write(made, drawn, out, extra, full.NOTES)}", file=sys.stderr)
+
+
+def _hours_of_default(
+    cases: TrainingCases, left_out: pd.DataFrame, store: Any, devices: bool, parts: bool, folds: int | None,
+    steps: int | None, quiet: bool,
+) -> dict[str, pd.DataFrame]:  # fmt: skip
+    """Tables of the default predictor that take an hour each: GPUs left out, and what each of its parts buys."""
+    from forerun.evaluate import full
+    from forerun.predictors.default import DefaultPredictor
+
+    many = steps or DefaultPredictor().steps
+    out: dict[str, pd.DataFrame] = {}
+    if devices:
+        with progress("leaving GPUs out", quiet=quiet) as shown:
+            out |= full.left_out_devices(
+                cases, left_out, store, predictor=DefaultPredictor(steps=many), keep=_kept_parts(), progress=shown
+            )
+    if parts:
+        title = f"What each part buys (one network each of {many} steps; full: as kept)"
+        out[title] = full.ablation(cases, left_out, folds=folds or DefaultPredictor.folds, steps=many)
+    return out
 
 
 def _print_board(made: Any, frames: dict[str, pd.DataFrame], title: str, extra: dict[str, Any], as_json: bool) -> None:

@@ -76,14 +76,14 @@ def read_settings(name: str, file: Path) -> dict[str, Any]:
     for key, value in found.items():
         if key not in taken:
             raise ForerunError(f"the predictor {name} has no parameter {key!r}.{did_you_mean(key, taken)}")
-        if not _alike(value, taken[key]):
+        if not _fits_default(value, taken[key]):
             raise ForerunError(
                 f"{file}: {key} of the predictor {name} cannot be {value!r}: it is {taken[key]!r} by default"
             )
     return found
 
 
-def _alike(value: Any, usual: Any) -> bool:
+def _fits_default(value: Any, usual: Any) -> bool:
     """Whether a value of a file can stand for a parameter with this default."""
     if usual is None or isinstance(usual, (list, tuple)):
         return isinstance(value, list) or (usual is None and value is None)
@@ -106,7 +106,7 @@ def targets_of(words: str) -> tuple[str, ...]:
 def kept_frame(name: str, split: str, wanted: pd.DataFrame | None = None) -> pd.DataFrame | None:
     """The predictions that were kept of a predictor, by name or folder, or None."""
     if not predictor_class(name).needs_fit:
-        split = "family"  # what is not fitted answers alike whatever is left out
+        split = "family"  # what is not fitted gives the same answers whatever is left out
     try:
         found = kept_left_out(saved_folder(name) or SHIPPED / name, KEPT_SPLITS[split])
     except ForerunError:

@@ -16,7 +16,7 @@ from forerun.evaluate import ablation as parts
 from forerun.evaluate import devices
 from forerun.evaluate.collect import from_rows
 from forerun.evaluate.exam import GPU, exam_rows
-from forerun.evaluate.kept import kept_figures
+from forerun.evaluate.kept import kept_figures, kept_left_out
 from forerun.evaluate.left_out import left_out, whole_parts
 from forerun.evaluate.metrics import DETAILS, figures
 from forerun.evaluate.parts import Progress
@@ -145,6 +145,15 @@ def cpu_lines(rows: pd.DataFrame, name: str = "default") -> pd.DataFrame:
             found = figures(values.to_numpy(dtype=float)[mine], measured[mine], *ends)
             lines.append({"regime": mode, "predictor": predictor, **found})
     return pd.DataFrame(lines).drop(columns=DETAILS)
+
+
+def of_default(store: Store) -> dict[str, pd.DataFrame]:
+    """Further tables of the default predictor that is shipped: CPUs, and what did not fit."""
+    out = {
+        f"{title}: latency of left-out families": cpu_lines(kept_left_out(SHIPPED / "default", part))
+        for part, title in ON_CPUS.items()
+    }
+    return {**out, "Does it fit: cases that were run": misfits(store)}
 
 
 def misfits(store: Store) -> pd.DataFrame:

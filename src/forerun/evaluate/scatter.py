@@ -83,7 +83,7 @@ def draw(kept: Kept, names: Sequence[str], target: str, folder: Path) -> Path | 
 
 
 def interactive(kept: Kept, names: Sequence[str], target: str, folder: Path) -> Path | None:
-    """`predictors_scatter_<target>.html`, a page by itself in which points tell their model; None as in `draw`."""
+    """`predictors_scatter_<target>.html`, a page by itself in which points show their model; None as in `draw`."""
     try:
         import plotly.graph_objects as go
     except ImportError as error:

@@ -15,7 +15,7 @@ from forerun.graph.ir import DTYPE_BYTES, Graph, Op
 from forerun.graph.profile import Profile
 
 DIMENSIONS = 6  # of a shape; longer ones are cut, shorter ones filled with zeros
-#: What is told of an op beside its kind and shapes.
+#: Attributes of an op beside its kind and shapes.
 ATTRIBUTES = ("kernel", "stride", "groups", "dilation", "bits", "repeat")
 
 

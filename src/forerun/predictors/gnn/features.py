@@ -15,7 +15,7 @@ from forerun.predictors.gnn.arrays import ATTRIBUTES, DIMENSIONS, STATIC, GraphA
 if TYPE_CHECKING:
     import torch
 
-#: The operators that the 32 features tell apart; the last stands for all others.
+#: The operators that the 32 features distinguish; the last stands for all others.
 OPERATORS = (
     "matmul", "batched_matmul", "expert_matmul", "conv", "conv_pointwise", "conv_depthwise", "conv_grouped",
     "attention", "rnn", "norm", "softmax", "elementwise", "copy", "fill", "reduce", "pool", "resize", "gather",
@@ -23,7 +23,7 @@ OPERATORS = (
 )  # fmt: skip
 _OPERATOR_OF_CLASS = np.array([OPERATORS.index(c) if c in OPERATORS else len(OPERATORS) - 1 for c in CLASSES])
 SHORT = len(OPERATORS) + len(ATTRIBUTES) + DIMENSIONS  # 32
-#: How many names of operators the long features tell apart, the last for all others.
+#: How many names of operators the long features distinguish, the last for all others.
 VOCABULARY = 98
 LONG = VOCABULARY + 2 * DIMENSIONS + 3  # 113
 

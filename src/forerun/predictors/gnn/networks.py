@@ -103,7 +103,7 @@ class Encoder(nn.Module):
 
 
 def edge_loss(latent: Tensor, batch: Batch, generator: torch.Generator) -> Tensor:
-    """How badly inner products of latent vectors tell true edges from as many drawn pairs of the same graphs."""
+    """Cross-entropy of inner products of latent vectors: true edges against drawn pairs of the same graphs."""
     source, target = batch.edges
     draw = torch.rand(len(source), generator=generator).to(latent.device)
     first = torch.searchsorted(batch.graph, torch.arange(batch.static.shape[0], device=latent.device))

@@ -74,15 +74,21 @@ class GraphPredictor(WholeModelPredictor):
     def values_of_question(
         self, profile: Profile, devices: Sequence[Device], workload: Workload
     ) -> dict[str, np.ndarray]:
-        known = of_graph(profile)
-        graphs = []
-        for place, batch in enumerate(profile.batches):
-            work = {"macs": profile.repeat @ profile.macs[:, place], "bytes": profile.repeat @ profile.bytes[:, place]}
-            numbers = known | work | {"batch": float(batch)}
-            graphs.append(arrays(profile, [float(numbers[name]) for name in STATIC], place))
+        graphs = graphs_at_batches(profile)
         shape = (len(profile.batches), len(devices))
         found = self.values_of_graphs(graphs)
         return {target: np.broadcast_to(values[:, None], shape).copy() for target, values in found.items()}
+
+
+def graphs_at_batches(columns: Profile) -> list[GraphArrays]:
+    """A profile's graph as arrays, at each of its batch sizes."""
+    known = of_graph(columns)
+    out = []
+    for place, batch in enumerate(columns.batches):
+        work = {"macs": columns.repeat @ columns.macs[:, place], "bytes": columns.repeat @ columns.bytes[:, place]}
+        numbers = known | work | {"batch": float(batch)}
+        out.append(arrays(columns, [float(numbers[name]) for name in STATIC], place))
+    return out
 
 
 def graphs_of(cases: Cases) -> list[GraphArrays]:
@@ -99,7 +105,7 @@ def graphs_of(cases: Cases) -> list[GraphArrays]:
 
 
 def kept_weights(network: nn.Module) -> np.ndarray:
-    """What a network learned, as it is kept: half the bytes, and the network itself is rounded alike."""
+    """What a network learned, as it is kept: in half precision, to which the network itself is rounded, too."""
     from forerun.predictors.gnn.networks import flat, unflatten
 
     kept = flat(network).clamp(-65504, 65504).half()

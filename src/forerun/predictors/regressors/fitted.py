@@ -1,6 +1,7 @@
 """Fitted models of scikit-learn as arrays, and their answers computed from these arrays alone.
 
-`arrays` takes a fitted model apart, `answers` puts it to use: what is saved needs neither pickle nor scikit-learn.
+`arrays` turns a fitted model into arrays, `answers` predicts with them: what is saved needs neither pickle nor
+scikit-learn.
 Trees are flat lists of nodes, those of all trees of a forest one after another; a leaf is its own child.
 """
 

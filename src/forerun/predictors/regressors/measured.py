@@ -18,7 +18,7 @@ from forerun.predictors.cases import Cases, TrainingCases
 from forerun.predictors.regressors.models import MODELS
 from forerun.predictors.whole_model.base import WholeModelPredictor
 
-#: Answers are asked for again until they took so long, so that a clock can tell.
+#: Predictions are repeated until they took so many seconds, which a clock can resolve.
 _LEAST_S = 0.2
 
 

@@ -30,7 +30,7 @@ def pretrain(
     graphs: Sequence[GraphArrays], *, width: int = WIDTH, epochs: int = 20, batch_size: int = 32,
     learning_rate: float = 1e-3, seed: int = 0, progress: Callable[[int, float], None] | None = None,
 ) -> tuple[Encoder, list[str], list[float]]:  # fmt: skip
-    """An encoder, the names of operators that it tells apart, and the loss of every epoch."""
+    """An encoder, the names of operators that it distinguishes, and the loss of every epoch."""
     names = features.vocabulary(graphs)
     examples = examples_of(graphs, names)
     torch.manual_seed(seed)

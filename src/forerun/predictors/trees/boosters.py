@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 #: Lists of a tree that are kept, an entry a node: what answers and contributions need.
 _KEPT = ("left_children", "right_children", "split_indices", "split_conditions", "default_left", "sum_hessian")
-#: Lists that XGBoost wants beside them: what was gained while the trees grew, and kinds of splits, which are all alike.
+#: Lists that XGBoost wants beside them: what was gained while the trees grew, and kinds of splits, all the same.
 _FILLED: dict[str, float] = {"base_weights": 0.0, "loss_changes": 0.0, "split_type": 0}
 #: What XGBoost calls the parent of a root.
 _NO_PARENT = 2**31 - 1

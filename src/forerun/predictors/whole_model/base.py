@@ -36,7 +36,7 @@ class WholeModelPredictor(Predictor):
     targets = ("latency_ms", "memory_mb", "energy_j")
     kept_splits = ("random", "family")
     keeps_all_columns = False
-    #: Whether devices are told apart by their datasheets; if not, only those that it was fitted to are answered.
+    #: Whether numbers of the device are features; if not, only devices that it was fitted to are answered.
     sees_devices: ClassVar[bool] = False
 
     devices_: list[str]

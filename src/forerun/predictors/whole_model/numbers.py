@@ -50,7 +50,7 @@ ALL_NUMBERS = (*MODEL_NUMBERS, *DEVICE_NUMBERS)
 
 _STATES = {"sgd": 0, "momentum": 1, "adam": 2, "adamw": 2}
 _BITS = {"fp64": 64, "fp16": 16, "bf16": 16, "int8": 8, "fp8": 8, "int4": 4}
-#: A second table of embeddings with so few rows tells segments of the text apart.
+#: A second table of embeddings with so few rows is that of token types.
 _FEW_TYPES = 16
 
 
