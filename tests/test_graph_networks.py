@@ -142,9 +142,9 @@ def test_a_learning_rate_is_looked_for(cases: TrainingCases, encoder_file: Path)
     predictor = small("dippm", encoder_file)
     assert isinstance(predictor, DippmPredictor)
     mine = predictor.cases_of(cases)
-    examples = predictor._examples(graphs_of(mine))
-    examples.targets = predictor.standardised(mine.rows[list(predictor.targets)].to_numpy(dtype=float))
-    rate = find_learning_rate(predictor._new_network(), examples, Schedule(1, None, 8))
+    targets = predictor.standardised(mine.rows[list(predictor.targets)].to_numpy(dtype=float))
+    examples = predictor._examples(graphs_of(mine)).with_targets(targets)
+    rate = find_learning_rate(predictor._new_network(), examples, np.arange(len(examples)), Schedule(1, None, 8))
     assert 1e-6 < rate < 0.1
 
 

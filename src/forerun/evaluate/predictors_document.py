@@ -3,7 +3,6 @@ but baselines that take moments."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from forerun.errors import ForerunError
-from forerun.evaluate import report
+from forerun.evaluate import report, studies
 from forerun.evaluate.costs import kept_costs
 from forerun.evaluate.exam import exam_rows
 from forerun.evaluate.kept import kept_device_lines
@@ -80,7 +79,7 @@ def write(path: Path, names: Sequence[str]) -> Path:
             shown = group.reindex(columns=list(_COLUMNS))
             shown = shown.loc[:, shown.notna().any() & (shown != "").any()].assign(split=shown["split"].map(WORDS))
             parts.append(f"### Rows of {label(str(name))}\n\n" + report.markdown(shown))
-    parts += [_speed(names), *_studies(figures)]
+    parts += [_speed(names), *studies.sections(figures)]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n\n".join(part for part in parts if part) + "\n")
     return path
@@ -167,22 +166,3 @@ def _number(value: float | None, *, whole: bool = False) -> str:
     if value is None or not np.isfinite(value):
         return ""
     return f"{int(value):,}" if whole or value >= 1000 else f"{value:.3g}"
-
-
-def _studies(folder: Path) -> list[str]:
-    """Further tables that benchmarks wrote beside the document, each with the command that makes it again."""
-    out = []
-    for path in sorted(folder.glob("predictors_*.json")):
-        found = json.loads(path.read_text())
-        table = pd.DataFrame(found["rows"], columns=found["columns"])
-        text = [f"## {found['title']}", found.get("words", ""), report.markdown(table)]
-        if found.get("figure"):
-            text.append(_shown(found["title"], str(found["figure"])))
-        text.append(f"Made by `{found['command']}`.")
-        out.append("\n\n".join(part for part in text if part))
-    return out
-
-
-def _shown(title: str, figure: str) -> str:
-    """A picture in the page, or a link to a page of its own."""
-    return f"![{title}](figures/{figure})" if figure.endswith(".png") else f"[{title}](figures/{figure})"

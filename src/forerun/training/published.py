@@ -23,7 +23,11 @@ from forerun.workload import Workload
 def published_cases(store: Store, progress: Progress | None = None) -> Cases:
     """Rows of every training set, with `latency_ms` and `copy_ms` (part of it); what cannot be captured is left
     out."""
-    rows = published_rows(store.read("models"))
+    return cases_of(published_rows(store.read("models")), progress)
+
+
+def cases_of(rows: pd.DataFrame, progress: Progress | None = None) -> Cases:
+    """Published rows as cases, each with the program that its set timed."""
     known = importers()
     workloads = [known[str(row["dataset"])].workload(row) for row in rows.to_dict("records")]
     # Two sets may have timed different programs under equal workloads, so each is asked for its own.

@@ -13,8 +13,8 @@ from forerun.predictors.gnn.arrays import GraphArrays
 from forerun.predictors.gnn.predictor import GraphPredictor, kept_weights
 
 if TYPE_CHECKING:
+    from forerun.predictors.gnn.batches import Examples
     from forerun.predictors.gnn.networks import GraphRegressor
-    from forerun.predictors.gnn.training import Examples
 
 
 class DippmPredictor(GraphPredictor):
@@ -39,8 +39,7 @@ class DippmPredictor(GraphPredictor):
 
         torch.manual_seed(self.seed)
         network = self._new_network()
-        examples = self._examples(graphs)
-        examples.targets = targets
+        examples = self._examples(graphs).with_targets(targets)
         schedule = Schedule(self.epochs, self.learning_rate, self.batch_size, self.steps, self.seed)
         self.losses_ = [round(loss, 6) for loss in train(network, examples, schedule)]
         self.weights_ = kept_weights(network)
@@ -60,10 +59,10 @@ class DippmPredictor(GraphPredictor):
         )  # fmt: skip
 
     def _examples(self, graphs: Sequence[GraphArrays]) -> Examples:
-        from forerun.predictors.gnn.training import Examples
+        from forerun.predictors.gnn.batches import Examples
 
         statics = np.stack([features.static_vector(g, features.SHORT_STATIC) for g in graphs])
-        return Examples(graphs, [features.short_features(g) for g in graphs], statics)
+        return Examples.of(graphs, [features.short_features(g) for g in graphs], statics)
 
     def _fitted(self) -> GraphRegressor:
         if "_network" not in vars(self):

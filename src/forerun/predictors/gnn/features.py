@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from forerun.graph.profile import CLASSES
 from forerun.predictors.gnn.arrays import ATTRIBUTES, DIMENSIONS, STATIC, GraphArrays
-
-if TYPE_CHECKING:
-    import torch
 
 #: The operators that the 32 features distinguish; the last stands for all others.
 OPERATORS = (
@@ -55,36 +50,3 @@ def long_features(graph: GraphArrays, names: Sequence[str]) -> np.ndarray:
 def static_vector(graph: GraphArrays, names: Sequence[str]) -> np.ndarray:
     """Numbers of the whole call, as logarithms."""
     return np.log1p(graph.static[[STATIC.index(name) for name in names]]).astype(np.float32)
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Several graphs as one, for a network: nodes one after another, and which graph each belongs to."""
-
-    nodes: torch.Tensor  # [nodes, features]
-    edges: torch.Tensor  # [2, edges]
-    graph: torch.Tensor  # [nodes]
-    weight: torch.Tensor  # [nodes] how often each runs
-    static: torch.Tensor  # [graphs, numbers]
-
-    def to(self, device: str) -> Batch:
-        """The same on another device of PyTorch's."""
-        return Batch(**{name: value.to(device) for name, value in vars(self).items()})
-
-
-def stacked(
-    features: Sequence[np.ndarray], graphs: Sequence[GraphArrays], statics: Sequence[np.ndarray], *, both_ways: bool
-) -> Batch:
-    """One batch of graphs whose features were made before; `both_ways`: messages run against the edges, too."""
-    import torch
-
-    sizes = np.array([len(f) for f in features])
-    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-    edges = np.concatenate([g.edges + start for g, start in zip(graphs, starts, strict=True)], axis=1)
-    if both_ways:
-        edges = np.concatenate([edges, edges[::-1]], axis=1)
-    return Batch(
-        torch.from_numpy(np.concatenate(features)), torch.from_numpy(np.ascontiguousarray(edges)),
-        torch.from_numpy(np.repeat(np.arange(len(graphs)), sizes)),
-        torch.from_numpy(np.concatenate([g.repeat for g in graphs])), torch.from_numpy(np.stack(statics)),
-    )  # fmt: skip

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from forerun.errors import ForerunError, MissingPackage
-from forerun.predictors.gnn.features import Batch
+from forerun.predictors.gnn.batches import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,15 +70,15 @@ class GraphRegressor(nn.Module):
         self.dense_layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(joined))
         self.dropout, self.pooled = nn.Dropout(dropout), pooled
 
-    def forward(self, batch: Batch, given: Tensor | None = None) -> Tensor:
-        """[graphs, targets]; `given` [graphs, numbers] joins what the readout gives."""
+    def forward(self, batch: Batch) -> Tensor:
+        """[graphs, targets]; what is given joins what the readout gives."""
         nodes = batch.nodes
         for one in self.graph_layers:
             nodes = self.dropout(torch.relu(one(nodes, batch.edges)))
         pooled = readout(nodes, batch, self.pooled)
         # A sum over hundreds of ops is large: its logarithm is what the other numbers are of a size with.
         pooled = torch.log1p(pooled) if self.pooled == "sum" else pooled
-        out = torch.cat([pooled, batch.static, *([] if given is None else [given])], dim=1)
+        out = torch.cat([pooled, batch.static, *([] if batch.given is None else [batch.given])], dim=1)
         for one in self.dense_layers[:-1]:
             out = self.dropout(torch.relu(one(out)))
         return self.dense_layers[-1](out)

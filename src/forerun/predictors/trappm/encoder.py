@@ -11,8 +11,9 @@ import torch
 from forerun.errors import ForerunError
 from forerun.predictors.gnn import features
 from forerun.predictors.gnn.arrays import GraphArrays
+from forerun.predictors.gnn.batches import Examples
 from forerun.predictors.gnn.networks import Encoder, edge_loss, flat, readout, unflatten
-from forerun.predictors.gnn.training import Examples, where_it_runs
+from forerun.predictors.gnn.training import where_it_runs
 
 WIDTH, LAYERS, DROPOUT = 512, 4, 0.5
 
@@ -20,10 +21,8 @@ WIDTH, LAYERS, DROPOUT = 512, 4, 0.5
 def examples_of(graphs: Sequence[GraphArrays], names: Sequence[str], encoder: Encoder | None = None) -> Examples:
     """Graphs with the 113 features of each op and the six numbers of each call, and what an encoder says of them."""
     statics = np.stack([features.static_vector(g, features.LONG_STATIC) for g in graphs])
-    out = Examples(graphs, [features.long_features(g, names) for g in graphs], statics, both_ways=True)
-    if encoder is not None:
-        out.given = _embeddings(encoder, out)
-    return out
+    out = Examples.of(graphs, [features.long_features(g, names) for g in graphs], statics, both_ways=True)
+    return out if encoder is None else out.with_given(_embeddings(encoder, out))
 
 
 def pretrain(
@@ -32,26 +31,25 @@ def pretrain(
 ) -> tuple[Encoder, list[str], list[float]]:  # fmt: skip
     """An encoder, the names of operators that it distinguishes, and the loss of every epoch."""
     names = features.vocabulary(graphs)
-    examples = examples_of(graphs, names)
     torch.manual_seed(seed)
     rng, draws = np.random.default_rng(seed), torch.Generator().manual_seed(seed)
     device = where_it_runs()
+    examples = examples_of(graphs, names).to(device)
     network = Encoder(features.LONG, width=width, layers=LAYERS, dropout=DROPOUT).to(device)
     optimizer = torch.optim.Adam(network.parameters(), lr=learning_rate)
     losses = []
     for epoch in range(epochs):
         network.train()
         total = []
-        for _, batch in examples.batches(batch_size, rng.permutation(len(examples))):
+        for batch in examples.batches(batch_size, rng.permutation(len(examples))):
             if not batch.edges.shape[1]:
                 continue
-            moved = batch.to(device)
-            loss = edge_loss(network(moved), moved, draws)
+            loss = edge_loss(network(batch), batch, draws)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            total.append(float(loss.detach()))
-        losses.append(float(np.mean(total)) if total else 0.0)
+            total.append(loss.detach())
+        losses.append(float(torch.stack(total).mean()) if total else 0.0)
         if not np.isfinite(losses[-1]):
             raise ForerunError("the loss of the encoder is no longer a number: lower the learning rate")
         if progress:
@@ -60,17 +58,16 @@ def pretrain(
 
 
 @torch.no_grad()
-def _embeddings(network: Encoder, examples: Examples) -> np.ndarray:
+def _embeddings(network: Encoder, examples: Examples) -> torch.Tensor:
     """[graphs, width]: the sum of the vectors of all ops, large sums drawn together."""
     device = where_it_runs()
     network.to(device).eval()
     found = []
-    for _, batch in examples.batches(128):
-        moved = batch.to(device)
-        total = readout(network(moved), moved, "sum")
+    for batch in examples.to(device).batches(128):
+        total = readout(network(batch), batch, "sum")
         found.append((torch.sign(total) * torch.log1p(total.abs())).cpu())
     network.cpu()
-    return torch.cat(found).numpy()
+    return torch.cat(found)
 
 
 def save(path: Path, network: Encoder, names: Sequence[str]) -> None:

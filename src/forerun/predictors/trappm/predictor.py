@@ -61,8 +61,8 @@ class TrappmPredictor(GraphPredictor):
         for place, target in enumerate(self.learned_targets()):
             torch.manual_seed(self.seed + place)
             network = self._new_network() if begun is None else begun._fitted()[1][place]
-            examples.targets = targets[:, place : place + 1]
-            self.losses_[target] = [round(loss, 6) for loss in train(network, examples, schedule)]
+            labelled = examples.with_targets(targets[:, place : place + 1])
+            self.losses_[target] = [round(loss, 6) for loss in train(network, labelled, schedule)]
             kept.append(kept_weights(network))
             networks.append(network)
         self.weights_ = np.stack(kept)

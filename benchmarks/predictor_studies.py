@@ -1,0 +1,240 @@
+"""Studies of the rebuilt predictors: tables and charts in docs/figures, which docs/PREDICTORS.md shows.
+
+    python benchmarks/predictor_studies.py [trees] [regressors] [mlp] [mig] [embeddings]      without a name: all
+
+    trees        features and hardware features left out, and what moves its answers (SHAP), on rows of language models
+    regressors   errors, time and memory of every regressor, measured, on the same rows
+    mlp          the dense network beside linear regression: MAE, RMSE, R² of epoch time and images per second
+    mig          the published memory thresholds beside our rule, on what dippm predicts and on what was measured
+    embeddings   t-SNE of what the encoder of trappm says of graphs, by family
+
+Captures every measured language model the first time (half an hour on two cores).
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from forerun.evaluate import studies
+from forerun.evaluate.left_out import left_out
+
+if TYPE_CHECKING:
+    from forerun.predictors.cases import TrainingCases
+
+FIGURES = Path(__file__).parent.parent / "docs" / "figures"
+TARGETS = ("latency_ms", "memory_mb", "energy_j")
+LANGUAGE = "kind = 'language'"
+CNN = "source = 'cnn' and mode = 'training' and device = 'h200' and model not like '%image=%'"
+#: Images of the data set whose epochs are predicted.
+IMAGES = 50_000
+
+
+def gathered(where: str) -> TrainingCases:
+    """The rows that meet a condition, captured."""
+    from forerun.cli.progress import tracked
+    from forerun.data.store import Store
+    from forerun.training.gather import gather
+
+    return gather(Store(), tracked("capturing measured models", False), public=False, where=where, operators_kept=0)
+
+
+def keep(name: str, title: str, words: str, table: pd.DataFrame, chart: Any) -> None:
+    command = f"python benchmarks/predictor_studies.py {name.split('_')[0]}"
+    studies.keep(FIGURES, name, title=title, words=words, command=command, table=table, chart=chart)
+    print(f"{title}\n{table.to_string(index=False)}", flush=True)
+
+
+def errors(frame: pd.DataFrame) -> dict[str, float]:
+    """Mean error of each target in %."""
+    out = {}
+    for target in TARGETS:
+        ratio = frame[f"predicted_{target}"].to_numpy(dtype=float) / frame[target].to_numpy(dtype=float)
+        out[target] = round(100 * float(np.nanmean(np.abs(ratio - 1))), 1)
+    return out
+
+
+def trees() -> None:
+    """What XGBoost sees, part by part, and SHAP values of all rows."""
+    from forerun.predictors.trees.predictor import FEATURES, TreesPredictor
+    from forerun.predictors.trees.summary import shares, summary
+    from forerun.report import feature_charts
+
+    cases = gathered(LANGUAGE)
+    lines = []
+    for features in FEATURES:
+        for hardware in (True, False):
+            predictor = TreesPredictor(features=features, hardware=hardware)
+            for split, words in (("random", "single rows"), ("family", "families")):
+                parts = [left_out(predictor, cases, split, folds=5, part=part) for part in _parts(cases)]
+                found = errors(pd.concat(parts))
+                lines.append({"features": features, "device": "yes" if hardware else "no", "left out": words, **found})
+                print(lines[-1], flush=True)
+    table = pd.DataFrame(lines)
+    shown = table.assign(features=table["features"] + ", device " + table["device"] + ", " + table["left out"])
+    keep(
+        "trees_features", "Features of trees, with and without those of the device",
+        "Language models on the H200 and on CPUs, five folds; mean error in %. Without features of the device the same "
+        "model on a GPU and on a CPU looks the same.",
+        table, studies.bars(shown, "features", TARGETS, "mean error, %"),
+    )  # fmt: skip
+    fitted = TreesPredictor().fit(cases)
+    strength = summary(fitted, cases.models).head(15)
+    numbers, values = shares(fitted, cases.models)
+    table = strength.assign(mean_factor=strength["mean_factor"].round(3), mean_log=strength["mean_log"].round(3))
+    keep(
+        "trees_shap", "What moves the answers of trees (SHAP)",
+        "Mean size of what a feature adds to the logarithm of latency, over all rows of language models on the H200.",
+        table, feature_charts.beeswarm(numbers, values),
+    )  # fmt: skip
+
+
+def _parts(cases: TrainingCases) -> list[str]:
+    return ["gpu", "cpu"] if cases.cpu_models else ["gpu"]
+
+
+def regressors() -> None:
+    """Every regressor: errors over splits, seconds and memory."""
+    from forerun.predictors.regressors.measured import measured
+
+    table = measured(gathered(LANGUAGE), splits=3)
+    table = table.assign(**{c: table[c].map(lambda v: float(f"{v:.3g}")) for c in table.columns[1:]})
+    keep(
+        "regressors", "Regressors: what they are worth and what they cost",
+        "Latency of language models on the H200, three random splits of 80/20. Seconds and memory of a fit of three "
+        "targets and of an answer, each measured in a process of its own: `peak_traced_mb` by tracemalloc, "
+        "`peak_rss_mb` of the whole process.",
+        table, studies.bars(table, "model", ["mape"], "mean error"),
+    )  # fmt: skip
+
+
+def mlp() -> None:
+    """Epoch time and images per second of small CNNs, networks left out."""
+    from forerun.predictors.mlp import MlpPredictor
+
+    cases = gathered(CNN)
+    lines, frames = [], {}
+    for name, hidden in (("mlp", (64, 64)), ("linear regression", ())):
+        frame = left_out(MlpPredictor(hidden=hidden), cases, "model", folds=8)
+        frames[name] = frame
+        batch = frame["batch"].to_numpy(dtype=float)
+        step = {k: frame[k].to_numpy(dtype=float) / 1e3 for k in ("latency_ms", "predicted_latency_ms")}
+        for quantity in ("epoch, s", "images/s"):
+            made = {k: np.ceil(IMAGES / batch) * s if quantity == "epoch, s" else batch / s for k, s in step.items()}
+            lines.append({"predictor": name, "quantity": quantity, "n": len(frame), **_scores(*made.values())})
+    import plotly.graph_objects as go
+
+    chart = go.Figure()
+    for name, frame in frames.items():
+        chart.add_scatter(x=frame["latency_ms"].tolist(), y=frame["predicted_latency_ms"].tolist(), mode="markers",
+                          name=name, text=frame["model"].tolist())  # fmt: skip
+    chart.update_layout(template="plotly_white", xaxis={"type": "log", "title": "measured step, ms"},
+                        yaxis={"type": "log", "title": "predicted step, ms"})  # fmt: skip
+    keep(
+        "mlp", "CIFAR training by a dense network",
+        f"Small CNNs on the H200, networks left out in eight folds; an epoch has {IMAGES:,} images.",
+        pd.DataFrame(lines), chart,
+    )  # fmt: skip
+
+
+def _scores(measured: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
+    error = predicted - measured
+    spread = ((measured - measured.mean()) ** 2).sum()
+    found = {
+        "MAE": np.abs(error).mean(), "RMSE": np.sqrt((error**2).mean()), "R²": 1 - (error**2).sum() / spread,
+        "MAPE, %": 100 * np.abs(error / measured).mean(),
+    }  # fmt: skip
+    return {name: float(f"{value:.4g}") for name, value in found.items()}
+
+
+def mig() -> None:
+    """The memory-threshold rule on predicted memory against what the measured memory needs."""
+    from forerun.advice.mig import slices, threshold_profile
+    from forerun.device import load_device
+    from forerun.evaluate.collect import kept_frame
+
+    device = load_device("h200")
+    profiles = [profile for profile, _ in slices(device)]
+    size = {p.name: p.memory_mb for p in profiles}
+
+    def by_room(needed_mb: float) -> str | None:
+        return next((p.name for p in profiles if needed_mb <= p.memory_mb), None)
+
+    frames = {"dippm": kept_frame("dippm", "family"), "default": kept_frame("default", "family")}
+    lines = []
+    for name, frame in frames.items():
+        assert frame is not None
+        if name == "default":
+            keys = set(frames["dippm"]["case_key"])  # type: ignore[index]
+            frame = frame[frame["case_key"].isin(keys)]
+        rows = frame[frame["memory_mb"].notna() & frame["predicted_memory_mb"].notna()]
+        needed = [by_room(m) for m in rows["memory_mb"]]
+        for rule, choose in (("thresholds", lambda m: threshold_profile(m, profiles)), ("room of the slice", by_room)):
+            chosen = [choose(m) for m in rows["predicted_memory_mb"]]
+            pairs = [(c, n) for c, n in zip(chosen, needed, strict=True) if n is not None]
+            right = np.mean([c == n for c, n in pairs])
+            small = np.mean([c is not None and size[c] < size[n] for c, n in pairs])
+            lines.append({
+                "memory by": name, "rule": rule, "n": len(pairs), "the smallest that fits, %": round(100 * right, 1),
+                "too small, %": round(100 * small, 1), "larger than needed, %": round(100 * (1 - right - small), 1),
+            })  # fmt: skip
+    table = pd.DataFrame(lines)
+    shown = table.assign(by=table["memory by"] + ", " + table["rule"])
+    keep(
+        "mig", "MIG slices: published thresholds and our rule",
+        "The slice of an H200 that each rule takes by predicted memory (families left out), beside the smallest slice "
+        "whose usable memory holds the measured memory. The published rule goes by nominal memory and knows one slice "
+        "of each size; ours goes by the memory that a slice really has.",
+        table, studies.bars(shown, "by", list(table.columns[3:]), "% of cases"),
+    )  # fmt: skip
+
+
+def embeddings() -> None:
+    """t-SNE of the summed encoder vectors of training graphs."""
+    import plotly.express as px
+    from sklearn.manifold import TSNE
+
+    from forerun.predictors.gnn.predictor import graphs_of
+    from forerun.predictors.trappm import TrappmPredictor
+    from forerun.predictors.trappm.encoder import examples_of
+
+    predictor = TrappmPredictor.shipped()
+    cases = gathered("mode = 'training' and kind = 'vision' and device = 'h200'").models
+    cases = cases.take(~cases.rows.duplicated("model").to_numpy())
+    found = examples_of(graphs_of(cases), predictor.names_, predictor._fitted()[0]).given
+    assert found is not None
+    places = TSNE(random_state=0, init="pca", perplexity=20).fit_transform(found.numpy())
+    families = cases.rows["family"].fillna("unknown").to_numpy()
+    chart = px.scatter(x=places[:, 0], y=places[:, 1], color=families, hover_name=cases.rows["model"].tolist())
+    chart.update_layout(template="plotly_white", xaxis_title="", yaxis_title="")
+    near = [families[np.argsort(((places - p) ** 2).sum(1))[1]] == family
+            for p, family in zip(places, families, strict=True)]  # fmt: skip
+    chance = sum((n / len(families)) ** 2 for n in np.unique(families, return_counts=True)[1])
+    table = pd.DataFrame([{
+        "networks": len(families), "families": len(set(families)),
+        "nearest neighbour of the same family, %": round(100 * float(np.mean(near)), 1),
+        "by chance, %": round(100 * float(chance), 1),
+    }])  # fmt: skip
+    keep(
+        "embeddings", "What the encoder sees: t-SNE by family",
+        "The encoder of trappm learned from graphs alone, and no family was named to it. A point is a network's "
+        "training graph.", table, chart,
+    )  # fmt: skip
+
+
+STUDIES = {"trees": trees, "regressors": regressors, "mlp": mlp, "mig": mig, "embeddings": embeddings}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", choices=[*STUDIES, []], help="which studies; without any: all")
+    for name in parser.parse_args().names or STUDIES:
+        STUDIES[name]()
+
+
+if __name__ == "__main__":
+    main()
