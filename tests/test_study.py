@@ -21,7 +21,7 @@ from forerun.data import domains, schema
 from forerun.data.store import Store
 from forerun.data.summary import REPEATED
 from forerun.errors import ForerunError
-from forerun.evaluate import predictors_document, same_rows
+from forerun.evaluate import predictors_document, same_rows, studies
 from forerun.evaluate.collect import collect, from_rows, kept_frame
 from forerun.evaluate.costs import costs, keep_costs, kept_costs
 from forerun.evaluate.full import study_board, summary
@@ -260,10 +260,11 @@ def test_the_document_is_written_from_what_was_kept(
     line = {"predictor": "power-law", "target": "latency_ms", "mode": "all", "device": "all", "n": 7, "coverage": 0.5,
             "mape": 0.25}  # fmt: skip
     keep_device_lines(folder, [line, {**line, "device": "v100-32gb"}])
-    (docs / "figures").mkdir(parents=True)
-    study = {"title": "Variants", "words": "At equal epochs.", "command": "python x.py", "columns": ["variant", "MAPE"],
-             "rows": [["SAGE", "16.0 %"]], "figure": "predictors_variants.png"}  # fmt: skip
-    (docs / "figures" / "predictors_variants.json").write_text(json.dumps(study))
+    table = pd.DataFrame([{"variant": "SAGE", "error": 16.0}, {"variant": "GAT", "error": 36.7}])
+    studies.keep(
+        docs / "figures", "variants", title="Variants", words="At equal epochs.", command="python x.py", table=table,
+        chart=studies.bars(table, "variant", ["error"], "mean error, %"),
+    )  # fmt: skip
     words = ["evaluate", f"{folder},default,roofline,dummy", "--document", str(docs / "PREDICTORS.md")]
     assert run([*words, "--figures", str(tmp_path / "pages")]) == 0, capsys.readouterr().err
     text = (docs / "PREDICTORS.md").read_text()
@@ -274,7 +275,9 @@ def test_the_document_is_written_from_what_was_kept(
     assert "| power-law | one GPU left out | 7 | 50.0 % | 25.0 % |" in text and "v100-32gb" not in text
     assert "9.51 % (training step)" in text and text.count("9.51 %") == 1  # at single rows left out alone
     assert "| power-law | 2 | 3.5 | 61 | 42 kB | 18 | resnet50 | a machine, 2 cores |" in text
-    assert "| SAGE | 16.0 % |" in text and "![Variants](figures/predictors_variants.png)" in text
+    assert "| GAT | 36.7 |" in text and "(figures/predictors_variants.html)" in text and "`python x.py`" in text
+    page = (docs / "figures" / "predictors_variants.html").read_text()
+    assert "SAGE" in page and "plotly.min.js" in page and (docs / "figures" / "plotly.min.js").stat().st_size > 1e6
     assert "forerun evaluate power-law,default,roofline,dummy --document docs/PREDICTORS.md" in text
     assert str(tmp_path) not in text
     for target in TARGETS:
