@@ -1,10 +1,11 @@
 """Studies of the rebuilt predictors: tables and charts in docs/figures, which docs/PREDICTORS.md shows.
 
-    python benchmarks/predictor_studies.py [trees] [regressors] [mlp] [mig] [embeddings]      without a name: all
+    python benchmarks/predictor_studies.py [trees] [regressors] [mlp] [speed] [mig] [embeddings]   without a name: all
 
     trees        features and hardware features left out, and what moves its answers (SHAP), on rows of language models
     regressors   errors, time and memory of every regressor, measured, on the same rows
     mlp          the dense network beside linear regression: MAE, RMSE, R² of epoch time and images per second
+    speed        trees beside the graph network of dippm on its rows: errors, and microseconds of an answer on a CPU
     mig          the published memory thresholds beside our rule, on what dippm predicts and on what was measured
     embeddings   t-SNE of what the encoder of trappm says of graphs, by family
 
@@ -30,6 +31,8 @@ FIGURES = Path(__file__).parent.parent / "docs" / "figures"
 TARGETS = ("latency_ms", "memory_mb", "energy_j")
 LANGUAGE = "kind = 'language'"
 CNN = "source = 'cnn' and mode = 'training' and device = 'h200' and model not like '%image=%'"
+INFERENCE = "mode = 'inference' and kind = 'vision' and device = 'h200'"
+TRAINING = "mode = 'training' and source in ('timm', 'torchvision', 'cnn') and device = 'h200'"
 #: Images of the data set whose epochs are predicted.
 IMAGES = 50_000
 
@@ -151,6 +154,41 @@ def _scores(measured: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
     return {name: float(f"{value:.4g}") for name, value in found.items()}
 
 
+def speed() -> None:
+    """Trees and the graph network of dippm on the same rows."""
+    from forerun.evaluate.collect import kept_frame
+    from forerun.evaluate.costs import costs
+    from forerun.predictors.dippm import DippmPredictor
+    from forerun.predictors.trees.predictor import TreesPredictor
+
+    cases = gathered(INFERENCE)
+    network = DippmPredictor.shipped()
+    trees = TreesPredictor().fit(cases)
+    lines = []
+    for name, predictor in (("trees", trees), ("graph network (dippm)", network)):
+        line: dict[str, Any] = {"predictor": name}
+        for split in ("random", "family"):
+            found = left_out(trees, cases, split, folds=5) if name == "trees" else kept_frame("dippm", split)
+            assert found is not None
+            line |= {f"{target}, {split}": error for target, error in errors(found).items()}
+        cost = costs(predictor, cases.models, 0.0)
+        line |= {"one answer, ms": _short(1e3 * cost["single_s"]), "in a batch, µs": _short(cost["batch_us"])}
+        lines.append(line)
+    table = pd.DataFrame(lines)
+    ratios = [table[c].iloc[1] / table[c].iloc[0] for c in ("one answer, ms", "in a batch, µs")]
+    keep(
+        "speed", "Trees against the graph network: errors and speed",
+        "Image models on the H200, the same rows; mean error in % when single rows or families are left out, and the "
+        f"time of an answer on two CPU cores, graphs captured before. Trees are {ratios[0]:.0f} times faster for one "
+        f"answer and {ratios[1]:.0f} times in a batch; published: 268 times.",
+        table, studies.bars(table, "predictor", ["one answer, ms", "in a batch, µs"], "ms or µs"),
+    )  # fmt: skip
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.3g}")
+
+
 def mig() -> None:
     """The memory-threshold rule on predicted memory against what the measured memory needs."""
     from forerun.advice.mig import slices, threshold_profile
@@ -203,7 +241,7 @@ def embeddings() -> None:
     from forerun.predictors.trappm.encoder import examples_of
 
     predictor = TrappmPredictor.shipped()
-    cases = gathered("mode = 'training' and kind = 'vision' and device = 'h200'").models
+    cases = gathered(TRAINING).models
     cases = cases.take(~cases.rows.duplicated("model").to_numpy())
     found = examples_of(graphs_of(cases), predictor.names_, predictor._fitted()[0]).given
     assert found is not None
@@ -226,7 +264,7 @@ def embeddings() -> None:
     )  # fmt: skip
 
 
-STUDIES = {"trees": trees, "regressors": regressors, "mlp": mlp, "mig": mig, "embeddings": embeddings}
+STUDIES = {"trees": trees, "regressors": regressors, "mlp": mlp, "speed": speed, "mig": mig, "embeddings": embeddings}
 
 
 def main() -> None:

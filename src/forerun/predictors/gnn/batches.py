@@ -71,34 +71,38 @@ class Examples:
         """The same with numbers that join the readout."""
         return replace(self, given=given.to(self.nodes.device))
 
-    def batch(self, places: np.ndarray) -> Batch:
-        """The graphs at these places as one."""
-        device = self.nodes.device
-        chosen = torch.from_numpy(places).to(device)
-        graph, nodes = _spans(self.node_counts, places, device)
-        of_edge, edges = _spans(self.edge_counts, places, device)
-        counts = torch.from_numpy(self.node_counts[places]).to(device)
-        first = counts.cumsum(0) - counts
-        return Batch(
-            self.nodes[nodes], self.edges[:, edges] + first[of_edge], graph, self.weight[nodes], self.static[chosen],
-            None if self.given is None else self.given[chosen],
-            None if self.targets is None else self.targets[chosen],
-        )  # fmt: skip
-
     def batches(self, size: int, order: np.ndarray | None = None) -> Iterator[Batch]:
-        """Batches of so many graphs, in the order of places given."""
+        """Batches of so many graphs, in the order of places given. What a batch needs is sent to the device once for
+        all batches: a copy for each would make the device wait."""
         order = np.arange(len(self)) if order is None else order
+        device = self.nodes.device
+        places = torch.from_numpy(order).to(device)
+        spans = [_Spans(counts, order, device) for counts in (self.node_counts, self.edge_counts)]
         for start in range(0, len(order), size):
-            yield self.batch(order[start : start + size])
+            part = slice(start, start + size)
+            (graph, nodes, first), (of_edge, edges, _) = (one.of(part) for one in spans)
+            chosen = places[part]
+            yield Batch(
+                self.nodes[nodes], self.edges[:, edges] + first[of_edge], graph, self.weight[nodes],
+                self.static[chosen], None if self.given is None else self.given[chosen],
+                None if self.targets is None else self.targets[chosen],
+            )  # fmt: skip
 
 
-def _spans(counts: np.ndarray, places: np.ndarray, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Of what the graphs at these places have, one after another: the graph of each, and where it is among all."""
-    starts = np.cumsum(counts) - counts
-    taken = counts[places]
-    shift = torch.from_numpy(starts[places] - (np.cumsum(taken) - taken)).to(device)
-    total = int(taken.sum())
-    owner = torch.repeat_interleave(
-        torch.arange(len(places), device=device), torch.from_numpy(taken).to(device), output_size=total
-    )
-    return owner, torch.arange(total, device=device) + shift[owner]
+class _Spans:
+    """Where what the graphs have (nodes or edges) lies among all of it, for graphs taken in an order."""
+
+    def __init__(self, counts: np.ndarray, order: np.ndarray, device: torch.device) -> None:
+        starts = np.cumsum(counts) - counts
+        self.sizes = counts[order]
+        self.on_device = torch.from_numpy(np.stack([self.sizes, starts[order]])).to(device)
+
+    def of(self, part: slice) -> tuple[Tensor, Tensor, Tensor]:
+        """Of the graphs in a part of the order, one after another: the graph of each node or edge, where it is among
+        all, and where those of each graph begin."""
+        sizes, starts = self.on_device[:, part]
+        total = int(self.sizes[part].sum())
+        first = sizes.cumsum(0) - sizes
+        numbers = torch.arange(len(sizes), device=sizes.device)
+        owner = torch.repeat_interleave(numbers, sizes, output_size=total)
+        return owner, torch.arange(total, device=sizes.device) + (starts - first)[owner], first

@@ -51,7 +51,7 @@ def train(
     network.to(device)
     examples = examples.to(device)
     rate = schedule.learning_rate or find_learning_rate(network, examples, seen, schedule)
-    optimizer = torch.optim.Adam(network.parameters(), lr=rate)
+    optimizer = torch.optim.Adam(network.parameters(), lr=rate, fused=device == "cuda")
     losses: list[float] = []
     best, kept, steps = np.inf, copy.deepcopy(network.state_dict()), 0
     for epoch in range(schedule.epochs):
