@@ -286,7 +286,9 @@ def collect(folder: Path, out: Path) -> None:
         predictor.stands_on(provenance(cases, store, {"where": WHERE[name], "public": False, "folds": FOLDS}))
         with np.load(out / f"{name}-final.npz") as result:
             seconds = float(result["seconds"])
-        keep_trained(SHIPPED / name, predictor, cases, judged, costs(predictor, models, seconds), store)
+        found = costs(predictor, models, seconds)
+        found["machine"] += "; trained on an NVIDIA H200"
+        keep_trained(SHIPPED / name, predictor, cases, judged, found, store)
     _studies(folder, out)
 
 
