@@ -40,7 +40,8 @@ _KEPT = (
 
 def calls(left_out: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
     """Left-out predictions with what was measured, one line a call; `rows` are the store's, which know the cases."""
-    cases = rows.drop_duplicates("case_key").set_index("case_key")["case"].map(json.loads)
+    ours = rows[rows["case"].notna()]  # published rows have none
+    cases = ours.drop_duplicates("case_key").set_index("case_key")["case"].map(json.loads)
     host = left_out.reindex(columns=["predicted_host_ms", "predicted_device_ms"])
     pace = (host["predicted_host_ms"] / host["predicted_device_ms"]).fillna(0.0)  # as for predictors without a host
     out = described(left_out.assign(host_over_device=pace), left_out["case_key"].map(cases))
