@@ -38,8 +38,8 @@ ESTIMATES = ("latency_ms", "device_ms", "host_ms", "energy_j", "power_w", "memor
 
 
 #: Predictors that come fitted, and those that a user fits, which have tests of their own.
-FITTED = ["default", "dippm", "dummy", "mlp", "one-ratio", "roofline", "trappm"]
-TO_BE_FITTED = {"regressors": "test_regressors", "trees": "test_trees"}
+FITTED = ["default", "dippm", "dummy", "mlp", "one-ratio", "roofline", "trappm", "trees"]
+TO_BE_FITTED = {"regressors": "test_regressors"}
 
 
 def test_every_registered_predictor_is_checked() -> None:
