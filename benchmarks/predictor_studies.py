@@ -195,8 +195,7 @@ def mig() -> None:
     from forerun.device import load_device
     from forerun.evaluate.collect import kept_frame
 
-    device = load_device("h200")
-    profiles = [profile for profile, _ in slices(device)]
+    profiles = [profile for profile, _ in slices(load_device("a100-sxm4-40gb"))]
     size = {p.name: p.memory_mb for p in profiles}
 
     def by_room(needed_mb: float) -> str | None:
@@ -224,9 +223,10 @@ def mig() -> None:
     shown = table.assign(by=table["memory by"] + ", " + table["rule"])
     keep(
         "mig", "MIG slices: published thresholds and our rule",
-        "The slice of an H200 that each rule takes by predicted memory (families left out), beside the smallest slice "
-        "whose usable memory holds the measured memory. The published rule goes by nominal memory and knows one slice "
-        "of each size; ours goes by the memory that a slice really has.",
+        "The slice of an A100 of 40 GB that each rule takes by predicted memory (families left out), beside the "
+        "smallest whose usable memory holds the memory that was measured on the H200; cases that fit no slice are left "
+        "out. The published rule goes by nominal memory and knows one slice of each size; ours goes by the memory that "
+        "a slice really has.",
         table, studies.bars(shown, "by", list(table.columns[3:]), "% of cases"),
     )  # fmt: skip
 

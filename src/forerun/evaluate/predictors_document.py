@@ -42,7 +42,8 @@ answers that were kept when each was fitted, for rows that it was not fitted to.
   published times on a GPU of which no row was seen; only figures are kept of these, since the rows are not ours to
   pass on.
 - Predictors answer different rows, so each table has the rows of one predictor, with all others on **the same rows**.
-  `coverage` is the share of all rows that it answers, and of the others the share of its rows that they answer.
+  `coverage` is the share of all rows that it answers, and of the others the share of its rows that they answer (rows
+  measured after a predictor was fitted are not answered by what it kept; `n` counts the others).
   `default (families left out)` stands in where the default predictor kept no answers for single rows left out: it is
   then judged by the harder split. `one-ratio` (the roofline times one number) and `dummy` (the median) are fitted to
   these rows alone, without the part that is asked about.

@@ -102,7 +102,8 @@ def split_lines(kept: Kept, name: str, split: str, targets: Sequence[str]) -> li
 
 
 def _kept_line(kept: Kept, name: str, rows: pd.DataFrame, target: str, split: str) -> dict[str, Any] | None:
-    """The figures of another predictor's kept answers on the same rows; None where it has not all of them."""
+    """The figures of another predictor's kept answers on the same rows, and the share of them that it has: rows that
+    were measured after it was fitted have none. None where it has less than half of them."""
     label = name
     if kept.frame(name, split) is None:
         label, split = f"{name} (families left out)", "family"
@@ -110,9 +111,10 @@ def _kept_line(kept: Kept, name: str, rows: pd.DataFrame, target: str, split: st
     if frame is None or f"predicted_{target}" not in frame:
         return None
     chosen = pd.MultiIndex.from_frame(frame[KEYS]).isin(pd.MultiIndex.from_frame(rows[KEYS]))
-    if chosen.sum() != len(rows):  # rows that were measured after it was fitted
+    if chosen.sum() < len(rows) / 2:
         return None
-    return {"predictor": label, **_line(frame, target, chosen, kept.ends(name, split, target))}
+    found = _line(frame, target, chosen, kept.ends(name, split, target))
+    return {"predictor": label, **found, "coverage": found["coverage"] * chosen.sum() / len(rows)}
 
 
 def _fitted(baseline: Predictor, rows: pd.DataFrame, split: str) -> pd.DataFrame | None:
