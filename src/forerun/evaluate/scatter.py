@@ -13,6 +13,7 @@ from forerun.evaluate.same_rows import Kept, scored
 from forerun.predictors.registry import predictor_class
 
 UNITS = {"latency_ms": "latency, ms", "memory_mb": "memory, MB", "energy_j": "energy, J"}
+_LEFT_OUT = {"family": "families", "model": "networks", "random": "single rows"}
 _COLUMNS = 3
 #: Points of a panel, drawn at random where there are more, and of an interactive one.
 _POINTS, _INTERACTIVE = 2500, 4000
@@ -61,7 +62,7 @@ def draw(kept: Kept, names: Sequence[str], target: str, folder: Path) -> Path | 
                 label=str(mode),
             )  # fmt: skip
         panel.plot(edge, edge, color="black", linewidth=0.8)
-        title = f"{name} ({'family' if split == 'family' else 'single rows'} left out)"
+        title = f"{name} ({_LEFT_OUT[split]} left out)"
         title = title if predictor_class(name).needs_fit else name
         panel.set(xscale="log", yscale="log", title=title)
         panel.set_ylim(edge[0] / 5, edge[1] * 5)
