@@ -14,13 +14,14 @@ SCALES = {
     "quadrillion": 1e15,
 }  # fmt: skip
 _TIMES = r"\s*(?:[x×*·]|\\times)\s*"
+_TEN_TO = r"10\s*(?:\^|\*\*)\s*\{?"
 _DIGITS = r"(?:\d{1,3}(?:,\d{3})+|\d{1,30})(?:\.\d{1,30})?|\.\d{1,30}"
 #: A number with its power of ten: 3, 1,280,000, 3.1e23, 3.1 x 10^23, 10^23.
 NUMBER = (
-    rf"(?:(?P<digits>{_DIGITS})(?:[eE](?P<exponent>[+-]?\d{{1,3}})|{_TIMES}10\s*(?:\^|\*\*)\s*\{{?(?P<power>-?\d{{1,3}})\}}?)?"
-    rf"|10\s*(?:\^|\*\*)\s*\{{?(?P<alone>-?\d{{1,3}})\}}?)"
+    rf"(?:{_TEN_TO}(?P<alone>-?\d{{1,3}})\}}?"
+    rf"|(?P<digits>{_DIGITS})(?:[eE](?P<exponent>[+-]?\d{{1,3}})|{_TIMES}{_TEN_TO}(?P<power>-?\d{{1,3}})\}}?)?)"
 )
-SCALE = r"(?P<scale>thousand|millions?|billions?|trillions?|quadrillion|[kKMBT](?![A-Za-z])|[mb]n(?![A-Za-z]))"
+SCALE = r"(?P<scale>thousand|millions?|billions?|trillions?|quadrillion|[kKMBT](?![A-Za-z0-9])|[mb]n(?![A-Za-z]))"
 _COUNT = re.compile(rf"\s*~?\s*{NUMBER}\s*(?:{SCALE})?\s*", re.IGNORECASE)
 
 
