@@ -106,12 +106,24 @@ def save(fitted: Fitted, path: Path) -> None:
     part.replace(path)
 
 
+def load(path: Path) -> Fitted:
+    """What `save` wrote."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if found["format"] != FORMAT:
+            raise ForerunError(
+                f"{path.name} is of another version; write it again: forerun landscape experiments --numbers"
+            )
+        return Fitted.from_dict(found)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ForerunError(
+            f"{path} does not hold numbers that forerun landscape experiments --numbers wrote"
+        ) from error
+
+
 def shipped() -> Fitted:
     """What comes with the package."""
-    found = json.loads(SHIPPED.read_text(encoding="utf-8"))
-    if found["format"] != FORMAT:
-        raise ForerunError("the shipped numbers of the landscape are of another version; install forerun again")
-    return Fitted.from_dict(found)
+    return load(SHIPPED)
 
 
 def _fit_parts(known: pd.DataFrame, before: float) -> tuple[Laws, dict[str, Line]]:

@@ -77,11 +77,12 @@ def hardware_facts(hardware: pd.DataFrame) -> pd.DataFrame:
         "memory_bytes": pd.to_numeric(hardware["memory_bytes"]), "bandwidth": pd.to_numeric(hardware["bandwidth"]),
         "tpu": hardware["hardware"].str.contains("TPU", na=False).astype(float),
     })  # fmt: skip
-    for at, device in enumerate(out["device"]):
-        for name, value in (_catalogued(device) if isinstance(device, str) else {}).items():
-            # The catalogue's peaks are dense and checked against datasheets; of the rest, the table comes first.
-            if (name in ("peak_flops", "tpu") and np.isfinite(value)) or pd.isna(out.at[out.index[at], name]):
-                out.loc[out.index[at], name] = value
+    none = dict.fromkeys(_FACTS, np.nan)
+    listed = pd.DataFrame([_catalogued(one) if isinstance(one, str) else none for one in out["device"]], out.index)
+    for name in _FACTS:
+        # The catalogue's peaks are dense and checked against datasheets; of the rest, the table comes first.
+        first, second = (listed, out) if name in ("peak_flops", "tpu") else (out, listed)
+        out[name] = first[name].astype(float).fillna(second[name].astype(float))
     return out.drop_duplicates("hardware").set_index("hardware")
 
 
@@ -101,9 +102,19 @@ def _facts_of(
             found.append({k: float(v) for k, v in facts.items()})
     if not found:
         return dict.fromkeys(_FACTS, float("nan"))
-    frame = pd.DataFrame(found)
-    logs = {name: float(np.exp(np.log(frame[name]).mean())) for name in _FACTS[:3] + _FACTS[4:6]}
-    return {**logs, "chip_year": float(frame["chip_year"].mean()), "tpu": float(frame["tpu"].max())}
+    if len(found) == 1:
+        return found[0]
+    values = {name: np.array([facts[name] for facts in found]) for name in _FACTS}
+    values = {name: known[np.isfinite(known)] for name, known in values.items()}
+    logs = {name: _mean(np.log(values[name])) for name in _FACTS if name not in ("chip_year", "tpu")}
+    return {
+        **{name: float(np.exp(log)) for name, log in logs.items()}, "chip_year": _mean(values["chip_year"]),
+        "tpu": float(values["tpu"].max(initial=0.0)),
+    }  # fmt: skip
+
+
+def _mean(values: np.ndarray) -> float:
+    return float(values.mean()) if len(values) else float("nan")
 
 
 def plans_of(tables: Tables) -> pd.DataFrame:
