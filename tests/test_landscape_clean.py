@@ -74,8 +74,9 @@ def test_hardware_is_resolved_to_our_devices(tables: Tables) -> None:
     ("name", "device"),
     [
         ("NVIDIA B300 (Blackwell Ultra)", "b300"), ("NVIDIA B200 GPUs", "b200"), ("Nvidia H100 80G", "h100-sxm"),
-        ("Ascend (昇腾) 910B", "ascend-910b"), ("Amazon Trainium2", "trainium2"), ("NVIDIA A800 PCIe", "a800-pcie-80gb"),
-        ("NVIDIA Tesla V100 DGXS 32 GB", "v100-32gb"), ("Google TPU v1", None), ("NVIDIA H1000", None), ("", None),
+        ("Ascend (昇腾) 910B", "ascend-910b"), ("Amazon Trainium2", "trainium2"),
+        ("NVIDIA A800 PCIe", "a800-pcie-80gb"), ("NVIDIA Tesla V100 DGXS 32 GB", "v100-32gb"), ("Google TPU v1", None),
+        ("NVIDIA H1000", None), ("", None),
     ],
 )  # fmt: skip
 def test_a_hardware_name(name: str, device: str | None) -> None:

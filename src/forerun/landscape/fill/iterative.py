@@ -44,7 +44,7 @@ def impute(tables: Tables, columns: Sequence[str], trees: Trees) -> list[Filled]
 
 def _years(released: pd.Series) -> pd.Series:
     """When a chip was released, in years; nan where that is not known."""
-    return released.dt.year + (released.dt.dayofyear - 1) / 365.25
+    return released.dt.year + (released.dt.day_of_year - 1) / 365.25
 
 
 def _within_factor_2(estimator: Any, known: np.ndarray) -> float:

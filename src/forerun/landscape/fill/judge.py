@@ -118,7 +118,7 @@ def _folds(tables: Tables, folds: int) -> pd.DataFrame:
     judged_columns: dict[Table, Sequence[str]] = {"models": MODEL_COLUMNS, "hardware": HARDWARE_COLUMNS}
     for table, columns in judged_columns.items():
         content = tables.models if table == "models" else tables.hardware
-        judged = [table == "hardware" or left_for_judging(name) for name in content[NAME[table]]]
+        judged = np.array([table == "hardware" or left_for_judging(name) for name in content[NAME[table]]], dtype=bool)
         for column in columns:
             known = content.loc[content[column].notna() & judged, [NAME[table], column]]
             parts = random.permutation(len(known)) % folds

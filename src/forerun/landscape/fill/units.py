@@ -11,10 +11,11 @@ from typing import Any
 from forerun.landscape.amounts import NUMBER, SCALE, worth
 from forerun.landscape.needs import extra
 
-#: What notes on models count and pint does not know.
+#: What notes on models count and pint does not know; for pint a byte is a plain number.
 _DEFINITIONS = (
     "flop = [computation]", "chip = [chip]", "parameter = [parameter]", "datum = [datum]", "usd = [money]",
     "epoch = [epoch]",
+    "memory_byte = [memory]",
 )  # fmt: skip
 #: The kinds of quantity that are looked for, and the unit in which each is given.
 KINDS = {
@@ -48,7 +49,7 @@ _UNITS = (
     (rf"{_PREFIX}FLOPS?(?:\s?/\s?(?:s\b|sec|GPU|chip|TPU|A100|H100|V100)|\s?per\s+sec|ps\b)", "{prefix}flop / second"),
     (rf"{_PREFIX}FLOPS?\s?/\s?(?:param|token|step|image|forward)", "flop / second"),  # of no use; it is no total
     (rf"{_PREFIX}(?:FLOPS?|floating[\s-]point operations)", "{prefix}flop"),
-    (r"[KMGTP]i?B(?:ytes?)?", "byte"),
+    (r"[KMGTP]i?B(?:ytes?)?", "memory_byte"),
     (r"(?:[A-Za-z]+[\s-]+){0,2}?(?:parameters?|params?|weights)", "parameter"),
     (r"(?:[A-Za-z]+\s+)?epochs?", "epoch"),
     (rf"(?:[A-Za-z\-&]+\s+){{0,3}}?(?:{'|'.join(_DATA.split())}|data\s+points?)", "datum"),
