@@ -117,6 +117,8 @@ def _published(tables: Tables, name: str) -> dict[str, Any]:
 def estimate(asked: Question, *, region: str | None = None, fitted: Fitted | None = None) -> Answer:
     """The answer, from the numbers that come with the package unless others were fitted."""
     numbers = fitted or shipped()
+    # Power is that of servers and their building, so the grid's own factor for the building is left out.
+    grid = replace(choose_grid(region, None), pue=None)
     plans = plan(
         flop=asked.flop, basis=asked.basis, parameters=asked.parameters, tokens=asked.tokens, device=asked.device,
         chips=asked.count, when=asked.when, domain=asked.domain,
@@ -138,8 +140,6 @@ def estimate(asked: Question, *, region: str | None = None, fitted: Fitted | Non
         wide = float(np.hypot(np.log(time.high / time.value), np.log(power.high / power.value)))
         kwh = time.value * power.value / 1e3
         energy = Estimate(kwh, kwh * np.exp(-wide), kwh * np.exp(wide), "kWh")
-        # Power is that of servers and their building, so the grid's own factor for the building is left out.
-        grid = replace(choose_grid(region, None), pue=None)
         grams = carbon(energy.scaled(1e3 * _J_PER_WH, "J"), grid).scaled(1e-3, "kg")
         notes.append(f"carbon: {grid_line(grid).partition(', accelerator only')[0]}; servers and building in the power")
     else:

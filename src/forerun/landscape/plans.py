@@ -38,7 +38,7 @@ def year_of(when: Any) -> float:
     if when is None or pd.isna(when):
         return float("nan")
     found = pd.Timestamp(when)
-    return float(found.year + (found.dayofyear - 1) / 365.25)
+    return float(found.year + (found.day_of_year - 1) / 365.25)
 
 
 def peak_flops(device: Device) -> float | None:
