@@ -149,7 +149,7 @@ def model_rows() -> list[dict[str, str]]:
             "Organization categorization": ",".join(place[0] for place in places),
             "Country (of organization)": ",".join(place[1] for place in places),
             "Task": _TASKS[row["Domain"].split(",")[0]],
-            "Confidence": "Confident", "Frontier model": "True" if "4.5" in row["Model"] else "",
+            "Confidence": "Confident", "Frontier model": "True" if row["Model"] == "Ginkgo-120B" else "",
             "Abstract": f"{row['Model']} is a model for {_TASKS[row['Domain'].split(',')[0]].lower()}.",
             "Link": f"https://example.org/{row['Model']}", "Reference": f"On {row['Model']}", "Citations": "3",
         }  # fmt: skip

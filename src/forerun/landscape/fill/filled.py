@@ -55,8 +55,8 @@ class Options:
 
     def report(self, words: str) -> Callable[[float], None] | None:
         """What a part of the work calls with the share of it that is done."""
-        told = self.progress
-        return None if told is None else lambda share: told(words, share)
+        progress = self.progress
+        return None if progress is None else lambda share: progress(words, share)
 
 
 def frame(values: Iterable[Filled]) -> pd.DataFrame:
@@ -72,11 +72,10 @@ def holes(rows: pd.DataFrame, columns: Sequence[str]) -> dict[str, pd.Index]:
 def with_values(tables: Tables, values: Sequence[Filled]) -> Tables:
     """The tables with the values in their holes; a known value is never replaced."""
     made: dict[Table, pd.DataFrame] = {"models": tables.models.copy(), "hardware": tables.hardware.copy()}
-    places = {
-        table: {name: index for index, name in rows[NAME[table]].items()} for table, rows in made.items()
-    }  # fmt: skip
-    for value in values:
-        at = places[value.table][value.model]
-        if pd.isna(made[value.table].loc[at, value.column]):
-            made[value.table].loc[at, value.column] = value.value
+    by_column: dict[tuple[Table, str], dict[str, float]] = {}
+    for one in values:
+        by_column.setdefault((one.table, one.column), {})[one.model] = one.value
+    for (table, column), known in by_column.items():
+        rows = made[table]
+        rows[column] = rows[column].fillna(rows[NAME[table]].map(known).astype(float))
     return replace(tables, models=made["models"], hardware=made["hardware"])

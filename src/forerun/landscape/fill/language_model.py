@@ -34,6 +34,9 @@ class Reader:
         base = url.rstrip("/")
         self.url = base if base.endswith("/chat/completions") else f"{base}/chat/completions"
         self.model = model
+        # A proxy for the world outside does not know this machine's own addresses.
+        local = parts.hostname in ("localhost", "127.0.0.1", "::1")
+        self._opener = urllib.request.build_opener(*([urllib.request.ProxyHandler({})] if local else []))
 
     def choose(self, model: str, question: str, found: Sequence[tuple[str, float]]) -> int | None:
         """Which of some sentences with numbers answers a question on a model; None if the language model sees none."""
@@ -48,7 +51,7 @@ class Reader:
         body = json.dumps({"model": self.model, "messages": messages, "temperature": 0, "max_tokens": 64}).encode()
         request = urllib.request.Request(self.url, body, {"Content-Type": "application/json"})
         try:
-            with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
+            with self._opener.open(request, timeout=TIMEOUT_S) as response:
                 content: Any = json.loads(response.read(MAX_BYTES))
             text = content["choices"][0]["message"]["content"]
         except urllib.error.HTTPError as error:
