@@ -20,6 +20,7 @@ from forerun.landscape.fill import METHODS, embedding, fill
 from forerun.landscape.fill.document import fill_part
 from forerun.landscape.fill.filled import MODEL_COLUMNS, Options
 from forerun.landscape.fill.judge import judge_fills, left_for_judging
+from forerun.landscape.fill.retrieval import candidates
 from forerun.landscape.fill.units import mentions, product, sentences
 from forerun.landscape.schema import Tables
 from landscape_rows import write_tables
@@ -129,6 +130,18 @@ def test_retrieval(retrieved: tuple[Tables, pd.DataFrame], model: str, column: s
     (one,) = filled[(filled["model"] == model) & (filled["column"] == column)].to_dict("records")
     assert one["method"] == "retrieval" and 0 < one["confidence"] < 1
     assert any(character.isdigit() for character in one["sentence"]) or "week" in one["sentence"]
+
+
+@pytest.mark.parametrize(
+    ("column", "note"),
+    [
+        ("compute_flop", "Maybe over 1e25 FLOP"), ("compute_flop", "Unlikely to be >1e25 FLOP given its size"),
+        ("training_hours", "trained on 60k hours of English speech"), ("mfu", "we assume 30% utilization"),
+        ("chips", "It fits on 8 H100 GPUs for inference."), ("cost_2023_usd", "free below $1M of revenue"),
+    ],
+)  # fmt: skip
+def test_what_a_note_does_not_state(column: str, note: str) -> None:
+    assert candidates({"compute_notes": note, "hours_notes": note, "cost_notes": note}, column) == []
 
 
 def test_retrieval_leaves_what_no_note_states(retrieved: tuple[Tables, pd.DataFrame]) -> None:

@@ -17,6 +17,10 @@ def fill_part(study: FillStudy) -> list[str]:
         "notes of the other models only. A value that a method does not answer counts as not answered, and never as "
         f"an error. A hit is within {HIT:.0%} of the hidden value; a decade is a factor of 10.",
         "",
+        "A hole is not like a hidden value: where a table leaves a number out, its note often says why, or speaks of "
+        "something else. What retrieval puts into holes is therefore less often right than these shares; each value "
+        "keeps its sentence so that it can be read.",
+        "",
         *_methods(study),
         "",
         "Models: answered of hidden · hits · within a factor of 2 · median error in decades.",

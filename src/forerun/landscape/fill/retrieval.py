@@ -29,6 +29,7 @@ class Target:
     question: str
     bare: str = ""  # in the column's own notes, a number without a unit counts: 'scaled' (13B) or 'equals' (= 3e22)
     cue: re.Pattern[str] | None = None  # the sentence must have this
+    never: re.Pattern[str] | None = None  # and must not have this
     least: float = 0.0
     share: bool = False
     later: bool = False  # a calculation: its result stands last
@@ -46,7 +47,7 @@ TARGETS = {
     "chips": Target(("chips",), "The model was trained on this many GPUs."),
     "mfu": Target(
         ("share",), "The model FLOPs utilization (MFU) was this percentage.", least=0.01, share=True,
-        cue=re.compile(r"\bMFU\b|utili[sz]ation", re.IGNORECASE),
+        cue=re.compile(r"\bMFU\b|utili[sz]ation", re.IGNORECASE), never=re.compile(r"assum|would", re.IGNORECASE),
     ),
     "cost_2023_usd": Target(("money",), "The training of the model cost this many dollars.", least=1.0),
     "batch_size": Target(
@@ -55,7 +56,7 @@ TARGETS = {
     ),
     "finetune_flop": Target(
         ("computation",), "Fine-tuning compute in FLOP: 6 * parameters * tokens = FLOP.", bare="equals", least=1e6,
-        later=True, cue=re.compile(r"fine-?\s?tun|=", re.IGNORECASE),
+        later=True, cue=re.compile(r"fine-?\s?tun", re.IGNORECASE),
     ),
 }  # fmt: skip
 
@@ -63,6 +64,14 @@ TARGETS = {
 #: late in a calculation, and in a sentence that is similar to the question. The rules weigh more than the similarity:
 #: on the models whose notes were read, more weight on it made fewer hits.
 OWN_NOTES, EQUALS, AGREED, LATER, SIMILAR = 0.4, 0.2, 0.1, 0.3, 0.1
+_DOUBT = re.compile(
+    r"\b(?:maybe|may be|perhaps|plausibl[ey]|possibly|might|suspect|would suggest|could (?:have|afford)|would have to"
+    r"|(?:un)?likely\s+(?:to be|that|over|under))\b",
+    re.IGNORECASE,
+)
+_USE = re.compile(r"\b(?:inference|context (?:window|length)|licen[sc]e|revenue|funding)\b", re.IGNORECASE)
+_TRAINED = re.compile(r"\b(?:pre-?)?train", re.IGNORECASE)
+_OF_DATA = re.compile(r"\s+(?:worth\s+)?of\s+(?!(?:the\s+)?(?:pre-?)?train|compute|wall|gpu|tpu)", re.IGNORECASE)
 SAME = 0.02  # two values that differ by less are one
 
 
@@ -117,7 +126,7 @@ def candidates(row: dict[str, object], column: str) -> list[Candidate]:
         text = row.get(source)
         own = source == NOTES.get(column)
         for sentence in sentences(text) if isinstance(text, str) else ():
-            if target.cue is not None and not own and not target.cue.search(sentence):
+            if not _states(sentence, target, own):
                 continue
             if own and target.bare == "equals" and (value := product(sentence)) is not None:
                 some.append(Candidate(value, sentence[:SHOWN], sentence[: 2 * AROUND], own, True))
@@ -129,12 +138,23 @@ def candidates(row: dict[str, object], column: str) -> list[Candidate]:
     return some
 
 
+def _states(sentence: str, target: Target, own: bool) -> bool:
+    """Whether a sentence can state the number: what was done in training, not what may be or how the model is used."""
+    if target.cue is not None and not own and not target.cue.search(sentence):
+        return False
+    if _DOUBT.search(sentence) or (target.never is not None and target.never.search(sentence)):
+        return False
+    return _USE.search(sentence) is None or _TRAINED.search(sentence) is not None
+
+
 def _value(mention: Mention, target: Target, own: bool, chips: object) -> float | None:
     """What a quantity is as a value of the column; None where it is another kind of quantity, or a rate."""
     if mention.kind == "" and own:
         if not (mention.scaled if target.bare == "scaled" else target.bare and mention.after_equals):
             return None
     elif mention.kind not in target.kinds or mention.per:
+        return None
+    if mention.kind == "time" and _OF_DATA.match(mention.after):
         return None
     value = mention.value
     if mention.kind == "chip time":

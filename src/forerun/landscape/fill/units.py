@@ -17,6 +17,7 @@ _DEFINITIONS = (
     "epoch = [epoch]",
     "memory_byte = [memory]",
 )  # fmt: skip
+AFTER = 40  # characters after a quantity that are kept with it
 #: The kinds of quantity that are looked for, and the unit in which each is given.
 KINDS = {
     "time": "hour", "chip time": "chip * hour", "computation": "flop", "speed": "flop / second", "chips": "chip",
@@ -92,6 +93,7 @@ class Mention:
     per: bool  # by something else: $2 per hour
     start: int
     end: int
+    after: str  # what follows it
 
 
 @lru_cache(maxsize=50_000)
@@ -145,6 +147,7 @@ def _mention(text: str, number: re.Match[str]) -> Mention | None:
     return Mention(
         kind, value, number["scale"] is not None, _EQUALS.search(text, 0, number.start()) is not None,
         _PER.match(text, end) is not None, number.start(), end,
+        text[end : end + AFTER],
     )  # fmt: skip
 
 
