@@ -14,6 +14,7 @@ from forerun.landscape.clean import read_tables
 from forerun.landscape.encode import ENCODINGS, Encoding, encoded
 from forerun.landscape.experiments import parts_of
 from forerun.landscape.explain import explain
+from forerun.landscape.intervals import conformal
 from forerun.landscape.learn import ESTIMATORS, estimator, ordered_folds, tune
 from forerun.landscape.rows import TARGETS, Rows, rows_of
 from forerun.landscape.schema import Tables
@@ -119,7 +120,7 @@ def test_figures() -> None:
     found = judge.figures(known, known + np.array([0.0, 0.2, -0.2, 1.0]), 0.25)
     assert found["within 2"] == 0.75 and found["coverage"] == 0.75 and found["decades"] == pytest.approx(0.35)
     assert judge.figures(known, known, 0.0)["r2"] == 1.0
-    assert judge.conformal(np.arange(1, 100, dtype=float)) == 90.0
+    assert conformal(np.arange(1, 100, dtype=float)) == 90.0
 
 
 def test_judging_by_every_protocol(tables: Tables) -> None:

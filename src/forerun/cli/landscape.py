@@ -182,8 +182,8 @@ def fill(
     if not names:
         raise ForerunError("--method needs at least one method")
     with progress("filling, percent", quiet=as_json) as report:
-        told = (lambda _, share: report(round(100 * share), 100)) if report else None
-        options = Options(str(embedding) if embedding else None, llm_url, llm_model, told)
+        shares = (lambda _, share: report(round(100 * share), 100)) if report else None
+        options = Options(str(embedding) if embedding else None, llm_url, llm_model, shares)
         _, found = run(load_tables(), names, None, options)
     if out is not None:
         part = out.with_name(f".{out.name}.part")

@@ -14,7 +14,8 @@ from forerun.advice.carbon import carbon, choose_grid, grid_line
 from forerun.advice.cost import choose_instance, price_line
 from forerun.device import Device, load_device
 from forerun.errors import ArgumentError, ForerunError, did_you_mean
-from forerun.landscape.joined import CONFIDENCE, METHODS, Fitted, predict, shipped
+from forerun.landscape.intervals import CONFIDENCE
+from forerun.landscape.joined import METHODS, Fitted, predict, shipped
 from forerun.landscape.physics import chip_hours
 from forerun.landscape.plans import LANGUAGE, flop_of, peak_flops, plan, plans_of, year_of
 from forerun.prediction import Estimate

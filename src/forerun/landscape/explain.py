@@ -37,7 +37,7 @@ class Explained:
 
 
 def explain(rows: Rows, single: Sequence[str] = ()) -> Explained:
-    """Explains gradient boosting fitted to all rows; what is said of importance and choice is on models left out."""
+    """Explains gradient boosting fitted to all rows; importance and choice are judged on models left out."""
     every = np.arange(len(rows))
     whole = encoded(rows, every, every, ENCODINGS["standard scaler"])
     fitted = estimator(ESTIMATOR).fit(whole.train, whole.known_train)

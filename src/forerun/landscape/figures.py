@@ -13,7 +13,7 @@ from forerun.pages import page_style
 from forerun.pages.bars import text
 from forerun.pages.charts import POLICY, chart_html, charts_html
 
-#: Colours that are told from each other also by the colour-blind (Okabe and Ito).
+#: Colours that the colour-blind distinguish too (Okabe and Ito).
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#f0e442")
 _DOTS = 110  # a PNG's dots per inch
 

@@ -12,12 +12,12 @@ import numpy as np
 import pandas as pd
 
 from forerun.errors import ForerunError
+from forerun.landscape.intervals import conformal
 from forerun.landscape.lines import Line, fit_line
 from forerun.landscape.physics import Laws, fit_laws, log_of, physics
 
 TARGETS = ("cost_2023_usd", "training_hours", "power_w")
 METHODS = ("physics", "learned", "joined")
-CONFIDENCE = 0.9
 #: The first year whose models are predicted from those before, to choose by and to measure errors on.
 FIRST_YEAR = 2018
 #: Years of such errors that an interval stands on: the newest ones, since the field changes.
@@ -186,9 +186,6 @@ def _widths(errors: pd.DataFrame, share: float) -> dict[str, float]:
 
 
 def _quantile(errors: pd.Series) -> float:
-    """The conformal quantile of sizes: of n sorted ones, the one at 0.9 (n + 1). 10-fold where there are none."""
-    sizes = np.sort(np.abs(errors.dropna().to_numpy(dtype=float)))
-    if not len(sizes):
-        return float(np.log(10))
-    found = float(sizes[min(int(np.ceil(CONFIDENCE * (len(sizes) + 1))), len(sizes)) - 1])
-    return max(found, LEAST_WIDTH)
+    """Half an interval from errors; a factor of 10 where there are none."""
+    known = errors.dropna().to_numpy(dtype=float)
+    return max(conformal(known), LEAST_WIDTH) if len(known) else float(np.log(10))

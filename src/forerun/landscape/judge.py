@@ -1,4 +1,4 @@
-"""How good an estimator is: the published split, and splits that keep models, organisations or years apart."""
+"""How good an estimator is: the published split, and splits with models, organisations or years left out."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from forerun.landscape.encode import Arrays
+from forerun.landscape.intervals import conformal
 from forerun.landscape.learn import estimator, ordered_folds
 
 #: Splits in words. The published one gives rows of the same model to both sides.
@@ -19,7 +20,6 @@ PROTOCOLS = {
     "organisations": "every organisation on one side", "time": "trained before 2024, judged on what came after",
 }  # fmt: skip
 CUT = 2024.0
-CONFIDENCE = 0.9
 _FOLDS = 5
 
 Split = tuple[np.ndarray, np.ndarray]
@@ -47,12 +47,6 @@ def figures(known: np.ndarray, predicted: np.ndarray, width: np.ndarray | float)
         "within 2": float((off <= np.log10(2)).mean()), "coverage": float((off <= width).mean()),
         "width": float(np.mean(np.broadcast_to(width, known.shape))),
     }  # fmt: skip
-
-
-def conformal(errors: np.ndarray) -> float:
-    """What 90 % of errors stay within, with the correction for few of them."""
-    sizes = np.sort(np.abs(errors))
-    return float(sizes[min(int(np.ceil(CONFIDENCE * (len(sizes) + 1))), len(sizes)) - 1])
 
 
 def judge(parts: list[Arrays], name: str, settings: Mapping[str, Any], years: np.ndarray | None) -> dict[str, float]:

@@ -20,11 +20,6 @@ if TYPE_CHECKING:
 FLOP_PER_PARAMETER_AND_TOKEN = 6.0
 #: Columns of the hardware table that hold a peak for training, the fastest unit first.
 _PEAKS = ("tensor_fp16_flops", "fp16_flops", "tf32_flops", "fp32_flops")
-#: What is predicted: the columns of the models table.
-TARGETS = {
-    "cost_2023_usd": "training cost, 2023 USD", "training_hours": "training time, h", "power_w": "power draw, W",
-    "compute_flop": "training compute, FLOP",
-}  # fmt: skip
 LANGUAGE = "Language"
 
 
