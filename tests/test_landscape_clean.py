@@ -116,6 +116,24 @@ def test_tables_are_kept(tables: Tables, tmp_path: Path, monkeypatch: pytest.Mon
         kept.load_tables()
 
 
+def test_an_import_that_fails_leaves_the_tables(
+    tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORERUN_STORE", str(tmp_path))
+    kept.keep_tables(tables)
+    rename = Path.rename
+
+    def fails(path: Path, target: Path) -> Path:
+        if path.suffix == ".part":
+            raise OSError("disk full")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", fails)
+    with pytest.raises(ForerunError, match="cannot be written"):
+        kept.keep_tables(tables)
+    assert len(kept.load_tables().models) == len(tables.models)
+
+
 def changed(column: str, value: str) -> Callable[[list[dict[str, str]]], list[dict[str, str]]]:
     """Rows with one cell changed."""
     return lambda rows: [{**rows[0], column: value}, *rows[1:]]

@@ -40,6 +40,8 @@ def keep_tables(tables: Tables) -> Path:
             place.rename(old)
         part.rename(place)
     except OSError as error:
+        if old.exists() and not place.exists():
+            old.rename(place)
         raise ForerunError(f"the store cannot be written: {error.strerror or error} ({place})") from error
     finally:
         shutil.rmtree(part, ignore_errors=True)

@@ -13,9 +13,11 @@ def fill_part(study: FillStudy) -> list[str]:
     """The lines of the part, in Markdown, without its heading."""
     lines = [
         f"Every known value of {study.models} models, and of all hardware, was hidden once ({study.folds} parts, one "
-        "hidden at a time) and filled from what was left. The rules of retrieval were written while looking at the "
-        "notes of the other models only. A value that a method does not answer counts as not answered, and never as "
-        f"an error. A hit is within {HIT:.0%} of the hidden value; a decade is a factor of 10.",
+        "hidden at a time) and filled from what was left. The rules of retrieval were first written while looking at "
+        "the notes of the other models only; those that leave sentences out (doubts, assumptions, hours of data, how a "
+        "model is used) were added after reading what was put into holes of all models. A value that "
+        "a method does not answer counts as not answered, and never as an error. "
+        f"A hit is within {HIT:.0%} of the hidden value; a decade is a factor of 10.",
         "",
         "A hole is not like a hidden value: where a table leaves a number out, its note often says why, or speaks of "
         "something else. What retrieval puts into holes is therefore less often right than these shares; each value "

@@ -77,7 +77,7 @@ class FillStudy:
 
 
 def left_for_judging(model: str) -> bool:
-    """Whether a model's notes were left unread while the rules of retrieval were written: about every second one's."""
+    """Whether a model is judged: about every second, whose notes the first rules of retrieval were written without."""
     return zlib.crc32(model.encode()) % 2 == 0
 
 
