@@ -10,7 +10,7 @@ import pandas as pd
 from forerun.errors import ForerunError
 from forerun.landscape import judge
 from forerun.landscape.encode import ENCODINGS
-from forerun.landscape.experiments import FEW, PUBLISHED, PUBLISHED_TARGET, Later, Study
+from forerun.landscape.experiments import ALL, FEW, PLANNED, PUBLISHED, PUBLISHED_TARGET, Later, Study
 from forerun.landscape.figures import Drawn, page, picture
 from forerun.landscape.fill.document import fill_part, table
 from forerun.landscape.learn import ESTIMATORS
@@ -22,6 +22,8 @@ PAGE = "landscape.html"
 PICTURES = ("landscape_splits", "landscape_later_cost", "landscape_later_time", "landscape_shap",
             "landscape_trend_compute", "landscape_chip_hours")  # fmt: skip
 _FIRST = next(iter(ENCODINGS))
+#: The aims: the least share within a factor of 2, and the shares that a 90 % interval should hold.
+_NEAR, _HELD = 0.7, (0.85, 0.95)
 _INTRO = f"""What training a model takes, learned from what is published of all the notable ones. Written, with every
 number and figure, by
 
@@ -35,10 +37,10 @@ _TEACHES = """**What the difference teaches.** A model that names two organisati
 twelve rows, all with the same cost. Split at random, nearly every judged row has copies of its own model in training: a
 forest or a boosted tree looks the model up and repeats its cost, and the score says how well rows were copied, not how
 well cost was understood. With every model on one side the same estimators, encodings and features lose the part of R²
-that was memory. With organisations on one side they also lose who usually spends how much. Asked about years that they
-have not seen, trees cannot leave the range of their training rows, and new models are larger than all before: R² falls
-below 0, where the mean of the judged rows would have been nearer. A law that multiplies keeps working there, which is
-why the estimate stands on arithmetic first."""
+that was memory. With organisations on one side, knowing who usually spends how much does not help either. Asked about
+years that they have not seen, trees cannot leave the range of their training rows, and new models are larger than all
+before: R² falls below 0, where the mean of the judged rows would have been nearer. A law that multiplies keeps working
+there, which is why the estimate stands on arithmetic first."""
 
 
 def write(study: Study, path: Path) -> list[Path]:
@@ -64,7 +66,6 @@ def _put(path: Path, content: str) -> Path:
 
 
 def _parts(study: Study, drawn: dict[str, Drawn]) -> list[str]:
-    first = study.later[0] if study.later else None
     return [
         "# The landscape: what training a model takes", _INTRO, "## In short\n\n" + "\n".join(_short(study)),
         "## The tables, cleaned", _steps(study),
@@ -74,14 +75,20 @@ def _parts(study: Study, drawn: dict[str, Drawn]) -> list[str]:
         "### Other targets", _targets(study), "### Encodings", _encodings(study), "### Parameters by Optuna",
         _tuned(study), "### What training and prediction take", _costs(study),
         "## Models published after the training period",
-        *([_later_words(first), *(_later_table(one) for one in study.later), _shown(drawn["landscape_later_cost"]),
-           _shown(drawn["landscape_later_time"])] if first else ["The tables have no models of 2024 or later."]),
+        *(_later_part(study, drawn) if study.later else ["The tables have no models of 2024 or later."]),
         "## The arithmetic", _laws(study), _shown(drawn["landscape_chip_hours"]),
         "## What matters", _matters(study), _shown(drawn["landscape_shap"]),
         "## Trends", _trends(study), _shown(drawn["landscape_trend_compute"]),
         "## Fills", "\n".join(fill_part(study.fills)),
         f"All figures, to be looked into: [figures/{PAGE}](figures/{PAGE}).",
     ]  # fmt: skip
+
+
+def _later_part(study: Study, drawn: dict[str, Drawn]) -> list[str]:
+    """Models of later years: how they are predicted, against the aims, by every method, drawn."""
+    tables = (_later_table(one) for one in study.later)
+    pictures = (_shown(drawn[f"landscape_later_{kind}"]) for kind in ("cost", "time"))
+    return [_later_words(study.later[0]), _aims(study), *tables, *pictures]
 
 
 def _shown(one: Drawn) -> str:
@@ -100,7 +107,7 @@ def _short(study: Study) -> list[str]:
     for later in study.later[:1]:
         for target, words in (("cost_2023_usd", "cost"), ("training_hours", "time")):
             for method in ("joined", "physics", "learned"):
-                one = _later_line(later, target, method, "plans that physics answers")
+                one = _later_line(later, target, method, PLANNED)
                 if one is not None:
                     lines.append(
                         f"- Models from {later.cut:.0f} on, {words}, {method}: {one['within 2']:.0%} within a factor "
@@ -250,14 +257,38 @@ def _later_words(later: Later) -> str:
 
 
 def _later_table(later: Later) -> str:
+    f = later.figures
+    every = f[f["rows"] == ALL].set_index(["target", "method"])["n"]
+    # Where physics answers all that is stated, the two groups of rows are the same and shown once.
+    shown = f[[one["rows"] == ALL or one["n"] != every.get((one["target"], "learned")) for _, one in f.iterrows()]]
     rows = [
         (TARGETS[one["target"]], one["rows"], one["method"], f"{one['n']:.0f} of {one['stated']:.0f}",
          f"{one['within 2']:.0%}", f"{one['coverage']:.0%}", f"{one['decades']:.2f}", f"{one['width']:.2f}")
-        for _, one in later.figures.iterrows()
+        for _, one in shown.iterrows()
     ]  # fmt: skip
     heads = ("target", "rows", "method", "n", "within a factor of 2", "in the 90 % interval", "mean error, decades",
              "half the interval, decades")  # fmt: skip
     return f"### Published from {later.cut:.0f} on, predicted from those before\n\n" + "\n".join(table(heads, rows))
+
+
+def _aims(study: Study) -> str:
+    """The joined estimate against what it should reach."""
+    rows: list[tuple[str, str, str, float]] = []
+    for later in study.later:
+        for target in ("cost_2023_usd", "training_hours"):
+            for which in (PLANNED, ALL):
+                one = _later_line(later, target, "joined", which)
+                if one is None or (which == ALL and rows and one["n"] == rows[-1][-1]):
+                    continue
+                near, held = one["within 2"], one["coverage"]
+                rows.append((
+                    f"from {later.cut:.0f} on, {TARGETS[target]}, {which}",
+                    f"{near:.0%}: {'met' if near >= _NEAR else 'not met'}",
+                    f"{held:.0%}: {'met' if _HELD[0] <= held <= _HELD[1] else 'not met'}", one["n"],
+                ))  # fmt: skip
+    cells = [(*row[:3], f"{row[3]:.0f}") for row in rows]
+    heads = ("joined estimate", "at least 70 % within a factor of 2", "85 to 95 % in the 90 % interval", "n")
+    return "\n".join(table(heads, cells))
 
 
 def _laws(study: Study) -> str:
