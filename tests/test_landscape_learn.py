@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from forerun.errors import ForerunError
-from forerun.landscape import judge
+from forerun.landscape import document, encode, experiments, judge
 from forerun.landscape.clean import read_tables
 from forerun.landscape.encode import ENCODINGS, Encoding, encoded
 from forerun.landscape.experiments import parts_of
-from forerun.landscape.explain import explain
+from forerun.landscape.explain import Explained, explain
+from forerun.landscape.fill.judge import judge_fills
 from forerun.landscape.intervals import conformal
 from forerun.landscape.learn import ESTIMATORS, estimator, ordered_folds, tune
 from forerun.landscape.rows import TARGETS, Rows, rows_of
@@ -60,7 +62,11 @@ def few(texts: Sequence[str]) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", ENCODINGS)
-def test_encodings_are_finite_and_know_their_training_part_alone(rows: Rows, name: str) -> None:
+def test_encodings_are_finite_and_know_their_training_part_alone(
+    rows: Rows, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # UMAP compiles for a quarter of a minute; where texts lie is enough here.
+    monkeypatch.setattr(encode, "_layout", lambda texts, embed: embed(texts)[:, :5])
     train, test = halves(rows)
     found = encoded(rows, train, test, ENCODINGS[name], embed=few)
     assert found.train.shape == (len(train), len(found.names)) and found.test.shape == (len(test), len(found.names))
@@ -145,8 +151,13 @@ def test_costs_are_measured(rows: Rows) -> None:
     assert all(value > 0 for value in found.values()) and found["process, MB resident"] > 50
 
 
-def test_explanations(rows: Rows) -> None:
-    found = explain(rows, ["Nutmeg-8B"])
+@pytest.fixture(scope="module")
+def explained(rows: Rows) -> Explained:
+    return explain(rows, ["Nutmeg-8B"])
+
+
+def test_explanations(rows: Rows, explained: Explained) -> None:
+    found = explained
     assert found.shares.shape[0] == len(rows) and "compute_flop" in found.shares.columns[:3]
     assert found.permuted["loss of R²"].is_monotonic_decreasing
     assert len(found.single["Nutmeg-8B"]) >= 3 and found.selected["features"].is_monotonic_increasing
@@ -164,3 +175,32 @@ def test_trends(tables: Tables) -> None:
     assert plain["by"] == ["year"] and plain["groups"][0]["models"] >= 3
     with pytest.raises(ForerunError, match=r"cannot be grouped by 'years'. Did you mean year\?"):
         trends(tables, ("years",))
+
+
+def test_the_study_and_its_document(
+    tables: Tables, explained: Explained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The whole way with few comparisons: what each part computes has tests of its own."""
+    few_questions = [("cost_2023_usd", "standard scaler", protocol, name) for protocol in judge.PROTOCOLS
+                     for name in ("linear", "ridge")]  # fmt: skip
+    monkeypatch.setattr(experiments, "questions", lambda: few_questions)
+    monkeypatch.setattr(experiments, "SPACES", {"ridge": experiments.SPACES["ridge"]})
+    monkeypatch.setattr(experiments, "ESTIMATORS", ("ridge",))
+    monkeypatch.setattr(experiments, "explain", lambda rows, single: explained)
+    monkeypatch.setattr(experiments, "judge_fills", lambda tables, options: judge_fills(tables, ("rms",), 2, options))
+    monkeypatch.setattr(experiments, "side_by_side", map)  # children would load PyTorch, which nothing here needs
+    monkeypatch.setattr(judge, "costs", lambda part, name, settings: {"training, s": 0.1})
+    seen: list[tuple[int, int]] = []
+    study = experiments.run(tables, lambda done, total: seen.append((done, total)), trials=2)
+    assert seen[-1] == (100, 100) and [done for done, _ in seen] == sorted(done for done, _ in seen)
+    assert len(study.compared) == len(few_questions) and study.later[0].cut == 2024
+    written = document.write(study, tmp_path / "LANDSCAPE.md")
+    assert all(path.stat().st_size > 1000 for path in written) and len(written) == 2 + len(document.PICTURES)
+    words = (tmp_path / "LANDSCAPE.md").read_text()
+    for part in ("0.9482", "What the difference teaches", "joined estimate", "Epoch AI", "within a factor of 2"):
+        assert part in words
+    page = (tmp_path / "figures" / document.PAGE).read_text()
+    assert "LIME: Nutmeg-8B" in page and "forerun landscape experiments" in page
+    assert not list(tmp_path.rglob("*.part"))
+    with pytest.raises(ForerunError, match="there is no folder"):
+        document.write(study, tmp_path / "none" / "LANDSCAPE.md")

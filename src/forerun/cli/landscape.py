@@ -149,7 +149,7 @@ def experiments(
         save(study.fitted, numbers)
         written.append(numbers)
     if as_json:
-        print(json.dumps({"written": [str(path) for path in written], "seconds": study.seconds}, indent=2))
+        print(json.dumps({"written": [str(path) for path in written], "processor_s": study.processor_s}, indent=2))
     else:
         print("\n".join(f"written: {path}" for path in written))
 

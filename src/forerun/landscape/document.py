@@ -118,7 +118,7 @@ def _short(study: Study) -> list[str]:
         lines.append(
             f"- Hardware names resolved to devices of the catalogue: {resolved:.1%} of the models that name any."
         )
-    lines.append(f"- The study took {study.seconds / 60:.1f} minutes.")
+    lines.append(f"- The study took {study.processor_s / 60:.1f} minutes of processor time.")
     return lines
 
 

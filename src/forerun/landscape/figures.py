@@ -125,7 +125,9 @@ def _points(axes: Any, trace: dict[str, Any]) -> None:
         axes.plot(trace["x"], trace["y"], style, color=line.get("color"), linewidth=line.get("width", 1.5), label=label)
         return
     colour = marker.get("color")
-    extra_settings = {"c": colour, "cmap": "coolwarm"} if isinstance(colour, list) else {"color": colour}
+    extra_settings = (
+        {"c": colour, "cmap": "coolwarm", "vmin": 0, "vmax": 1} if isinstance(colour, list) else {"color": colour}
+    )
     axes.scatter(
         trace["x"], trace["y"], s=marker.get("size", 6) ** 2 / 1.6, alpha=marker.get("opacity", 0.8), label=label,
         linewidths=0, **extra_settings,

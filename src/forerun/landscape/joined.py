@@ -96,7 +96,7 @@ def predict(fitted: Fitted, plans: pd.DataFrame) -> pd.DataFrame:
             wide = np.where(np.isfinite(law), fitted.widths[target][method], fitted.widths[target][alone])
             for part, moved in (("value", 0.0), ("low", -1.0), ("high", 1.0)):
                 out[target, method, part] = np.exp(logs + moved * wide)
-    return pd.DataFrame(out, index=plans.index)
+    return pd.DataFrame(out, index=plans.index).sort_index(axis=1)
 
 
 def save(fitted: Fitted, path: Path) -> None:

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 
 from forerun.errors import MissingPackage
 
 COMMAND = "pip install 'forerun[landscape]'"
 _PACKAGES = ("sklearn", "optuna", "shap", "lime", "umap", "plotly", "matplotlib", "pint")
+
+
+def require(what: str) -> None:
+    """Raises the sentence that installs the extra, before any work, where one of its packages is missing."""
+    for name in _PACKAGES:
+        if find_spec(name) is None:
+            raise MissingPackage(what, name, COMMAND)
 
 
 @contextmanager
