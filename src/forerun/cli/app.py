@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from forerun import __version__
-from forerun.cli import budget, data, measuring, mig, optimise, recommend, report, serve, training, tune
+from forerun.cli import budget, data, landscape, measuring, mig, optimise, recommend, report, serve, training, tune
 from forerun.cli.features import explain_features
 from forerun.cli.options import (
     ConfidenceOption,
@@ -245,3 +245,4 @@ app.command()(training.train)
 app.command()(training.evaluate)
 app.command()(tune.tune)
 app.add_typer(data.app, name="data")
+app.add_typer(landscape.app, name="landscape")

@@ -2,35 +2,15 @@
 
 from __future__ import annotations
 
-import base64
-import gzip
-import json
-import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from forerun import blocks
 from forerun.blocks import Column, Row
-from forerun.errors import MissingPackage
 from forerun.pages import page_style, table_html
 from forerun.pages.bars import text
-from forerun.report.parts import Chart, Group, Key, Level, Table
-
-_HERE = Path(__file__).parent
-
-
-def plotly_element() -> str:
-    """The code of plotly, as its Python package carries it, for page.js to unpack: 2 MB as gzip in base64 instead of 5.
-    Its notice of version and licence stays readable."""
-    try:
-        from plotly.offline import get_plotlyjs
-    except ImportError as e:
-        raise MissingPackage("a report", "plotly", "pip install 'forerun[report]'") from e
-    code = str(get_plotlyjs())
-    notice = code.partition("*/")[0].lstrip("/* \n")
-    packed = base64.b64encode(gzip.compress(code.encode(), mtime=0)).decode()
-    return f'<!-- {notice.strip()} -->\n<script type="application/octet-stream" id="plotly">{packed}</script>'
+from forerun.pages.charts import POLICY, chart_html, charts_html, json_text
+from forerun.report.parts import Group, Key, Level, Table
 
 
 def page(
@@ -48,7 +28,7 @@ def page(
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="{_POLICY}">
+<meta http-equiv="Content-Security-Policy" content="{POLICY}">
 <title>{text(title)}</title>
 <style>
 {page_style()}</style>
@@ -69,40 +49,14 @@ def page(
 </main>
 <footer>Every number is a prediction (<code>forerun predict --no-measured</code>) unless it says measured. The page
 holds all its data as JSON in the element <code>report-data</code>.</footer>
-<script type="application/json" id="report-data">{_json(data)}</script>
-<script type="application/json" id="charts">{_json(charts)}</script>
-{plotly_element()}
-<script>{(_HERE / "page.js").read_text(encoding="utf-8")}</script>
+<script type="application/json" id="report-data">{json_text(data)}</script>
+{charts_html(charts)}
 </body>
 </html>
 """
 
 
-#: The browser itself refuses to fetch anything: a page that opens offline asks for nothing.
-_POLICY = (
-    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:; font-src data:"
-)
-
-
 _SIGNS = {"line": "━━", "dash": "╍╍", "dot": "┅┅", "circle": "●", "triangle": "▲", "diamond": "◆"}
-
-
-def _json(data: Any) -> str:
-    """JSON that cannot end the element it stands in, of twelve digits; what is not finite is null."""
-    found = json.dumps(_finite(data), separators=(",", ":"), allow_nan=False)
-    return found.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple, range)):
-        return [_finite(item) for item in value]
-    if isinstance(value, float):
-        return float(f"{value:.12g}") if math.isfinite(value) else None
-    if value is None or isinstance(value, (str, bool, int, float)):
-        return value
-    return value.item() if hasattr(value, "item") else str(value)
 
 
 def _list(lines: Sequence[str]) -> str:
@@ -121,7 +75,9 @@ def _level(level: Level, charts: list[dict[str, Any]]) -> str:
 
 
 def _group(group: Group, charts: list[dict[str, Any]]) -> str:
-    pictures = "".join(_chart(group.title, chart, charts) for chart in group.charts)
+    pictures = "".join(
+        chart_html(chart.figure, chart.title, f"{group.title}: {chart.title}", charts) for chart in group.charts
+    )
     kind = "charts wide" if group.wide else "charts"
     caption = f'<p class="caption">{text(group.caption)}</p>' if group.caption else ""
     caption += keys_html(group.keys)
@@ -135,25 +91,6 @@ def keys_html(keys: Sequence[Key]) -> str:
         for key in keys
     )
     return f'<ul class="keys">{entries}</ul>' if entries else ""
-
-
-def _chart(title: str, chart: Chart, charts: list[dict[str, Any]]) -> str:
-    name = f"chart-{len(charts) + 1}"
-    made = json.loads(chart.figure.to_json(validate=False))
-    charts.append({"id": name, "data": rounded(made["data"]), "layout": made["layout"]})
-    words = text(f"{title}: {chart.title}")
-    height = f"height:{made['layout']['height']}px"
-    plot = f'<div class="plot" id="{name}" style="{height}" role="img" aria-label="{words}"></div>'
-    return f'<figure class="chart"><figcaption>{text(chart.title)}</figcaption>{plot}</figure>'
-
-
-def rounded(value: Any) -> Any:
-    """What is drawn needs four digits; the data beside it has them all."""
-    if isinstance(value, dict):
-        return {key: rounded(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [rounded(item) for item in value]
-    return float(f"{value:.4g}") if isinstance(value, float) else value
 
 
 def _table(table: Table) -> str:

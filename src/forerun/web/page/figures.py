@@ -6,7 +6,8 @@ import json
 from collections.abc import Sequence
 
 from forerun.pages.bars import text
-from forerun.report.page import keys_html, rounded
+from forerun.pages.charts import rounded
+from forerun.report.page import keys_html
 from forerun.report.parts import Chart, Key
 
 

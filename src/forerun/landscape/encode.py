@@ -1,0 +1,141 @@
+"""Rows as arrays: numbers scaled, holes closed, names encoded, texts as clusters or coordinates, components, noise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from forerun.landscape.needs import extra
+from forerun.landscape.rows import Rows
+
+Embed = Callable[[Sequence[str]], np.ndarray]
+#: Names that fewer rows of the training part have are one column together.
+LEAST_ROWS = 4
+COMPONENTS = 15
+_MAP_SIZE = 5
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How rows become arrays: `scaler` standard or minmax; `names` onehot, target, clusters or map; PCA; noise."""
+
+    scaler: str = "standard"
+    names: str = "onehot"
+    components: int | None = None
+    noise: float = 0.0
+
+
+#: The five published experiments, and two encodings more.
+ENCODINGS = {
+    "standard scaler": Encoding(), "min-max": Encoding(scaler="minmax"),
+    "embeddings with clusters": Encoding(names="clusters"), "PCA 15": Encoding(components=COMPONENTS),
+    "noise": Encoding(noise=0.1), "target encoding": Encoding(names="target"), "embedding map": Encoding(names="map"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Arrays:
+    """One split, encoded by its training part alone."""
+
+    train: np.ndarray
+    test: np.ndarray
+    known_train: np.ndarray
+    known_test: np.ndarray
+    names: tuple[str, ...]
+
+
+def encoded(
+    rows: Rows, train: np.ndarray, test: np.ndarray, encoding: Encoding, embed: Embed | None = None, seed: int = 0
+) -> Arrays:
+    """The rows of a split as arrays; noise is added to the training part only."""
+    with extra("the landscape study"):
+        numbers, number_names = _numbers(rows, train, encoding.scaler)
+        words, word_names = _names(rows, train, encoding.names, embed)
+    generator = np.random.default_rng(seed)
+    mine, other = np.hstack([numbers[train], words[train]]), np.hstack([numbers[test], words[test]])
+    names = (*number_names, *word_names)
+    if encoding.noise:
+        mine = _noisy(mine, len(number_names), encoding.noise, generator)
+    if encoding.components:
+        from sklearn.decomposition import PCA
+
+        many = min(encoding.components, *mine.shape)
+        found = PCA(many, random_state=0).fit(mine)
+        mine, other, names = found.transform(mine), found.transform(other), tuple(f"PC{n + 1}" for n in range(many))
+    return Arrays(mine, other, rows.known[train], rows.known[test], names)
+
+
+def _numbers(rows: Rows, train: np.ndarray, scaler: str) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Numbers with holes closed by the root mean square of the training part, then scaled by it."""
+    from sklearn.preprocessing import MinMaxScaler, StandardScaler
+
+    values = rows.frame[list(rows.numbers)].to_numpy(dtype=float)
+    seen = np.isfinite(values[train]).any(axis=0)
+    values, names = values[:, seen], tuple(name for name, kept in zip(rows.numbers, seen, strict=True) if kept)
+    part = values[train]
+    # Logarithms may be negative: the root mean square keeps the sign of the mean.
+    usual = np.sign(np.nanmean(part, axis=0)) * np.sqrt(np.nanmean(part**2, axis=0))
+    values = np.where(np.isfinite(values), values, usual)
+    scale = (StandardScaler() if scaler == "standard" else MinMaxScaler()).fit(values[train])
+    return scale.transform(values), names
+
+
+def _names(rows: Rows, train: np.ndarray, how: str, embed: Embed | None) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Names of organisations, chips and so on as columns; the texts of the rows as clusters or as coordinates."""
+    if how in ("clusters", "map"):
+        return _mapped(rows, how, embed or _sentence_model())
+    from sklearn.preprocessing import OneHotEncoder, TargetEncoder
+
+    cells = rows.frame[list(rows.categories)].astype(object).where(lambda f: f.notna(), "unknown").astype(str)
+    if how == "target":
+        found = TargetEncoder(target_type="continuous", random_state=0).fit(cells.iloc[train], rows.known[train])
+        return found.transform(cells), tuple(rows.categories)
+    coder = OneHotEncoder(handle_unknown="infrequent_if_exist", min_frequency=LEAST_ROWS, sparse_output=False)
+    coder.fit(cells.iloc[train])
+    return coder.transform(cells), tuple(coder.get_feature_names_out(list(rows.categories)))
+
+
+def _mapped(rows: Rows, how: str, embed: Embed) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Embedded texts laid out by UMAP; as coordinates, or as the clusters that HDBSCAN finds among them.
+
+    All texts are laid out together, those of judged rows too: a text is known before anything is predicted, and no
+    target enters.
+    """
+    texts = tuple(dict.fromkeys(rows.words))
+    place = {text: at for at, text in enumerate(texts)}
+    of_row = np.array([place[text] for text in rows.words])
+    spots = _layout(texts, embed)
+    if how == "map":
+        return spots[of_row], tuple(f"map {n + 1}" for n in range(spots.shape[1]))
+    from sklearn.cluster import HDBSCAN
+
+    labels = HDBSCAN(min_cluster_size=max(2, min(8, len(texts) // 8)), copy=True).fit_predict(spots)
+    kinds = np.unique(labels)
+    return (labels[of_row][:, None] == kinds[None, :]).astype(float), tuple(f"cluster {kind}" for kind in kinds)
+
+
+@lru_cache(maxsize=4)
+def _layout(texts: tuple[str, ...], embed: Embed) -> np.ndarray:
+    from umap import UMAP
+
+    size = max(2, min(_MAP_SIZE, len(texts) - 3))
+    layout = UMAP(n_components=size, n_neighbors=min(15, len(texts) - 1), min_dist=0.0, random_state=0, n_jobs=1)
+    return np.asarray(layout.fit_transform(embed(texts)), dtype=float)
+
+
+def _sentence_model() -> Embed:
+    from forerun.landscape.fill.embedding import embed
+
+    return embed
+
+
+def _noisy(values: np.ndarray, numbers: int, share: float, generator: np.random.Generator) -> np.ndarray:
+    """Numbers moved by a share of their deviation, and as large a share of the rows with another row's names."""
+    out = values.copy()
+    out[:, :numbers] += generator.normal(0.0, share, (len(out), numbers)) * values[:, :numbers].std(axis=0)
+    swapped = generator.random(len(out)) < share
+    out[swapped, numbers:] = values[generator.integers(0, len(out), int(swapped.sum())), numbers:]
+    return out

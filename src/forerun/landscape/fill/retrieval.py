@@ -1,0 +1,237 @@
+"""Numbers out of the notes: sentences with quantities of the right unit, ranked by their embedding."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from forerun.landscape.fill import language_model
+from forerun.landscape.fill.embedding import embed
+from forerun.landscape.fill.filled import Filled, Options, Table, holes
+from forerun.landscape.fill.units import Mention, mentions, product, sentences
+from forerun.landscape.schema import MODELS, NOTES, Tables
+
+METHOD = "retrieval"
+SOURCES = [column.name for column in MODELS if column.name.endswith("_notes")] + ["abstract"]
+AROUND = 60  # characters on each side of a number that are embedded
+SHOWN = 300
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a column's number looks like in a note: its kinds of quantity, and the sentence it is compared with."""
+
+    kinds: tuple[str, ...]
+    question: str
+    bare: str = ""  # in the column's own notes, a number without a unit counts: 'scaled' (13B) or 'equals' (= 3e22)
+    cue: re.Pattern[str] | None = None  # the sentence must have this
+    never: re.Pattern[str] | None = None  # and must not have this
+    least: float = 0.0
+    share: bool = False
+    later: bool = False  # a calculation: its result stands last
+
+
+TARGETS = {
+    "parameters": Target(("parameters",), "The model has this many parameters.", bare="scaled"),
+    "compute_flop": Target(
+        ("computation",), "Total training compute in FLOP: 6 * parameters * tokens = FLOP.", bare="equals", least=1e6,
+        later=True,
+    ),
+    "dataset_size": Target(("data",), "The model was trained on a dataset of this many tokens.", bare="scaled"),
+    "epochs": Target(("epochs",), "The model was trained for this many epochs."),
+    "training_hours": Target(("time", "chip time"), "The training took this many days."),
+    "chips": Target(("chips",), "The model was trained on this many GPUs."),
+    "mfu": Target(
+        ("share",), "The model FLOPs utilization (MFU) was this percentage.", least=0.01, share=True,
+        cue=re.compile(r"\bMFU\b|utili[sz]ation", re.IGNORECASE), never=re.compile(r"assum|would", re.IGNORECASE),
+    ),
+    "cost_2023_usd": Target(("money",), "The training of the model cost this many dollars.", least=1.0),
+    "batch_size": Target(
+        ("data",), "The batch size is this many tokens.", bare="equals",
+        cue=re.compile(r"\bbatch(?:es)?\b", re.IGNORECASE),
+    ),
+    "finetune_flop": Target(
+        ("computation",), "Fine-tuning compute in FLOP: 6 * parameters * tokens = FLOP.", bare="equals", least=1e6,
+        later=True, cue=re.compile(r"fine-?\s?tun", re.IGNORECASE),
+    ),
+}  # fmt: skip
+
+#: What speaks for a candidate: standing in the column's own notes, after an equals sign, agreeing with other sentences,
+#: late in a calculation, and in a sentence that is similar to the question. The rules weigh more than the similarity:
+#: on the models whose notes were read, more weight on it made fewer hits.
+OWN_NOTES, EQUALS, AGREED, LATER, SIMILAR = 0.4, 0.2, 0.1, 0.3, 0.1
+_DOUBT = re.compile(
+    r"\b(?:maybe|may be|perhaps|plausibl[ey]|possibly|might|suspect|would suggest|could (?:have|afford)|would have to"
+    r"|(?:un)?likely\s+(?:to be|that|over|under))\b",
+    re.IGNORECASE,
+)
+_USE = re.compile(r"\b(?:inference|context (?:window|length)|licen[sc]e|revenue|funding)\b", re.IGNORECASE)
+_TRAINED = re.compile(r"\b(?:pre-?)?train", re.IGNORECASE)
+_OF_DATA = re.compile(r"\s+(?:worth\s+)?of\s+(?!(?:the\s+)?(?:pre-?)?train|compute|wall|gpu|tpu)", re.IGNORECASE)
+SAME = 0.02  # two values that differ by less are one
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A quantity in a note that may be the value of a column."""
+
+    value: float
+    sentence: str
+    near: str  # the part of the sentence around the number
+    own: bool  # in the notes on this very column
+    after_equals: bool
+
+
+def fill_retrieval(tables: Tables, columns: dict[Table, Sequence[str]], options: Options) -> list[Filled]:
+    """The holes of the models' columns by what their notes say; by a language model's reading of them if one is named.
+
+    The confidence is the share of known values that the same rules put within a factor of 2.
+    """
+    models = tables.models
+    wanted = [column for column in columns.get("models", ()) if column in TARGETS]
+    found = {column: {at: some for at, row in _rows(models) if (some := candidates(row, column))} for column in wanted}
+    scores = _ranked(found, options)
+    reader = language_model.Reader(options.llm_url, options.llm_model) if options.llm_url else None
+    values: list[Filled] = []
+    for column, empty in holes(models, wanted).items():
+        ordered = {at: _best_first(scores[column][at], some) for at, some in found[column].items()}
+        sure = _confidence(models[column], {at: some[0] for at, some in ordered.items()})
+        report = options.report(f"reading sentences on {column}") if reader is not None else None
+        answered = [at for at in empty if at in ordered]
+        for done, at in enumerate(answered):
+            name = models.at[at, "model"]
+            one = ordered[at][0] if reader is None else _read(reader, name, column, ordered[at])
+            if report is not None:
+                report(done / len(answered))
+            if one is not None:
+                method = METHOD if reader is None else language_model.METHOD
+                values.append(Filled("models", name, column, one.value, method, one.sentence, sure[one.own]))
+    return values
+
+
+def _best_first(scores: list[float], some: list[Candidate]) -> list[Candidate]:
+    """Candidates in the order of their scores, the highest first."""
+    return [one for _, one in sorted(zip(scores, some, strict=True), key=lambda pair: -pair[0])]
+
+
+def candidates(row: dict[str, object], column: str) -> list[Candidate]:
+    """Every quantity in a model's notes that may be the value of a column, in order."""
+    target = TARGETS[column]
+    some: list[Candidate] = []
+    for source in SOURCES:
+        text = row.get(source)
+        own = source == NOTES.get(column)
+        for sentence in sentences(text) if isinstance(text, str) else ():
+            if not _states(sentence, target, own):
+                continue
+            if own and target.bare == "equals" and (value := product(sentence)) is not None:
+                some.append(Candidate(value, sentence[:SHOWN], sentence[: 2 * AROUND], own, True))
+            for mention in mentions(sentence):
+                value = _value(mention, target, own, row.get("chips"))
+                if value is not None:
+                    near = sentence[max(0, mention.start - AROUND) : mention.end + AROUND]
+                    some.append(Candidate(value, sentence[:SHOWN], near, own, mention.after_equals))
+    return some
+
+
+def _states(sentence: str, target: Target, own: bool) -> bool:
+    """Whether a sentence can state the number: what was done in training, not what may be or how the model is used."""
+    if target.cue is not None and not own and not target.cue.search(sentence):
+        return False
+    if _DOUBT.search(sentence) or (target.never is not None and target.never.search(sentence)):
+        return False
+    return _USE.search(sentence) is None or _TRAINED.search(sentence) is not None
+
+
+def _value(mention: Mention, target: Target, own: bool, chips: object) -> float | None:
+    """What a quantity is as a value of the column; None where it is another kind of quantity, or a rate."""
+    if mention.kind == "" and own:
+        if not (mention.scaled if target.bare == "scaled" else target.bare and mention.after_equals):
+            return None
+    elif mention.kind not in target.kinds or mention.per:
+        return None
+    if mention.kind == "time" and _OF_DATA.match(mention.after):
+        return None
+    value = mention.value
+    if mention.kind == "chip time":
+        if not isinstance(chips, float) or not chips > 0:
+            return None
+        value /= chips
+    return value if value > target.least and (value <= 1 or not target.share) else None
+
+
+def _rows(models: pd.DataFrame) -> Iterable[tuple[int, dict[str, object]]]:
+    """The index and the notes of every model."""
+    needed = [*SOURCES, "chips"]
+    return zip(models.index, models[needed].to_dict("records"), strict=True)
+
+
+def _ranked(found: dict[str, dict[int, list[Candidate]]], options: Options) -> dict[str, dict[int, list[float]]]:
+    """The score of every candidate. A sentence is embedded only where it decides."""
+    scores = {
+        column: {at: _weights(some, TARGETS[column]) for at, some in rows.items()} for column, rows in found.items()
+    }
+    near: list[tuple[str, int, list[int]]] = []
+    for column, rows in found.items():
+        for at, some in rows.items():
+            if places := _contenders(some, scores[column][at]):
+                near.append((column, at, places))
+    questions = embed([TARGETS[column].question for column in found], options.embedding)
+    asked = dict(zip(found, questions, strict=True))
+    texts = [found[column][at][place].near for column, at, places in near for place in places]
+    vectors = iter(embed(texts, options.embedding, options.report("embedding sentences with numbers")))
+    for column, at, places in near:
+        for place in places:
+            scores[column][at][place] += SIMILAR * float(next(vectors) @ asked[column])
+    return scores
+
+
+def _weights(some: list[Candidate], target: Target) -> list[float]:
+    """What speaks for each candidate besides its sentence."""
+    return [
+        OWN_NOTES * one.own
+        + EQUALS * one.after_equals
+        + AGREED * _agreeing(one, some)
+        + LATER * target.later * place / len(some)
+        for place, one in enumerate(some)
+    ]
+
+
+def _contenders(some: list[Candidate], weights: list[float]) -> list[int]:
+    """The places of the candidates among which their sentences can decide; none if their values are the same."""
+    able = [place for place, weight in enumerate(weights) if weight > max(weights) - SIMILAR]
+    return able if any(not _equal(some[place].value, some[able[0]].value) for place in able) else []
+
+
+def _equal(one: float, other: float) -> bool:
+    """Whether two values are the same but for rounding."""
+    return bool(abs(np.log(one / other)) <= SAME)
+
+
+def _agreeing(one: Candidate, some: list[Candidate]) -> int:
+    """How many other sentences give the same value, two at most."""
+    others = {other.sentence for other in some if other.sentence != one.sentence and _equal(other.value, one.value)}
+    return min(len(others), 2)
+
+
+def _confidence(known: pd.Series, best: dict[int, Candidate]) -> dict[bool, float]:
+    """By whether the sentence stands in the column's own notes: the share of known values within a factor of 2."""
+    sure = {}
+    for own in (True, False):
+        right = [
+            abs(np.log2(one.value / known[at])) <= 1
+            for at, one in best.items()
+            if one.own == own and pd.notna(known[at])
+        ]
+        sure[own] = (sum(right) + 1) / (len(right) + 2)  # with few known values, near one half
+    return sure
+
+
+def _read(reader: language_model.Reader, model: str, column: str, some: list[Candidate]) -> Candidate | None:
+    """The candidate that a language model takes for the value; None where it finds none of them to be."""
+    chosen = reader.choose(model, TARGETS[column].question, [(one.sentence, one.value) for one in some])
+    return None if chosen is None else some[chosen]

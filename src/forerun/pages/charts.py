@@ -1,0 +1,77 @@
+"""Charts in a page that needs no network: plotly itself, the charts as data, and the script that draws them."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from forerun.errors import MissingPackage
+from forerun.pages.bars import text
+
+#: The browser itself refuses to fetch anything: a page that opens offline asks for nothing.
+POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:; font-src data:"
+)
+
+
+def chart_html(figure: Any, title: str, words: str, charts: list[dict[str, Any]]) -> str:
+    """The place of a plotly figure in a page; its data is added to `charts`, which `charts_html` puts at the end."""
+    name = f"chart-{len(charts) + 1}"
+    made = json.loads(figure.to_json(validate=False))
+    charts.append({"id": name, "data": rounded(made["data"]), "layout": made["layout"]})
+    height = f"height:{made['layout']['height']}px"
+    plot = f'<div class="plot" id="{name}" style="{height}" role="img" aria-label="{text(words)}"></div>'
+    return f'<figure class="chart"><figcaption>{text(title)}</figcaption>{plot}</figure>'
+
+
+def charts_html(charts: Sequence[dict[str, Any]]) -> str:
+    """What draws the charts, for the end of a page."""
+    script = (Path(__file__).parent / "charts.js").read_text(encoding="utf-8")
+    return f"""<script type="application/json" id="charts">{json_text(charts)}</script>
+{_plotly_element()}
+<script>{script}</script>"""
+
+
+def _plotly_element() -> str:
+    """The code of plotly, as its Python package carries it, for charts.js to unpack: 2 MB as gzip in base64 instead of
+    5. Its notice of version and licence stays readable."""
+    try:
+        from plotly.offline import get_plotlyjs
+    except ImportError as e:
+        raise MissingPackage("a report", "plotly", "pip install 'forerun[report]'") from e
+    code = str(get_plotlyjs())
+    notice = code.partition("*/")[0].lstrip("/* \n")
+    packed = base64.b64encode(gzip.compress(code.encode(), mtime=0)).decode()
+    return f'<!-- {notice.strip()} -->\n<script type="application/octet-stream" id="plotly">{packed}</script>'
+
+
+def json_text(data: Any) -> str:
+    """JSON that cannot end the element it stands in, of twelve digits; what is not finite is null."""
+    found = json.dumps(_finite(data), separators=(",", ":"), allow_nan=False)
+    return found.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, range)):
+        return [_finite(item) for item in value]
+    if isinstance(value, float):
+        return float(f"{value:.12g}") if math.isfinite(value) else None
+    if value is None or isinstance(value, (str, bool, int, float)):
+        return value
+    return value.item() if hasattr(value, "item") else str(value)
+
+
+def rounded(value: Any) -> Any:
+    """What is drawn needs four digits; the data beside it has them all."""
+    if isinstance(value, dict):
+        return {key: rounded(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [rounded(item) for item in value]
+    return float(f"{value:.4g}") if isinstance(value, float) else value
