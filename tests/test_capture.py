@@ -364,6 +364,18 @@ def test_remembered_results_have_the_layout_of_real_ones() -> None:
                 assert shares(x, args[0]) == shares(y, args[0]), func
 
 
+def test_calls_that_write_in_place_are_remembered_where_only_values_change() -> None:
+    ops = torch.ops.aten
+    for _ in range(3):
+        x, rows = torch.empty((4, 6), device="meta"), torch.empty(2, dtype=torch.int64, device="meta")
+        for func, args in [(ops.add_.Tensor, (x, 1)), (ops.index_add_.default, (x, 0, rows, x[:2]))]:
+            assert meta_results.run(func, args, {}) is x and x.shape == (4, 6), func
+        assert meta_results.run(ops.unsqueeze_.default, (x, 0), {}).shape == x.shape == (1, 4, 6)
+        assert meta_results.run(ops.resize_.default, (x, [2, 2]), {}).shape == x.shape == (2, 2)
+        with pytest.raises((RuntimeError, IndexError)):
+            meta_results.run(ops.add_.Tensor, (x, rows.expand(3, 2)), {})
+
+
 def test_what_is_remembered_stays_right_when_the_memory_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(meta_results, "_MOST", 2)
     monkeypatch.setattr(meta_results, "_known", {})

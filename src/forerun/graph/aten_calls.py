@@ -29,6 +29,7 @@ class AtenCall:
     indexes: bool
     results: int
     makes_new: bool  # each result is a tensor of its own memory
+    in_place: bool  # it writes into its first argument, and that is its result
 
 
 _known: dict[int, AtenCall] = {}
@@ -42,7 +43,10 @@ def aten_call(func: Any) -> AtenCall:
 
 def _described(func: Any) -> AtenCall:
     name, schema = base_name(func.name()), func._schema
-    plain, aliased = name.removesuffix("_"), [*schema.arguments, *schema.returns]
+    given, returned = schema.arguments, schema.returns
+    plain, free = name.removesuffix("_"), name in FREE
+    of_tensors = bool(returned) and all(str(one.type) == "Tensor" for one in returned)
+    aliased = [i for i, one in enumerate((*given, *returned)) if one.alias_info is not None]
     return AtenCall(
         func,
         full_name=func.name(),
@@ -50,11 +54,10 @@ def _described(func: Any) -> AtenCall:
         plain=plain,
         kind=classify(name),
         mutates=schema.is_mutable,
-        free=name in FREE,
+        free=free,
         asks=name in _ASKS,
         indexes=plain in INDEXING,
-        results=len(schema.returns),
-        makes_new=bool(schema.returns)
-        and all(one.alias_info is None for one in aliased)
-        and all(str(one.type) == "Tensor" for one in schema.returns),
+        results=len(returned),
+        makes_new=of_tensors and not aliased,
+        in_place=of_tensors and not free and schema.is_mutable and aliased == [0, len(given)] and len(returned) == 1,
     )

@@ -160,7 +160,7 @@ class Recorder(TorchDispatchMode):
             return out
         if self.phase == "forward":
             self._place_nodes()
-        inputs = tensors_in((args, kwargs))
+        inputs = tensors_in((args, kwargs) if kwargs else args)
         input_ids = [self.tensor_id(t) for t in inputs]
         out = cuda_layout(call.name, args, run(self.assumed, func, call.name, args, kwargs))
         outputs = tensors_in(out)

@@ -7,6 +7,7 @@ says so (`trust_remote_code=True`).
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from importlib.metadata import version
@@ -196,7 +197,9 @@ def _builder(config: Any, chosen: Chosen, workload: Workload) -> Any:
     def build() -> Any:
         with on_meta():
             model = make()
-        return model.to(device="meta", dtype=dtype)
+        tensors = itertools.chain(model.parameters(), model.buffers())
+        done = all(t.is_meta and (t.dtype == dtype or not (t.is_floating_point() or t.is_complex())) for t in tensors)
+        return model if done else model.to(device="meta", dtype=dtype)
 
     return build
 
