@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from forerun.device import load_device
 from forerun.errors import ForerunError
@@ -18,6 +21,7 @@ from forerun.graph import meta_results
 from forerun.graph.cost import totals
 from forerun.graph.ir import Graph
 from forerun.graph.memory import simulate
+from forerun.graph.meta_build import on_meta
 from forerun.graph.op_names import base_name
 from forerun.graph.sources import load_graph
 from forerun.graph.variants import variant
@@ -358,6 +362,40 @@ def test_remembered_results_have_the_layout_of_real_ones() -> None:
             for x, y in pairs:
                 assert (x.shape, x.stride(), x.dtype, y.is_meta) == (y.shape, y.stride(), y.dtype, True), func
                 assert shares(x, args[0]) == shares(y, args[0]), func
+
+
+def test_calls_that_write_in_place_are_remembered_where_only_values_change() -> None:
+    ops = torch.ops.aten
+    for _ in range(3):
+        x, rows = torch.empty((4, 6), device="meta"), torch.empty(2, dtype=torch.int64, device="meta")
+        for func, args in [(ops.add_.Tensor, (x, 1)), (ops.index_add_.default, (x, 0, rows, x[:2]))]:
+            assert meta_results.run(func, args, {}) is x and x.shape == (4, 6), func
+        assert meta_results.run(ops.unsqueeze_.default, (x, 0), {}).shape == x.shape == (1, 4, 6)
+        assert meta_results.run(ops.resize_.default, (x, [2, 2]), {}).shape == x.shape == (2, 2)
+        with pytest.raises((RuntimeError, IndexError)):
+            meta_results.run(ops.add_.Tensor, (x, rows.expand(3, 2)), {})
+
+
+def test_what_is_remembered_stays_right_when_the_memory_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meta_results, "_MOST", 2)
+    monkeypatch.setattr(meta_results, "_known", {})
+    for size in (3, 4, 5, 3, 3):
+        x = torch.empty(size, device="meta")
+        assert meta_results.run(torch.ops.aten.exp.default, (x,), {}).shape == x.shape
+        assert 0 < len(meta_results._known) <= 2  # a long process captures many models, and goes on remembering
+
+
+def test_building_on_meta_fills_nothing() -> None:
+    class Seen(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            names.append(func.name())
+            return func(*args, **(kwargs or {}))
+
+    names: list[str] = []
+    with on_meta(), Seen():
+        layers = nn.Sequential(nn.Linear(8, 8), nn.Conv2d(3, 4, 3), nn.LayerNorm(8), nn.Embedding(4, 8))
+    assert all(p.is_meta for p in layers.parameters()) and gc.isenabled()
+    assert set(names) <= {"aten::empty.memory_format", "aten::detach"}, names
 
 
 class Experts(nn.Module):

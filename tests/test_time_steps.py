@@ -51,3 +51,35 @@ def test_a_model_without_a_loop_is_captured_as_it_is(mode: str, monkeypatch: pyt
     monkeypatch.setattr(huggingface, "MOST_CALLS", 10)
     again = graph({**config, "bos_token_id": 2}, mode=mode, seq_len=45)
     assert again.content_hash() == whole.content_hash() and again.notes == whole.notes
+
+
+SWITCH = {"model_type": "switch_transformers", "d_model": 32, "d_kv": 8, "d_ff": 64, "num_heads": 4, "num_layers": 14,
+          "num_sparse_encoder_layers": 7, "num_decoder_layers": 1, "num_sparse_decoder_layers": 0, "num_experts": 2,
+          "vocab_size": 100}  # fmt: skip
+
+
+def test_a_loop_over_experts_is_none_over_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model with many launches that are the same at every length is captured as it is, and counted once for that."""
+    builds: list[Any] = []
+    builder = huggingface._builder
+
+    def counting(*args: Any) -> Any:
+        build = builder(*args)
+
+        def counted() -> Any:
+            builds.append(args)
+            return build()
+
+        return counted
+
+    monkeypatch.setattr(huggingface, "_builder", counting)
+    door, workload = huggingface.HuggingFaceDoor(), Workload(SWITCH, seq_len=45)
+    whole = door.load(SWITCH, workload)
+    directly = len(builds)
+    # Less than the whole model launches, more than the folded one does.
+    limit = sum(op.repeat for op in whole[0].ops) + whole[0].facts["host_calls"]["views"] // 2
+    monkeypatch.setattr(huggingface, "MOST_CALLS", limit)
+    again = door.load(SWITCH, workload)
+    assert [g.content_hash() for g in again] == [g.content_hash() for g in whole]
+    assert again[0].notes == whole[0].notes and any(op.repeat > 1 for op in again[0].ops)
+    assert len(builds) == 2 * directly + 1  # one more, to find that a pass over few tokens launches as much

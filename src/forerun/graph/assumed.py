@@ -258,17 +258,19 @@ SIZED: dict[str, Callable[..., Any]] = {
     "masked_select": _masked_select, "_unique2": _unique, "unique_dim": _unique_dim,
     "unique_consecutive": _unique_consecutive, "bincount": _bincount,
 }  # fmt: skip
+#: Calls that may not run on meta as they are.
+_OTHERWISE = frozenset({*SIZED, "repeat_interleave", "_to_copy"})
 
 
 def run(assumed: Assumptions, func: Any, name: str, args: Any, kwargs: Any) -> Any:
     """Runs a call on meta; where its size depends on values, what is assumed takes the place of its result."""
-    on_meta = bool(args) and isinstance(args[0], torch.Tensor) and args[0].device.type == "meta"
-    if on_meta and name in SIZED:
-        return SIZED[name](assumed, *args, **kwargs)
-    if on_meta and func is torch.ops.aten.repeat_interleave.Tensor:
-        return _repeat_interleave(assumed, *args, **kwargs)
-    if on_meta and name == "_to_copy" and str(kwargs.get("device") or "").startswith("cpu"):
-        kwargs = {**kwargs, "device": "meta"}  # a copy to the host takes its time; what it holds is not known
+    if name in _OTHERWISE and args and isinstance(args[0], torch.Tensor) and args[0].is_meta:
+        if name in SIZED:
+            return SIZED[name](assumed, *args, **kwargs)
+        if func is torch.ops.aten.repeat_interleave.Tensor:
+            return _repeat_interleave(assumed, *args, **kwargs)
+        if name == "_to_copy" and str(kwargs.get("device") or "").startswith("cpu"):
+            kwargs = {**kwargs, "device": "meta"}  # a copy to the host takes its time; what it holds is not known
     if assumed.everything_on_meta:
         args, kwargs = _on_meta(args, kwargs)
     return meta_results.run(func, args, kwargs)

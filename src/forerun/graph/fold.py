@@ -3,7 +3,7 @@
 The middle one stands for all the others, so capturing a model of 126 layers costs what one of three layers costs.
 Blocks are equal when everything that decides their work is equal: class, hyper-parameters, parameter shapes. Models
 that mix kinds of layers (sliding and full attention, dense and expert layers) are folded kind by kind. Whether a folded
-model stands for the whole one is checked by counting what both launch: see `module_capture`.
+model stands for the whole one is checked by counting what both launch: see `foldable`.
 """
 
 from __future__ import annotations

@@ -18,9 +18,8 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_map
 
 from forerun.graph.assumed import SIZED
+from forerun.graph.aten_calls import aten_call
 from forerun.graph.nested import tensors_in
-from forerun.graph.op_names import base_name
-from forerun.graph.recorder import INDEXING
 
 #: Results with more elements than this are not followed: they are activations or masks, and nobody branches on them.
 MOST_ELEMENTS = 2**25
@@ -56,7 +55,8 @@ class KnownValues(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        name = base_name(func.name())
+        call = aten_call(func)
+        name = call.name
         operands = tensors_in((args, kwargs))
         known = all(_value(t) is not None for t in operands) and not name.startswith(_VALUELESS)
         known = known and not name.startswith("new_empty")
@@ -69,7 +69,7 @@ class KnownValues(TorchDispatchMode):
                 return tree_map(self._remade, self._second(func, args, kwargs))
         if name == "cat":
             args = (_rejoined(*args), *args[1:])
-        if name.removesuffix("_") in INDEXING:
+        if call.indexes:
             args = (args[0], [i for mask in args[1] for i in _as_indices(mask)], *args[2:])
         try:
             out = func(*args, **kwargs)
@@ -79,7 +79,7 @@ class KnownValues(TorchDispatchMode):
             return tree_map(self._remade, self._second(func, args, kwargs))  # its size depends on values
         if known and self._is_small(out):
             self._attach(out, self._second(func, args, kwargs))
-        elif func._schema.is_mutable and operands and hasattr(operands[0], _ATTRIBUTE):
+        elif call.mutates and operands and hasattr(operands[0], _ATTRIBUTE):
             delattr(operands[0], _ATTRIBUTE)
         return out
 

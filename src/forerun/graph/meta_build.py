@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,13 +20,25 @@ _FILLS = frozenset(
 
 @contextlib.contextmanager
 def on_meta() -> Iterator[None]:
-    """New tensors are meta tensors, and filling them takes no time: initialising weights is half of building."""
-    with torch.device("meta"), _WithoutFilling():
-        yield
+    """New tensors are meta tensors, and filling them takes no time: initialising weights is half of building.
+
+    Thousands of modules are made and none is garbage, so the garbage collector, which would look through all of them
+    again and again, is off meanwhile.
+    """
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        with torch.device("meta"), _WithoutFilling():
+            yield
+    finally:
+        if collecting:
+            gc.enable()
 
 
 class _WithoutFilling(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if getattr(func, "__name__", "") in _FILLS and args and isinstance(args[0], torch.Tensor) and args[0].is_meta:
-            return args[0]
+        if getattr(func, "__name__", "") in _FILLS:
+            filled = args[0] if args else (kwargs or {}).get("tensor")  # by name from the functions of torch.nn.init
+            if isinstance(filled, torch.Tensor) and filled.is_meta:
+                return filled
         return func(*args, **(kwargs or {}))

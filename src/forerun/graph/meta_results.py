@@ -1,8 +1,8 @@
 """What an aten call gives on meta tensors, remembered: shapes decide it, and PyTorch takes milliseconds to work it out.
 
 A network repeats the same call on the same shapes, and a capture runs it several times. A call is remembered by its
-arguments, tensors by shape, strides and dtype, when each result is a tensor of its own memory: no view, nothing
-written in place.
+arguments, tensors by shape, strides and dtype, when each result is a tensor of its own memory, or when it writes into
+its first argument and changes nothing but values, which meta tensors do not have. Views are never remembered.
 """
 
 from __future__ import annotations
@@ -11,54 +11,71 @@ from typing import Any
 
 import torch
 
+from forerun.graph.aten_calls import aten_call
 from forerun.graph.nested import tensors_in
 
 Layout = tuple[torch.Size, tuple[int, ...], torch.dtype]
 _MOST = 20_000
-_known: dict[Any, tuple[Layout | None, ...] | None] = {}  # None: run it
-_whole: dict[Any, bool] = {}  # by op: whether all it gives is new
+_META = torch.device("meta")
+_PLAIN_TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
+_PLAIN_VALUES = frozenset({int, float, bool, str, type(None), torch.dtype, torch.device})
+_UNSEEN: tuple[Any, ...] = ()  # no call is remembered as this
+_FIRST_ARGUMENT = ("its first argument",)
+_known: dict[Any, tuple[Any, ...] | None] = {}  # the layout of each result, or _FIRST_ARGUMENT; None: run it
 
 
 def run(func: Any, args: Any, kwargs: Any) -> Any:
     """`func(*args, **kwargs)`, from memory where the same call was seen before."""
-    if not _gives_new_tensors(func):
+    call = aten_call(func)
+    if not (call.makes_new or call.in_place):
         return func(*args, **kwargs)
     try:
-        key = (func, _described(args), _described(kwargs), torch.get_default_dtype())
-        layouts = _known.get(key, ())
+        named = _described(kwargs) if kwargs else ()
+        key = (id(func), _described(args), named, torch.get_default_dtype())
+        known = _known.get(key, _UNSEEN)
     except TypeError:  # an argument that cannot be a key, or values that decide the result
         return func(*args, **kwargs)
-    if layouts:
-        made = tuple(
-            None if one is None else torch.empty_strided(*one[:2], dtype=one[2], device="meta") for one in layouts
-        )
-        return made if len(func._schema.returns) > 1 else made[0]
+    if known is _FIRST_ARGUMENT:
+        return args[0]
+    if known:
+        made = [_made(layout) for layout in known]
+        return tuple(made) if call.results > 1 else made[0]
+    before = _place(args[0]) if call.in_place and args else None
     out = func(*args, **kwargs)
-    if layouts == () and len(_known) < _MOST:
-        _known[key] = _layouts(out, (args, kwargs))
+    if known is not None:
+        if len(_known) >= _MOST:  # a long process captures many models: what comes next is worth more than what was
+            _known.clear()
+        if call.in_place:
+            _known[key] = _FIRST_ARGUMENT if args and out is args[0] and _place(out) == before else None
+        else:
+            _known[key] = _layouts(out, (args, kwargs))
     return out
 
 
-def _gives_new_tensors(func: Any) -> bool:
-    if func not in _whole:
-        schema = func._schema
-        aliased = [*schema.arguments, *schema.returns]
-        _whole[func] = bool(schema.returns) and all(
-            one.alias_info is None for one in aliased
-        ) and all(str(one.type) == "Tensor" for one in schema.returns)  # fmt: skip
-    return _whole[func]
+def _place(t: torch.Tensor) -> tuple[Any, ...]:
+    """Where a tensor lies and how: all of it but the values."""
+    return t.untyped_storage()._cdata, t.untyped_storage().nbytes(), t.shape, t.stride(), t.storage_offset(), t.dtype
+
+
+def _made(layout: Layout | None) -> torch.Tensor | None:
+    return None if layout is None else torch.empty_strided(layout[0], layout[1], dtype=layout[2], device=_META)
 
 
 def _described(tree: Any) -> Any:
-    if isinstance(tree, torch.Tensor):
-        if not tree.is_meta or type(tree) not in (torch.Tensor, torch.nn.Parameter):
+    kind = type(tree)
+    if kind in _PLAIN_TENSORS:
+        if not tree.is_meta:
             raise TypeError
         return (tree.shape, tree.stride(), tree.dtype)
+    if kind in _PLAIN_VALUES:
+        return (kind, tree)  # 1, 1.0 and True are one key and three results
+    if isinstance(tree, torch.Tensor):
+        raise TypeError
     if isinstance(tree, (list, tuple)):
-        return tuple(_described(item) for item in tree)
+        return tuple([_described(item) for item in tree])
     if isinstance(tree, dict):
-        return tuple((name, _described(item)) for name, item in tree.items())
-    return (type(tree), tree)  # 1, 1.0 and True are one key and three results
+        return tuple([(name, _described(item)) for name, item in tree.items()])
+    return (kind, tree)
 
 
 def _layouts(out: Any, given: Any) -> tuple[Layout | None, ...] | None:

@@ -38,10 +38,23 @@ def _place(name: str) -> int:
 
 def tensors_in(tree: Any) -> list[torch.Tensor]:
     """Every tensor in nested lists, tuples and dicts, in order."""
+    found: list[torch.Tensor] = []
+    _gather(tree, found)
+    return found
+
+
+#: What calls are mostly given beside tensors: asked for first, since every call of a capture comes by here.
+_LEAVES = frozenset({int, float, bool, str, type(None), torch.dtype, torch.device, torch.Size})
+
+
+def _gather(tree: Any, found: list[torch.Tensor]) -> None:
+    if type(tree) in _LEAVES:
+        return
     if isinstance(tree, torch.Tensor):
-        return [tree]
-    if isinstance(tree, (list, tuple)):
-        return [t for item in tree for t in tensors_in(item)]
-    if hasattr(tree, "values") and hasattr(tree, "keys"):  # dicts, and Hugging Face outputs, which are dict-like
-        return [t for item in tree.values() for t in tensors_in(item)]
-    return []
+        found.append(tree)
+    elif isinstance(tree, (list, tuple)):
+        for item in tree:
+            _gather(item, found)
+    elif hasattr(tree, "values") and hasattr(tree, "keys"):  # dicts, and Hugging Face outputs, which are dict-like
+        for item in tree.values():
+            _gather(item, found)

@@ -6,6 +6,7 @@ storages' own deaths, so peak memory is what the framework's reference counting 
 
 from __future__ import annotations
 
+import functools
 import math
 import weakref
 from collections import Counter
@@ -15,11 +16,11 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from forerun.graph.assumed import Assumptions, run
+from forerun.graph.aten_calls import AtenCall, aten_call
 from forerun.graph.ir import Op, Storage, Tensor
 from forerun.graph.layout import cuda_layout, strided
 from forerun.graph.nested import tensors_in
-from forerun.graph.op_names import base_name
-from forerun.graph.torch_ops import FREE, attributes, classify
+from forerun.graph.torch_ops import attributes
 
 #: PyTorch's dtypes by the names of the IR.
 DTYPES: dict[torch.dtype, str] = {
@@ -28,11 +29,6 @@ DTYPES: dict[torch.dtype, str] = {
     torch.bool: "bool", torch.complex64: "complex64", torch.complex128: "complex128",
     torch.float8_e4m3fn: "fp8", torch.float8_e5m2: "fp8",
 }  # fmt: skip
-
-#: aten calls whose answer is a value or a size that depends on values, and which are no kernel to speak of.
-_ASKS = frozenset({"_local_scalar_dense", "nonzero", "equal", "allclose"})
-#: Calls that take a list of indices, some of which may be masks.
-INDEXING = ("index", "index_put", "_index_put_impl", "_unsafe_index", "_unsafe_index_put")
 
 
 class TooManyCalls(Exception):
@@ -58,6 +54,7 @@ class Recorder(TorchDispatchMode):
         self.host_calls = {"views": 0, "modules": 0, "transformers": 0}
         self._tensor_ids: dict[tuple[Any, ...], int] = {}
         self._storage_ids: dict[int, int] = {}
+        self._deaths: dict[int, Any] = {}  # storage -> the reference that reports when it is freed
         self._writer: list[int] = []
         self._repeats_by_scope: dict[str, int] = {}
         self._made_in: dict[int, str] = {}  # storage made before the recorded call -> the scope that made it
@@ -69,7 +66,8 @@ class Recorder(TorchDispatchMode):
     def storage_id(self, t: torch.Tensor, role: str = "activation", born: int | None = None, scope: str = "") -> int:
         storage = t.untyped_storage()
         key = storage._cdata
-        if key not in self._storage_ids:
+        index = self._storage_ids.get(key)
+        if index is None:
             index = len(self.storages)
             if not self.recording:
                 scope = scope or self._made_in.get(key, "")
@@ -77,21 +75,24 @@ class Recorder(TorchDispatchMode):
             self.storages.append(Storage(storage.nbytes(), role, born, None, self.repeat_of(scope or self.scope())))
             self._writer.append(-1)
             self._storage_ids[key] = index
-            weakref.finalize(storage, self._freed, key, index)
-        return self._storage_ids[key]
+            self._deaths[key] = weakref.ref(storage, functools.partial(self._freed, key, index))
+        return index
 
-    def _freed(self, key: int, index: int) -> None:
+    def _freed(self, key: int, index: int, _storage: Any) -> None:
         self._storage_ids.pop(key, None)
+        self._deaths.pop(key, None)
         if self.recording:  # what outlives the call is freed by the caller, not by the graph
             self.storages[index].dies = max(len(self.ops) - 1, self.storages[index].born)
 
     def tensor_id(self, t: torch.Tensor) -> int:
         storage = self.storage_id(t)
-        key = (storage, self._writer[storage], t.shape, t.dtype)
-        if key not in self._tensor_ids:
-            self._tensor_ids[key] = len(self.tensors)
-            self.tensors.append(Tensor(tuple(t.shape), DTYPES.get(t.dtype, "fp32"), storage, self._writer[storage]))
-        return self._tensor_ids[key]
+        writer, shape, dtype = self._writer[storage], t.shape, t.dtype
+        key = (storage, writer, shape, dtype)
+        index = self._tensor_ids.get(key)
+        if index is None:
+            index = self._tensor_ids[key] = len(self.tensors)
+            self.tensors.append(Tensor(tuple(shape), DTYPES.get(dtype, "fp32"), storage, writer))
+        return index
 
     # -- where we are ------------------------------------------------------------------------------------------------
 
@@ -122,7 +123,7 @@ class Recorder(TorchDispatchMode):
 
     def _stand_in(self, name: str, args: Any) -> Any:
         """An answer where the real one depends on values that meta tensors do not have; else None."""
-        if name not in _ASKS or args[0].device.type != "meta":
+        if not args[0].is_meta:
             return None
         if name == "nonzero":
             return self.assumed.found(args[0])
@@ -136,58 +137,65 @@ class Recorder(TorchDispatchMode):
         if self.most_calls is not None and self.calls > self.most_calls:
             raise TooManyCalls
 
-    def _positions(self, name: str, args: Any) -> Any:
-        """The arguments with masks among indices replaced by the positions they select, as CUDA does it."""
-        if name.removesuffix("_") not in INDEXING:
-            return args
-        return (args[0], self.assumed.indices(args[1]), *args[2:])
-
     # -- recording ---------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing is compiled in a capture; PyTorch would wrap every call, to keep its compiler out."""
+        return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        name = base_name(func.name())
-        stand_in = self._stand_in(name, args)
-        if stand_in is not None:
+        call = aten_call(func)
+        if call.asks and (stand_in := self._stand_in(call.name, args)) is not None:
             return stand_in
-        args = self._positions(name, args)
+        if call.indexes:  # masks become the positions they select, as CUDA does it
+            args = (args[0], self.assumed.indices(args[1]), *args[2:])
         if not self.recording:
             self._count_call()
-            out = cuda_layout(name, args, run(self.assumed, func, name, args, kwargs))
+            out = cuda_layout(call.name, args, run(self.assumed, func, call.name, args, kwargs))
+            scope = self.scope()
             for t in tensors_in(out):
-                self._made_in[t.untyped_storage()._cdata] = self.scope()
+                self._made_in[t.untyped_storage()._cdata] = scope
             return out
         if self.phase == "forward":
             self._place_nodes()
-        inputs = tensors_in((args, kwargs))
+        inputs = tensors_in((args, kwargs) if kwargs else args)
         input_ids = [self.tensor_id(t) for t in inputs]
-        out = cuda_layout(name, args, run(self.assumed, func, name, args, kwargs))
+        out = cuda_layout(call.name, args, run(self.assumed, func, call.name, args, kwargs))
         outputs = tensors_in(out)
-        mutates = func._schema.is_mutable
-        known = {t.untyped_storage()._cdata for t in inputs}
-        is_view = bool(outputs) and not mutates and all(t.untyped_storage()._cdata in known for t in outputs)
-        on_host = all(t.device.type != "meta" for t in (*inputs, *outputs))  # Adam's step counters, layer drop
-        if name in FREE or is_view or on_host or not (outputs or mutates):
+        if call.free or self._launches_nothing(call, inputs, outputs):
             for t in outputs:
                 self.storage_id(t)
             self.host_calls["views"] += self.repeat_of(self.scope())
             return out
-        self._record(func, name, args, inputs, input_ids, outputs)
+        self._record(call, args, inputs, input_ids, outputs)
         return out
 
-    def _record(self, func: Any, name: str, args: Any, inputs: Any, input_ids: Any, outputs: Any) -> None:
+    @staticmethod
+    def _launches_nothing(call: AtenCall, inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> bool:
+        """Whether a call only views memory in another way, or stays on the host: Adam's step counters, layer drop."""
+        if not call.mutates:
+            if not outputs:
+                return True
+            known = {t.untyped_storage()._cdata for t in inputs}
+            if all(t.untyped_storage()._cdata in known for t in outputs):
+                return True
+        return not any(t.is_meta for t in inputs) and not any(t.is_meta for t in outputs)
+
+    def _record(self, call: AtenCall, args: Any, inputs: Any, input_ids: Any, outputs: Any) -> None:
         index = len(self.ops)
-        kind, plain = classify(name), name.removesuffix("_")
+        kind, plain = call.kind, call.plain
         scope = self.scope()
         attrs = attributes(kind, plain, args, outputs)
         if kind == "matmul" and plain in ("addmm", "baddbmm", "addbmm", "addmv", "_addmm_activation"):
             input_ids = [input_ids[1], input_ids[2], input_ids[0]]  # (bias, a, b) -> (a, b, bias)
         if kind == "optimizer":
-            attrs = self._optimizer_attrs(func, inputs, tensors_in(args[0]))
+            attrs = self._optimizer_attrs(call.func, inputs, tensors_in(args[0]))
         if strided(kind, inputs):
             attrs = {**attrs, "strided": True}
         written = outputs or (tensors_in(args[0]) if kind == "optimizer" else inputs[:1])
-        op = Op(kind, func.name(), tuple(input_ids), (), attrs, scope, self.phase, self.repeat_of(scope))
+        op = Op(kind, call.full_name, tuple(input_ids), (), attrs, scope, self.phase, self.repeat_of(scope))
         self.ops.append(op)
         for i, t in enumerate(written):
             storage = self.storage_id(t, born=index, scope=scope)
@@ -216,14 +224,14 @@ class Census(Recorder):
         self.count: Counter[tuple[Any, ...]] = Counter()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = base_name(func.name())
-        stand_in = self._stand_in(name, args)
-        if stand_in is not None:
+        call = aten_call(func)
+        if call.asks and (stand_in := self._stand_in(call.name, args)) is not None:
             return stand_in
         self._count_call()
-        args = self._positions(name, args)
-        out = run(self.assumed, func, name, args, kwargs or {})
-        shapes = tuple(t.shape for t in tensors_in(out) if t.device.type == "meta")
+        if call.indexes:
+            args = (args[0], self.assumed.indices(args[1]), *args[2:])
+        out = run(self.assumed, func, call.name, args, kwargs or {})
+        shapes = tuple([t.shape for t in tensors_in(out) if t.is_meta])
         if shapes:
-            self.count[func.name(), shapes] += self.repeat_of(self.scope())
+            self.count[call.full_name, shapes] += self.repeat_of(self.scope())
         return out

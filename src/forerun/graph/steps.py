@@ -219,3 +219,20 @@ def _optimizer(name: str, params: list[nn.Parameter]) -> torch.optim.Optimizer:
 STEPS: dict[str, type[Step]] = {
     "inference": Step, "training": TrainingStep, "prefill": PrefillStep, "decode": DecodeStep,
 }  # fmt: skip
+
+
+def as_step(model: nn.Module, inputs: Inputs, workload: Workload) -> Step:
+    """One call of the model in its mode, with images and weights as they lie in memory."""
+    model.train(workload.mode == "training")
+    if workload.channels_last:
+        if not any(map(_is_image, inputs.values())):
+            raise ForerunError("channels_last is a setting of models that take images")
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        inputs = {
+            name: t.to(memory_format=torch.channels_last) if _is_image(t) else t for name, t in inputs.items()
+        }  # fmt: skip
+    return STEPS[workload.mode](model, inputs, workload)
+
+
+def _is_image(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.dim() == 4 and value.is_floating_point()

@@ -44,13 +44,16 @@ class _Loop:
         return 2 <= self.turn_of(op) < self.turns - 1
 
 
-def extended(capture: Callable[[int], Sequence[Graph]], calls: Callable[[int], int], length: int) -> list[Graph] | None:
+def extended(
+    capture: Callable[[int], Sequence[Graph]], calls: Callable[[int], int], length: int, counted: int | None = None
+) -> list[Graph] | None:
     """Graphs at a length from captures at LENGTHS; None where no law holds, or the model has no loop over its tokens.
 
     A loop shows in `calls`, how many calls a pass over so many tokens launches. Decoding has none itself, but what was
-    read before it may have.
+    read before it may have. `counted` are the calls at the length asked for, where they are known.
     """
-    if calls(COUNTED[0]) == calls(COUNTED[1]):
+    few = calls(COUNTED[0])
+    if few == counted or few == calls(COUNTED[1]):
         return None
     captured = [capture(n) for n in LENGTHS[:2]]
     for n in LENGTHS[2:]:

@@ -7,6 +7,7 @@ says so (`trust_remote_code=True`).
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from importlib.metadata import version
@@ -25,7 +26,7 @@ from forerun.graph.sources.hf_class import TASKS, Chosen, choose
 from forerun.graph.sources.hf_config import load_config, offline_config
 from forerun.graph.sources.hf_inputs import DEFAULT_SEQ_LEN, InputMaker, context_limit
 from forerun.graph.sources.hf_sizes import preprocessor_of
-from forerun.graph.sources.torch_module import calls_of, capture, foldable_stacks
+from forerun.graph.sources.torch_module import capture, folding
 from forerun.workload import Workload
 
 __all__ = ["DEFAULT_SEQ_LEN", "HuggingFaceDoor"]
@@ -94,13 +95,21 @@ def _captured(model: Any, config: Any, workload: Workload, name: str) -> list[Gr
     """The graphs of a config under a workload."""
     notes: list[str] = []
     chosen = choose(config, workload, name, notes)
-    build = _builder(config, chosen, workload)
+    experts, met = _experts(config)
+    active: list[int] = []
+    make = _builder(config, chosen, workload)
+
+    def build() -> Any:
+        model = make()
+        if experts and not active:
+            active.append(_active_parameters(model, met / experts))
+        return model
+
     maker = InputMaker(config, chosen, workload, name, preprocessor_of(model))
     stored = hf_quantised.weight_format(config)
     if stored is not None:
         notes.append(hf_quantised.note(stored, workload.mode))
     inputs = maker.arguments(build)
-    experts, met = _experts(config)
     density = 1 / experts if experts else 1.0
 
     def of_length(length: int, mode: str) -> tuple[Arguments, Workload]:
@@ -108,23 +117,25 @@ def _captured(model: Any, config: Any, workload: Workload, name: str) -> list[Gr
         return InputMaker(config, chosen, asked, name, None).arguments(build), asked
 
     @functools.cache
-    def stacks() -> frozenset[str]:
+    def short_stacks() -> frozenset[str]:
         """Those that fold at a short length fold at all of these."""
-        return foldable_stacks(build, *of_length(time_steps.LENGTHS[0], workload.mode), density)
+        return folding(build, *of_length(time_steps.LENGTHS[0], workload.mode), density).stacks()
 
+    counted = folding(build, inputs, workload, density)
+    # What decoding is preceded by may go through the tokens one by one, too.
+    reading = "prefill" if workload.mode == "decode" else workload.mode
     graphs = _at_any_length(
-        lambda most: capture(build, inputs, workload, name, density, most),
-        lambda length: capture(build, *of_length(length, workload.mode), name, density, None, stacks()),
-        # What decoding is preceded by may go through the tokens one by one, too.
-        lambda length: calls_of(
-            build, *of_length(length, "prefill" if workload.mode == "decode" else workload.mode), density
+        lambda most: capture(build, inputs, workload, name, density, most, counted.stacks),
+        lambda length: capture(
+            build, *of_length(length, workload.mode), name, density, None, lambda _: short_stacks()
         ),
+        lambda length: folding(build, *of_length(length, reading), density).calls(),
+        lambda: counted.counted if reading == workload.mode else None,
         inputs, workload, notes,
     )  # fmt: skip
     check_parameters(name, graphs[0].parameters)
-    active = _active_parameters(build, met / experts) if experts else None
     for graph in graphs:
-        graph.active_parameters = active or graph.parameters
+        graph.active_parameters = active[0] if active else graph.parameters
         graph.facts.update(_facts(config, workload, inputs, chosen.task))
         if stored is not None:
             graph.facts["weight_format"] = {**stored, "skip": without_patterns(stored["skip"], graph)}
@@ -139,6 +150,7 @@ def _at_any_length(
     whole: Callable[[int | None], list[Graph]],
     at: Callable[[int], list[Graph]],
     calls: Callable[[int], int],
+    counted: Callable[[], int | None],
     inputs: Arguments,
     workload: Workload,
     notes: list[str],
@@ -153,7 +165,7 @@ def _at_any_length(
     try:
         return whole(MOST_CALLS)
     except TooManyCalls:
-        found = time_steps.extended(at, calls, length)
+        found = time_steps.extended(at, calls, length, counted())
     if found is None:
         return whole(None)
     notes.append(
@@ -184,7 +196,10 @@ def _builder(config: Any, chosen: Chosen, workload: Workload) -> Any:
 
     def build() -> Any:
         with on_meta():
-            return make().to(device="meta", dtype=dtype)
+            model = make()
+        tensors = itertools.chain(model.parameters(), model.buffers())
+        done = all(t.is_meta and (t.dtype == dtype or not (t.is_floating_point() or t.is_complex())) for t in tensors)
+        return model if done else model.to(device="meta", dtype=dtype)
 
     return build
 
@@ -201,8 +216,7 @@ def _experts(config: Any) -> tuple[int, int]:
     return experts, field("num_experts_per_tok", "moe_topk", "top_k_experts", "moe_top_k") or min(experts, 1)
 
 
-def _active_parameters(build: Any, share: float) -> int:
-    model = build()
+def _active_parameters(model: Any, share: float) -> int:
     total = sum(p.numel() for p in model.parameters())
     routed = sum(p.numel() for n, p in model.named_parameters() if ".experts." in n and "shared" not in n)
     return round(total - routed * (1 - share))

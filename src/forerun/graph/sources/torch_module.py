@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from forerun.errors import ForerunError
 from forerun.graph.ir import Graph
@@ -13,6 +13,9 @@ from forerun.graph.sources.door import Door
 from forerun.graph.sources.torch_inputs import input_spec
 from forerun.graph.sources.torch_wrappers import check_initialised, unwrap_inside, unwrapped
 from forerun.workload import Workload, own_dtype
+
+if TYPE_CHECKING:
+    from forerun.graph.foldable import Folding, Stacks
 
 
 class TorchDoor(Door):
@@ -50,13 +53,13 @@ def capture(
     name: str,
     mask_density: float = 1.0,
     most_calls: int | None = None,
-    stacks: frozenset[str] | None = None,
+    stacks: Stacks | None = None,
 ) -> list[Graph]:
     """Captures a module on meta; a failure inside the model becomes one sentence.
 
     `inputs` gives every argument as an `Argument`, or as its first fields. `mask_density` is the share of a mask that
     is set, where a model asks for it (tokens that go to one expert). Beyond `most_calls` TooManyCalls is raised.
-    `stacks` are those that can be folded, where they are known (`foldable_stacks`).
+    `stacks` tells which can be folded, where that is known or counted elsewhere (`folding`).
     """
     from forerun.graph.capture import TORCH_DTYPES
 
@@ -73,26 +76,16 @@ def capture(
     return captured(build, make_inputs, workload, name, shapes, mask_density, most_calls, stacks)
 
 
-def foldable_stacks(
+def folding(
     build: Any, inputs: Mapping[str, tuple[Any, ...]], workload: Workload, mask_density: float = 1.0
-) -> frozenset[str]:
-    """The stacks of equal blocks of a module that can be folded."""
+) -> Folding:
+    """What finds the stacks of equal blocks of a module that can be folded, and counts its calls."""
     from forerun.graph.capture import TORCH_DTYPES
-    from forerun.graph.module_capture import foldable
+    from forerun.graph.foldable import Folding
 
     arguments = {name: Argument(*fields) for name, fields in inputs.items()}
     dtype = TORCH_DTYPES[workload.weight_dtype]
-    return foldable(build, lambda batch: tensors(arguments, batch, dtype), workload, mask_density)
-
-
-def calls_of(build: Any, inputs: Mapping[str, tuple[Any, ...]], workload: Workload, mask_density: float = 1.0) -> int:
-    """How many calls a module launches in one pass over two samples."""
-    from forerun.graph.capture import TORCH_DTYPES
-    from forerun.graph.module_capture import calls_of_a_pass
-
-    arguments = {name: Argument(*fields) for name, fields in inputs.items()}
-    made = tensors(arguments, 2, TORCH_DTYPES[workload.weight_dtype])
-    return calls_of_a_pass(build, made, workload, mask_density)
+    return Folding(build, lambda batch: tensors(arguments, batch, dtype), workload, mask_density)
 
 
 def captured(
@@ -103,7 +96,7 @@ def captured(
     shapes: str,
     mask_density: float = 1.0,
     most_calls: int | None = None,
-    stacks: frozenset[str] | None = None,
+    stacks: Stacks | None = None,
 ) -> list[Graph]:
     """The graphs of a module on inputs that `make_inputs` makes; `shapes` names them in the sentence of a failure."""
     from forerun.graph.module_capture import capture_module
