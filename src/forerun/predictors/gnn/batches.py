@@ -60,7 +60,9 @@ class Examples:
 
     def to(self, device: str) -> Examples:
         """The same on another device of PyTorch's."""
-        moved: dict[str, Any] = {name: value.to(device) for name, value in vars(self).items() if isinstance(value, Tensor)}
+        moved: dict[str, Any] = {
+            name: value.to(device) for name, value in vars(self).items() if isinstance(value, Tensor)
+        }
         return replace(self, **moved)
 
     def with_targets(self, targets: np.ndarray) -> Examples:
