@@ -61,7 +61,9 @@ def estimate(
         str | None, typer.Option(help="A published model whose sizes are taken where none are given (after import).")
     ] = None,
     on: Annotated[str | None, typer.Option("--date", help="When it is trained: 2027-01-31; default: today.")] = None,
-    domain: Annotated[str, typer.Option(help="Language, Vision, Biology …")] = "Language",
+    domain: Annotated[
+        str | None, typer.Option(help="Language, Vision, Biology …; default: that of --like, else Language.")
+    ] = None,
     region: Annotated[str | None, typer.Option(help="Country or cloud region, for carbon: FRA.")] = None,
     numbers: Annotated[
         Path | None, typer.Option(help="Fitted numbers of your own (experiments --numbers); default: those shipped.")
@@ -103,7 +105,7 @@ def trends(
 
     if out is not None:
         _page_name(out)
-    groups = tuple(word.strip() for word in by.split(",") if word.strip())
+    groups = tuple(dict.fromkeys(word.strip() for word in by.split(",") if word.strip()))
     with waiting("reading the tables", quiet=as_json):
         found = run(load_tables(), groups)
         if out is not None:

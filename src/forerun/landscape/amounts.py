@@ -43,8 +43,10 @@ def count(text: str, what: str = "a number") -> float:
     if found is None:
         raise ForerunError(f"{what} is a number such as 70B, 1.5 million or 3e23, got {short(text)}")
     value = worth(found)
-    if not 0 < value < math.inf:
+    if not value > 0:
         raise ForerunError(f"{what} must be larger than 0, got {short(text)}")
+    if value == math.inf:
+        raise ForerunError(f"{what} is too large: {short(text)}")
     return value
 
 

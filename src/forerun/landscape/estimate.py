@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 UNITS = {"training_hours": "h", "cost_2023_usd": "USD", "power_w": "W"}
 _TARGETS = {"time": "training_hours", "cost": "cost_2023_usd", "power": "power_w"}
 _J_PER_WH = 3600.0
+#: Ten orders of magnitude above the largest training that is published.
+_MOST_FLOP = 1e36
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ class Answer:
 
 def question(
     hardware: str | Device | None, *, parameters: float | None = None, tokens: float | None = None,
-    count: int | None = None, like: str | None = None, when: date | None = None, domain: str = LANGUAGE,
+    count: int | None = None, like: str | None = None, when: date | None = None, domain: str | None = None,
     tables: Tables | None = None,
 ) -> Question:  # fmt: skip
     """The question in full; what is not given is taken from the published model `like`."""
@@ -97,8 +99,11 @@ def question(
     if peak_flops(device) is None:
         raise ForerunError(f"the catalogue has no peak FLOP/s of {device.id}, which an estimate needs")
     flop, basis = (stated, "stated") if stated is not None else (flop_of(float(n or 0), float(d or 0)), "6ND")
+    if not flop < _MOST_FLOP:
+        raise ForerunError(f"a training of {flop:.3g} FLOP is beyond anything: look at the parameters and tokens")
     chips = count if count is not None else known.get("count")
-    return Question(device, n, d, chips, flop, basis, when or date.today(), str(known.get("domain") or domain), like)
+    about = str(domain or known.get("domain") or LANGUAGE)
+    return Question(device, n, d, chips, flop, basis, when or date.today(), about, like)
 
 
 def _published(tables: Tables, name: str) -> dict[str, Any]:

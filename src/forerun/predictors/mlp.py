@@ -50,6 +50,7 @@ class MlpPredictor(ByNumbers):
 
     weights_: np.ndarray  # of all layers, one after another: matrix [inputs, outputs], then biases
     feature_scale_: np.ndarray  # [2, features]: mean and standard deviation of their logarithms
+    feature_range_: np.ndarray  # [2, features]: least and largest logarithm; beyond it, its end is answered for
     target_scale_: np.ndarray  # [2, targets]
     target_range_: np.ndarray  # [2, targets]: least and largest logarithm that was measured
     losses_: list[float]  # mean squared error of standardised logarithms, from the first step to the last
@@ -64,6 +65,7 @@ class MlpPredictor(ByNumbers):
         measured = cases.rows[list(self.targets)].to_numpy(dtype=float)
         targets = np.log(np.where(measured > 0, measured, np.nan))
         self.feature_scale_, self.target_scale_ = _scale(features), _scale(targets)
+        self.feature_range_ = np.stack([np.nanmin(features, axis=0), np.nanmax(features, axis=0)])
         self.target_range_ = np.stack([np.nanmin(targets, axis=0), np.nanmax(targets, axis=0)])
         inputs, outputs = (_scaled(v, s) for v, s in ((features, self.feature_scale_), (targets, self.target_scale_)))
         fit = self._descend if self.hidden else self._solve
@@ -109,7 +111,8 @@ class MlpPredictor(ByNumbers):
         return np.concatenate([p.detach().numpy().ravel() for p in parts]), [losses[i] for i in kept]
 
     def values(self, lines: Numbers) -> dict[str, np.ndarray]:
-        found = _scaled(numbers.matrix(lines, FEATURES, logarithms=True), self.feature_scale_)
+        seen = np.clip(numbers.matrix(lines, FEATURES, logarithms=True), *self.feature_range_)
+        found = _scaled(seen, self.feature_scale_)
         at = 0
         for number, (rows, width) in enumerate(self.layers):
             weight = self.weights_[at : at + rows * width].reshape(rows, width)
