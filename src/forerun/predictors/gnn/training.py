@@ -15,6 +15,8 @@ from forerun.predictors.gnn.batches import Batch, Examples
 
 #: Learning rates that the finder runs through, and the steps it takes.
 _LOWEST, _HIGHEST, _FINDER_STEPS = 1e-6, 1e-1, 100
+#: Losses of so many steps are needed to find a rate; a step counts for so much less than the one after it.
+_LEAST_STEPS, _SMOOTHING = 10, 0.8
 #: The share of the cases that the best epoch is chosen on.
 VALIDATION = 0.15
 
@@ -107,27 +109,29 @@ def find_learning_rate(network: nn.Module, examples: Examples, seen: np.ndarray,
     rng = np.random.default_rng(schedule.seed)
     optimizer = torch.optim.Adam(network.parameters(), lr=_LOWEST)
     rates = np.geomspace(_LOWEST, _HIGHEST, _FINDER_STEPS)
-    losses: list[float] = []
+    smooth: list[float] = []  # a single batch says little
+    running = 0.0
     network.train()
-    while len(losses) < len(rates):
+    while len(smooth) < len(rates):
         for batch in examples.batches(schedule.batch_size, rng.permutation(seen)):
-            if len(losses) == len(rates):
+            if len(smooth) == len(rates):
                 break
             for group in optimizer.param_groups:
-                group["lr"] = rates[len(losses)]
+                group["lr"] = rates[len(smooth)]
             loss = _loss(network, batch)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            losses.append(float(loss.detach()))
-            if not np.isfinite(losses[-1]) or losses[-1] > 4 * min(losses):
-                rates = rates[: len(losses)]
+            running = _SMOOTHING * running + (1 - _SMOOTHING) * float(loss.detach())
+            value = running / (1 - _SMOOTHING ** (len(smooth) + 1))
+            if not np.isfinite(value) or (len(smooth) >= _LEAST_STEPS and value > 4 * min(smooth)):
+                rates = rates[: len(smooth)]
+            else:
+                smooth.append(value)
     network.load_state_dict(before)
-    known = np.array([value for value in losses if np.isfinite(value)])
-    if len(known) < 10:
+    if len(smooth) < _LEAST_STEPS:
         raise ForerunError("no learning rate can be found: the loss is no number from the first steps on")
-    smooth = np.convolve(known, np.ones(8) / 8, mode="valid")
-    return float(rates[int(np.argmin(np.gradient(smooth))) + 4])
+    return float(rates[int(np.argmin(np.gradient(smooth)[_LEAST_STEPS // 2 :])) + _LEAST_STEPS // 2])
 
 
 @torch.no_grad()
