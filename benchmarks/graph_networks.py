@@ -2,12 +2,12 @@
 
     python benchmarks/graph_networks.py export FOLDER        graphs, targets and jobs (captures every model: an hour)
     python benchmarks/graph_networks.py run FOLDER OUT       runs the jobs; needs NumPy, PyTorch, torch_geometric alone
-    python benchmarks/graph_networks.py collect FOLDER OUT   weights, left-out predictions and tables from the results
+    python benchmarks/graph_networks.py collect FOLDER OUT   weights and left-out predictions from the results
 
 `run` begins with what matters most, writes each job's result as soon as it is there and stops after --seconds; run
 again with the same OUT it goes on. A job fits a predictor to some of the graphs and asks it about others. Sets of
 graphs: dippm, trappm (our rows of the H200), unlabelled, language (our rows of language models), transfer (published
-training steps of timm on an RTX 3090: import the set timm first).
+training steps of timm on an RTX 3090: import the set timm first). benchmarks/graph_studies.py compares the results.
 """
 
 from __future__ import annotations
@@ -259,7 +259,7 @@ def _parameters(job: dict[str, Any], out: Path) -> dict[str, Any]:
 
 
 def collect(folder: Path, out: Path) -> None:
-    """Writes the fitted predictors with their left-out answers into the package, and studies into docs/figures."""
+    """Writes the fitted predictors with their left-out answers into the package."""
     import pandas as pd
 
     from forerun.data.store import Store
@@ -291,7 +291,6 @@ def collect(folder: Path, out: Path) -> None:
         found = costs(predictor, models, seconds)
         found["machine"] += "; trained on an NVIDIA H200"
         keep_trained(SHIPPED / name, predictor, cases, judged, found, store)
-    _studies(folder, out)
 
 
 def _answers(rows: Any, files: list[Path], predictor: Any) -> Any:
@@ -304,78 +303,6 @@ def _answers(rows: Any, files: list[Path], predictor: Any) -> Any:
     found["predicted_latency_ms"] = np.maximum(found["predicted_latency_ms"], rows["roofline_ms"].to_numpy(dtype=float))
     made = rows.assign(**found)
     return made[np.isfinite(made["predicted_latency_ms"])].reset_index(drop=True)
-
-
-def _studies(folder: Path, out: Path) -> None:
-    """Tables and charts of the comparisons."""
-    import pandas as pd
-
-    from forerun.evaluate import studies
-
-    figures = Path(__file__).parent.parent / "docs" / "figures"
-    command = "python benchmarks/graph_networks.py collect FOLDER OUT"
-
-    def keep(name: str, title: str, words: str, of: str, lines: dict[str, dict[str, Any]], unit: str = "%") -> None:
-        table = pd.DataFrame([{of: choice, **line} for choice, line in lines.items() if line])
-        if table.empty:
-            return  # no job of it is done
-        values = [c for c in table.columns[1:] if "±" not in c and c != "seeds"]
-        chart = studies.bars(table, of, values, f"mean error, {unit}")
-        studies.keep(figures, name, title=title, words=words, command=command, table=table, chart=chart)
-
-    keep(
-        "variants", "Kinds of graph layer after ten epochs",
-        "One split of 70/15/15 of the rows of dippm, the learning rate looked for by each; mean error in % of the "
-        "cases set aside. Published, on other data: GraphSAGE 16.0, GCN 17.5, GAT 36.7, GIN 38.2, MLP 36.6.",
-        "layer", {v: _errors(folder, out, "dippm", [f"dippm-variant-{v}"]) for v in VARIANTS},
-    )  # fmt: skip
-    lines = {
-        f"{encoder} encoder": _errors(folder, out, "trappm", _seeds(f"trappm-encoder-{encoder}", SEEDS))
-        for encoder in ("pretrained", "random", "none")
-    }
-    keep(
-        "encoders", "What pre-training buys",
-        "Networks of trappm beside an encoder that learned from graphs alone, a random one, and none (supervised "
-        f"only); mean error in % over {SEEDS} seeds of a split of 70/30, and its standard deviation.",
-        "networks", lines,
-    )  # fmt: skip
-    transfer, many = {}, len(pd.read_parquet(folder / "transfer.parquet"))
-    for labels in LABELS:
-        both = {
-            how: _errors(folder, out, "trappm", _seeds(f"transfer-{how}-{labels}", TRANSFER_SEEDS))
-            for how in ("with", "without")
-        }
-        transfer[str(labels)] = {f"{how} {c}": v for how, line in both.items() for c, v in line.items() if "lat" in c}
-    keep(
-        "transfer", "From one GPU to another with few labels",
-        "Step times of trappm on the H200, learned from so many labels, with and without first learning from "
-        f"{many} published steps on an RTX 3090; no label of the H200 is of a family of the test; mean error in % over "
-        f"{TRANSFER_SEEDS} seeds.", "labels", transfer,
-    )  # fmt: skip
-
-
-def _seeds(job: str, many: int) -> list[str]:
-    return [f"{job}-{seed}" for seed in range(many)]
-
-
-def _errors(folder: Path, out: Path, data: str, jobs: list[str]) -> dict[str, Any]:
-    """The mean error of each target in %, over those jobs that are done, and its spread where there are several."""
-    import pandas as pd
-
-    rows = pd.read_parquet(folder / f"{data}.parquet")
-    errors: dict[str, list[float]] = {}
-    for job in (j for j in jobs if (out / f"{j}.npz").exists()):
-        with np.load(out / f"{job}.npz") as result:
-            measured = rows.iloc[result["test"]]
-            for target in sorted(set(result.files) & set(rows.columns)):
-                found = np.abs(result[target] / measured[target].to_numpy(dtype=float) - 1)
-                errors.setdefault(target, []).append(float(np.nanmean(found)))
-    line: dict[str, Any] = {}
-    for target, values in errors.items():
-        line[target] = round(100 * float(np.mean(values)), 1)
-        if len(values) > 1:
-            line[f"± {target}"] = round(100 * float(np.std(values)), 1)
-    return {**line, "seeds": max(map(len, errors.values()))} if line else {}
 
 
 def main() -> None:

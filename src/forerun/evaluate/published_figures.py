@@ -27,8 +27,7 @@ PUBLISHED: dict[str, Published] = {
         {"latency_ms": "9.51 % (training step)", "memory_mb": "4.92 %", "energy_j": "5.01 % (of power)"},
         "Its authors measured training steps on their own GPUs, A100 and V100 among them, and left 30 % of the rows "
         "out at random within each family; they predict power, and here it is energy that is scored. Here single rows "
-        "are left out in the same way (five seeds of 70/30), by networks of 50 epochs; with families left out, and as "
-        "shipped, they have 100.",
+        "are left out in the same way (five seeds of 70/30).",
     ),
     "trees": Published(
         {"latency_ms": "5.49 % (of throughput)", "memory_mb": "1.81 %", "energy_j": "6.27 %"},

@@ -15,8 +15,8 @@ from forerun.predictors.gnn.batches import Batch, Examples
 
 #: Learning rates that the finder runs through, and the steps it takes.
 _LOWEST, _HIGHEST, _FINDER_STEPS = 1e-6, 1e-1, 100
-#: Losses of so many steps are needed to find a rate; a step counts for so much less than the one after it.
-_LEAST_STEPS, _SMOOTHING = 10, 0.8
+#: Graphs by whose loss a rate is judged, and over how many steps it is averaged.
+_JUDGED, _SMOOTHED = 64, 8
 #: The share of the cases that the best epoch is chosen on.
 VALIDATION = 0.15
 
@@ -104,34 +104,39 @@ def _validation(network: nn.Module, examples: Examples, held: np.ndarray, size: 
 
 
 def find_learning_rate(network: nn.Module, examples: Examples, seen: np.ndarray, schedule: Schedule) -> float:
-    """The rate at which the loss falls fastest while rates rise from step to step; the network is put back."""
+    """The rate at which the loss falls fastest while rates rise from step to step; the network is put back.
+
+    The loss is that of one batch, the same after every step: losses of the batches that are learned from differ by more
+    than a step changes them."""
     before = copy.deepcopy(network.state_dict())
     rng = np.random.default_rng(schedule.seed)
     optimizer = torch.optim.Adam(network.parameters(), lr=_LOWEST)
     rates = np.geomspace(_LOWEST, _HIGHEST, _FINDER_STEPS)
-    smooth: list[float] = []  # a single batch says little
-    running = 0.0
-    network.train()
-    while len(smooth) < len(rates):
+    judged = next(iter(examples.batches(_JUDGED, seen)))
+    losses: list[float] = []
+    while len(losses) < len(rates):
         for batch in examples.batches(schedule.batch_size, rng.permutation(seen)):
-            if len(smooth) == len(rates):
+            if len(losses) == len(rates):
                 break
+            network.train()
             for group in optimizer.param_groups:
-                group["lr"] = rates[len(smooth)]
-            loss = _loss(network, batch)
+                group["lr"] = rates[len(losses)]
             optimizer.zero_grad()
-            loss.backward()
+            _loss(network, batch).backward()
             optimizer.step()
-            running = _SMOOTHING * running + (1 - _SMOOTHING) * float(loss.detach())
-            value = running / (1 - _SMOOTHING ** (len(smooth) + 1))
-            if not np.isfinite(value) or (len(smooth) >= _LEAST_STEPS and value > 4 * min(smooth)):
-                rates = rates[: len(smooth)]
+            network.eval()
+            with torch.no_grad():
+                value = float(_loss(network, judged))
+            if not np.isfinite(value) or value > 4 * min([*losses, value]):
+                rates = rates[: len(losses)]
             else:
-                smooth.append(value)
+                losses.append(value)
     network.load_state_dict(before)
-    if len(smooth) < _LEAST_STEPS:
+    if len(losses) < _SMOOTHED:
         raise ForerunError("no learning rate can be found: the loss is no number from the first steps on")
-    return float(rates[int(np.argmin(np.gradient(smooth)[_LEAST_STEPS // 2 :])) + _LEAST_STEPS // 2])
+    smooth = np.convolve(losses, np.ones(_SMOOTHED) / _SMOOTHED, mode="valid")
+    falling = smooth[: max(2, int(np.argmin(smooth)) + 1)]
+    return float(rates[int(np.argmin(np.gradient(falling))) + _SMOOTHED // 2])
 
 
 @torch.no_grad()
