@@ -2,8 +2,9 @@
 
     python benchmarks/compile_ahead.py SWEEP... [--workers 14] [--seconds 200] [--device cuda]
 
-A cold compile takes 15 to 50 s; a sweep that measures one case at a time spends its minutes on it. What Inductor chose by
-timing kernels while others ran is deleted at the end: the measurement chooses anew. Its rows say `compiled_from_cache`.
+A cold compile takes 15 to 50 s; a sweep that measures one case at a time spends its minutes on it. What Inductor chose
+by timing kernels while others ran is deleted at the end: the measurement chooses anew. Its rows say
+`compiled_from_cache`.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """What the graph networks showed: tables and charts in docs/figures, which docs/PREDICTORS.md shows.
 
-    python benchmarks/graph_studies.py FOLDER OUT      what benchmarks/graph_networks.py exported, and what its jobs gave
+python benchmarks/graph_studies.py FOLDER OUT      what benchmarks/graph_networks.py exported, and what its jobs gave
 
-    variants   kinds of graph layer after ten epochs
-    encoders   a pre-trained, a random and no encoder, beside regressors on the same numbers of a call
-    transfer   from an RTX 3090 to the H200 with few labels
-    language   the graph network on rows of language models, beside trees
+variants   kinds of graph layer after ten epochs
+encoders   a pre-trained, a random and no encoder, beside regressors on the same numbers of a call
+transfer   from an RTX 3090 to the H200 with few labels
+language   the graph network on rows of language models, beside trees
 """
 
 from __future__ import annotations
@@ -113,7 +113,9 @@ def encoders(results: Results) -> None:
 def _boosting(seed: int) -> Any:
     from sklearn.ensemble import GradientBoostingRegressor
 
-    return GradientBoostingRegressor(n_estimators=300, max_depth=5, learning_rate=0.05, subsample=0.8, random_state=seed)
+    return GradientBoostingRegressor(
+        n_estimators=300, max_depth=5, learning_rate=0.05, subsample=0.8, random_state=seed
+    )
 
 
 def _dense(seed: int) -> Any:
@@ -121,7 +123,10 @@ def _dense(seed: int) -> Any:
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    return make_pipeline(StandardScaler(), MLPRegressor(hidden_layer_sizes=(256, 256), max_iter=500, early_stopping=True, random_state=seed))
+    return make_pipeline(
+        StandardScaler(),
+        MLPRegressor(hidden_layer_sizes=(256, 256), max_iter=500, early_stopping=True, random_state=seed),
+    )
 
 
 def _regressed(make: Any, numbers: np.ndarray, targets: np.ndarray, rows: pd.DataFrame, test: np.ndarray) -> Any:

@@ -1,8 +1,11 @@
 """Studies of the rebuilt predictors: tables and charts in docs/figures, which docs/PREDICTORS.md shows.
 
-    python benchmarks/predictor_studies.py [trees] [regressors] [mlp] [speed] [mig] [embeddings]   without a name: all
+    python benchmarks/predictor_studies.py [NAME…]   without a name: all
 
     trees        features and hardware features left out, and what moves its answers (SHAP), on rows of language models
+    tuned        trees with the usual settings, with the best of a grid and with the best that Optuna found
+    devices      trees and regressors on a GPU of which no row was seen, with and without numbers of the device: image
+                 models of the published sets (import timm and pytorch_gpu_benchmark first)
     regressors   errors, time and memory of every regressor, measured, on the same rows
     mlp          the dense network beside linear regression: MAE, RMSE, R² of epoch time and images per second
     speed        trees beside the graph network of dippm on its rows: errors, and microseconds of an answer on a CPU
@@ -35,6 +38,8 @@ INFERENCE = "mode = 'inference' and kind = 'vision' and device = 'h200'"
 TRAINING = "mode = 'training' and source in ('timm', 'torchvision', 'cnn') and device = 'h200'"
 #: Images of the data set whose epochs are predicted.
 IMAGES = 50_000
+IMAGE_MODELS = "kind = 'vision' and device = 'h200' and source in ('timm', 'torchvision')"
+TRIALS = 25
 
 
 def gathered(where: str) -> TrainingCases:
@@ -93,6 +98,74 @@ def trees() -> None:
         "trees_shap", "What moves the answers of trees (SHAP)",
         "Mean size of what a feature adds to the logarithm of latency, over all rows of language models on the H200.",
         table, feature_charts.beeswarm(numbers, values),
+    )  # fmt: skip
+
+
+def tuned() -> None:
+    """Settings that were searched for on one half of the families, judged on the other."""
+    import tempfile
+    from dataclasses import replace
+
+    from forerun.data import splits
+    from forerun.evaluate.tuning import tune, without_exam
+    from forerun.predictors.trees.predictor import TreesPredictor
+
+    cases = replace(without_exam(gathered(LANGUAGE)), cpu_models=None)
+    test = next(iter(splits.leave_out(splits.independent(cases.models.rows), 2)))[1]
+    seen, asked = replace(cases, models=cases.models.take(~test)), cases.models.take(test)
+    lines = []
+    for how in ("usual settings", f"grid, {TRIALS} of its trials", f"Optuna, {TRIALS} trials"):
+        settings: dict[str, Any] = {}
+        if how != "usual settings":
+            with tempfile.TemporaryDirectory() as folder:
+                settings = tune(TreesPredictor, seen, Path(folder), trials=TRIALS, grid=how.startswith("grid")).settings
+        answers = TreesPredictor(**settings).fit(seen).predict_cases(asked)
+        found = errors(asked.rows.reset_index(drop=True).join(answers))
+        lines.append({"settings": how, **found, "found": ", ".join(f"{k} {_short(v)}" for k, v in settings.items())})
+        print(lines[-1], flush=True)
+    table = pd.DataFrame(lines)
+    keep(
+        "tuned", "What tuning buys trees",
+        f"Language models on the H200: searched for on {len(seen.models):,} rows of one half of the families by "
+        f"leaving families out (`forerun tune trees`), judged on {len(asked):,} rows of the other half; mean "
+        "error in %.",
+        table, studies.bars(table, "settings", TARGETS, "mean error, %"),
+    )  # fmt: skip
+
+
+def devices() -> None:
+    """One GPU of the published sets left out at a time."""
+    from forerun.cli.progress import tracked
+    from forerun.data.store import Store
+    from forerun.evaluate.exam import GPU
+    from forerun.predictors.dummy import DummyPredictor
+    from forerun.predictors.one_ratio import OneRatioPredictor
+    from forerun.predictors.regressors.predictor import RegressorsPredictor
+    from forerun.predictors.roofline import RooflinePredictor
+    from forerun.predictors.trees.predictor import TreesPredictor
+    from forerun.training.gather import gather
+
+    shown = tracked("capturing measured models", False)
+    cases = gather(Store(), shown, where=IMAGE_MODELS, operators_kept=0)
+    compared = {
+        "trees": TreesPredictor(), "trees without the device": TreesPredictor(hardware=False),
+        "regressors (boosting)": RegressorsPredictor(model="boosting"), "roofline": RooflinePredictor(),
+        "one-ratio": OneRatioPredictor(), "dummy": DummyPredictor(),
+    }  # fmt: skip
+    lines = []
+    for name, predictor in compared.items():
+        found = left_out(predictor, cases, "device")
+        found = found[(found["device"] != GPU) & (found["runtime"].fillna("eager") == "eager")]
+        wrong = 100 * np.abs(found["predicted_latency_ms"] / found["latency_ms"] - 1)
+        by_device = {str(gpu): _short(value) for gpu, value in wrong.groupby(found["device"]).mean().items()}
+        lines.append({"predictor": name, "n": len(found), "all GPUs": _short(wrong.mean()), **by_device})
+        print(lines[-1], flush=True)
+    table = pd.DataFrame(lines)
+    keep(
+        "devices", "A GPU of which no row was seen, with and without numbers of the device",
+        "Latency of image models as published for these GPUs (eager; ours of the H200 are learned from, too), one GPU "
+        "left out at a time; mean error in %. How the default predictor does there stands in docs/SCOREBOARD.md.",
+        table, studies.bars(table, "predictor", ["all GPUs"], "mean error, %"),
     )  # fmt: skip
 
 
@@ -264,7 +337,10 @@ def embeddings() -> None:
     )  # fmt: skip
 
 
-STUDIES = {"trees": trees, "regressors": regressors, "mlp": mlp, "speed": speed, "mig": mig, "embeddings": embeddings}
+STUDIES = {
+    "trees": trees, "tuned": tuned, "devices": devices, "regressors": regressors, "mlp": mlp, "speed": speed,
+    "mig": mig, "embeddings": embeddings,
+}  # fmt: skip
 
 
 def main() -> None:

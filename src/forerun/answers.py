@@ -154,10 +154,17 @@ class _Values:
         self.memory_allocated_mb = self._measured_or(
             "memory_allocated_mb", "MB", spread(self.memory.allocated_mb, self.memory.spread, "MB")
         )
-        host_bound = self.host_ms is not None and self.device_ms is not None
-        slow = host_bound and self.host_ms.value > self.device_ms.value  # type: ignore[union-attr]
-        paced = device.kind != "cpu" and (known.host_bound if known else slow)
-        self.bound = "host" if paced else "device"
+        self.bound = self._bound()
+
+    def _bound(self) -> str | None:
+        """device or host: which one sets the latency; None where the predictor does not part them."""
+        if self.device.kind == "cpu":
+            return "device"
+        if self.known is not None:
+            return "host" if self.known.host_bound else "device"
+        if self.host_ms is None or self.device_ms is None:
+            return None
+        return "host" if self.host_ms.value > self.device_ms.value else "device"
 
     def _measured_or(self, name: str, unit: str, predicted: Estimate | None) -> Estimate | None:
         found = self.known.estimate(name, unit, self.predictor.confidence) if self.known else None

@@ -38,7 +38,7 @@ class SliceOption:
     profile: str
     memory_mb: float
     fits: bool
-    latency_ms: float
+    latency_ms: float | None  # None: the predictor knows the whole device only
     instances: int  # how many such slices one device holds
 
 
@@ -124,7 +124,7 @@ class Prediction:
     mig: str | None = None  # the smallest slice that fits, or None
     mig_options: tuple[SliceOption, ...] = ()
     fit: Fit | None = None
-    bound: str = "device"  # device | host: which one sets the latency
+    bound: str | None = "device"  # device | host: which one sets the latency; None: not known
     parameters: int = 0
     active_parameters: int = 0
     flops: float = 0.0
@@ -199,7 +199,9 @@ class Prediction:
 
     def _remark(self, name: str) -> str:
         if name == "latency_ms":
-            return f"set by the {self.bound}" + (" (launch overhead)" if self.bound == "host" else "")
+            return {"host": "set by the host (launch overhead)", "device": "set by the device"}.get(
+                self.bound or "", ""
+            )
         if name == "memory_mb" and self.fit is not None:
             return self.fit_sentence()
         return self.assumptions.get(name, "")

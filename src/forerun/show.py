@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _WIDE = 120
 _BASIS = {
     "roofline": "the device's peaks, with efficiencies fitted on one H200: rely on the interval, not on the digits",
-    "learned": "the roofline, corrected by what was measured on other models",
+    "learned": "from what was measured on other models, never below the roofline",
     "measured": "this case itself was measured",
 }
 
@@ -123,10 +123,14 @@ def _mig_table(p: Any) -> Table:
     for o in p.mig_options:
         cells = (
             o.profile, f"{pretty(o.memory_mb / 1024)} GB", "yes" if o.fits else "no",
-            f"{pretty(o.latency_ms)} ms" if o.fits else "", f"x {o.instances}",
+            _slice_latency(o) if o.fits else "", f"x {o.instances}",
         )  # fmt: skip
         rows.append(Row(cells, "best" if o.profile == p.mig else "" if o.fits else "faint"))
     return Table(heads, rows, title, shown=len(rows) if len(rows) <= FEW_SLICES else 0)
+
+
+def _slice_latency(option: Any) -> str:
+    return "unknown" if option.latency_ms is None else f"{pretty(option.latency_ms)} ms"
 
 
 #: So many slices a page shows at once; a longer table is folded.

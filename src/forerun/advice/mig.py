@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Sequence
+from math import isnan
 
 from forerun.device import Device
 from forerun.device.mig import MigProfile, profiles, slice_device
@@ -31,9 +32,9 @@ def unused_w(whole: Device, cut: Device, count: int) -> float:
 
 
 def slice_options(device: Device, latency_ms: Sequence[float], memory: MemoryEstimate) -> tuple[SliceOption, ...]:
-    """The slices of the device with the latency of each."""
+    """The slices of the device with the latency of each; NaN: it is not known."""
     return tuple(
-        SliceOption(p.name, p.memory_mb, memory.needed_mb <= p.memory_mb, ms, p.max_instances)
+        SliceOption(p.name, p.memory_mb, memory.needed_mb <= p.memory_mb, None if isnan(ms) else ms, p.max_instances)
         for (p, _), ms in zip(slices(device), latency_ms, strict=True)
     )
 

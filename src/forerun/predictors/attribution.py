@@ -13,6 +13,7 @@ from typing import Any
 
 from forerun.blocks import Block, Column, Line, Row, Table
 from forerun.readable import pretty
+from forerun.show import headline
 
 #: So many features have a row; the others are one factor together.
 SHOWN = 12
@@ -38,6 +39,7 @@ class Attribution:
 
     model: str
     device: str
+    workload: dict[str, Any]
     predictor: str
     usual_ms: float  # what the predictor says of a case of which it knows nothing
     latency_ms: float  # usual_ms x all factors; what is answered is never below `roofline_ms`
@@ -54,7 +56,7 @@ class Attribution:
 
     def blocks(self, count: int = SHOWN) -> Iterator[Block]:
         """What is shown of it: a row a feature, and how the factors add up to the answer."""
-        yield Line(f"{self.model} on {self.device}: {pretty(max(self.latency_ms, self.roofline_ms))} ms", "title")
+        yield Line(f"{headline(self)}: {pretty(max(self.latency_ms, self.roofline_ms))} ms", "title")
         yield Line(
             f"The predictor {self.predictor} starts from {pretty(self.usual_ms)} ms; every feature multiplies that "
             "(Shapley values of its trees).",

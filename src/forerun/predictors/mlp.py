@@ -17,10 +17,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from forerun.device import Device
 from forerun.errors import ForerunError
+from forerun.graph.profile import Profile
 from forerun.predictors.whole_model import numbers
 from forerun.predictors.whole_model.base import ByNumbers
 from forerun.predictors.whole_model.numbers import Numbers
+from forerun.workload import Workload
 
 if TYPE_CHECKING:
     from optuna import Trial
@@ -109,6 +112,16 @@ class MlpPredictor(ByNumbers):
             losses.append(float(loss.detach()))
         kept = np.unique(np.linspace(0, self.steps - 1, _KEPT_LOSSES).round().astype(int))
         return np.concatenate([p.detach().numpy().ravel() for p in parts]), [losses[i] for i in kept]
+
+    def values_of_question(
+        self, profile: Profile, devices: Sequence[Device], workload: Workload
+    ) -> dict[str, np.ndarray]:
+        if not any(op.kind == "conv" for op in profile.graph.ops):
+            raise ForerunError(
+                f"the predictor {self.name} goes by convolutions, and {profile.graph.name} has none: leave "
+                "predictor at default"
+            )
+        return super().values_of_question(profile, devices, workload)
 
     def values(self, lines: Numbers) -> dict[str, np.ndarray]:
         seen = np.clip(numbers.matrix(lines, FEATURES, logarithms=True), *self.feature_range_)

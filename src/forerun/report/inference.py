@@ -125,23 +125,23 @@ def mig_advice(study: Study, device: Device) -> str | None:
         return None
     if not answer.mig_options:
         return f"{device.id} cannot be cut into MIG slices."
-    able = [o for o in answer.mig_options if o.fits]
+    able = [(o, o.latency_ms) for o in answer.mig_options if o.fits and o.latency_ms is not None]
     if not able:
         return f"No MIG slice of {device.id} has the memory for {study.precision.label} at batch {study.batch}."
-    rates = {o.profile: o.instances * answer.throughput.value * answer.latency_ms.value / o.latency_ms for o in able}
-    best = max(able, key=lambda o: rates[o.profile])
+    rates = {o.profile: o.instances * answer.throughput.value * answer.latency_ms.value / ms for o, ms in able}
+    best, best_ms = max(able, key=lambda one: rates[one[0].profile])
     ratio = rates[best.profile] / answer.throughput.value
     what = f"{best.instances} x {best.profile} on {device.id}"
     if ratio > 1.1:
         return (
             f"MIG pays at batch {study.batch}: {what} serve {pretty(rates[best.profile])} {answer.throughput.unit} "
-            f"together, {ratio:.1f} times the whole device, each call in {pretty(best.latency_ms)} ms instead of "
+            f"together, {ratio:.1f} times the whole device, each call in {pretty(best_ms)} ms instead of "
             f"{pretty(answer.latency_ms.value)} ms."
         )
     return (
         f"MIG does not raise throughput at batch {study.batch}: {what} serve {ratio:.2f} times what the whole device "
         f"does; the smallest slice that fits is {answer.mig}, for calls that need not be faster than "
-        f"{pretty(next(o for o in able if o.profile == answer.mig).latency_ms)} ms."
+        f"{pretty(next(ms for o, ms in able if o.profile == answer.mig))} ms."
     )
 
 
@@ -153,8 +153,9 @@ def _slices(study: Study, device: Device) -> list[Table]:
     lines = [
         (
             o.profile, value_text(Estimate(o.memory_mb, 0, 0, "MB"), interval=False), "yes" if o.fits else "no",
-            value_text(Estimate(o.latency_ms, 0, 0, "ms"), interval=False), f"{o.instances}",
-            f"{pretty(o.instances * whole / o.latency_ms)} {answer.throughput.unit}" if o.fits else "",
+            value_text(Estimate(o.latency_ms, 0, 0, "ms"), interval=False) if o.latency_ms else "unknown",
+            f"{o.instances}",
+            f"{pretty(o.instances * whole / o.latency_ms)} {answer.throughput.unit}" if o.fits and o.latency_ms else "",
         )
         for o in answer.mig_options
     ]  # fmt: skip

@@ -60,7 +60,7 @@ def optimise_view(found: Optimisation, width: int | None = 160) -> Iterator[Bloc
 
 def _now(found: Optimisation) -> str:
     p, (field, _) = found.now, _QUANTITY[found.goal]
-    parts = [f"latency {p.latency_ms}, set by the {p.bound}"]
+    parts = [f"latency {p.latency_ms}" + (f", set by the {p.bound}" if p.bound else "")]
     if field != "latency_ms" and (estimate := getattr(p, field)) is not None and field != "memory_mb":
         value, low, high, unit = in_readable_units(estimate.value, estimate.low, estimate.high, estimate.unit)
         parts.append(f"{_QUANTITY[found.goal][1]} {value} {unit} [{low} … {high}]")

@@ -33,6 +33,7 @@ class RegressorsPredictor(ByNumbers):
 
     name = "regressors"
     sees_devices = True
+    kept_splits = ("random", "family", "device")
 
     def __init__(
         self, model: str = "stacked", scaling: str = "standard", pca: int = 0, noise: float = 0.0, copies: int = 2,

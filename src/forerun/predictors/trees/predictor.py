@@ -53,6 +53,7 @@ class TreesPredictor(ByNumbers):
 
     name = "trees"
     sees_devices = True
+    kept_splits = ("random", "family", "device")
 
     def __init__(
         self, trees: int = 600, depth: int = 6, learning_rate: float = 0.05, subsample: float = 0.8,
@@ -106,8 +107,9 @@ class TreesPredictor(ByNumbers):
             for name, value, share in zip(self.seen, lines[0], shares[:-1], strict=True)
         ]
         return Attribution(
-            profile.graph.name, device.id, self.name, float(np.exp(shares[-1])), float(np.exp(shares.sum())),
-            float(roofline_ms(profile, [device])[0, 0]), tuple(sorted(found, key=lambda one: -one.strength)),
+            profile.graph.name, device.id, workload.to_dict(), self.name, float(np.exp(shares[-1])),
+            float(np.exp(shares.sum())), float(roofline_ms(profile, [device])[0, 0]),
+            tuple(sorted(found, key=lambda one: -one.strength)),
         )  # fmt: skip
 
     def learned(self) -> dict[str, Any]:

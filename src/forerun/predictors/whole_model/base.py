@@ -34,7 +34,7 @@ class WholeModelPredictor(Predictor):
     """Learns quantities of a call from the network as a whole."""
 
     targets = ("latency_ms", "memory_mb", "energy_j")
-    kept_splits = ("random", "family")
+    kept_splits: ClassVar[tuple[str, ...]] = ("random", "family")
     keeps_all_columns = False
     #: Whether numbers of the device are features; if not, only devices that it was fitted to are answered.
     sees_devices: ClassVar[bool] = False
@@ -96,8 +96,10 @@ class WholeModelPredictor(Predictor):
         least = roofline_ms(profile, devices)
         found = self.values_of_question(profile, devices, workload)
         unknown = np.full(least.shape, np.nan)
+        answered = np.array([self.problem_of(device) is None for device in devices])  # not slices of a known device
         return Times(
-            latency_ms=np.maximum(found["latency_ms"], least), device_ms=unknown, host_ms=unknown, roofline_ms=least,
+            latency_ms=np.where(answered, np.maximum(found["latency_ms"], least), np.nan),
+            device_ms=unknown, host_ms=unknown, roofline_ms=least,
             energy_j=found.get("energy_j", unknown), memory_mb=found.get("memory_mb"),
             memory_allocated_mb=found.get("memory_allocated_mb"),
         )  # fmt: skip
