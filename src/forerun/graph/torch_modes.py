@@ -209,9 +209,13 @@ _TO_FLOAT = frozenset(
     "softmax log_softmax layer_norm group_norm rms_norm cross_entropy cross_entropy_loss nll_loss nll_loss_nd mse_loss "
     "l1_loss smooth_l1_loss binary_cross_entropy_with_logits exp log log10 log2 log1p expm1 pow __pow__ __rpow__ rsqrt "
     "reciprocal sum cumsum cumprod prod norm softplus cosine_similarity kl_div erfinv sinh cosh tan acos asin cdist "
-    "renorm logsumexp grid_sampler interpolate upsample_nearest1d upsample_nearest2d upsample_nearest3d "
+    "renorm logsumexp interpolate upsample_nearest1d upsample_nearest2d upsample_nearest3d "
     "upsample_linear1d upsample_bilinear2d upsample_trilinear3d upsample_bicubic2d _upsample_nearest_exact1d "
     "_upsample_nearest_exact2d _upsample_nearest_exact3d _upsample_bilinear2d_aa _upsample_bicubic2d_aa".split()
+)
+#: These need inputs of one type and take the widest that comes.
+_TO_WIDEST = frozenset(
+    "addcdiv addcmul atan2 bilinear cross dot grid_sampler index_put index_put_ scatter_add tensordot".split()
 )
 
 
@@ -256,8 +260,7 @@ class Emulation(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "").partition(".")[0]  # 'linear.default' is an exported program's linear
-        if self.amp is not None and (name in _TO_HALF or name in _TO_FLOAT):
-            cast = self._to_half if name in _TO_HALF else self._to_float
+        if self.amp is not None and (cast := self._cast(name, (args, kwargs))) is not None:
             args, kwargs = torch.utils._pytree.tree_map(cast, (args, kwargs))
         if name in _READS and args[0].device.type == "meta" and (name != "__format__" or not args[0].dim()):
             return self._read(name, args)
@@ -277,6 +280,18 @@ class Emulation(TorchFunctionMode):
 
         dtype = torch.empty((), dtype=args[0].dtype, device="cpu").numpy().dtype
         return np.full(tuple(args[0].shape), args[0].dtype != torch.bool, dtype=dtype)
+
+    def _cast(self, name: str, given: Any) -> Any:
+        """What autocast does to each input of a call; None: nothing."""
+        if name in _TO_HALF:
+            return self._to_half
+        if name in _TO_FLOAT:
+            return self._to_float
+        if name in _TO_WIDEST:
+            leaves = torch.utils._pytree.tree_leaves(given)
+            wide = any(isinstance(x, torch.Tensor) and x.dtype == torch.float32 for x in leaves)
+            return self._to_float if wide else None
+        return None
 
     def _to_half(self, x: Any) -> Any:
         if not isinstance(x, torch.Tensor) or x.dtype != torch.float32:
