@@ -19,6 +19,8 @@ from forerun.graph.memory import Workspaces
 _LAYOUT_COPIES, _FEW_CHANNELS, _MANY_PIXELS, _FEW_CHANNELS_COPIES = 1.0, (16, 32), 65536, 8.0
 #: With more channels the first call of such a backward takes so many copies; the allocator keeps what they took.
 _FIRST_CALL_COPIES = 2.0
+#: The backward pass of volumes copies for pointwise kernels, too, and its copies have a multiple of so many channels.
+_VOLUME, _CHANNELS_OF_VOLUMES = 3, 8
 #: Such algorithms work on tiles of so many pixels a side; larger images take others.
 _TILE = 32
 #: Gates of a recurrent cell; while a layer runs, cuDNN holds them for all steps so many times over.
@@ -97,9 +99,11 @@ def _layout_copies(graph: Graph, batches: np.ndarray) -> dict[int, np.ndarray]:
             continue
         backward = op.kind == "conv_backward"
         weight = graph.conv_weight(op)
-        if all(k == 1 for k in weight.shape[2:]) or graph.depthwise(op) or op.attrs.get("strided"):
-            continue  # pointwise and depthwise kernels take tensors as they are; others where channels are last
         image = graph.tensors[op.inputs[0]].shape[2:]
+        volume = backward and len(image) == _VOLUME
+        pointwise = all(k == 1 for k in weight.shape[2:]) and not volume
+        if pointwise or graph.depthwise(op) or op.attrs.get("strided"):
+            continue  # pointwise and depthwise kernels take tensors as they are; others where channels are last
         few = (
             backward
             and weight.dtype == "fp32"
@@ -109,6 +113,13 @@ def _layout_copies(graph: Graph, batches: np.ndarray) -> dict[int, np.ndarray]:
         )
         pixels = shapes.numel(op.inputs[0]) / shapes.dims(op.inputs[0])[1]
         copies = np.where(few & (np.asarray(pixels) >= _MANY_PIXELS), _FEW_CHANNELS_COPIES, _LAYOUT_COPIES)
-        moved = shapes.bytes(op.inputs[0]) + shapes.bytes(op.inputs[1] if backward else op.outputs[0])
+        sides = (op.inputs[0], op.inputs[1] if backward else op.outputs[0])
+        moved = sum(shapes.bytes(t) * (_padding(shapes, t) if volume else 1.0) for t in sides)
         out[i] = np.broadcast_to(np.asarray(copies * moved, dtype=float), batches.shape)
     return out
+
+
+def _padding(shapes: Shapes, tensor: int) -> np.ndarray:
+    """How many times larger a copy of a volume is, since its channels are filled up."""
+    channels = np.asarray(shapes.dims(tensor)[1], dtype=float)
+    return np.ceil(channels / _CHANNELS_OF_VOLUMES) * _CHANNELS_OF_VOLUMES / channels
