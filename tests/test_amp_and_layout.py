@@ -13,11 +13,18 @@ from typer.testing import CliRunner
 
 from forerun.cli.app import app
 from forerun.errors import ForerunError
+from forerun.graph import torch_compat
 from forerun.graph.ir import Graph, Op
 from forerun.graph.sources import load_graph
 from forerun.measure.cases import case_of, workload_of
 from forerun.measure.core.models import Built
 from forerun.workload import Workload
+
+
+@pytest.fixture(autouse=True, scope="module")
+def whole_torchvision() -> None:
+    """The measuring core imports timm as it is installed; here torchvision may be of another build."""
+    torch_compat.prepare()
 
 
 class Net(nn.Module):
@@ -167,3 +174,23 @@ def test_autocast_resizes_in_single_precision() -> None:
     resized = [op for op in graph.ops if op.kind == "resize"]
     assert {op.phase for op in resized} == {"forward", "backward"}
     assert {graph.tensors[t].dtype for op in resized for t in (*op.inputs[:1], *op.outputs)} == {"fp32"}
+
+
+class Sampled(nn.Module):
+    """Looks up what a convolution gives at places of the convolution's type, or of fp32."""
+
+    def __init__(self, wide: bool) -> None:
+        super().__init__()
+        self.conv, self.wide = nn.Conv2d(3, 2, 1), wide
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        seen = self.conv(x)
+        places = seen.permute(0, 2, 3, 1)
+        return nn.functional.grid_sample(seen, places.float() if self.wide else places, align_corners=True)
+
+
+@pytest.mark.parametrize(("wide", "dtype"), [(False, "fp16"), (True, "fp32")])
+def test_autocast_samples_in_the_widest_type_that_comes(wide: bool, dtype: str) -> None:
+    graph = load_graph(Workload(Sampled(wide), batch=2, input_shape=(3, 16, 16), amp="fp16"))
+    op = next(op for op in graph.ops if "grid_sampler" in op.name)
+    assert {graph.tensors[t].dtype for t in (*op.inputs, *op.outputs)} == {dtype}

@@ -182,3 +182,18 @@ def test_a_fitted_network_learns_on_from_few_measurements(
     begun.fit(TrainingCases(few, cases.operators))
     fresh.fit(TrainingCases(few, cases.operators))
     assert begun.losses_["latency_ms"][0] < fresh.losses_["latency_ms"][0]  # type: ignore[attr-defined]
+
+
+def test_the_rate_is_one_at_which_the_loss_falls(cases: TrainingCases, encoder_file: Path) -> None:
+    """Batches differ by more than a step changes the loss: rates must not be judged by their losses."""
+    predictor = small("dippm", encoder_file, learning_rate=None, epochs=4)
+    predictor.fit(cases)
+    assert predictor.losses_[-1] < predictor.losses_[0]
+
+
+def test_what_it_does_not_know_is_unknown() -> None:
+    """It was fitted to whole H200s and to latencies alone."""
+    found = forerun.predict("resnet18", "h200", batch=3, predictor="dippm")
+    assert found.bound is None and found.device_ms is None
+    assert found.mig_options and all(option.latency_ms is None for option in found.mig_options)
+    assert "unknown" in str(found) and "set by" not in str(found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
@@ -151,6 +152,16 @@ def test_like_a_published_model(tables: Tables) -> None:
     assert question(None, like="Nutmeg-8B", tables=tables).device.id == "h100-sxm"
     larger = question("b200", like="Nutmeg-8B", parameters=16e9, tables=tables)
     assert larger.basis == "6ND" and larger.flop == flop_of(16e9, 220e9)
+    assert question("b200", like="Nutmeg-8B", domain="vision", tables=tables).domain == "Vision"
+
+
+def test_like_a_tuned_model_says_that_its_tuning_is_answered_for(tables: Tables) -> None:
+    rows = tables.models.copy()
+    tuned = rows["model"] == "Nutmeg-8B"
+    rows.loc[tuned, ["base_model", "finetune_flop"]] = ["Clove-70B", 1e20]
+    asked = question("b200", like="Nutmeg-8B", tables=replace(tables, models=rows), when=WHEN)
+    assert asked.flop == 1e20
+    assert any("its tuning alone" in note for note in estimate(asked).notes)
 
 
 @pytest.mark.parametrize(
@@ -161,6 +172,7 @@ def test_like_a_published_model(tables: Tables) -> None:
         ({"parameters": 1e9, "tokens": 1e9, "count": 0}, "count must be larger than 0"),
         ({"parameters": 1e9}, "give both parameters and tokens"),
         ({"like": "Llama"}, "only when the tables were imported"),
+        ({"parameters": 1e9, "tokens": 1e9, "domain": "Languages"}, "domain must be one of Language, Vision"),
     ],
 )
 def test_bad_questions(arguments: dict[str, object], words: str) -> None:

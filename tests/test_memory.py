@@ -169,10 +169,11 @@ def test_recurrent_layers_keep_their_gates(settings: dict[str, object], measured
     assert found.allocated_mb == pytest.approx(measured_mb, rel=0.15)
 
 
-def test_convolutions_of_volumes_take_no_more_than_their_tensors() -> None:
-    """Few channels and many pixels: tiles of 32 x 32 are for images that small."""
+def test_the_backward_pass_of_volumes_copies_for_pointwise_kernels_too() -> None:
+    """Measured: 259 MB of it are copies of 16 and of 14 channels, filled up to 16. Few channels and many pixels take no
+    more: tiles of 32 x 32 are for images that small."""
     graph = load_graph(Workload("volume:size=128,width=16,classes=14", batch=1, mode="training", optimizer="sgd"))
-    assert estimate(graph, load_device("h200")).allocated_mb == pytest.approx(2881.7, rel=0.12)
+    assert estimate(graph, load_device("h200")).allocated_mb == pytest.approx(2881.7, rel=0.02)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
+from torch import nn
 
 import forerun
 from forerun import cli
@@ -125,3 +126,8 @@ def test_epochs_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     ):
         assert cli.run(more) == 2
         assert capsys.readouterr().err.strip().splitlines()[-1] == f"forerun: {sentence}"
+
+
+def test_a_network_without_convolutions_is_refused() -> None:
+    with pytest.raises(ForerunError, match=r"goes by convolutions, and .* has none"):
+        forerun.predict(nn.Linear(8, 8), "h200", mode="training", input_shape=(8,), predictor="mlp")

@@ -18,6 +18,7 @@ from forerun.landscape.intervals import CONFIDENCE
 from forerun.landscape.joined import METHODS, Fitted, predict, shipped
 from forerun.landscape.physics import chip_hours
 from forerun.landscape.plans import LANGUAGE, flop_of, peak_flops, plan, plans_of, year_of
+from forerun.landscape.schema import DOMAINS
 from forerun.prediction import Estimate
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class Question:
     when: date
     domain: str
     like: str | None = None
+    tuned: bool = False  # `like` was tuned from another model, and what is stated is its tuning
 
 
 @dataclass(frozen=True)
@@ -102,8 +104,17 @@ def question(
     if not flop < _MOST_FLOP:
         raise ForerunError(f"a training of {flop:.3g} FLOP is beyond anything: look at the parameters and tokens")
     chips = count if count is not None else known.get("count")
-    about = str(domain or known.get("domain") or LANGUAGE)
-    return Question(device, n, d, chips, flop, basis, when or date.today(), about, like)
+    about = str(known.get("domain") or LANGUAGE) if domain is None else _domain(domain)
+    tuned = bool(known.get("tuned")) and stated is not None
+    return Question(device, n, d, chips, flop, basis, when or date.today(), about, like, tuned)
+
+
+def _domain(word: str) -> str:
+    """A domain as the tables spell it."""
+    found = next((one for one in DOMAINS if one.casefold() == word.strip().casefold()), None)
+    if found is None:
+        raise ArgumentError("{} must be one of {known}, got {word!r}", "domain", known=", ".join(DOMAINS), word=word)
+    return found
 
 
 def _published(tables: Tables, name: str) -> dict[str, Any]:
@@ -117,7 +128,8 @@ def _published(tables: Tables, name: str) -> dict[str, Any]:
     out = {key: row[key] for key in ("parameters", "tokens", "flop") if np.isfinite(row[key])}
     if np.isfinite(row["chips"]):
         out["count"] = int(row["chips"])
-    return {**out, "domain": row["domain"], "device": next((one for one in devices if one), None)}
+    device = next((one for one in devices if one), None)
+    return {**out, "domain": row["domain"], "device": device, "tuned": row["basis"] == "tuning"}
 
 
 def estimate(asked: Question, *, region: str | None = None, fitted: Fitted | None = None) -> Answer:
@@ -183,6 +195,10 @@ def _rent(asked: Question, plans: pd.DataFrame, numbers: Fitted, time: Estimate 
 def _notes(asked: Question, quantities: dict[str, dict[str, Estimate | None]]) -> list[str]:
     """Where physics and what was learned disagree by more than their intervals, and what is beyond the tables."""
     notes = []
+    if asked.tuned:
+        notes.append(
+            f"{asked.like} was tuned from another model: what is stated, and answered for, is its tuning alone"
+        )
     for name in _TARGETS:
         law, line = quantities[name]["physics"], quantities[name]["learned"]
         if law and line and (law.low > line.high or line.low > law.high):

@@ -126,6 +126,12 @@ LINK = "Link"
 #: Columns that cleaning makes: devices are ids of our catalogue in the order of `hardware`, None where unknown.
 MADE_MODELS = ("devices", "source_table", "source_copy")
 MADE_HARDWARE = ("device", "source_copy")
+#: What models are of, as the tables spell it.
+DOMAINS = (
+    "Language", "Vision", "Multimodal", "Image generation", "Video", "Speech", "Biology", "Games", "Robotics", "Audio",
+    "Recommendation", "Mathematics", "3D modeling", "Medicine", "Earth science", "Search", "Driving",
+    "Materials science", "Other",
+)  # fmt: skip
 #: What is multiplied out by `exploded`, with the name that the one value of a row gets.
 EXPLODED = {"organisations": "organisation", "countries": "country", "hardware": "chip", "domains": "domain"}
 #: The notes column that speaks of a number.
