@@ -10,6 +10,7 @@
     mlp          the dense network beside linear regression: MAE, RMSE, R² of epoch time and images per second
     speed        trees beside the graph network of dippm on its rows: errors, and microseconds of an answer on a CPU
     mig          the published memory thresholds beside our rule, on what dippm predicts and on what was measured
+    costs        times of answers of the shipped predictors, measured anew: run it on a quiet machine
     embeddings   t-SNE of what the encoder of trappm says of graphs, by family
 
 Captures every measured language model the first time (half an hour on two cores).
@@ -337,9 +338,27 @@ def embeddings() -> None:
     )  # fmt: skip
 
 
+def costs() -> None:
+    """The times of answers of the predictors that come with the package, measured anew; those of their fits stay."""
+    from forerun.evaluate.costs import costs as measured
+    from forerun.evaluate.costs import keep_costs, kept_costs
+    from forerun.predictors.registry import load_predictor
+    from forerun.predictors.saved import SHIPPED
+
+    rows = {"dippm": INFERENCE, "trappm": TRAINING, "trees": LANGUAGE, "regressors": LANGUAGE, "mlp": CNN}
+    for name, where in rows.items():
+        before = kept_costs(SHIPPED / name) or {}
+        predictor, models = load_predictor(name), gathered(where).models
+        models = models.take(predictor.answers_row(models.rows))
+        found = measured(predictor, models, before["training_s"])
+        trained = before["machine"].partition("; ")[2]
+        keep_costs(SHIPPED / name, {**found, "machine": "; ".join(filter(None, (found["machine"], trained)))})
+        print(name, found, flush=True)
+
+
 STUDIES = {
     "trees": trees, "tuned": tuned, "devices": devices, "regressors": regressors, "mlp": mlp, "speed": speed,
-    "mig": mig, "embeddings": embeddings,
+    "mig": mig, "costs": costs, "embeddings": embeddings,
 }  # fmt: skip
 
 

@@ -38,9 +38,7 @@ answers that were kept when each was fitted, for rows that it was not fitted to.
 
 - **Single rows left out** is how most papers judge: near relatives of a row stay in training, so it flatters.
   **Families left out** is the harder and honest one: no row of the network's family was seen (**networks left out**
-  where all rows are of one family: no row of the network was seen). **One GPU left out**:
-  published times on a GPU of which no row was seen; only figures are kept of these, since the rows are not ours to
-  pass on.
+  where all rows are of one family: no row of the network was seen).{devices}
 - Predictors answer different rows, so each table has the rows of one predictor, with all others on **the same rows**.
   `coverage` is the share of all rows that it answers, and of the others the share of its rows that they answer (rows
   measured after a predictor was fitted are not answered by what it kept; `n` counts the others).
@@ -50,6 +48,9 @@ answers that were kept when each was fitted, for rows that it was not fitted to.
 - Throughput is the batch over latency, so it has no table of its own.
 - RMSE is in the unit of the table. The exam's families and GPU (evaluate/exam.py) are left out.
 - `published` is what the authors report, on data of their own: it says how well the method did there, not here."""
+
+_DEVICES = """ **One GPU left out**: published
+  times on a GPU of which no row was seen; only figures are kept of these, since the rows are not ours to pass on."""
 
 
 def write(path: Path, names: Sequence[str]) -> Path:
@@ -63,7 +64,7 @@ def write(path: Path, names: Sequence[str]) -> Path:
     base = kept.frame("default", "family")
     parts = [
         "# Predictors compared",
-        _INTRO.format(command=command),
+        _INTRO.format(command=command, devices=_DEVICES if (lines["split"] == "device").any() else ""),
         "## Noise floor: the same case measured twice\n\n" + _noise(first if base is None else base),
         *_published(names),
     ]
