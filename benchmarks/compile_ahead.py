@@ -59,15 +59,17 @@ def main() -> None:
     given = parser.parse_args()
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
     until = time.time() + given.seconds
-    with ProcessPoolExecutor(given.workers, multiprocessing.get_context("spawn")) as pool:
-        waiting = [pool.submit(compile_one, case, given.device, until) for case in cases(given.sweeps, given.seed)]
-        for done in as_completed(waiting):
-            if done.result():
-                print(done.result(), flush=True)
-    from torch._inductor.runtime.cache_dir_utils import cache_dir
+    try:
+        with ProcessPoolExecutor(given.workers, multiprocessing.get_context("spawn")) as pool:
+            waiting = [pool.submit(compile_one, case, given.device, until) for case in cases(given.sweeps, given.seed)]
+            for done in as_completed(waiting):
+                if done.result():
+                    print(done.result(), flush=True)
+    finally:
+        from torch._inductor.runtime.cache_dir_utils import cache_dir
 
-    for chosen in Path(cache_dir()).rglob("*.best_config"):
-        chosen.unlink()
+        for chosen in Path(cache_dir()).rglob("*.best_config"):
+            chosen.unlink()
 
 
 if __name__ == "__main__":

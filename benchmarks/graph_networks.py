@@ -279,6 +279,8 @@ def collect(folder: Path, out: Path) -> None:
         if models.rows["case_key"].tolist() != pd.read_parquet(folder / f"{name}.parquet")["case_key"].tolist():
             raise SystemExit(f"the store has other rows of {name} than were exported: export again")
         files = {s: sorted(out.glob(pattern)) for s, pattern in ANSWERS[name].items()}
+        if any(len(found) != FOLDS for found in files.values()):
+            raise SystemExit(f"{name} needs {FOLDS} results of each of {', '.join(ANSWERS[name].values())}: run again")
         frames = {KEPT_SPLITS[s]: _answers(models.rows, found, predictor) for s, found in files.items()}
         predictor.devices_, predictor.kinds_ = sorted(models.rows["device"].unique()), sorted(models.op_kinds)
         if name == "trappm":
@@ -317,7 +319,10 @@ def main() -> None:
     if given.what != "export" and given.out is None:
         parser.error(f"{given.what} needs OUT")
     if given.what == "export":
-        export(given.folder, given.sets.split(","))
+        names = given.sets.split(",")
+        if not set(names) <= set(SETS):
+            parser.error(f"--sets takes {', '.join(SETS)}, got {given.sets}")
+        export(given.folder, names)
     elif given.what == "run":
         run(given.folder, given.out, given.seconds, given.workers)
     else:

@@ -158,7 +158,7 @@ def comparison_view(
             row.device, pretty(row.latency_ms), f"{pretty(row.latency_low_ms)} … {pretty(row.latency_high_ms)}",
             pretty(row.throughput), pretty(row.memory_mb / 1024), {True: "yes", False: "no"}.get(row.fits, "?"),
         ]  # fmt: skip
-        cells += [str(row.bound), _or_unknown(row.energy_j), _or_unknown(row.power_w)] if wide else []
+        cells += [row.bound or "unknown", _or_unknown(row.energy_j), _or_unknown(row.power_w)] if wide else []
         cells += [_or_unknown(usd), *([_or_unknown(row.carbon_g)] if carbon else [])]
         rows.append(Row(cells, "" if row.fits is not False else "faint"))
     yield Line(title, "title")

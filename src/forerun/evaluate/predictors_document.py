@@ -44,7 +44,13 @@ answers that were kept when each was fitted, for rows that it was not fitted to.
   measured after a predictor was fitted are not answered by what it kept; `n` counts the others).
   `default (families left out)` stands in where the default predictor kept no answers for single rows left out: it is
   then judged by the harder split. `one-ratio` (the roofline times one number) and `dummy` (the median) are fitted to
-  these rows alone, without the part that is asked about.
+  these rows alone, without the part that is asked about. `one-ratio` multiplies the plain roofline (arithmetic and
+  bytes at the device's peaks), while `roofline` knows constants of kernels and launches. No answer of latency is below
+  the plain roofline, that of `dummy` neither. Where a baseline has no line, it does not answer that quantity.
+- Repeats of a case are left out together with it, and only its first measurement is scored.
+- `in 90 % interval` is the share of cases that the interval holds, `mean width` its width over the answer, `noise
+  floor` how far apart two measurements of the same case are, on average over the repeated ones: the error against one
+  of them can be a little less.
 - Throughput is the batch over latency, so it has no table of its own.
 - RMSE is in the unit of the table. The exam's families and GPU (evaluate/exam.py) are left out.
 - `published` is what the authors report, on data of their own: it says how well the method did there, not here."""
@@ -65,6 +71,7 @@ def write(path: Path, names: Sequence[str]) -> Path:
     parts = [
         "# Predictors compared",
         _INTRO.format(command=command, devices=_DEVICES if (lines["split"] == "device").any() else ""),
+        _summary(lines),
         "## Noise floor: the same case measured twice\n\n" + _noise(first if base is None else base),
         *_published(names),
     ]
@@ -118,6 +125,31 @@ def _device_lines(name: str) -> list[dict[str, Any]]:
                   if line["predictor"] == "default" and line["mode"] == mode]  # fmt: skip
     chosen = [line for line in found if (line["device"], line["mode"]) == ("all", "all") and line["target"] in TARGETS]
     return [{**line, "rows of": name, "split": "device"} for line in chosen]
+
+
+def _summary(lines: pd.DataFrame) -> str:
+    """Mean errors of every predictor with single rows and with families (or networks) left out, the default beside."""
+    out = []
+    for (name, target), group in lines.groupby(["rows of", "target"], sort=False):
+        own = group[group["predictor"] == label(str(name))].set_index("split")
+        by_family = next((s for s in ("family", "model") if s in own.index), None)
+        if label(str(name)) == "default" or by_family is None:
+            continue
+        beside = group[(group["split"] == by_family) & group["predictor"].str.startswith("default")]
+        theirs = own["published"].get("random", "")
+        out.append({
+            "predictor": label(str(name)), "target": target, WORDS["random"]: own["mape"].get("random", np.nan),
+            WORDS["family"]: own["mape"][by_family], "default, families left out": beside["mape"].mean(),
+            "published": theirs,
+        })  # fmt: skip
+    if not out:
+        return ""
+    found = pd.DataFrame(out)
+    shares = [c for c in found.columns if found[c].dtype == float]
+    for name in shares:
+        found[name] = [f"{100 * value:.1f} %" if np.isfinite(value) else "" for value in found[name]]
+    words = "Mean errors; everything else stands below. For mlp, whose rows are of one family, networks are left out."
+    return f"## In short\n\n{words}\n\n" + report.markdown(found)
 
 
 def _devices(name: str) -> list[dict[str, Any]]:

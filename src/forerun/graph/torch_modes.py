@@ -215,7 +215,7 @@ _TO_FLOAT = frozenset(
 )
 #: These need inputs of one type and take the widest that comes.
 _TO_WIDEST = frozenset(
-    "addcdiv addcmul atan2 bilinear cross dot grid_sampler index_put index_put_ scatter_add tensordot".split()
+    "addcdiv addcmul atan2 bilinear cross dot grid_sampler index_put scatter_add tensordot vdot".split()
 )
 
 

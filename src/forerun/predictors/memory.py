@@ -57,7 +57,8 @@ def with_predicted(memory: MemoryEstimate, times: Times) -> MemoryEstimate:
     if times.memory_allocated_mb is not None:
         memory = replace(memory, allocated_mb=float(times.memory_allocated_mb[0, 0]))
     if times.memory_mb is not None:
-        memory = replace(memory, reserved_mb=max(0.0, float(times.memory_mb[0, 0]) - memory.context_mb))
+        tensors = memory.allocated_mb  # no call gets by with less
+        memory = replace(memory, reserved_mb=max(tensors, float(times.memory_mb[0, 0]) - memory.context_mb))
     return memory
 
 

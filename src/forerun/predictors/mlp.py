@@ -20,6 +20,7 @@ import numpy as np
 from forerun.device import Device
 from forerun.errors import ForerunError
 from forerun.graph.profile import Profile
+from forerun.predictors.base import OutOfDomain
 from forerun.predictors.whole_model import numbers
 from forerun.predictors.whole_model.base import ByNumbers
 from forerun.predictors.whole_model.numbers import Numbers
@@ -35,6 +36,8 @@ FEATURES = ("convolutions", "filters", "batch", "parameters", "optimizer_states"
 _KEPT_LOSSES = 50
 #: Answers reach so far beyond what was measured, as logarithms: e^3 times the longest step.
 _BEYOND = 3.0
+#: Logarithms that differ by less are equal.
+_ROUNDING = 1e-6
 
 
 class MlpPredictor(ByNumbers):
@@ -122,6 +125,16 @@ class MlpPredictor(ByNumbers):
                 "predictor at default"
             )
         return super().values_of_question(profile, devices, workload)
+
+    def out_of_domain(self, profile: Profile, device: Device, workload: Workload) -> list[OutOfDomain]:
+        found = super().out_of_domain(profile, device, workload)
+        asked = numbers.matrix(numbers.of_question(profile, [device], workload), FEATURES, logarithms=True)[0]
+        for at, name in enumerate(FEATURES):
+            low, high = self.feature_range_[:, at]
+            if not low - _ROUNDING <= asked[at] <= high + _ROUNDING:
+                ends = " to ".join(f"{np.expm1(end):,.0f}" for end in (low, high))
+                found.append(OutOfDomain("ops", f"{self.name} was fitted to {name} from {ends}: the nearer end counts"))
+        return found
 
     def values(self, lines: Numbers) -> dict[str, np.ndarray]:
         seen = np.clip(numbers.matrix(lines, FEATURES, logarithms=True), *self.feature_range_)

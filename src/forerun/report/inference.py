@@ -125,9 +125,11 @@ def mig_advice(study: Study, device: Device) -> str | None:
         return None
     if not answer.mig_options:
         return f"{device.id} cannot be cut into MIG slices."
+    if not any(o.fits for o in answer.mig_options):
+        return f"No MIG slice of {device.id} has the memory for {study.precision.label} at batch {study.batch}."
     able = [(o, o.latency_ms) for o in answer.mig_options if o.fits and o.latency_ms is not None]
     if not able:
-        return f"No MIG slice of {device.id} has the memory for {study.precision.label} at batch {study.batch}."
+        return f"The smallest MIG slice that fits is {answer.mig}; how fast slices of {device.id} are is not known."
     rates = {o.profile: o.instances * answer.throughput.value * answer.latency_ms.value / ms for o, ms in able}
     best, best_ms = max(able, key=lambda one: rates[one[0].profile])
     ratio = rates[best.profile] / answer.throughput.value

@@ -132,10 +132,12 @@ def find_learning_rate(network: nn.Module, examples: Examples, seen: np.ndarray,
             else:
                 losses.append(value)
     network.load_state_dict(before)
-    if len(losses) < _SMOOTHED:
-        raise ForerunError("no learning rate can be found: the loss is no number from the first steps on")
+    if len(losses) < 2 * _SMOOTHED:
+        raise ForerunError("no learning rate can be found: the loss rises from the first steps on, or is no number")
     smooth = np.convolve(losses, np.ones(_SMOOTHED) / _SMOOTHED, mode="valid")
-    falling = smooth[: max(2, int(np.argmin(smooth)) + 1)]
+    falling = smooth[: int(np.argmin(smooth)) + 1]
+    if len(falling) < 2:
+        raise ForerunError("no learning rate can be found: the loss falls at none")
     return float(rates[int(np.argmin(np.gradient(falling))) + _SMOOTHED // 2])
 
 

@@ -1,8 +1,9 @@
 """XGBoost on numbers of model and device: a booster for each quantity, on its logarithm.
 
-Made for language models, whose latency (hence tokens per second), peak memory and energy it answers on any device with
-a datasheet; it can be fitted to any rows. The features may be the multiply-accumulates alone, these with parameters and
-bytes moved, or all numbers, each with or without those of the device.
+Made for language models, whose latency (hence tokens per second), peak memory and energy it answers; fitted to several
+devices, it answers for others by their datasheets. It can be fitted to any rows. The features may be the
+multiply-accumulates alone, these with parameters and bytes moved, or all numbers, each with or without those of the
+device.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
-from forerun.device import Device
+from forerun.device import Device, load_device
 from forerun.errors import ForerunError
 from forerun.graph.profile import Profile
 from forerun.predictors.base import OutOfDomain, Predictor, Times, TooFewCases
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 #: Fewer cases than this teach nothing.
 FEWEST = 20
+#: From fewer GPUs, or CPUs, nothing is learned of what their datasheets mean.
+FEWEST_DEVICES = 3
 
 
 class WholeModelPredictor(Predictor):
@@ -36,7 +38,7 @@ class WholeModelPredictor(Predictor):
     targets = ("latency_ms", "memory_mb", "energy_j")
     kept_splits: ClassVar[tuple[str, ...]] = ("random", "family")
     keeps_all_columns = False
-    #: Whether numbers of the device are features; if not, only devices that it was fitted to are answered.
+    #: Whether numbers of the device are features: then others are answered, too, if it was fitted to several.
     sees_devices: ClassVar[bool] = False
 
     devices_: list[str]
@@ -119,11 +121,17 @@ class WholeModelPredictor(Predictor):
 
     def problem_of(self, device: Device) -> str | None:
         """Why it cannot answer for a device, as a sentence, or None."""
-        if self.sees_devices or device.id in self.devices_:
+        if device.id in self.devices_:
             return None
+        others = sum(load_device(name).kind == device.kind for name in self.devices_)
+        if self.sees_devices and others >= FEWEST_DEVICES:
+            return None
+        why = f"{FEWEST_DEVICES} of a kind are needed to say anything of others" if self.sees_devices else (
+            "it sees no datasheets"
+        )  # fmt: skip
         return (
-            f"the predictor {self.name} knows {', '.join(self.devices_)} and no other device: it sees no datasheets; "
-            f"fit it to rows of {device.id} (forerun train {self.name})"
+            f"the predictor {self.name} knows {', '.join(self.devices_)} and no other device: {why}; fit it to rows of "
+            f"{device.id} (forerun train {self.name})"
         )
 
     def problem(self, workload: Workload, device: Device) -> str | None:
