@@ -89,7 +89,7 @@ def variants(results: Results) -> None:
     _keep(
         "variants", "Kinds of graph layer after ten epochs",
         f"One split of the rows of dippm (15 % set aside), layers of {VARIANT_WIDTH}, the learning rate looked for by "
-        "each; mean error in % of the cases set aside. Published, on other data and with layers of 512: GraphSAGE 16.0, "
+        "each; mean error in % of the cases set aside. Published, on other data, with layers of 512: GraphSAGE 16.0, "
         "GCN 17.5, GAT 36.7, GIN 38.2, MLP 36.6.",
         "layer", {v: _without(results.errors("dippm", [f"dippm-variant-{v}"]), "power_w", "seeds") for v in VARIANTS},
     )  # fmt: skip

@@ -131,3 +131,12 @@ def test_epochs_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_network_without_convolutions_is_refused() -> None:
     with pytest.raises(ForerunError, match=r"goes by convolutions, and .* has none"):
         forerun.predict(nn.Linear(8, 8), "h200", mode="training", input_shape=(8,), predictor="mlp")
+
+
+def test_beyond_its_range_it_says_so_and_needs_no_less_than_the_tensors() -> None:
+    asked = {"mode": "training", "predictor": "mlp", "optimizer": "adamw"}
+    inside, beyond = (forerun.predict("cnn:depth=6,filters=32", "h200", batch=b, **asked) for b in (128, 65536))
+    assert not any("was fitted to batch" in note for note in inside.notes)
+    assert any("was fitted to batch from 16 to 1,024" in note for note in beyond.notes)
+    assert beyond.memory_mb and beyond.memory_allocated_mb
+    assert beyond.memory_mb.value > beyond.memory_allocated_mb.value

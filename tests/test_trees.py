@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import forerun
 from forerun import cli
 from forerun.device import load_device
 from forerun.errors import ForerunError
@@ -184,3 +185,12 @@ def test_the_grid_names_parameters() -> None:
     assert set(GRID) <= set(TreesPredictor().parameters())
     usual = TreesPredictor().parameters()
     assert all(usual[name] in values for name, values in GRID.items())
+
+
+@pytest.mark.parametrize("name", ["trees", "regressors"])
+def test_one_gpu_teaches_nothing_of_others(name: str) -> None:
+    """As shipped they know the H200 alone among GPUs: neither another GPU nor a slice is answered."""
+    with pytest.raises(ForerunError, match=r"knows h200, .* and no other device: 3 of a kind are needed"):
+        forerun.predict("cnn:depth=2,filters=8", "a100-sxm4-40gb", predictor=name)
+    found = forerun.predict("cnn:depth=2,filters=8", "h200", predictor=name)
+    assert found.mig_options and all(option.latency_ms is None for option in found.mig_options)
