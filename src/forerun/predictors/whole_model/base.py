@@ -123,7 +123,7 @@ class WholeModelPredictor(Predictor):
         """Why it cannot answer for a device, as a sentence, or None."""
         if device.id in self.devices_:
             return None
-        others = sum(load_device(name).kind == device.kind for name in self.devices_)
+        others = sum(_kind(name) == device.kind for name in self.devices_)
         if self.sees_devices and others >= FEWEST_DEVICES:
             return None
         why = f"{FEWEST_DEVICES} of a kind are needed to say anything of others" if self.sees_devices else (
@@ -157,6 +157,14 @@ class WholeModelPredictor(Predictor):
         if target not in self.targets or self.calibration_ is None:
             return None
         return self.calibration_.factors(f"{target}/gpu/{mode}", self.confidence)
+
+
+def _kind(name: str) -> str | None:
+    """gpu, cpu …; None for a device that the catalogue of this machine lacks."""
+    try:
+        return load_device(name).kind
+    except ForerunError:
+        return None
 
 
 class ByNumbers(WholeModelPredictor):
