@@ -58,7 +58,7 @@ VARIANTS = ("sage", "gcn", "gat", "gin", "mlp")
 VARIANT_WIDTH = 128
 #: How many steps of the H200 a network sees that first learned from another GPU, or did not.
 LABELS = (25, 50, 100, 200)
-TRANSFER_SEEDS, TRANSFER_EPOCHS = 3, 50
+TRANSFER_SEEDS, TRANSFER_EPOCHS = 3, 100
 #: The results that are answers for rows left out, by split.
 ANSWERS = {
     "dippm": {"family": "dippm-family-*.npz", "random": "dippm-random-*.npz"},

@@ -23,9 +23,9 @@ from forerun.evaluate.collect import kept_frame
 from forerun.predictors.gnn import arrays
 
 FIGURES = Path(__file__).parent.parent / "docs" / "figures"
-COMMAND = (
-    "python benchmarks/graph_networks.py export FOLDER, python benchmarks/graph_networks.py run FOLDER OUT (on a GPU) "
-    "and python benchmarks/graph_studies.py FOLDER OUT"
+COMMAND = " && ".join(
+    f"python benchmarks/{step}"
+    for step in ("graph_networks.py export FOLDER", "graph_networks.py run FOLDER OUT", "graph_studies.py FOLDER OUT")
 )
 TARGETS = ("latency_ms", "memory_mb", "energy_j", "power_w")
 

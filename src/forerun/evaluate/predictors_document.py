@@ -49,8 +49,8 @@ answers that were kept when each was fitted, for rows that it was not fitted to.
   the plain roofline, that of `dummy` neither. Where a baseline has no line, it does not answer that quantity.
 - Repeats of a case are left out together with it, and only its first measurement is scored.
 - `in 90 % interval` is the share of cases that the interval holds, `mean width` its width over the answer, `noise
-  floor` how far apart two measurements of the same case are, on average over the repeated ones: the error against one
-  of them can be a little less.
+  floor` by how much two measurements of the same case differ, on average over the repeated ones: the error against
+  one of them can be a little less.
 - Throughput is the batch over latency, so it has no table of its own.
 - RMSE is in the unit of the table. The exam's families and GPU (evaluate/exam.py) are left out.
 - `published` is what the authors report, on data of their own: it says how well the method did there, not here."""

@@ -31,7 +31,7 @@ def capture_module(
     """Graphs that between them answer every batch size: one scalable graph, and the exact one where batch 1 differs.
 
     `build` gives a fresh module on meta in the weight dtype; `make_inputs` gives its inputs at a batch size. A model
-    that launches more than `most_calls` in one pass is not captured: TooManyCalls is raised. `stacks` tells which can
+    that launches more than `most_calls` in one pass is not captured: TooManyCalls is raised. `stacks` says which can
     be folded, where that is known or counted elsewhere.
     """
     folded = (stacks or Folding(build, make_inputs, workload, mask_density).stacks)(most_calls)

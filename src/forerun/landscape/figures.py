@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from forerun.landscape.needs import extra
-from forerun.pages import page_style
 from forerun.pages.bars import text
-from forerun.pages.charts import POLICY, chart_html, charts_html
+from forerun.pages.charts import chart_html, charts_html, page_head
 
 #: Colours that the colour-blind distinguish too (Okabe and Ito).
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#f0e442")
@@ -52,16 +51,7 @@ def page(title: str, about: Sequence[str], drawn: Sequence[Drawn], tables: Seque
         for one in drawn
     )
     lines = "".join(f'<p class="about">{text(line)}</p>' for line in about)
-    return f"""<!DOCTYPE html>
-<html lang="en" class="forerun">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="{POLICY}">
-<title>{text(title)}</title>
-<style>
-{page_style()}</style>
-</head>
+    return f"""{page_head(title)}
 <body>
 <header><h1>{text(title)}</h1>
 {lines}</header>

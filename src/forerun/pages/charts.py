@@ -12,11 +12,26 @@ from typing import Any
 
 from forerun.errors import MissingPackage
 from forerun.pages.bars import text
+from forerun.pages.style import page_style
 
 #: The browser itself refuses to fetch anything: a page that opens offline asks for nothing.
-POLICY = (
+_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:; font-src data:"
 )
+
+
+def page_head(title: str) -> str:
+    """A page up to its body: what it is called, its style, and that nothing is fetched."""
+    return f"""<!DOCTYPE html>
+<html lang="en" class="forerun">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="{_POLICY}">
+<title>{text(title)}</title>
+<style>
+{page_style()}</style>
+</head>"""
 
 
 def chart_html(figure: Any, title: str, words: str, charts: list[dict[str, Any]]) -> str:

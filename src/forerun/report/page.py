@@ -7,9 +7,9 @@ from typing import Any
 
 from forerun import blocks
 from forerun.blocks import Column, Row
-from forerun.pages import page_style, table_html
+from forerun.pages import table_html
 from forerun.pages.bars import text
-from forerun.pages.charts import POLICY, chart_html, charts_html, json_text
+from forerun.pages.charts import chart_html, charts_html, json_text, page_head
 from forerun.report.parts import Group, Key, Level, Table
 
 
@@ -23,16 +23,7 @@ def page(
     links = [("summary", "Summary"), *((level.id, level.title) for level in levels), ("notes", "Notes")]
     menu = "".join(f'<li><a href="#{text(name)}">{text(words)}</a></li>' for name, words in links)
     boxes = "\n".join(f"<h2>{text(head)}</h2>\n{_list(lines)}" for head, lines in summary if lines)
-    return f"""<!DOCTYPE html>
-<html lang="en" class="forerun">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="{POLICY}">
-<title>{text(title)}</title>
-<style>
-{page_style()}</style>
-</head>
+    return f"""{page_head(title)}
 <body>
 <nav aria-label="Sections"><ul>{menu}</ul></nav>
 <header>

@@ -59,7 +59,7 @@ def capture(
 
     `inputs` gives every argument as an `Argument`, or as its first fields. `mask_density` is the share of a mask that
     is set, where a model asks for it (tokens that go to one expert). Beyond `most_calls` TooManyCalls is raised.
-    `stacks` tells which can be folded, where that is known or counted elsewhere (`folding`).
+    `stacks` says which can be folded, where that is known or counted elsewhere (`folding`).
     """
     from forerun.graph.capture import TORCH_DTYPES
 
