@@ -21,7 +21,7 @@ from forerun.measure.core.operators.registry import operator
 from forerun.training.operators import graph_of, known
 
 SWEEPS = Path(__file__).parent.parent / "sweeps"
-OF_KINDS = [SWEEPS / f"h200_operators_{name}.yaml" for name in ("kinds", "far")]
+OF_KINDS = [SWEEPS / f"h200_operators_{name}.yaml" for name in ("kinds", "far", "points", "more")]
 DIRECTED = [
     (name, direction)
     for name, one in OPERATORS.items()

@@ -169,6 +169,19 @@ def conv_video(rng: random.Random) -> Drawn:
     return _convolved("conv3d", s, space, space / stride**2 / stride_depth, r**2 * r_depth)
 
 
+@draw("conv_few")
+def conv_few(rng: random.Random) -> Drawn:
+    """Few channels over many places: both ends of U-Nets over scans, layers of neural operators."""
+    dims = rng.choice([2, 3])
+    sides = ("h", "w") if dims == 2 else ("depth", "h", "w")
+    size = log_uniform(rng, 48, 512, (8, 16)) if dims == 2 else log_uniform(rng, 24, 128, (8, 16))
+    s = {"b": log_uniform(rng, 1, 64 if dims == 2 else 4, (1,)), "cin": log_uniform(rng, 1, 48, (1, 2, 4, 8))}
+    s |= {"cout": log_uniform(rng, 4, 64, (1, 4, 8))} | dict.fromkeys(sides, size)
+    s |= {"r": rng.choice([1, 1, 3, 3, 3]), "stride": rng.choice([1, 1, 1, 2]), "groups": 1}
+    space = float(size) ** dims
+    return _convolved(f"conv{dims}d", s, space, space / s["stride"] ** dims, s["r"] ** dims)
+
+
 @draw("conv_to_image")
 def conv_to_image(rng: random.Random) -> Drawn:
     """Last layers of decoders: many channels to a few, by plain and by transposed convolutions."""

@@ -83,6 +83,21 @@ def cat_features(rng: random.Random) -> Drawn:
     return Drawn("cat", s | {"cols": 1}, 2.0 * s["b"] * (s["rows"] + s["more"]))
 
 
+@draw("linear_points")
+def linear_points(rng: random.Random) -> Drawn:
+    """Layers over points, pixels or edges: many rows of a few features, of which there may be any number."""
+    s = {"m": log_uniform(rng, 4096, 2e6, (1, 64)), "n": log_uniform(rng, 1, 512, (1, 2, 4, 8))}
+    s["k"] = log_uniform(rng, 2, 512, (1, 1, 2, 4, 8))
+    return Drawn("linear", s, s["m"] * (s["n"] + s["k"]), 2.0 * s["m"] * s["n"] * s["k"])
+
+
+@draw("bias_points")
+def bias_points(rng: random.Random) -> Drawn:
+    """A bias of few features over many rows; its gradient is their sum."""
+    s = {"rows": log_uniform(rng, 4096, 4e6, (1, 64)), "cols": log_uniform(rng, 1, 512, (1, 4, 8))}
+    return Drawn("bias_add", s, 2.0 * s["rows"] * s["cols"])
+
+
 @draw("messages")
 def messages(rng: random.Random) -> Drawn:
     """Rows of nodes to edges and back: whole rows, many edges a node, tables that a cache may hold or not."""
