@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from . import quantised
-from .operator_draws import DRAWS, Drawn, plain_shape, real_shape, size_of
+from .operator_draws import DRAWS, Drawn, plain_shape, real_shape, sized
 from .operators import find
 from .specs import key_of
 
@@ -62,8 +62,7 @@ def _drawn(label: str, rng: random.Random, real: float) -> Drawn:
         drawn = DRAWS[plain](rng)
     else:
         op, shape = (real_shape if rng.random() < real else plain_shape)(plain, rng)
-        flops, numbers = size_of(op, shape)
-        drawn = Drawn(op, shape, numbers, flops)
+        drawn = sized(op, shape)
     if label != plain:
         drawn.shape["last"] = 1
     return drawn

@@ -7,11 +7,11 @@ where a spec names them (`only`): each has a function that draws a shape log-uni
 from __future__ import annotations
 
 from . import images, sequences, tables
-from .plain import plain_shape, size_of
+from .plain import plain_shape, sized
 from .rare import RARE
 from .real import real_shape
 from .registry import DRAWS, Drawn, log_uniform
 
 __all__ = [
-    "DRAWS", "RARE", "Drawn", "images", "log_uniform", "plain_shape", "real_shape", "sequences", "size_of", "tables",
+    "DRAWS", "RARE", "Drawn", "images", "log_uniform", "plain_shape", "real_shape", "sequences", "sized", "tables",
 ]  # fmt: skip

@@ -23,6 +23,10 @@ def _groups(rng: random.Random, cin: int, cout: int) -> tuple[int, int, int]:
     return groups * width, groups * width, groups
 
 
+#: What the sides of sequences, images and volumes are called in a shape.
+_SIDES = {1: ("length",), 2: ("h", "w"), 3: ("depth", "h", "w")}
+
+
 def _convolved(op: str, s: dict[str, int], space: float, out: float, window: int) -> Drawn:
     """`space` and `out`: places of the input and of the result."""
     flops = 2.0 * s["b"] * out * s["cout"] * s["cin"] / s["groups"] * window
@@ -66,7 +70,7 @@ def conv_3d(rng: random.Random) -> Drawn:
     return _convolved("conv3d", s, space, space / stride**3, r**3)
 
 
-def _transposed(rng: random.Random, dims: int, sides: tuple[str, ...], size: int, most: int) -> Drawn:
+def _transposed(rng: random.Random, dims: int, size: int, most: int) -> Drawn:
     """Windows and strides of decoders: 2/2, 4/2 and 3/2 with a row more, 1-D ones up to 16/8."""
     r, stride, padding, more = rng.choice(
         [(2, 2, 0, 0), (2, 2, 0, 0), (4, 2, 1, 0), (4, 2, 1, 0), (3, 2, 1, 1), (3, 1, 1, 0)]
@@ -78,7 +82,13 @@ def _transposed(rng: random.Random, dims: int, sides: tuple[str, ...], size: int
         groups = rng.choice([2, 4, 8])
         cin, cout = -(-cin // groups) * groups, -(-cout // groups) * groups
     s = {"b": log_uniform(rng, 1, 64 if dims < 3 else 8, (1, 4)), "cin": cin, "cout": cout}
-    s |= dict.fromkeys(sides, size) | {"r": r, "stride": stride, "groups": groups, "padding": padding, "more": more}
+    s |= dict.fromkeys(_SIDES[dims], size) | {
+        "r": r,
+        "stride": stride,
+        "groups": groups,
+        "padding": padding,
+        "more": more,
+    }
     space = float(size) ** dims
     flops = 2.0 * s["b"] * space * cin * cout / groups * r**dims
     return Drawn(f"conv_transpose{dims}d", s, s["b"] * space * (cin + cout * stride**dims), flops)
@@ -86,17 +96,17 @@ def _transposed(rng: random.Random, dims: int, sides: tuple[str, ...], size: int
 
 @draw("conv_transposed_1d")
 def conv_transposed_1d(rng: random.Random) -> Drawn:
-    return _transposed(rng, 1, ("length",), log_uniform(rng, 16, 16384), 768)
+    return _transposed(rng, 1, log_uniform(rng, 16, 16384), 768)
 
 
 @draw("conv_transposed_2d")
 def conv_transposed_2d(rng: random.Random) -> Drawn:
-    return _transposed(rng, 2, ("h", "w"), log_uniform(rng, 2, 256, (1, 2, 8)), 1024)
+    return _transposed(rng, 2, log_uniform(rng, 2, 256, (1, 2, 8)), 1024)
 
 
 @draw("conv_transposed_3d")
 def conv_transposed_3d(rng: random.Random) -> Drawn:
-    return _transposed(rng, 3, ("depth", "h", "w"), log_uniform(rng, 2, 64, (1, 2, 4)), 384)
+    return _transposed(rng, 3, log_uniform(rng, 2, 64, (1, 2, 4)), 384)
 
 
 def _image(rng: random.Random, most: int = 256) -> dict[str, int]:
@@ -173,10 +183,9 @@ def conv_video(rng: random.Random) -> Drawn:
 def conv_few(rng: random.Random) -> Drawn:
     """Few channels over many places: both ends of U-Nets over scans, layers of neural operators."""
     dims = rng.choice([2, 3])
-    sides = ("h", "w") if dims == 2 else ("depth", "h", "w")
     size = log_uniform(rng, 48, 512, (8, 16)) if dims == 2 else log_uniform(rng, 24, 128, (8, 16))
     s = {"b": log_uniform(rng, 1, 64 if dims == 2 else 4, (1,)), "cin": log_uniform(rng, 1, 48, (1, 2, 4, 8))}
-    s |= {"cout": log_uniform(rng, 4, 64, (1, 4, 8))} | dict.fromkeys(sides, size)
+    s |= {"cout": log_uniform(rng, 4, 64, (1, 4, 8))} | dict.fromkeys(_SIDES[dims], size)
     s |= {"r": rng.choice([1, 1, 3, 3, 3]), "stride": rng.choice([1, 1, 1, 2]), "groups": 1}
     space = float(size) ** dims
     return _convolved(f"conv{dims}d", s, space, space / s["stride"] ** dims, s["r"] ** dims)
@@ -186,10 +195,9 @@ def conv_few(rng: random.Random) -> Drawn:
 def conv_to_image(rng: random.Random) -> Drawn:
     """Last layers of decoders: many channels to a few, by plain and by transposed convolutions."""
     dims = rng.choice([2, 2, 2, 3])
-    sides = ("h", "w") if dims == 2 else ("depth", "h", "w")
     size = log_uniform(rng, 8, 256 if dims == 2 else 64, (1, 2, 8))
     s = {"b": log_uniform(rng, 1, 128 if dims == 2 else 8, (1, 4)), "cin": log_uniform(rng, 8, 256, (8, 16))}
-    s |= {"cout": rng.choice([1, 2, 3, 3, 3, 4, 8, 14, 21])} | dict.fromkeys(sides, size)
+    s |= {"cout": rng.choice([1, 2, 3, 3, 3, 4, 8, 14, 21])} | dict.fromkeys(_SIDES[dims], size)
     space = float(size) ** dims
     if rng.random() < 0.6:
         r, stride, padding, more = rng.choice([(4, 2, 1, 0), (4, 2, 1, 0), (2, 2, 0, 0), (3, 2, 1, 1), (3, 1, 1, 0)])

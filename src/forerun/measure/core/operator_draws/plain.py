@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from .registry import log_uniform
+from .registry import Drawn, log_uniform
 
 #: What the label `unary` draws from.
 UNARY = ("relu", "gelu", "silu", "sigmoid", "exp", "tanh", "hardswish", "copy", "scale")
@@ -107,3 +107,9 @@ def size_of(op: str, s: dict[str, int]) -> tuple[float, float]:
         if name not in ("r", "stride", "groups", "tensors", "more"):
             numbers *= value
     return 0.0, numbers * (4 if op in ("upsample", "adamw") else 1)
+
+
+def sized(op: str, shape: dict[str, int]) -> Drawn:
+    """An operator with its shape and how large it is."""
+    flops, numbers = size_of(op, shape)
+    return Drawn(op, shape, numbers, flops)

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import random
 
-from .plain import size_of
+from .plain import sized
 from .registry import DRAWS, Drawn, draw, log_uniform
 
 VOCABULARIES = (32000, 30522, 50257, 50304, 50265, 128256, 151936, 250002)
-
-
-def _sized(op: str, shape: dict[str, int]) -> Drawn:
-    flops, numbers = size_of(op, shape)
-    return Drawn(op, shape, numbers, flops)
 
 
 def _images(rng: random.Random) -> tuple[int, int]:
@@ -25,28 +20,28 @@ def _images(rng: random.Random) -> tuple[int, int]:
 def linear_vocabulary(rng: random.Random) -> Drawn:
     _images(rng)
     m, n, k = log_uniform(rng, 1, 16384), rng.choice(VOCABULARIES), log_uniform(rng, 256, 5120, (64,))
-    return _sized("linear", {"m": m, "n": n, "k": k})
+    return sized("linear", {"m": m, "n": n, "k": k})
 
 
 @draw("matmul_int4")
 def matmul_int4(rng: random.Random) -> Drawn:
     _images(rng)
     k, n = log_uniform(rng, 512, 16384, (128,)), log_uniform(rng, 512, 32768, (64,))
-    return _sized("matmul", {"m": log_uniform(rng, 1, 16384), "n": -(-n // 64) * 64, "k": -(-k // 128) * 128})
+    return sized("matmul", {"m": log_uniform(rng, 1, 16384), "n": -(-n // 64) * 64, "k": -(-k // 128) * 128})
 
 
 @draw("bicubic")
 def bicubic(rng: random.Random) -> Drawn:
     b, size = _images(rng)
     to = rng.choice([size // 2, size * 2, 112, 224])
-    return _sized("bicubic", {"b": b, "c": rng.choice([3, 3, 8, 64, 256]), "h": size * 4, "w": size * 4, "to": to})
+    return sized("bicubic", {"b": b, "c": rng.choice([3, 3, 8, 64, 256]), "h": size * 4, "w": size * 4, "to": to})
 
 
 @draw("unfold")
 def unfold(rng: random.Random) -> Drawn:
     b, _ = _images(rng)
     c, length = log_uniform(rng, 32, 1024, (8, 64)), log_uniform(rng, 16, 512)
-    return _sized("unfold", {"b": b, "c": c, "length": length, "r": rng.choice([3, 9])})
+    return sized("unfold", {"b": b, "c": c, "length": length, "r": rng.choice([3, 9])})
 
 
 @draw("lstm")
@@ -54,7 +49,7 @@ def lstm(rng: random.Random) -> Drawn:
     _images(rng)
     shape = {"b": log_uniform(rng, 8, 8192, (8, 32)), "length": rng.choice([8, 14, 16, 28, 32, 64, 128])}
     shape |= {"cin": rng.choice([64, 128, 192, 384, 512]), "hidden": rng.choice([48, 96, 128, 512])}
-    return _sized("lstm", shape | {"both": int(rng.random() < 0.7)})
+    return sized("lstm", shape | {"both": int(rng.random() < 0.7)})
 
 
 @draw("conv_patch")
@@ -64,7 +59,7 @@ def conv_patch(rng: random.Random) -> Drawn:
     patch = rng.choice([2, 4, 4, 8, 14, 16, 16, 16, 32, 32])
     size, cout = patch * rng.choice([4, 6, 7, 8, 10, 12, 14, 14, 16, 18]), log_uniform(rng, 32, 1408, (8, 16, 64))
     shape = {"b": b, "cin": 3, "cout": cout, "h": size, "w": size, "r": patch, "stride": patch}
-    return _sized("conv2d", shape | {"groups": 1, "padding": 0})
+    return sized("conv2d", shape | {"groups": 1, "padding": 0})
 
 
 @draw("conv_head")
@@ -74,7 +69,7 @@ def conv_head(rng: random.Random) -> Drawn:
     size = rng.choice([2, 4, 7, 7, 7, 8])
     cin, cout = rng.choice([128, 256, 512, 512]), rng.choice([512, 1024, 4096, 4096])
     shape = {"b": b, "cin": cin, "cout": cout, "h": size, "w": size, "r": size, "stride": 1}
-    return _sized("conv2d", shape | {"groups": 1, "padding": 0})
+    return sized("conv2d", shape | {"groups": 1, "padding": 0})
 
 
 @draw("conv_multiplier")
@@ -83,7 +78,7 @@ def conv_multiplier(rng: random.Random) -> Drawn:
     b, size = _images(rng)
     cin = log_uniform(rng, 16, 768, (8, 32))
     shape = {"b": b, "cin": cin, "cout": cin * rng.choice([2, 2, 2, 4]), "h": size, "w": size, "r": 3}
-    return _sized("conv2d", shape | {"stride": rng.choice([1, 2, 2]), "groups": cin})
+    return sized("conv2d", shape | {"stride": rng.choice([1, 2, 2]), "groups": cin})
 
 
 @draw("conv_wide")
@@ -93,7 +88,7 @@ def conv_wide(rng: random.Random) -> Drawn:
     stride = rng.choice([1, 1, 1, 2])
     c = log_uniform(rng, 16, 1536, (8, 32))
     shape = {"b": b, "cin": c, "cout": c, "h": size, "w": size, "r": rng.choice([7, 9, 9, 11, 11, 13, 21, 31])}
-    return _sized("conv2d", shape | {"stride": stride, "groups": c})
+    return sized("conv2d", shape | {"stride": stride, "groups": c})
 
 
 @draw("conv_groups")
@@ -104,7 +99,7 @@ def conv_groups(rng: random.Random) -> Drawn:
     width = rng.choice([8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 112, 120, 128, 232, 264])
     groups = max(2, round(log_uniform(rng, 64, 3072, (8,)) / width))
     c = groups * width
-    return _sized(
+    return sized(
         "conv2d", {"b": b, "cin": c, "cout": c, "h": size, "w": size, "r": 3, "stride": stride, "groups": groups}
     )
 

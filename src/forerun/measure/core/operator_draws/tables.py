@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+from .plain import sized
 from .registry import Drawn, draw, log_uniform
 
 
@@ -88,14 +89,14 @@ def linear_points(rng: random.Random) -> Drawn:
     """Layers over points, pixels or edges: many rows of a few features, of which there may be any number."""
     s = {"m": log_uniform(rng, 4096, 2e6, (1, 64)), "n": log_uniform(rng, 1, 512, (1, 2, 4, 8))}
     s["k"] = log_uniform(rng, 2, 512, (1, 1, 2, 4, 8))
-    return Drawn("linear", s, s["m"] * (s["n"] + s["k"]), 2.0 * s["m"] * s["n"] * s["k"])
+    return sized("linear", s)
 
 
 @draw("bias_points")
 def bias_points(rng: random.Random) -> Drawn:
     """A bias of few features over many rows; its gradient is their sum."""
     s = {"rows": log_uniform(rng, 4096, 4e6, (1, 64)), "cols": log_uniform(rng, 1, 512, (1, 4, 8))}
-    return Drawn("bias_add", s, 2.0 * s["rows"] * s["cols"])
+    return sized("bias_add", s)
 
 
 @draw("messages")
