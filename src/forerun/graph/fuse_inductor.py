@@ -212,7 +212,7 @@ def _with_layouts(graph: Graph) -> Graph:
     if not convs or len(graph.ops) >= _OPS_PER_CONV * len(convs) or not _pays(graph, convs):
         return graph
     tensors, storages, ops = list(graph.tensors), list(graph.storages), list(graph.ops)
-    before: dict[int, Op] = {}
+    before: dict[int, list[Op]] = {}
     for i in convs:
         op, weight = graph.ops[i], graph.conv_weight(graph.ops[i])
         attrs = {**op.attrs, "strided": True} if len(weight.shape) == 4 else op.attrs
@@ -221,7 +221,7 @@ def _with_layouts(graph: Graph) -> Graph:
             size = graph.storages[weight.storage].bytes
             tensors.append(Tensor(weight.shape, weight.dtype, len(storages)))
             storages.append(Storage(size, "activation", born=i, dies=i, repeat=op.repeat))
-            before[i] = Op("copy", "clone", (op.inputs[1],), (copied,), {}, op.scope, op.phase, op.repeat)
+            before[i] = [Op("copy", "clone", (op.inputs[1],), (copied,), {}, op.scope, op.phase, op.repeat)]
         ops[i] = replace(op, attrs=attrs)
     return splice(replace(graph, ops=ops), tensors, storages, before, {})
 

@@ -29,9 +29,13 @@ ROLES = ("parameter", "buffer", "input", "activation", "gradient", "state", "cac
 PHASES = ("forward", "backward", "optimizer")
 
 
+_LAYOUTS = frozenset({"strided", "copied"})
+
+
 def stable_attrs(attrs: dict[str, Any]) -> dict[str, Any]:
-    """Attributes that hold at every batch: all but `strided` (inputs are read with gaps), which batch 1 can hide."""
-    return {k: v for k, v in attrs.items() if k != "strided"} if "strided" in attrs else attrs
+    """Attributes that hold at every batch: all but how inputs lie in memory (with gaps; copied before they are read),
+    which batch 1 can hide."""
+    return {k: v for k, v in attrs.items() if k not in _LAYOUTS} if attrs.keys() & _LAYOUTS else attrs
 
 
 @dataclass(slots=True)
@@ -184,7 +188,7 @@ class Graph:
         heavy: list[Any] = []
         counts: dict[str, int] = {}
         for o in self.ops:
-            if "bias" in o.attrs:  # put in by us, and implied by its convolution
+            if "bias" in o.attrs or "implied" in o.attrs:  # put in by us, and implied by another op
                 continue
             counts[o.kind] = counts.get(o.kind, 0) + o.repeat
             if o.kind in CONTRACTIONS:

@@ -45,6 +45,25 @@ def strided(kind: str, inputs: Any) -> bool:
     return any(t.shape != first.shape or t.stride() != first.stride() for t in seen) or not _dense(first)
 
 
+#: Layer norms and their gradients, and how many of their inputs they read in one piece.
+_LAYER_NORMS = {"native_layer_norm": 1, "layer_norm": 1, "native_layer_norm_backward": 2}
+
+
+def copied(kind: str, name: str, inputs: Any) -> list[int]:
+    """The places of inputs that an op copies into one piece before its kernel runs, as images that are cut along their
+    channels and sequences that were transposed: convolutions read no others, nor do layer norms."""
+    if kind in ("conv", "conv_backward"):
+        images, weight = inputs[: _IMAGES[kind]], inputs[_IMAGES[kind]]
+        last = any(map(_channels_last, (*images[-1:], weight)))
+        as_read = torch.channels_last if last else torch.contiguous_format
+        return [i for i, t in enumerate(images) if not (t.is_contiguous(memory_format=as_read) or _last_3d(t))]
+    return [i for i, t in enumerate(inputs[: _LAYER_NORMS.get(name, 0)]) if not t.is_contiguous()]
+
+
+def _last_3d(t: torch.Tensor) -> bool:
+    return t.dim() == 5 and t.is_contiguous(memory_format=torch.channels_last_3d)
+
+
 def _dense(t: torch.Tensor) -> bool:
     """Whether a tensor fills its memory without gaps, in whatever order of dimensions."""
     if t.is_contiguous():

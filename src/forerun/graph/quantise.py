@@ -48,7 +48,13 @@ def quantise(graph: Graph, dtype: str, *, fused: bool = False, skip: Sequence[st
         note += "; without a compiler they are cast at every call, which saves memory and costs time"
     notes = [*graph.notes, note, *_kernel_notes(graph, chosen, dtype)]
     facts = {**graph.facts, "quantised": dtype}
-    return splice(replace(graph, ops=ops, notes=notes, facts=facts), tensors, storages, casts, {})
+    return splice(
+        replace(graph, ops=ops, notes=notes, facts=facts),
+        tensors,
+        storages,
+        {i: [cast] for i, cast in casts.items()},
+        {},
+    )
 
 
 def in_fp8(graph: Graph) -> Graph:
@@ -70,7 +76,13 @@ def in_fp8(graph: Graph) -> Graph:
         "fp8: priced are products of two fp8 matrices, their result in bf16, and a cast of the activations before each",
     ]
     facts = {**graph.facts, "quantised": "fp8"}
-    return splice(replace(graph, ops=ops, notes=notes, facts=facts), tensors, storages, casts, {})
+    return splice(
+        replace(graph, ops=ops, notes=notes, facts=facts),
+        tensors,
+        storages,
+        {i: [cast] for i, cast in casts.items()},
+        {},
+    )
 
 
 def _linear_weights(graph: Graph, skip: Sequence[str]) -> set[int]:

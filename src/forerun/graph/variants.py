@@ -19,7 +19,7 @@ VARIANTS = (
     "rnn:persistent", "rnn_backward:persistent", "conv:1d", "conv:3d", "conv:dilated", "reduce:columns",
     "scatter:index", "embedding_backward:sorted", "embedding_backward:bag", "embedding:bag", "gather:rows", "sort:topk",
     "resize:grid", "reduce:scan", "norm:batch:train:native", "norm_backward:batch:native",
-    "norm:batch:native", "resize:backward",
+    "norm:batch:native", "resize:backward", "matmul:bias",
 )  # fmt: skip
 _VARIANT_INDEX = {name: i for i, name in enumerate(VARIANTS)}
 
@@ -83,7 +83,9 @@ def _variant(op: Op, graph: Graph) -> str:
         return "matmul:int4"
     if kind == "matmul" and op.outputs:
         shape = graph.tensors[op.outputs[0]].shape
-        return "matmul:vector" if len(shape) < 2 or 1 in shape[-2:] else ""
+        if len(shape) < 2 or 1 in shape[-2:]:
+            return "matmul:vector"
+        return "matmul:bias" if len(op.inputs) > 2 else ""  # cuBLASLt's kernels, which add it, and not cuBLAS's
     if kind == "moe_matmul_backward":
         return "moe_backward"
     if kind in ("rnn", "rnn_backward") and rnn_persists(op, graph):

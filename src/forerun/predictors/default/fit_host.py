@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from forerun.prediction import DEVICE_BOUND
-from forerun.predictors.host import HostCosts, launches
+from forerun.predictors.host import HostCosts, compiled_counts, launches
 from forerun.predictors.kernels import HOST_US, INNER_US
 
 NEAR_S = 20.0  # rows this near in time met the same host
@@ -45,26 +45,27 @@ def with_runtimes(found: HostCosts, rows: pd.DataFrame, counts: np.ndarray, devi
     slow = slowness(rows, found, counts, device_ms)
     paced = (runs == "compile") & (latency > HIDDEN * device_ms)
     if paced.sum() >= FEW:
-        found = replace(found, compiled_us=_line(launched[paced], 1e3 * (latency / slow)[paced], latency[paced]))
+        counted = compiled_counts(counts[paced])
+        found = replace(found, compiled_us=_nearest(counted, 1e3 * (latency / slow)[paced], latency[paced]))
     replayed = rows["graph_ms"].to_numpy(dtype=float) if "graph_ms" in rows else np.full(len(rows), np.nan)
     known = (runs == "eager") & np.isfinite(replayed)
     if known.sum() >= FEW:
         beside = 1e3 * (replayed - device_ms)[known]
-        found = replace(found, replay_us=_line(launched[known], beside, replayed[known]))
+        sides = np.column_stack([np.ones(known.sum()), launched[known]])
+        found = replace(found, replay_us=_nearest(sides, beside, replayed[known]))
     return found
 
 
-def _line(x: np.ndarray, y: np.ndarray, whole: np.ndarray) -> tuple[float, float]:
-    """The line with positive coefficients that is off least, relative to the whole of what is predicted."""
+def _nearest(sides: np.ndarray, y: np.ndarray, whole: np.ndarray) -> tuple[float, ...]:
+    """What each column costs, never less than nothing, so that y is off least, relative to the whole it is part of."""
     from scipy.optimize import nnls
 
     weight = 1 / whole
     for _ in range(10):  # absolute errors by their squares, weighted anew
-        sides = np.column_stack([np.ones_like(x), x])
         found, _ = nnls(sides * weight[:, None], y * weight)
         off = np.abs(sides @ found - y) / (1e3 * whole)
         weight = 1 / whole / np.sqrt(np.maximum(off, 0.02))
-    return float(found[0]), float(found[1])
+    return tuple(map(float, found))
 
 
 def nearest_slowness(
