@@ -136,6 +136,7 @@ def test_each_draw_builds_on_meta_within_its_estimate(label: str) -> None:
         ("h200_operators_kinds", "c695c358bf2f659b"),
         ("h200_operators_points", "742573086278a982"),
         ("h200_operators_more", "fdb3bec0e8940ee5"),
+        ("h200_operators_compiled", "55832390b24a78e8"),
     ],
 )
 def test_specs_still_draw_the_cases_of_their_rows(name: str, digest: str) -> None:
