@@ -77,6 +77,21 @@ def test_convolutions_run_with_channels_last_and_copy_their_weights() -> None:
     assert kinds(grouped) == ["conv"] and not grouped.ops[0].attrs.get("strided")
 
 
+@pytest.mark.parametrize(
+    ("settings", "inputs"),
+    [
+        ({}, [2, 3]),  # pointwise code reads the first product and adds its bias; the second one is what is asked for
+        ({"dtype": "fp16"}, [3, 3]),
+        ({"mode": "training", "optimizer": "sgd"}, [3, 3]),  # GELU's gradient reads the first one, too
+    ],
+)
+def test_products_in_fp32_leave_their_bias_to_pointwise_code(settings: dict[str, str], inputs: list[int]) -> None:
+    layers = nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64))
+    graph = compiled(layers, (32, 64), batch=4, **settings)
+    forward = [op for op in graph.ops if op.kind == "matmul" and op.phase == "forward"]
+    assert [len(op.inputs) for op in forward] == inputs
+
+
 def test_encoders_of_hugging_face_store_their_scores() -> None:
     eager = load_graph(Workload("bert-base-uncased", batch=8, seq_len=128, dtype="fp16"))
     stored = [op for op in fuse_inductor(eager).ops if op.attrs.get("stored_scores")]

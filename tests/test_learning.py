@@ -129,15 +129,32 @@ def test_an_operator_with_its_channels_last_is_seen_as_such() -> None:
         ("fp16", "backward", {"last": 1, "r": 7}, "depthwise:last"),
         ("fp16", "forward", {"last": 1, "r": 9}, "depthwise:last:wide"),
         ("fp16", "forward", {"last": 1, "cout": 128}, "depthwise:last:more"),
+        ("fp16", "forward", {"groups": 8}, ""), ("fp16", "forward", {"groups": 1, "cin": 48}, ""),
+        ("fp16", "forward", {"groups": 4, "cin": 96, "cout": 96}, "conv:uneven_groups"),
+        ("tf32", "backward", {"groups": 4, "cin": 96, "cout": 96, "last": 1}, "conv:uneven_groups"),
     ],
 )  # fmt: skip
-def test_depthwise_convolutions_are_named_by_the_kernel_that_runs_them(
+def test_convolutions_by_group_are_named_by_the_kernel_that_runs_them(
     dtype: str, direction: str, changed: dict[str, int], expected: str
 ) -> None:
     image = {"b": 4, "cin": 64, "cout": 64, "h": 14, "w": 14, "r": 3, "stride": 1, "groups": 64}
     graph = operators.graph_of("conv2d", json.dumps(image | changed), dtype, direction)
     (op,) = [op for op in graph.ops if op.kind.startswith("conv")]
     assert variant(op, graph) == expected
+
+
+@pytest.mark.parametrize(
+    ("dtype", "changed", "launches"),
+    [
+        ("fp16", {}, 64), ("bf16", {}, 64), ("fp32", {}, 1), ("fp16", {"stride": 1}, 1), ("fp16", {"last": 0}, 1),
+        ("fp16", {"cout": 64}, 1), ("fp16", {"groups": 8, "last": 0, "r": 1}, 8), ("fp16", {"groups": 8}, 1),
+    ],
+)  # fmt: skip
+def test_some_groups_are_launched_one_by_one(dtype: str, changed: dict[str, int], launches: int) -> None:
+    image = {"b": 4, "cin": 64, "cout": 128, "h": 14, "w": 14, "r": 3, "stride": 2, "groups": 64, "last": 1}
+    asked = {name: size for name, size in (image | changed).items() if size}
+    graph = operators.graph_of("conv2d", json.dumps(asked), dtype, "forward")
+    assert profile(graph, dtype).kernels[[op.kind == "conv" for op in graph.ops]].tolist() == [launches]
 
 
 def test_a_row_of_softmax_that_fits_no_block_is_swept_again() -> None:

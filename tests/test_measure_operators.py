@@ -21,7 +21,7 @@ from forerun.measure.core.operators.registry import operator
 from forerun.training.operators import graph_of, known
 
 SWEEPS = Path(__file__).parent.parent / "sweeps"
-OF_KINDS = [SWEEPS / f"h200_operators_{name}.yaml" for name in ("kinds", "far", "points", "more", "compiled")]
+OF_KINDS = [SWEEPS / f"h200_operators_{name}.yaml" for name in ("kinds", "far", "points", "more", "compiled", "body")]
 DIRECTED = [
     (name, direction)
     for name, one in OPERATORS.items()
@@ -137,6 +137,7 @@ def test_each_draw_builds_on_meta_within_its_estimate(label: str) -> None:
         ("h200_operators_points", "742573086278a982"),
         ("h200_operators_more", "fdb3bec0e8940ee5"),
         ("h200_operators_compiled", "55832390b24a78e8"),
+        ("h200_operators_body", "0ef6966c2ba24ac6"),
     ],
 )
 def test_specs_still_draw_the_cases_of_their_rows(name: str, digest: str) -> None:
