@@ -21,7 +21,7 @@ from forerun.measure.core.operators.registry import operator
 from forerun.training.operators import graph_of, known
 
 SWEEPS = Path(__file__).parent.parent / "sweeps"
-OF_KINDS = [SWEEPS / f"h200_operators_{name}.yaml" for name in ("kinds", "far", "points", "more", "compiled", "body")]
+OF_KINDS = [SWEEPS / f"h200_operators_{name}.yaml" for name in ("kinds", "far", "points", "more", "compiled", "body", "decoding")]
 DIRECTED = [
     (name, direction)
     for name, one in OPERATORS.items()
@@ -138,6 +138,7 @@ def test_each_draw_builds_on_meta_within_its_estimate(label: str) -> None:
         ("h200_operators_more", "fdb3bec0e8940ee5"),
         ("h200_operators_compiled", "55832390b24a78e8"),
         ("h200_operators_body", "0ef6966c2ba24ac6"),
+        ("h200_operators_decoding", "b8206526b2d50fef"),
     ],
 )
 def test_specs_still_draw_the_cases_of_their_rows(name: str, digest: str) -> None:
