@@ -21,14 +21,17 @@ from forerun.measure.core.operators.registry import operator
 from forerun.training.operators import graph_of, known
 
 SWEEPS = Path(__file__).parent.parent / "sweeps"
-OF_KINDS = [SWEEPS / f"h200_operators_{name}.yaml" for name in ("kinds", "far", "points", "more", "compiled", "body", "decoding")]
+OF_KINDS = [
+    SWEEPS / f"h200_operators_{name}.yaml"
+    for name in ("kinds", "far", "points", "more", "compiled", "body", "decoding")
+]
 DIRECTED = [
     (name, direction)
     for name, one in OPERATORS.items()
     for direction in (("forward", "backward") if one.backward else ("forward",))
 ]
 #: Backward passes that hand on the gradient they are given, or a view of it, and launch nothing.
-VIEWS = {(name, "backward") for name in ("add", "cat", "sum", "transpose")}
+VIEWS = {(name, "backward") for name in ("add", "cat", "sum", "sum_down", "transpose")}
 
 
 def examples(name: str, direction: str, dtypes: tuple[str, ...]) -> list[dict[str, Any]]:

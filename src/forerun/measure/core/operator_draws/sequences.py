@@ -197,7 +197,11 @@ def cache_append(rng: random.Random) -> Drawn:
 @draw("join_features")
 def join_features(rng: random.Random) -> Drawn:
     """Rotary positions on a quarter or half of a head's features, of one token or of many."""
-    s = {"b": log_uniform(rng, 1, 128, (1,)), "heads": rng.choice([8, 12, 16, 32, 64]), "cols": rng.choice([64, 80, 128])}
+    s = {
+        "b": log_uniform(rng, 1, 128, (1,)),
+        "heads": rng.choice([8, 12, 16, 32, 64]),
+        "cols": rng.choice([64, 80, 128]),
+    }
     s |= {"length": 1 if rng.random() < 0.4 else log_uniform(rng, 8, 4096, (1,))}
     s["first"] = s["cols"] // rng.choice([2, 4])
     return Drawn("join_features", s, 2.0 * s["b"] * s["heads"] * s["length"] * s["cols"])
