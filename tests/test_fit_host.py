@@ -12,7 +12,7 @@ import pytest
 from forerun.graph.profile import CLASSES
 from forerun.prediction import DEVICE_BOUND
 from forerun.predictors.default import fit_host
-from forerun.predictors.host import COUNTED, HostCosts
+from forerun.predictors.host import COMPILED_US, COUNTED, HostCosts
 
 #: Rows, launches, device times and how slow each host was.
 World = tuple[pd.DataFrame, np.ndarray, np.ndarray, np.ndarray]
@@ -111,6 +111,20 @@ def test_a_compiled_training_step_costs_the_host_by_its_modules_too(fitted: Host
     })  # fmt: skip
     found = fit_host.with_runtimes(replace(law, compiled_us=(1.0, 1.0)), rows, counts, np.full(n, 1e-6))
     np.testing.assert_allclose(found.compiled_us, law.compiled_us, rtol=0.02)
+
+
+def test_costs_that_no_compiled_call_shows_stay(fitted: HostCosts) -> None:
+    n = 20
+    counts = np.zeros((n, len(COUNTED)))
+    counts[:, 0] = np.linspace(20, 400, n)
+    law = replace(fitted, probe_law=(-np.log(8.0), 1.0), probe_scale=1.0, compiled_us=(300.0, 24.0, 0.0, 0.0))
+    rows = pd.DataFrame({
+        "latency_ms": law.host_ms(counts, "compile"), "session": "one", "family": "a",
+        "measured_at": pd.Timestamp("2026-01-01", tz="UTC") + pd.to_timedelta(np.arange(n), unit="s"),
+        "extra": json.dumps({"host_probe_before": {"launch_us": 8.0}}), "runtime": "compile",
+    })  # fmt: skip
+    found = fit_host.with_runtimes(law, rows, counts, np.full(n, 1e-6))
+    np.testing.assert_allclose(found.compiled_us, (300.0, 24.0, *COMPILED_US[2:]), rtol=0.02)
 
 
 def test_weights_of_two_costs_still_answer() -> None:

@@ -130,8 +130,8 @@ def test_an_operator_with_its_channels_last_is_seen_as_such() -> None:
         ("fp16", "forward", {"last": 1, "r": 9}, "depthwise:last:wide"),
         ("fp16", "forward", {"last": 1, "cout": 128}, "depthwise:last:more"),
         ("fp16", "forward", {"groups": 8}, ""), ("fp16", "forward", {"groups": 1, "cin": 48}, ""),
-        ("fp16", "forward", {"groups": 4, "cin": 96, "cout": 96}, "conv:uneven_groups"),
-        ("tf32", "backward", {"groups": 4, "cin": 96, "cout": 96, "last": 1}, "conv:uneven_groups"),
+        ("fp16", "forward", {"groups": 4, "cin": 96, "cout": 96}, "conv:odd_group_width"),
+        ("tf32", "backward", {"groups": 4, "cin": 96, "cout": 96, "last": 1}, "conv:odd_group_width"),
     ],
 )  # fmt: skip
 def test_convolutions_by_group_are_named_by_the_kernel_that_runs_them(
@@ -155,6 +155,53 @@ def test_some_groups_are_launched_one_by_one(dtype: str, changed: dict[str, int]
     asked = {name: size for name, size in (image | changed).items() if size}
     graph = operators.graph_of("conv2d", json.dumps(asked), dtype, "forward")
     assert profile(graph, dtype).kernels[[op.kind == "conv" for op in graph.ops]].tolist() == [launches]
+
+
+class Joined(torch.nn.Module):
+    """Pieces of which some grow with the batch, and a sum with a number for each place, whatever the batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = torch.nn.Linear(8, 8)
+        self.places, self.kept = torch.nn.Parameter(torch.zeros(1, 16, 8)), torch.nn.Parameter(torch.zeros(4, 16, 8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([self.up(x) + self.places, self.kept], 0)
+
+
+@pytest.mark.parametrize("captured", [1, 4])
+def test_sizes_at_a_batch_are_those_of_the_graph_at_that_batch(captured: int) -> None:
+    _, scalable = load_graphs(Workload(Joined(), input_shape=(16, 8), batch=captured))
+    assert scalable is not None
+    batches = np.array([1, 8, 64])
+    many = profile(scalable, "fp32", batches).sizes
+    for i, batch in enumerate(batches):
+        np.testing.assert_allclose(many[:, i], profile(scalable.at(int(batch)), "fp32").sizes[:, 0])
+
+
+def test_gradients_of_a_resize_wait_for_each_other_and_a_resize_does_not() -> None:
+    image = {"b": 1, "c": 1, "h": 128, "w": 128, "to": 1024, "corners": 0}
+
+    def launches(direction: str) -> float:
+        graph = operators.graph_of("resize_bilinear", json.dumps(image), "fp32", direction)
+        resizes = [op.kind == "resize" for op in graph.ops]
+        return float(op_table(profile(graph, "fp32"), [load_device("h200")]).launches[resizes][0])
+
+    assert launches("forward") == 1
+    assert launches("backward") > 10
+
+
+def test_only_maxima_carry_places() -> None:
+    assert sizes("max_place", {"b": 2, "rows": 40, "cols": 3})["flag"] >= 2
+    counted = load_graph(Workload(Counted(), input_shape=(16, 8), batch=2))
+    flags = [profile(counted, "fp32").sizes[i, 0, DIMS.index("flag")]
+             for i, op in enumerate(counted.ops) if op.kind == "reduce"]  # fmt: skip
+    assert flags and max(flags) < 2
+
+
+class Counted(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x > 0).sum(1)
 
 
 def test_a_row_of_softmax_that_fits_no_block_is_swept_again() -> None:
@@ -227,7 +274,7 @@ def test_running_sums_know_their_axis_and_picked_rows_their_length() -> None:
     down = first_sizes("cumsum_down", {"b": 2, "rows": 9, "cols": 3}, "fp32", "reduce")
     assert [(s["rows"], s["cols"], s["flag"]) for s in (along, down)] == [(6, 9, 0), (6, 9, 1)]
     picked = {"rows": 8, "cols": 12, "picked": 5}
-    assert [first_sizes("index_select", picked, dtype, "gather")["window"] for dtype in ("fp32", "fp16")] == [1, 2]
+    assert [first_sizes("index_select", picked, dtype, "gather")["window"] for dtype in ("fp32", "fp16")] == [4, 2]
     added = first_sizes("index_add", picked, "fp16", "scatter")
     assert (added["rows"], added["cols"], added["flag"]) == (5, 12, 2)
     with torch.device("meta"):
@@ -377,13 +424,17 @@ def test_shares_of_kernels_part_what_the_whole_leaves_open() -> None:
 def test_the_share_of_heavy_kernels_is_a_range() -> None:
     extra = {"kernel_classes": {"gemm": [3.0, 2], "norm": [1.0, 1], "elementwise": [4.0, 3], "other": [2.0, 1]}}
     unfolds = extra | {"top_kernels": [["void at::native::im2col_kernel", 1.0, 1]]}
+    sums = {"kernel_classes": extra["kernel_classes"] | {"reduce": [2.0, 1], "elementwise": [2.0, 3]}}
     rows = pd.DataFrame({
-        "extra": [json.dumps(extra), json.dumps(extra), json.dumps(unfolds), None, "{}"],
-        "runtime": [None, "compile", "eager", "eager", "eager"],
+        "extra": [json.dumps(extra), json.dumps(sums), json.dumps(sums), json.dumps(extra), json.dumps(unfolds), None,
+                  "{}"],
+        "runtime": [None, "eager", "eager", "compile", "eager", "eager", "eager"],
+        "mode": ["inference", "inference", "training", *["inference"] * 4],
     })  # fmt: skip
     found = heavy_share(rows)
-    np.testing.assert_allclose(found[0], [0.4, 0.6])
-    assert np.isnan(found[1:]).all()
+    # In training, sums may be gradients of a convolution's bias.
+    np.testing.assert_allclose(found[:3], [[0.4, 0.6], [0.4, 0.6], [0.4, 0.8]])
+    assert np.isnan(found[3:]).all()
     assert np.isnan(heavy_share(rows[["runtime"]])).all()
 
 

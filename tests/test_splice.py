@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import torch
 
 from forerun.device import load_device
 from forerun.graph.fuse_inductor import fuse_inductor
 from forerun.graph.ir import Graph
+from forerun.graph.layout import copied, strided
 from forerun.graph.memory import simulate
 from forerun.graph.profile import profile
 from forerun.graph.sources import load_graphs
@@ -98,8 +101,46 @@ def test_a_copy_that_is_implied_leaves_the_hash_of_the_work() -> None:
 
 def test_a_training_step_copies_gradients_that_lie_in_pieces() -> None:
     graph, _ = graph_of(CutAndTurned(True, True), input_shape=(16, 32), batch=4, mode="training")
-    behind = [op.kind for op in graph.ops if op.phase == "backward" and "implied" in op.attrs]
-    assert behind and set(behind) == {"copy"}
+    behind = [op for op in graph.ops if op.phase == "backward"]
+    after = [now.kind for op, now in itertools.pairwise(behind) if "implied" in op.attrs]
+    assert after == ["conv_backward", "copy", "norm_backward", "copy", "conv_backward"]
+
+
+def test_a_batch_of_one_is_not_cut_along_its_channels() -> None:
+    """One image without some of its channels lies in one piece: nothing is copied."""
+    one, _ = graph_of(CutAndTurned(True, False), input_shape=(16, 32), batch=1)
+    two, scalable = graph_of(CutAndTurned(True, False), input_shape=(16, 32), batch=2)
+    assert [op.kind for op in one.ops] == ["conv", "norm", "conv"]
+    assert [op.kind for op in two.ops] == ["copy", "conv", "norm", "conv"]
+    assert scalable is not None and scalable.min_batch == 2
+
+
+class ThenTokens(torch.nn.Module):
+    """A depthwise convolution whose result is read as tokens: its gradient comes back with channels last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = torch.nn.Conv2d(64, 64, 3, padding=1, groups=64, bias=False), torch.nn.LayerNorm(64)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.norm(self.conv(x).permute(0, 2, 3, 1))
+
+
+def test_images_and_weights_say_in_which_layout_a_convolution_runs() -> None:
+    graph, _ = graph_of(ThenTokens(), input_shape=(64, 8, 8), batch=2, mode="training")
+    (back,) = [i for i, op in enumerate(graph.ops) if op.kind == "conv_backward"]
+    assert "strided" not in graph.ops[back].attrs  # the gradient is copied to where the image's channels lie
+    assert "implied" in graph.ops[back - 1].attrs and graph.ops[back - 1].outputs[0] in graph.ops[back].inputs
+    plain, weight = torch.empty(2, 8, 4, 4), torch.empty(16, 8, 3, 3)
+    last = weight.to(memory_format=torch.channels_last)
+    assert not strided("conv", [plain, weight]) and copied("conv", "convolution", [plain, weight]) == []
+    assert strided("conv", [plain, last]) and copied("conv", "convolution", [plain, last]) == [0]
+
+
+def test_a_compiler_launches_copies_as_it_launches_all_else() -> None:
+    graph, _ = graph_of(CutAndTurned(True, True), input_shape=(16, 32), batch=4)
+    fused = fuse_inductor(graph)
+    assert launches(launch_counts(profile(fused, "fp32"))) == len(fused.ops)
 
 
 def test_a_cpu_adds_the_bias_within_the_convolution() -> None:

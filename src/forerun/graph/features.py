@@ -8,7 +8,7 @@ without such a size use its column for one of their own, as their law below says
 
 from __future__ import annotations
 
-import math
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -61,9 +61,8 @@ def _elementwise(op: Op, s: Shapes) -> tuple[Any, ...]:
     size, inputs, each, count, _, *rest = _plain(op, s)
     if not op.outputs:
         return size, inputs, each, count, 1, *rest
-    shapes = [s.graph.tensors[t].shape for t in op.inputs]
-    whole = math.prod(s.graph.tensors[op.outputs[0]].shape)
-    repeated = any(1 < math.prod(shape) < whole for shape in shapes)
+    numbers = [np.asarray(s.numel(t)) for t in op.inputs]
+    repeated = functools.reduce(np.logical_or, ((n > 1) & (n < size) for n in numbers), np.False_)
     return size, inputs, each, count, 1 + repeated, *rest
 
 
@@ -76,7 +75,7 @@ def _copy(op: Op, s: Shapes) -> tuple[Any, ...]:
     whole = s.graph.tensors[op.outputs[0]].shape
     pieces = [_piece(t, whole, s) for t in op.inputs if s.dims(t)] or [y[-1]]
     size = DTYPE_BYTES[s.graph.tensors[op.outputs[0]].dtype]
-    ragged = np.any([np.asarray(piece) * size % _AT_ONCE > 0 for piece in pieces], axis=0)
+    ragged = functools.reduce(np.logical_or, (np.asarray(piece) * size % _AT_ONCE > 0 for piece in pieces))
     rows = s.numel(op.outputs[0]) / np.maximum(y[-1], 1)
     return rows, y[-1], sum(pieces) / len(pieces), len(op.inputs), 1 + ragged, 1, _gaps(op)
 
@@ -106,7 +105,7 @@ def _picked(op: Op, s: Shapes) -> tuple[Any, ...]:
     if op_names.plain_name(op.name) in op_names.ROW_GATHERS | op_names.INDEXED and len(op.inputs) > 1:
         cols = _row_length(op.inputs[0], op.inputs[1], moved, s)
         ragged = (np.asarray(cols) * DTYPE_BYTES[s.graph.tensors[moved].dtype]) % _AT_ONCE > 0
-        window = np.where(ragged, WHOLE_ROWS / 2, WHOLE_ROWS)
+        window = 1 if op.attrs.get("generated") else np.where(ragged, WHOLE_ROWS / 2, WHOLE_ROWS)
         return s.numel(moved) / np.maximum(cols, 1), cols, 1, 1, window, 1, _gaps(op) + added, table
     # What is added to one number on average: threads wait for each other.
     together = s.numel(moved) / np.maximum(table, 1) if op.kind == "scatter" else 1
@@ -231,7 +230,7 @@ def _reduce(op: Op, s: Shapes) -> tuple[Any, ...]:
         axis = op.attrs.get("axis", len(x) - 1)
         return s.numel(op.inputs[0]) / np.maximum(x[axis], 1), x[axis], 1, 1, 1, 1, int(axis < len(x) - 1)
     out = s.numel(op.outputs[0]) if op.outputs else 1
-    places = any(s.graph.tensors[t].dtype.startswith("int") for t in op.outputs)  # carried along with a maximum
+    places = len(op.outputs) > 1 or op_names.plain_name(op.name).startswith("arg")  # carried along with a maximum
     return out, s.numel(op.inputs[0]) / np.maximum(out, 1) if op.inputs else 1, 1, 1, 1, 1, _gaps(op) + 2 * places
 
 

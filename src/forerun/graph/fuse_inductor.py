@@ -198,7 +198,7 @@ def _with_plain_products(graph: Graph) -> Graph:
     kept = {graph.tensors[t].producer for t in graph.outputs}
 
     def adds_later(i: int, op: Op) -> bool:
-        wanted = op.kind == "matmul" and len(op.inputs) > 2 and graph.tensors[op.inputs[2]].dtype == "fp32"
+        wanted = plain_name(op.name) == "addmm" and graph.tensors[op.inputs[2]].dtype == "fp32"
         by = [graph.ops[j] for j in readers.get(i, ())]
         return wanted and i not in kept and bool(by) and all(_starts_pointwise(r) and r.phase == op.phase for r in by)
 
@@ -209,7 +209,8 @@ def _with_plain_products(graph: Graph) -> Graph:
 
 def _starts_pointwise(op: Op) -> bool:
     """Whether code that reads a product goes on number by number; attention by products scales and copies first."""
-    return op.kind == "elementwise" or plain_name(op.name) == "clone" or bool(op.attrs.get("stored_scores"))
+    copied = plain_name(op.name) == "clone" and "implied" not in op.attrs
+    return op.kind == "elementwise" or copied or bool(op.attrs.get("stored_scores"))
 
 
 def _with_masks(graph: Graph) -> Graph:

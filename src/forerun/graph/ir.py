@@ -29,13 +29,9 @@ ROLES = ("parameter", "buffer", "input", "activation", "gradient", "state", "cac
 PHASES = ("forward", "backward", "optimizer")
 
 
-_LAYOUTS = frozenset({"strided", "copied"})
-
-
 def stable_attrs(attrs: dict[str, Any]) -> dict[str, Any]:
-    """Attributes that hold at every batch: all but how inputs lie in memory (with gaps; copied before they are read),
-    which batch 1 can hide."""
-    return {k: v for k, v in attrs.items() if k not in _LAYOUTS} if attrs.keys() & _LAYOUTS else attrs
+    """Attributes that hold at every batch: all but `strided` (inputs are read with gaps), which batch 1 can hide."""
+    return {k: v for k, v in attrs.items() if k != "strided"} if "strided" in attrs else attrs
 
 
 @dataclass(slots=True)

@@ -210,7 +210,7 @@ def _over_batch(op: Op) -> bool:
 
 def _one_by_one(op: Op, weight: Tensor) -> int:
     """In half precision cuDNN runs pointwise convolutions in groups one group after another; with channels last also
-    depthwise ones that leave out pixels and make several results of a channel."""
+    depthwise ones with a stride and more output than input channels."""
     groups = int(op.attrs["groups"])
     pointwise = weight.shape[1] > 1 and all(k == 1 for k in weight.shape[2:])
     several = weight.shape[1] == 1 and weight.shape[0] > groups and max(op.attrs.get("stride") or [1]) > 1

@@ -89,7 +89,7 @@ def _with_copies(graph: Graph) -> Graph:
             source = graph.tensors[op.inputs[place]]
             inputs[place] = len(tensors)
             tensors.append(replace(source, storage=len(storages)))
-            storages.append(_piece(source, i, op.repeat))
+            storages.append(storage_of(source, source.dtype, i, op.repeat))
             implied = {"strided": True, "implied": True}
             copy = Op("copy", "clone", (op.inputs[place],), (inputs[place],), implied, op.scope, op.phase, op.repeat)
             before.setdefault(i, []).append(copy)
@@ -99,13 +99,13 @@ def _with_copies(graph: Graph) -> Graph:
     return splice(replace(graph, ops=ops), tensors, storages, before, {}) if before else graph
 
 
-def _piece(tensor: Tensor, at: int, repeat: int) -> Storage:
-    """Memory for a tensor of its own that lives for one op, at every batch."""
-    each, grows = DTYPE_BYTES[tensor.dtype], tensor.per_sample or (0,) * len(tensor.shape)
+def storage_of(tensor: Tensor, dtype: str, at: int, repeat: int) -> Storage:
+    """New memory for a tensor in a dtype that lives for one op, with its growth by the batch."""
+    each, grows = DTYPE_BYTES[dtype], tensor.per_sample or (0,) * len(tensor.shape)
     sides = list(zip(tensor.shape, grows, strict=True))
 
     def power(order: int) -> int:
-        """What multiplies the batch to this power in the number of bytes."""
+        """What multiplies this power of how many samples are added, in bytes."""
         chosen = itertools.combinations(range(len(sides)), order)
         terms = (math.prod(g if i in some else d for i, (d, g) in enumerate(sides)) for some in chosen)
         return round(each * sum(terms))

@@ -19,7 +19,7 @@ VARIANTS = (
     "rnn:persistent", "rnn_backward:persistent", "conv:1d", "conv:3d", "conv:dilated", "reduce:columns",
     "scatter:index", "embedding_backward:sorted", "embedding_backward:bag", "embedding:bag", "gather:rows", "sort:topk",
     "resize:grid", "reduce:scan", "norm:batch:train:native", "norm_backward:batch:native",
-    "norm:batch:native", "resize:backward", "matmul:bias", "conv:uneven_groups",
+    "norm:batch:native", "resize:backward", "matmul:bias", "conv:odd_group_width",
 )  # fmt: skip
 _VARIANT_INDEX = {name: i for i, name in enumerate(VARIANTS)}
 
@@ -115,7 +115,7 @@ def _convolution(op: Op, graph: Graph) -> str:
     if len(weight) != 4:
         return f"conv:{len(weight) - 2}d"
     if op.attrs.get("groups", 1) > 1 and weight[1] & (weight[1] - 1):  # cuDNN is fast for powers of two alone
-        return "conv:uneven_groups"
+        return "conv:odd_group_width"
     return "conv:stem" if op.kind == "conv" and graph.tensors[op.inputs[0]].shape[1] <= 4 else ""
 
 

@@ -84,7 +84,7 @@ def launch_counts(profile: Profile) -> np.ndarray:
     out = np.zeros(len(COUNTED))
     behind = np.array([op.phase != "forward" for op in graph.ops], dtype=int)
     # A convolution launches the add of its bias itself, and an op the copies of what it cannot read as it lies.
-    implied = np.array(["implied" in op.attrs for op in graph.ops], dtype=bool)
+    implied = np.array(["implied" in op.attrs and "generated" not in op.attrs for op in graph.ops], dtype=bool)
     np.add.at(out, profile.classes + behind * len(CLASSES), profile.repeat * ~(profile.biases | implied))
     calls = graph.facts.get("host_calls", {})
     plain = np.array([not op.attrs.get("strided") for op in graph.ops], dtype=bool)  # no channels last yet

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,8 @@ OPERATOR, TURNS = 3, 4
 #: What the times of ops that multiply or normalise, and of all others, count beside that of the whole call, and the
 #: share of it that a part must be able to take.
 PARTS_WEIGHT, LEAST_SHARE = 0.5, 0.1
+#: Memory of a GPU that a process of a fit may need.
+GPU_BYTES = 2**30
 
 
 def fit(
@@ -50,16 +53,16 @@ def fit(
 
     `timing_group` numbers how rows were timed (0: by our own protocol). Every other group gets a launch floor of its
     own, so that what its way of measuring adds is not learned as a property of the hardware. `heavy_share` [rows, 2] is
-    what kernel_shares.py found. A GPU is used where there is one.
+    what kernel_shares.py found.
     """
     import torch
 
-    place = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = _fitting_device()
     generator = torch.Generator().manual_seed(seed)  # the same draws wherever it runs
     torch.manual_seed(seed)
 
     def put(values: np.ndarray) -> Any:
-        return torch.from_numpy(values).to(place, non_blocking=True)
+        return torch.from_numpy(values).to(device, non_blocking=True)
 
     mean = cases.ops.numbers.mean(axis=0)
     scale = cases.ops.numbers.std(axis=0) + 1e-3
@@ -73,10 +76,10 @@ def fit(
     target = put(np.log(np.maximum(target_ms * 1e3, 1e-3)).astype(np.float32))
     counts = put(weight.astype(np.float32))
     timing = timing_group if timing_group is not None else np.zeros(len(target_ms), dtype=int)
-    parts = _parameters(len(NUMBERS), int(timing.max()) + 1, place)
+    parts = _parameters(len(NUMBERS), int(timing.max()) + 1, device)
     timing = put(timing)
     heavy = put(HEAVY_OPS[cases.ops.classes].astype(int))
-    least, most = (put(ends) for ends in _log_shares(heavy_share, len(target_ms)))
+    shares = tuple(put(ends) for ends in _log_shares(heavy_share, len(target_ms)))
     optimizer = torch.optim.AdamW(
         [
             {"params": [parts[k] for k in ("in", "class", "unit", "variant", "middle", "out")], "weight_decay": decay},
@@ -96,32 +99,48 @@ def fit(
         at = np.repeat(starts[chosen] - before, many) + np.arange(many.sum())
         ops, row = put(at), put(np.repeat(np.arange(len(chosen)), many))
         seen, terms = x.index_select(0, ops), law.index_select(0, ops)
-        noise = torch.randn((len(at), len(BLURRED)), generator=generator).to(place)
+        noise = torch.randn((len(at), len(BLURRED)), generator=generator).to(device)
         seen[:, BLURRED] = (seen[:, BLURRED] + BLUR * noise).clamp(-4, 4)
         us = _op_us(parts, kinds, kind_of_op[at], seen, terms)
-        halves = torch.zeros(2 * len(chosen), device=place).index_add(0, 2 * row + heavy[ops], us * times[ops])
-        halves = halves.reshape(-1, 2)
+        by_part = torch.zeros(2 * len(chosen), device=device).index_add(0, 2 * row + heavy[ops], us * times[ops])
         drawn = torch.randint(len(at), (len(at) // DOUBLED_SHARE,), generator=generator)
-        some = drawn.to(place)
-        even = torch.rand((2, len(drawn)), generator=generator).to(place)
-        doubled = _twice(seen[some], terms[some], mean, scale, even)
+        some = drawn.to(device)
+        uniform = torch.rand((2, len(drawn)), generator=generator).to(device)
+        doubled = _twice(seen[some], terms[some], mean, scale, uniform)
         twice = _op_us(parts, kinds, kind_of_op[at[drawn.numpy()]], *doubled)
         falls = torch.relu(torch.log(us[some]) - torch.log(twice)).mean()
         picked = put(chosen)
         where = timing[picked]
-        total = halves.sum(dim=1) + torch.exp(parts["context_floor"][where]) * (where > 0)
-        error = torch.log(total.clamp_min(1e-3)) - target[picked]
-        found = torch.log(halves.clamp_min(1e-3)) - target[picked][:, None]
-        beyond = torch.relu(found - most[picked]) + torch.relu(least[picked] - found)
-        far = _loss(torch.where(most[picked] > np.log(LEAST_SHARE), beyond, 0.0)).sum(dim=1)
-        loss = (counts[picked] * (_loss(error) + PARTS_WEIGHT * far)).sum() / counts[picked].sum()
-        loss = loss + FALL_WEIGHT * falls
+        floor = torch.exp(parts["context_floor"][where]) * (where > 0)
+        off = _row_loss(by_part.reshape(-1, 2), floor, target[picked], *(ends[picked] for ends in shares))
+        loss = (counts[picked] * off).sum() / counts[picked].sum() + FALL_WEIGHT * falls
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         schedule.step()
     fitted = {k: v.detach().cpu().numpy() for k, v in parts.items()}
     return Network({**fitted, "mean": mean.astype(np.float32), "scale": scale.astype(np.float32)})
+
+
+def _fitting_device() -> Any:
+    """The GPU, where it has room for a process of each core; a forked process cannot use one that its parent used."""
+    import torch
+
+    usable = torch.cuda.is_available() and not torch.cuda._is_in_bad_fork()
+    roomy = usable and torch.cuda.get_device_properties(0).total_memory > (os.cpu_count() or 1) * GPU_BYTES
+    return torch.device("cuda" if roomy else "cpu")
+
+
+def _row_loss(by_part: Any, floor: Any, target: Any, least: Any, most: Any) -> Any:
+    """[rows]: how far whole calls are off (`by_part`: microseconds of light and of heavy ops, `target`: of the call, in
+    logarithms), and how far each part lies outside of the shares of it that kernels took."""
+    import torch
+
+    error = torch.log((by_part.sum(dim=1) + floor).clamp_min(1e-3)) - target
+    part = torch.log(by_part.clamp_min(1e-3)) - target[:, None]
+    beyond = torch.relu(part - most) + torch.relu(least - part)
+    outside = _loss(torch.where(most > np.log(LEAST_SHARE), beyond, 0.0)).sum(dim=1)
+    return _loss(error) + PARTS_WEIGHT * outside
 
 
 def _log_shares(heavy_share: np.ndarray | None, many: int) -> tuple[np.ndarray, np.ndarray]:
@@ -153,7 +172,7 @@ def _terms(ops: OpTable) -> np.ndarray:
 
 def _twice(x: Any, terms: Any, mean: np.ndarray, scale: np.ndarray, draw: Any) -> tuple[Any, Any]:
     """Ops (`x`: their numbers, scaled) at twice the batch: twice the arithmetic, and twice of the bytes that are not
-    weights, whose share is drawn; the batch multiplies rows or how often the op runs. `draw`: [2, ops], even in 0…1."""
+    weights, whose share is drawn; the batch multiplies rows or how often the op runs. `draw`: [2, ops], from 0 to 1."""
     import torch
 
     grown = 1 + draw[0]
@@ -175,7 +194,7 @@ def _twice(x: Any, terms: Any, mean: np.ndarray, scale: np.ndarray, draw: Any) -
     return out, torch.stack([2 * compute, power_slowdown, memory * grown, feed, launches], dim=1)
 
 
-def _parameters(numbers: int, timing_groups: int, place: Any) -> dict[str, Any]:
+def _parameters(numbers: int, timing_groups: int, device: Any) -> dict[str, Any]:
     import torch
 
     def small(*shape: int, by: float) -> Any:
@@ -193,7 +212,7 @@ def _parameters(numbers: int, timing_groups: int, place: Any) -> dict[str, Any]:
         "log_intake": logs(MEMORY * 0.7), "log_floor_us": logs(FLOOR_US),
         "context_floor": torch.full((timing_groups,), 0.5),
     }  # fmt: skip
-    return {name: torch.nn.Parameter(values.to(place)) for name, values in start.items()}
+    return {name: torch.nn.Parameter(values.to(device)) for name, values in start.items()}
 
 
 def _op_us(p: dict[str, Any], kinds: np.ndarray, kind_of_op: np.ndarray, x: Any, terms: Any) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from forerun.prediction import DEVICE_BOUND
-from forerun.predictors.host import HostCosts, compiled_counts, launches
+from forerun.predictors.host import COMPILED_US, HostCosts, compiled_counts, launches
 from forerun.predictors.kernels import HOST_US, INNER_US
 
 NEAR_S = 20.0  # rows this near in time met the same host
@@ -46,7 +46,10 @@ def with_runtimes(found: HostCosts, rows: pd.DataFrame, counts: np.ndarray, devi
     paced = (runs == "compile") & (latency > HIDDEN * device_ms)
     if paced.sum() >= FEW:
         counted = compiled_counts(counts[paced])
-        found = replace(found, compiled_us=_nearest(counted, 1e3 * (latency / slow)[paced], latency[paced]))
+        shown = counted.any(axis=0)
+        costs = np.array(COMPILED_US)  # as before where no row shows it
+        costs[shown] = _nearest(counted[:, shown], 1e3 * (latency / slow)[paced], latency[paced])
+        found = replace(found, compiled_us=tuple(costs.tolist()))
     replayed = rows["graph_ms"].to_numpy(dtype=float) if "graph_ms" in rows else np.full(len(rows), np.nan)
     known = (runs == "eager") & np.isfinite(replayed)
     if known.sum() >= FEW:

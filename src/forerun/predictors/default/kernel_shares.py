@@ -20,26 +20,30 @@ if TYPE_CHECKING:
 #: Classes of op, and of kernels by name (measure/core/kernels.py), that multiply or normalise; kernels without a class
 #: may belong to either side.
 HEAVY_OPS = np.array([any(word in c for word in ("matmul", "conv", "attention", "rnn", "norm")) for c in CLASSES])
-_HEAVY_KERNELS, _UNCLEAR = ("conv", "gemm", "attention", "norm"), "other"
-#: Counted among convolutions by name, but it unfolds images by itself, too.
-_UNFOLDS = "im2col"
+_HEAVY_KERNELS, _UNCLEAR = ("conv", "gemm", "attention", "norm"), ("other",)
+#: In training also sums: gradients of a convolution's bias are part of its backward pass.
+_UNCLEAR_IN_TRAINING = (*_UNCLEAR, "reduce")
+#: Kernels whose names lead to the wrong side: images are unfolded by convolutions and by themselves, lengths of vectors
+#: are no norms of a layer, cells of recurrent layers are not elementwise ops.
+_MISNAMED = ("im2col", "NormTwoOps", "_elementWise_")
 
 
 def heavy_share(rows: pd.DataFrame) -> np.ndarray:
     """[rows, 2]: the least and the largest share; NaN where no kernels were recorded, or generated code ran."""
     out = np.full((len(rows), 2), np.nan)
-    if "extra" not in rows or "runtime" not in rows:
+    if not {"extra", "runtime", "mode"} <= set(rows):
         return out
     eager = (rows["runtime"].fillna("eager") == "eager").to_numpy()
     for place in np.flatnonzero(eager & rows["extra"].notna().to_numpy()):
-        out[place] = _share(json.loads(rows["extra"].iloc[place]))
+        training = rows["mode"].iloc[place] == "training"
+        out[place] = _share(json.loads(rows["extra"].iloc[place]), _UNCLEAR_IN_TRAINING if training else _UNCLEAR)
     return out
 
 
-def _share(extra: dict[str, Any]) -> tuple[float, float]:
+def _share(extra: dict[str, Any], unclear: tuple[str, ...]) -> tuple[float, float]:
     ms = {name: time for name, (time, _) in (extra.get("kernel_classes") or {}).items()}
     whole = sum(ms.values())
-    if not whole or any(_UNFOLDS in name for name, *_ in extra.get("top_kernels") or ()):
+    if not whole or any(word in name for name, *_ in extra.get("top_kernels") or () for word in _MISNAMED):
         return np.nan, np.nan
     least = sum(ms.get(name, 0.0) for name in _HEAVY_KERNELS) / whole
-    return least, min(least + ms.get(_UNCLEAR, 0.0) / whole, 1.0)
+    return least, min(least + sum(ms.get(name, 0.0) for name in unclear) / whole, 1.0)
