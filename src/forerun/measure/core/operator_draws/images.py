@@ -179,6 +179,17 @@ def conv_video(rng: random.Random) -> Drawn:
     return _convolved("conv3d", s, space, space / stride**2 / stride_depth, r**2 * r_depth)
 
 
+@draw("conv_body")
+def conv_body(rng: random.Random) -> Drawn:
+    """The body of networks over images: dozens to hundreds of channels, of which as many, twice or half as many come
+    out."""
+    cin = log_uniform(rng, 16, 512, (8, 16))
+    size, stride, r = log_uniform(rng, 7, 256, (1, 2, 7, 8)), rng.choice([1, 1, 1, 2]), rng.choice([1, 3, 3, 3, 5])
+    s = {"b": log_uniform(rng, 1, 128, (1, 4)), "cin": cin, "cout": int(cin * rng.choice([0.5, 1, 1, 1, 2]))}
+    s |= {"h": size, "w": size, "r": r, "stride": stride, "groups": 1}
+    return _convolved("conv2d", s, size**2, size**2 / stride**2, r**2)
+
+
 @draw("conv_few")
 def conv_few(rng: random.Random) -> Drawn:
     """Few channels over many places: both ends of U-Nets over scans, layers of neural operators."""

@@ -84,6 +84,22 @@ def cat_features(rng: random.Random) -> Drawn:
     return Drawn("cat", s | {"cols": 1}, 2.0 * s["b"] * (s["rows"] + s["more"]))
 
 
+@draw("topk_points")
+def topk_points(rng: random.Random) -> Drawn:
+    """The nearest points of each point of a cloud: many rows."""
+    s = {"rows": log_uniform(rng, 512, 3e5, (1, 64)), "cols": log_uniform(rng, 128, 8192, (1, 64))}
+    s["k"] = rng.choice([4, 8, 16, 20, 32, 64])
+    return Drawn("topk", s, 6.0 * s["rows"] * s["cols"])
+
+
+@draw("over_points")
+def over_points(rng: random.Random) -> Drawn:
+    """Maxima and sums over points (whole rows of them, or one number of each) and over the neighbours of a point."""
+    cols = 1 if rng.random() < 0.4 else log_uniform(rng, 2, 1024, (1, 8))
+    s = {"b": log_uniform(rng, 1, 65536, (1, 8)), "rows": log_uniform(rng, 2, 8192, (1, 8)), "cols": cols}
+    return Drawn(rng.choice(["max_place", "max_place", "sum_down"]), s, 2.0 * s["b"] * s["rows"] * cols)
+
+
 @draw("linear_points")
 def linear_points(rng: random.Random) -> Drawn:
     """Layers over points, pixels or edges: many rows of a few features, of which there may be any number."""

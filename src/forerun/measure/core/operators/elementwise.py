@@ -56,6 +56,13 @@ def cast(a: Arguments) -> Built:
     return lambda: x.to(other), [x]
 
 
+@operator("cast_int8", {"n": 24}, backward=False)
+def cast_int8(a: Arguments) -> Built:
+    """Weights of 8 bits as they are brought to the dtype of the numbers that they multiply."""
+    x = a.integers(127, a["n"]).to(torch.int8)
+    return lambda: x.to(a.dtype), [x]
+
+
 @operator("glu", _ROWS)
 def glu(a: Arguments) -> Built:
     """`cols` is the width of the result; the input is twice as wide."""

@@ -15,6 +15,20 @@ def sum_(a: Arguments) -> Built:
     return lambda: x.sum(-1), [x]
 
 
+@operator("sum_down", {"b": 2, "rows": 4, "cols": 3})
+def sum_down(a: Arguments) -> Built:
+    """Along the rows' numbers, which do not lie next to each other: the mean of a sequence."""
+    x = a.new(*a.sizes("b rows cols"))
+    return lambda: x.sum(1), [x]
+
+
+@operator("max_place", {"b": 2, "rows": 4, "cols": 3})
+def max_place(a: Arguments) -> Built:
+    """The largest of some rows, and which it is: over the points of a cloud, or the neighbours of each."""
+    x = a.new(*a.sizes("b rows cols"))
+    return lambda: torch.max(x, 1)[0], [x]
+
+
 @operator("cumsum", _ROWS)
 def cumsum(a: Arguments) -> Built:
     x = a.new(a["rows"], a["cols"])
