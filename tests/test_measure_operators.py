@@ -23,7 +23,7 @@ from forerun.training.operators import graph_of, known
 SWEEPS = Path(__file__).parent.parent / "sweeps"
 OF_KINDS = [
     SWEEPS / f"h200_operators_{name}.yaml"
-    for name in ("kinds", "far", "points", "more", "compiled", "body", "decoding")
+    for name in ("kinds", "far", "points", "more", "compiled", "body", "decoding", "later")
 ]
 DIRECTED = [
     (name, direction)
@@ -142,6 +142,7 @@ def test_each_draw_builds_on_meta_within_its_estimate(label: str) -> None:
         ("h200_operators_compiled", "55832390b24a78e8"),
         ("h200_operators_body", "0ef6966c2ba24ac6"),
         ("h200_operators_decoding", "b8206526b2d50fef"),
+        ("h200_operators_later", "ff3d85662e8a81c6"),
     ],
 )
 def test_specs_still_draw_the_cases_of_their_rows(name: str, digest: str) -> None:
