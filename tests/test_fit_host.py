@@ -127,6 +127,25 @@ def test_costs_that_no_compiled_call_shows_stay(fitted: HostCosts) -> None:
     np.testing.assert_allclose(found.compiled_us, (300.0, 24.0, *COMPILED_US[2:]), rtol=0.02)
 
 
+def test_graphs_that_the_compiler_keeps_have_waits_of_their_own(fitted: HostCosts) -> None:
+    n = 20
+    counts = np.zeros((n, len(COUNTED)))
+    counts[:, 0] = np.linspace(40, 400, n)
+    device = np.linspace(0.2, 3.0, n)
+    rows = pd.DataFrame({
+        "latency_ms": device + 0.2 + 2e-3 * counts[:, 0], "session": "one", "family": "a",
+        "measured_at": pd.Timestamp("2026-01-01", tz="UTC") + pd.to_timedelta(np.arange(n), unit="s"),
+        "extra": "{}", "runtime": "compile-reduce-overhead",
+    })  # fmt: skip
+    rows.loc[3, "latency_ms"] = device[3] / 2  # kernels ran side by side
+    found = fit_host.with_runtimes(fitted, rows, counts, device)
+    np.testing.assert_allclose(found.compiled_replay_us, (200.0, 2.0), rtol=0.02)
+    assert found.replay_us == fitted.replay_us
+    answered = found.latency_ms(counts, device, 1.0, "compile-reduce-overhead")
+    np.testing.assert_allclose(answered[4:], rows["latency_ms"][4:], rtol=0.02)
+    assert (found.latency_ms(counts, device, 1.0, "cudagraph") < answered).all()
+
+
 def test_weights_of_two_costs_still_answer() -> None:
     counts = np.zeros((1, len(COUNTED)))
     counts[:, 0] = 100
