@@ -35,7 +35,8 @@ def store(tmp_path: Path) -> Store:
     ])  # fmt: skip
     made.append("operators", [
         {"op": "linear", "shape": {"m": 1, "n": 2, "k": 3}, "dtype": "fp16", "direction": "forward", "device": "h200",
-         "device_ms": 0.1, "status": "ok", "protocol": "forerun/2", "dataset": "forerun-test"},
+         "device_ms": 0.1, "status": "ok", "protocol": "forerun/2", "dataset": "forerun-test",
+         "measured_at": "2026-11-18T01:00:00"},
     ])  # fmt: skip
     made.append("curves", [
         {"model": "cnn:depth=2,filters=4", "case_key": "c", "epoch": n, "seconds": float(n), "test_accuracy": 0.1 * n,
@@ -67,6 +68,7 @@ def test_the_card_says_what_is_there(store: Store, tmp_path: Path) -> None:
     path = card.write(store, tmp_path / "docs")
     page = path.read_text()
     assert "**4 model rows** (50% of them repeats) of 1 models on 1 devices, **1 operator rows**" in page
+    assert "Measured 2026-11-15 to 2026-11-18" in page  # operators were measured last
     assert "CUDA out of memory" in page
     assert "10.0 (10.0)" in page  # the device-bound repeat, in percent
     assert "| timm | 1 |  | 1 | Apache-2.0 | yes |" in page  # one model row of one device

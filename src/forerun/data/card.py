@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -56,24 +55,24 @@ def _devices(rows: pd.DataFrame) -> list[str]:
 
 
 def _head(store: Store, rows: pd.DataFrame, dataset: str) -> str:
-    operators = store.query(f"select count(*) as n from operators where dataset like '{dataset}%' and status = 'ok'")
+    operators = store.query(
+        "select count(*) as n, min(measured_at) as first, max(measured_at) as last from operators "
+        f"where dataset like '{dataset}%' and status = 'ok'"
+    )
     runs = store.query(f"select count(distinct case_key) as n from curves where dataset like '{dataset}%'")
     ok = rows[rows["status"] == "ok"]
     again = (ok["repeat"] > 0).mean()
+    days = pd.concat([rows["measured_at"], operators["first"], operators["last"]]).dropna().astype(str).str[:10]
     lines = [
         "# The data card",
         "Made by `forerun data card --out docs` from the rows that come with the package; how they were measured is in "
         "[MEASURING.md](MEASURING.md).",
         f"**{len(ok):,} model rows** ({again:.0%} of them repeats) of {ok['model'].nunique():,} models on "
         f"{ok['device'].nunique()} devices, **{operators['n'][0]:,} operator rows**, {runs['n'][0]} training runs with "
-        f"accuracy per epoch. Measured {_day(rows, min)} to {_day(rows, max)}, protocol "
+        f"accuracy per epoch. Measured {min(days)} to {max(days)}, protocol "
         f"{', '.join(sorted(rows['protocol'].unique()))}. Licence: Apache-2.0.",
     ]
     return "\n\n".join(lines)
-
-
-def _day(rows: pd.DataFrame, choose: Any) -> str:
-    return str(choose(rows["measured_at"].dropna()))[:10]
 
 
 def _device(store: Store, rows: pd.DataFrame, device: str) -> str:
@@ -85,7 +84,7 @@ def _device(store: Store, rows: pd.DataFrame, device: str) -> str:
         f"select op, count(*) as rows, count(distinct dtype) as dtypes, "
         f"sum((direction = 'backward')::int)::int as backward "
         f"from operators where device = '{device}' and status = 'ok' and protocol like 'forerun/%' "
-        "group by op order by rows desc"
+        "group by op order by rows desc, op"
     )
     sizes = ok.assign(mode=ok["mode"].where(ok["source"] != "tabular", "tabular"))
     parts = [

@@ -82,13 +82,8 @@ def _transposed(rng: random.Random, dims: int, size: int, most: int) -> Drawn:
         groups = rng.choice([2, 4, 8])
         cin, cout = -(-cin // groups) * groups, -(-cout // groups) * groups
     s = {"b": log_uniform(rng, 1, 64 if dims < 3 else 8, (1, 4)), "cin": cin, "cout": cout}
-    s |= dict.fromkeys(_SIDES[dims], size) | {
-        "r": r,
-        "stride": stride,
-        "groups": groups,
-        "padding": padding,
-        "more": more,
-    }
+    s |= dict.fromkeys(_SIDES[dims], size)
+    s |= {"r": r, "stride": stride, "groups": groups, "padding": padding, "more": more}
     space = float(size) ** dims
     flops = 2.0 * s["b"] * space * cin * cout / groups * r**dims
     return Drawn(f"conv_transpose{dims}d", s, s["b"] * space * (cin + cout * stride**dims), flops)
@@ -181,8 +176,7 @@ def conv_video(rng: random.Random) -> Drawn:
 
 @draw("conv_body")
 def conv_body(rng: random.Random) -> Drawn:
-    """The body of networks over images: dozens to hundreds of channels, of which as many, twice or half as many come
-    out."""
+    """Backbones of vision networks: dozens to hundreds of channels, and as many, twice or half as many results."""
     cin = log_uniform(rng, 16, 512, (8, 16))
     size, stride, r = log_uniform(rng, 7, 256, (1, 2, 7, 8)), rng.choice([1, 1, 1, 2]), rng.choice([1, 3, 3, 3, 5])
     s = {"b": log_uniform(rng, 1, 128, (1, 4)), "cin": cin, "cout": int(cin * rng.choice([0.5, 1, 1, 1, 2]))}

@@ -182,13 +182,14 @@ def activation(rng: random.Random) -> Drawn:
 
 @draw("cast_int8")
 def cast_int8(rng: random.Random) -> Drawn:
+    """Weights of a layer or of a whole vocabulary."""
     n = log_uniform(rng, 1e5, 6e8, (1024,))
     return Drawn("cast_int8", {"n": n}, 2.0 * n)
 
 
 @draw("cache_append")
 def cache_append(rng: random.Random) -> Drawn:
-    """A step of decoding; projections make keys by themselves or with queries and values."""
+    """A step of decoding, after a projection to keys alone or to queries, keys and values at once."""
     s = {"b": log_uniform(rng, 1, 128, (1,)), "heads": rng.choice([1, 2, 4, 8, 12, 16, 20, 25, 32, 64])}
     s |= {"length": log_uniform(rng, 16, 8192, (1,)), "cols": rng.choice([32, 64, 64, 80, 96, 128, 128, 256])}
     return Drawn("cache_append", s | {"parts": rng.choice([1, 3])}, 2.0 * s["b"] * s["heads"] * s["length"] * s["cols"])
@@ -197,11 +198,8 @@ def cache_append(rng: random.Random) -> Drawn:
 @draw("join_features")
 def join_features(rng: random.Random) -> Drawn:
     """Rotary positions on a quarter or half of a head's features, of one token or of many."""
-    s = {
-        "b": log_uniform(rng, 1, 128, (1,)),
-        "heads": rng.choice([8, 12, 16, 32, 64]),
-        "cols": rng.choice([64, 80, 128]),
-    }
+    s = {"b": log_uniform(rng, 1, 128, (1,)), "heads": rng.choice([8, 12, 16, 32, 64])}
+    s |= {"cols": rng.choice([64, 80, 128])}
     s |= {"length": 1 if rng.random() < 0.4 else log_uniform(rng, 8, 4096, (1,))}
     s["first"] = s["cols"] // rng.choice([2, 4])
     return Drawn("join_features", s, 2.0 * s["b"] * s["heads"] * s["length"] * s["cols"])

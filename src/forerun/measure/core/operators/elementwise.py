@@ -58,8 +58,8 @@ def cast(a: Arguments) -> Built:
 
 @operator("cast_int8", {"n": 24}, backward=False)
 def cast_int8(a: Arguments) -> Built:
-    """Weights of 8 bits as they are brought to the dtype of the numbers that they multiply."""
-    x = a.integers(127, a["n"]).to(torch.int8)
+    """Weights of 8 bits cast to the dtype of the numbers that they multiply."""
+    x = torch.randint(-128, 128, (a["n"],), dtype=torch.int8, device=a.device)
     return lambda: x.to(a.dtype), [x]
 
 

@@ -85,8 +85,8 @@ def cat(a: Arguments) -> Built:
 
 @operator("cache_append", {"b": 2, "heads": 2, "length": 3, "cols": 4, "parts": 3}, backward=False)
 def cache_append(a: Arguments) -> Built:
-    """Keys of one more token joined to those of earlier ones; `parts`: how many such pieces one projection made, of
-    which they are one (a piece of several has gaps between its rows)."""
+    """Keys of one more token appended to the cache; `parts`: 1, or 3 where one projection makes queries, keys and
+    values, which leaves gaps between the keys of two samples."""
     kept, width = a.new(*a.sizes("b heads length cols")), a["heads"] * a["cols"]
     fresh = a.new(a["b"], 1, a["parts"] * width)[..., :width].view(a["b"], 1, a["heads"], a["cols"]).transpose(1, 2)
     return lambda: torch.cat([kept, fresh], -2), [kept, fresh]
@@ -94,10 +94,10 @@ def cache_append(a: Arguments) -> Built:
 
 @operator("join_features", {"b": 2, "heads": 2, "length": 3, "first": 2, "cols": 4}, backward=False)
 def join_features(a: Arguments) -> Built:
-    """Features of a head that were turned joined to those that were not, as rotary positions on a part of them do."""
-    turned = a.new(*a.sizes("b heads length first"))
+    """Rotary positions on the first features of a head: those that were rotated joined to those that were not."""
+    rotated = a.new(*a.sizes("b heads length first"))
     whole = a.new(a["b"], a["length"], a["heads"], 3 * a["cols"]).transpose(1, 2)[..., : a["cols"]]
-    return lambda: torch.cat([turned, whole[..., a["first"] :]], -1), [turned, whole]
+    return lambda: torch.cat([rotated, whole[..., a["first"] :]], -1), [rotated, whole]
 
 
 @operator("roll", {"b": 2, "h": 4, "w": 4, "c": 3, "shift": 2})

@@ -17,14 +17,14 @@ def sum_(a: Arguments) -> Built:
 
 @operator("sum_down", {"b": 2, "rows": 4, "cols": 3})
 def sum_down(a: Arguments) -> Built:
-    """Along the rows' numbers, which do not lie next to each other: the mean of a sequence."""
+    """Over rows, whose numbers do not lie next to each other, as the mean of a sequence of tokens is taken."""
     x = a.new(*a.sizes("b rows cols"))
     return lambda: x.sum(1), [x]
 
 
 @operator("max_place", {"b": 2, "rows": 4, "cols": 3})
 def max_place(a: Arguments) -> Built:
-    """The largest of some rows, and which it is: over the points of a cloud, or the neighbours of each."""
+    """Maxima over rows with their indices: over the points of a cloud, or the neighbours of each."""
     x = a.new(*a.sizes("b rows cols"))
     return lambda: torch.max(x, 1)[0], [x]
 
