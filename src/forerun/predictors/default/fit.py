@@ -131,7 +131,7 @@ def device_ms_and_spread(networks: Ensemble, cases: Cases) -> tuple[np.ndarray, 
 
 def in_loop_s(cases: Cases, latency_ms: np.ndarray, busy_ms: np.ndarray) -> np.ndarray:
     """Seconds of every call in a loop that does not wait for each call to end."""
-    return back_to_back_ms(latency_ms, busy_ms, cases.devices) / 1e3
+    return back_to_back_ms(latency_ms, busy_ms, cases.devices, cases.rows["runtime"].to_numpy(dtype=str)) / 1e3
 
 
 def group_names(cases: TrainingCases) -> tuple[str, ...]:
