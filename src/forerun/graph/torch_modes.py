@@ -33,6 +33,10 @@ def _attention_op() -> Any:
         "attention_backward(Tensor go, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor? mask, bool causal)"
         " -> (Tensor, Tensor, Tensor)"
     )
+    library.define(
+        "attention_bias_backward(Tensor go, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor mask,"
+        " bool causal) -> (Tensor, Tensor, Tensor, Tensor)"
+    )
 
     def forward_meta(q: Any, k: Any, v: Any, mask: Any, causal: bool) -> Any:
         batch, heads, length, _ = q.shape
@@ -42,8 +46,13 @@ def _attention_op() -> Any:
     def backward_meta(go: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, mask: Any, causal: bool) -> Any:
         return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
 
+    def bias_backward_meta(go: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, mask: Any, causal: bool) -> Any:
+        of_mask = mask.new_empty((*q.shape[:3], k.shape[2]))  # of every sample and head, however many share the mask
+        return *backward_meta(go, q, k, v, o, lse, mask, causal), of_mask
+
     library.impl("attention", forward_meta, "Meta")
     library.impl("attention_backward", backward_meta, "Meta")
+    library.impl("attention_bias_backward", bias_backward_meta, "Meta")
 
     def save(ctx: Any, inputs: Any, output: Any) -> None:
         q, k, v, mask, causal = inputs
@@ -52,8 +61,11 @@ def _attention_op() -> Any:
 
     def backward(ctx: Any, go: Any, _glse: Any) -> Any:
         q, k, v, mask, o, lse = ctx.saved_tensors
-        grads = torch.ops.forerun.attention_backward(go, q, k, v, o, lse, mask, ctx.causal)
-        return *grads, None, None
+        if not ctx.needs_input_grad[3]:
+            grads = torch.ops.forerun.attention_backward(go, q, k, v, o, lse, mask, ctx.causal)
+            return *grads, None, None
+        *grads, of_mask = torch.ops.forerun.attention_bias_backward(go, q, k, v, o, lse, mask, ctx.causal)
+        return *grads, of_mask.sum_to_size(mask.shape), None
 
     torch.library.register_autograd("forerun::attention", backward, setup_context=save, lib=library)
     return torch.ops.forerun.attention

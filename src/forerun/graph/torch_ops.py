@@ -61,7 +61,8 @@ _BY_KIND: dict[str, str] = {
     "conv": "convolution _convolution convolution_overrideable",
     "conv_backward": "convolution_backward",
     # Ops of graph.torch_modes, each a kind of its own.
-    **{kind: kind for kind in "attention attention_backward moe_matmul moe_matmul_backward rnn rnn_backward".split()},
+    **{kind: kind for kind in "attention moe_matmul moe_matmul_backward rnn rnn_backward".split()},
+    "attention_backward": "attention_backward attention_bias_backward",
     # One pass and about one operation an element.
     "elementwise":
         "add sub mul div neg abs relu relu_ threshold threshold_backward gelu gelu_backward silu silu_ "

@@ -19,7 +19,7 @@ VARIANTS = (
     "rnn:persistent", "rnn_backward:persistent", "conv:1d", "conv:3d", "conv:dilated", "reduce:columns",
     "scatter:index", "embedding_backward:sorted", "embedding_backward:bag", "embedding:bag", "gather:rows", "sort:topk",
     "resize:grid", "reduce:scan", "norm:batch:train:native", "norm_backward:batch:native",
-    "norm:batch:native", "resize:backward", "matmul:bias", "conv:odd_group_width",
+    "norm:batch:native", "resize:backward", "matmul:bias", "conv:odd_group_width", "scatter:sorted",
 )  # fmt: skip
 _VARIANT_INDEX = {name: i for i, name in enumerate(VARIANTS)}
 
@@ -69,6 +69,8 @@ def _variant(op: Op, graph: Graph) -> str:
         return "reduce:scan"
     if kind == "reduce":
         return _reduction(graph.tensors[op.inputs[0]].shape if op.inputs else (), graph.tensors[op.outputs[0]].shape)
+    if kind == "scatter" and sums_sorted(op):
+        return "scatter:sorted"
     if kind == "scatter":
         return "scatter:index" if name in op_names.INDEXED else ""
     if kind == "gather":
@@ -135,6 +137,11 @@ def sorts_indices(op: Op, graph: Graph) -> bool:
     if op_names.plain_name(op.name) != "embedding_dense_backward":
         return True
     return len(op.inputs) > 1 and math.prod(graph.tensors[op.inputs[1]].shape) > _UNSORTED_INDICES
+
+
+def sums_sorted(op: Op) -> bool:
+    """Whether an op is the gradient of x[index]: PyTorch sorts the indices to add up what belongs to equal ones."""
+    return op.phase == "backward" and op_names.plain_name(op.name) in ("index_put", "_index_put_impl")
 
 
 _PERSISTENT_HIDDEN = 128
