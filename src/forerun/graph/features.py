@@ -17,7 +17,7 @@ import numpy as np
 from forerun.graph import op_names
 from forerun.graph.cost import Shapes, experts_hit
 from forerun.graph.ir import DTYPE_BYTES, Graph, Op
-from forerun.graph.variants import sums_sorted, variant
+from forerun.graph.variants import variant
 
 DIMS = ("rows", "cols", "inner", "count", "window", "stride", "flag", "image")
 
@@ -108,7 +108,7 @@ def _picked(op: Op, s: Shapes) -> tuple[Any, ...]:
         cols = _row_length(op.inputs[0], op.inputs[1], moved, s)
         ragged = (np.asarray(cols) * DTYPE_BYTES[s.graph.tensors[moved].dtype]) % _AT_ONCE > 0
         window = 1 if op.attrs.get("generated") else np.where(ragged, WHOLE_ROWS / 2, WHOLE_ROWS)
-        summed = np.maximum(together, 1) if sums_sorted(op) else 1
+        summed = np.maximum(together, 1) if op.attrs.get("accumulate") else 1
         return s.numel(moved) / np.maximum(cols, 1), cols, summed, 1, window, 1, _gaps(op) + added, table
     return s.numel(moved) / np.maximum(cols, 1), cols, np.maximum(together, 1), 1, 1, 1, _gaps(op) + added, table
 

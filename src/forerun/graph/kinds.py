@@ -47,7 +47,10 @@ KINDS: dict[str, Kind] = {
     "embedding": Kind("table[V,D], index -> y: reads only the rows it looks up", 1),
     "embedding_backward": Kind("gy, index -> gtable: writes the whole table", 1),
     "gather": Kind("x, index -> y: reads as much as it writes, whole rows once"),
-    "scatter": Kind("x, index, src -> y: reads and writes as much as src holds (index_put, scatter_add, caches)"),
+    "scatter": Kind(
+        "x, index, src -> y: reads and writes as much as src holds (index_put, scatter_add, caches); accumulate:bool? "
+        "(sorts its indices, and adds up what belongs to equal ones)"
+    ),
     "softmax": Kind("x -> y", 1),
     "softmax_backward": Kind("gy, y -> gx", 1),
     "norm": Kind("x, weight?, bias? -> y; groups:int where it is known", 1, 1, {"type": _NORMS, "training": bool}),

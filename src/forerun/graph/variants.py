@@ -69,7 +69,7 @@ def _variant(op: Op, graph: Graph) -> str:
         return "reduce:scan"
     if kind == "reduce":
         return _reduction(graph.tensors[op.inputs[0]].shape if op.inputs else (), graph.tensors[op.outputs[0]].shape)
-    if kind == "scatter" and sums_sorted(op):
+    if kind == "scatter" and op.attrs.get("accumulate"):
         return "scatter:sorted"
     if kind == "scatter":
         return "scatter:index" if name in op_names.INDEXED else ""
@@ -137,11 +137,6 @@ def sorts_indices(op: Op, graph: Graph) -> bool:
     if op_names.plain_name(op.name) != "embedding_dense_backward":
         return True
     return len(op.inputs) > 1 and math.prod(graph.tensors[op.inputs[1]].shape) > _UNSORTED_INDICES
-
-
-def sums_sorted(op: Op) -> bool:
-    """Whether an op is the gradient of x[index]: PyTorch sorts the indices to add up what belongs to equal ones."""
-    return op.phase == "backward" and op_names.plain_name(op.name) in ("index_put", "_index_put_impl")
 
 
 _PERSISTENT_HIDDEN = 128

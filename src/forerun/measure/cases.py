@@ -99,8 +99,8 @@ def workload_of(case: dict[str, Any], file: str | None = None) -> Workload:
         return Workload(file or case["path"], batch=case["batch"], input_shape=shapes, runtime=case["runtime"])
     overrides = dict(case.get("overrides") or {})
     if case["source"] == "hf":
-        named = case.get("task") or (task_of(case) if case["mode"] == "training" else None)
-        task = _TASKS[named] if named else None
+        run_as = task_of(case) if case["mode"] == "training" else case.get("task")
+        task = _TASKS[run_as] if run_as else None
         return Workload({**case["config"], **overrides}, seq_len=case.get("seq_len"), task=task, **settings)
     if case["source"] in FILES:
         return Workload(case["name"], **settings)
