@@ -60,8 +60,8 @@ def back_to_back_ms(
     """How long a call takes in a loop that does not wait for each call to end, over [..., devices]: as long as the
     device needs, and never less than half; on a CPU as long as by itself. CUDA graphs follow each other at once: what
     lies around their kernels is not waited for. The runtime is that of all calls, or of each along the devices."""
-    waits = np.array([0.0 if d.kind == "cpu" else SYNCHRONISED_US / 1e3 for d in devices])
-    waits = np.where(np.isin(runtime, REPLAYED), np.inf, waits)
+    on_cpu = np.array([d.kind == "cpu" for d in devices])
+    waits = np.where(on_cpu, 0.0, np.where(np.isin(runtime, REPLAYED), np.inf, SYNCHRONISED_US / 1e3))
     return np.clip(latency_ms - waits, np.clip(device_ms, latency_ms / 2, latency_ms), latency_ms)
 
 
