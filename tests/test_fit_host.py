@@ -9,9 +9,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from forerun.graph.profile import CLASSES
 from forerun.prediction import DEVICE_BOUND
 from forerun.predictors.default import fit_host
-from forerun.predictors.host import COUNTED, HostCosts
+from forerun.predictors.host import COMPILED_US, COUNTED, HostCosts
 
 #: Rows, launches, device times and how slow each host was.
 World = tuple[pd.DataFrame, np.ndarray, np.ndarray, np.ndarray]
@@ -91,3 +92,62 @@ def test_what_a_device_waits_in_a_call_is_found(
     waited, known = (f.latency_ms(counts, long, slow) - long for f in (found, law))
     assert np.abs(waited - known).mean() < 0.25 * known.mean()
     assert found.lead_us > 200
+
+
+def test_a_compiled_training_step_costs_the_host_by_its_modules_too(fitted: HostCosts) -> None:
+    """Launches of compiled code cost the same everywhere; gradients and optimizer of a step stay with Python."""
+    rng = np.random.default_rng(1)
+    n = 80
+    counts = np.zeros((n, len(COUNTED)))
+    counts[:, 0] = rng.integers(20, 400, n)
+    trains = np.arange(n) % 2 == 0
+    counts[trains, len(CLASSES)] = rng.integers(20, 400, trains.sum())
+    counts[:, COUNTED.index("modules")] = rng.integers(20, 300, n)
+    law = replace(fitted, probe_law=(-np.log(8.0), 1.0), probe_scale=1.0, compiled_us=(300.0, 24.0, 3000.0, 35.0))
+    rows = pd.DataFrame({
+        "latency_ms": law.host_ms(counts, "compile"), "session": "one", "family": rng.choice([*"abcdef"], n),
+        "measured_at": pd.Timestamp("2026-01-01", tz="UTC") + pd.to_timedelta(np.arange(n), unit="s"),
+        "extra": json.dumps({"host_probe_before": {"launch_us": 8.0}}), "runtime": "compile",
+    })  # fmt: skip
+    found = fit_host.with_runtimes(replace(law, compiled_us=(1.0, 1.0)), rows, counts, np.full(n, 1e-6))
+    np.testing.assert_allclose(found.compiled_us, law.compiled_us, rtol=0.02)
+
+
+def test_costs_that_no_compiled_call_shows_stay(fitted: HostCosts) -> None:
+    n = 20
+    counts = np.zeros((n, len(COUNTED)))
+    counts[:, 0] = np.linspace(20, 400, n)
+    law = replace(fitted, probe_law=(-np.log(8.0), 1.0), probe_scale=1.0, compiled_us=(300.0, 24.0, 0.0, 0.0))
+    rows = pd.DataFrame({
+        "latency_ms": law.host_ms(counts, "compile"), "session": "one", "family": "a",
+        "measured_at": pd.Timestamp("2026-01-01", tz="UTC") + pd.to_timedelta(np.arange(n), unit="s"),
+        "extra": json.dumps({"host_probe_before": {"launch_us": 8.0}}), "runtime": "compile",
+    })  # fmt: skip
+    found = fit_host.with_runtimes(law, rows, counts, np.full(n, 1e-6))
+    np.testing.assert_allclose(found.compiled_us, (300.0, 24.0, *COMPILED_US[2:]), rtol=0.02)
+
+
+def test_graphs_that_the_compiler_keeps_have_waits_of_their_own(fitted: HostCosts) -> None:
+    n = 20
+    counts = np.zeros((n, len(COUNTED)))
+    counts[:, 0] = np.linspace(40, 400, n)
+    device = np.linspace(0.2, 3.0, n)
+    rows = pd.DataFrame({
+        "latency_ms": device + 0.2 + 2e-3 * counts[:, 0], "session": "one", "family": "a",
+        "measured_at": pd.Timestamp("2026-01-01", tz="UTC") + pd.to_timedelta(np.arange(n), unit="s"),
+        "extra": "{}", "runtime": "compile-reduce-overhead",
+    })  # fmt: skip
+    rows.loc[3, "latency_ms"] = device[3] / 2  # kernels ran side by side
+    found = fit_host.with_runtimes(fitted, rows, counts, device)
+    np.testing.assert_allclose(found.compiled_replay_us, (200.0, 2.0), rtol=0.02)
+    assert found.replay_us == fitted.replay_us
+    answered = found.latency_ms(counts, device, 1.0, "compile-reduce-overhead")
+    np.testing.assert_allclose(answered[4:], rows["latency_ms"][4:], rtol=0.02)
+    assert (found.latency_ms(counts, device, 1.0, "cudagraph") < answered).all()
+
+
+def test_weights_of_two_costs_still_answer() -> None:
+    counts = np.zeros((1, len(COUNTED)))
+    counts[:, 0] = 100
+    old = HostCosts.from_scalars(np.ones(len(COUNTED)), {"gap_us": 0.0, "sharpness": 4.0, "compiled_us": [100.0, 20.0]})
+    assert old.host_ms(counts, "compile") == pytest.approx([2.1])

@@ -7,10 +7,12 @@ import torch
 from torch import nn
 
 from forerun import Workload, predict
+from forerun.device import load_device
 from forerun.graph.fuse_inductor import fuse_inductor
 from forerun.graph.ir import Graph
 from forerun.graph.profile import profile
 from forerun.graph.sources import load_graph
+from forerun.predictors.features import op_table
 
 
 def compiled(module: nn.Module, shape: tuple[int, ...], **settings: object) -> Graph:
@@ -75,6 +77,65 @@ def test_convolutions_run_with_channels_last_and_copy_their_weights() -> None:
     assert [op.attrs.get("strided") for op in graph.ops if op.kind == "conv"] == [True, True]
     grouped = compiled(nn.Conv2d(128, 128, 3, groups=8, bias=False), (128, 28, 28))
     assert kinds(grouped) == ["conv"] and not grouped.ops[0].attrs.get("strided")
+
+
+@pytest.mark.parametrize(
+    ("settings", "inputs"),
+    [
+        ({}, [2, 3]),  # pointwise code reads the first product and adds its bias; the second one is what is asked for
+        ({"dtype": "fp16"}, [3, 3]),
+        ({"mode": "training", "optimizer": "sgd"}, [3, 3]),  # GELU's gradient reads the first one, too
+    ],
+)
+def test_products_in_fp32_leave_their_bias_to_pointwise_code(settings: dict[str, str], inputs: list[int]) -> None:
+    layers = nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64))
+    graph = compiled(layers, (32, 64), batch=4, **settings)
+    forward = [op for op in graph.ops if op.kind == "matmul" and op.phase == "forward"]
+    assert [len(op.inputs) for op in forward] == inputs
+
+
+class Turned(nn.Module):
+    """A layer norm over what was made by a product, as it comes or transposed."""
+
+    def __init__(self, turned: bool) -> None:
+        super().__init__()
+        self.up, self.norm, self.turned = nn.Linear(64, 32), nn.LayerNorm(32), turned
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.up(x)
+        return self.norm(y.transpose(1, 2) if self.turned else y)
+
+
+class Batched(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(torch.baddbmm(x, x, x))
+
+
+@pytest.mark.parametrize(
+    ("model", "shape"), [(Turned(False), (32, 64)), (Turned(True), (32, 64)), (Batched(), (32, 32))]
+)
+def test_other_products_keep_what_they_add(model: nn.Module, shape: tuple[int, ...]) -> None:
+    (product,) = [op for op in compiled(model, shape, batch=4).ops if op.kind == "matmul"]
+    assert len(product.inputs) == 3
+
+
+def test_rows_that_generated_code_looks_up_have_no_block_each() -> None:
+    class Picked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.two = nn.Linear(64, 64), nn.Linear(64, 64)
+            self.register_buffer("places", torch.arange(500))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.two(self.one(x)[:, self.places])
+
+    eager = load_graph(Workload(Picked(), input_shape=(1000, 64), batch=64))
+    h200 = [load_device("h200")]
+    (before,), (after,) = (
+        op_table(profile(graph, "fp32"), h200).launches[[op.kind == "gather" for op in graph.ops]]
+        for graph in (eager, fuse_inductor(eager))
+    )
+    assert before > 10 * after == 10
 
 
 def test_encoders_of_hugging_face_store_their_scores() -> None:

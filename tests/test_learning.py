@@ -26,6 +26,7 @@ from forerun.graph.variants import variant
 from forerun.measure.cases import case_of
 from forerun.predictors.conformal import NEW_FAMILY, calibrate, device_deviation
 from forerun.predictors.default import DefaultPredictor, fit_device, fit_energy
+from forerun.predictors.default.kernel_shares import HEAVY_OPS, heavy_share
 from forerun.predictors.default.network import GROUP_OF, GROUPS, Ensemble
 from forerun.predictors.features import NUMBERS, op_table
 from forerun.predictors.host import COUNTED, launch_counts, smooth_max
@@ -89,10 +90,10 @@ def test_an_op_at_twice_the_batch_looks_as_it_would(m: int) -> None:
                            "device": "h200", "direction": "forward", "devices": 1, "dataset": "own"}
                           for rows in (m, 2 * m)])  # fmt: skip
     ops = operator_cases(frame).ops
-    generator = torch.Generator().manual_seed(0)
+    even = torch.rand((2, 200), generator=torch.Generator().manual_seed(0))
     mean, scale = np.full(len(NUMBERS), 1.0), np.full(len(NUMBERS), 10.0)  # far from where numbers are cut off
     many = torch.from_numpy(np.repeat((ops.numbers[:1] - mean) / scale, 200, axis=0)).float()
-    doubled, terms = fit_device._twice(many, torch.ones(200, 5), mean, scale, generator)
+    doubled, terms = fit_device._twice(many, torch.ones(200, 5), mean, scale, even)
     seen = dict(zip(NUMBERS, (doubled.numpy() * scale + mean).T, strict=True))
     real = dict(zip(NUMBERS, ops.numbers[1], strict=True))
     for name in ("compute_us", "tiles", "blocks"):
@@ -128,15 +129,79 @@ def test_an_operator_with_its_channels_last_is_seen_as_such() -> None:
         ("fp16", "backward", {"last": 1, "r": 7}, "depthwise:last"),
         ("fp16", "forward", {"last": 1, "r": 9}, "depthwise:last:wide"),
         ("fp16", "forward", {"last": 1, "cout": 128}, "depthwise:last:more"),
+        ("fp16", "forward", {"groups": 8}, ""), ("fp16", "forward", {"groups": 1, "cin": 48}, ""),
+        ("fp16", "forward", {"groups": 4, "cin": 96, "cout": 96}, "conv:odd_group_width"),
+        ("tf32", "backward", {"groups": 4, "cin": 96, "cout": 96, "last": 1}, "conv:odd_group_width"),
     ],
 )  # fmt: skip
-def test_depthwise_convolutions_are_named_by_the_kernel_that_runs_them(
+def test_convolutions_by_group_are_named_by_the_kernel_that_runs_them(
     dtype: str, direction: str, changed: dict[str, int], expected: str
 ) -> None:
     image = {"b": 4, "cin": 64, "cout": 64, "h": 14, "w": 14, "r": 3, "stride": 1, "groups": 64}
     graph = operators.graph_of("conv2d", json.dumps(image | changed), dtype, direction)
     (op,) = [op for op in graph.ops if op.kind.startswith("conv")]
     assert variant(op, graph) == expected
+
+
+@pytest.mark.parametrize(
+    ("dtype", "changed", "launches"),
+    [
+        ("fp16", {}, 64), ("bf16", {}, 64), ("fp32", {}, 1), ("fp16", {"stride": 1}, 1), ("fp16", {"last": 0}, 1),
+        ("fp16", {"cout": 64}, 1), ("fp16", {"groups": 8, "last": 0, "r": 1}, 8), ("fp16", {"groups": 8}, 1),
+    ],
+)  # fmt: skip
+def test_some_groups_are_launched_one_by_one(dtype: str, changed: dict[str, int], launches: int) -> None:
+    image = {"b": 4, "cin": 64, "cout": 128, "h": 14, "w": 14, "r": 3, "stride": 2, "groups": 64, "last": 1}
+    asked = {name: size for name, size in (image | changed).items() if size}
+    graph = operators.graph_of("conv2d", json.dumps(asked), dtype, "forward")
+    assert profile(graph, dtype).kernels[[op.kind == "conv" for op in graph.ops]].tolist() == [launches]
+
+
+class Joined(torch.nn.Module):
+    """Pieces of which some grow with the batch, and a sum with a number for each place, whatever the batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = torch.nn.Linear(8, 8)
+        self.places, self.kept = torch.nn.Parameter(torch.zeros(1, 16, 8)), torch.nn.Parameter(torch.zeros(4, 16, 8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([self.up(x) + self.places, self.kept], 0)
+
+
+@pytest.mark.parametrize("captured", [1, 4])
+def test_sizes_at_a_batch_are_those_of_the_graph_at_that_batch(captured: int) -> None:
+    _, scalable = load_graphs(Workload(Joined(), input_shape=(16, 8), batch=captured))
+    assert scalable is not None
+    batches = np.array([1, 8, 64])
+    many = profile(scalable, "fp32", batches).sizes
+    for i, batch in enumerate(batches):
+        np.testing.assert_allclose(many[:, i], profile(scalable.at(int(batch)), "fp32").sizes[:, 0])
+
+
+def test_gradients_of_a_resize_wait_for_each_other_and_a_resize_does_not() -> None:
+    image = {"b": 1, "c": 1, "h": 128, "w": 128, "to": 1024, "corners": 0}
+
+    def launches(direction: str) -> float:
+        graph = operators.graph_of("resize_bilinear", json.dumps(image), "fp32", direction)
+        resizes = [op.kind == "resize" for op in graph.ops]
+        return float(op_table(profile(graph, "fp32"), [load_device("h200")]).launches[resizes][0])
+
+    assert launches("forward") == 1
+    assert launches("backward") > 10
+
+
+def test_only_maxima_carry_places() -> None:
+    assert sizes("max_place", {"b": 2, "rows": 40, "cols": 3})["flag"] >= 2
+    counted = load_graph(Workload(Counted(), input_shape=(16, 8), batch=2))
+    flags = [profile(counted, "fp32").sizes[i, 0, DIMS.index("flag")]
+             for i, op in enumerate(counted.ops) if op.kind == "reduce"]  # fmt: skip
+    assert flags and max(flags) < 2
+
+
+class Counted(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x > 0).sum(1)
 
 
 def test_a_row_of_softmax_that_fits_no_block_is_swept_again() -> None:
@@ -209,7 +274,7 @@ def test_running_sums_know_their_axis_and_picked_rows_their_length() -> None:
     down = first_sizes("cumsum_down", {"b": 2, "rows": 9, "cols": 3}, "fp32", "reduce")
     assert [(s["rows"], s["cols"], s["flag"]) for s in (along, down)] == [(6, 9, 0), (6, 9, 1)]
     picked = {"rows": 8, "cols": 12, "picked": 5}
-    assert [first_sizes("index_select", picked, dtype, "gather")["window"] for dtype in ("fp32", "fp16")] == [1, 2]
+    assert [first_sizes("index_select", picked, dtype, "gather")["window"] for dtype in ("fp32", "fp16")] == [4, 2]
     added = first_sizes("index_add", picked, "fp16", "scatter")
     assert (added["rows"], added["cols"], added["flag"]) == (5, 12, 2)
     with torch.device("meta"):
@@ -333,6 +398,46 @@ def test_the_network_learns_what_the_roofline_misses() -> None:
     assert (network.seconds(cases.ops) >= least_s).all()
 
 
+def test_shares_of_kernels_part_what_the_whole_leaves_open() -> None:
+    """Of a call with one product and one softmax, always as long as each other, the whole does not show which of them
+    is slow; names of kernels do."""
+    asked = [pair for m in range(512, 31_000, 512)
+             for pair in (("linear", {"m": m, "n": 512, "k": 512}), ("softmax", {"rows": m, "cols": 512}))]  # fmt: skip
+    frame = pd.DataFrame([{"op": op, "shape": json.dumps(shape), "dtype": "fp16", "device": "h200", "devices": 1,
+                           "direction": "forward", "dataset": "own"} for op, shape in asked])  # fmt: skip
+    single = operator_cases(frame)
+    heavy = HEAVY_OPS[single.ops.classes]
+    calls = dataclasses.replace(single, rows=single.rows.iloc[::2].reset_index(drop=True), case=single.case // 2)
+    least_s = np.maximum(single.ops.compute_s, single.ops.memory_s)
+    real_s = np.where(heavy, 4.0, 1.2) * least_s
+    whole_ms = calls.sum(real_s) * 1e3
+    share = calls.sum(real_s * heavy) * 1e3 / whole_ms
+    shares = np.column_stack([share, share])
+
+    def error(**known: np.ndarray) -> float:
+        network = fit_device.fit(calls, whole_ms, np.ones(len(whole_ms)), steps=400, **known)
+        return float(np.abs(network.seconds(single.ops)[heavy] / real_s[heavy] - 1).mean())
+
+    assert error(heavy_share=shares) < 0.1 < error()
+
+
+def test_the_share_of_heavy_kernels_is_a_range() -> None:
+    extra = {"kernel_classes": {"gemm": [3.0, 2], "norm": [1.0, 1], "elementwise": [4.0, 3], "other": [2.0, 1]}}
+    unfolds = extra | {"top_kernels": [["void at::native::im2col_kernel", 1.0, 1]]}
+    sums = {"kernel_classes": extra["kernel_classes"] | {"reduce": [2.0, 1], "elementwise": [2.0, 3]}}
+    rows = pd.DataFrame({
+        "extra": [json.dumps(extra), json.dumps(sums), json.dumps(sums), json.dumps(extra), json.dumps(unfolds), None,
+                  "{}"],
+        "runtime": [None, "eager", "eager", "compile", "eager", "eager", "eager"],
+        "mode": ["inference", "inference", "training", *["inference"] * 4],
+    })  # fmt: skip
+    found = heavy_share(rows)
+    # In training, sums may be gradients of a convolution's bias.
+    np.testing.assert_allclose(found[:3], [[0.4, 0.6], [0.4, 0.6], [0.4, 0.8]])
+    assert np.isnan(found[3:]).all()
+    assert np.isnan(heavy_share(rows[["runtime"]])).all()
+
+
 def test_the_law_that_is_fitted_is_the_law_that_predicts() -> None:
     image = {"b": 2, "cin": 8, "cout": 8, "h": 8, "w": 8, "r": 3, "stride": 1, "groups": 1}
     asked = [*(("linear", {"m": 64 * i, "n": 512, "k": 256}) for i in range(1, 9)), ("conv2d", image),
@@ -346,8 +451,9 @@ def test_the_law_that_is_fitted_is_the_law_that_predicts() -> None:
     x = np.clip((ops.numbers - network.arrays["mean"]) / network.arrays["scale"], -4, 4)
     law = fit_device._op_us(
         {name: torch.from_numpy(np.array(value)) for name, value in network.arrays.items()},
-        torch.from_numpy(np.column_stack([ops.classes, ops.units, ops.variants])),
-        *(torch.from_numpy(v) for v in (np.arange(len(x)), x.astype(np.float32), fit_device._terms(ops))),
+        np.column_stack([ops.classes, ops.units, ops.variants]),
+        np.arange(len(x)),
+        *(torch.from_numpy(v) for v in (x.astype(np.float32), fit_device._terms(ops))),
     )
     assert (ops.power_slowdown > 1).any()
     np.testing.assert_allclose(network.seconds(ops) * 1e6, law.numpy(), rtol=1e-4)

@@ -23,7 +23,7 @@ from forerun.training.operators import graph_of, known
 SWEEPS = Path(__file__).parent.parent / "sweeps"
 OF_KINDS = [
     SWEEPS / f"h200_operators_{name}.yaml"
-    for name in ("kinds", "far", "points", "more", "compiled", "body", "decoding", "hardest")
+    for name in ("kinds", "far", "points", "more", "compiled", "body", "decoding", "hardest", "lookups")
 ]
 DIRECTED = [
     (name, direction)
@@ -143,6 +143,7 @@ def test_each_draw_builds_on_meta_within_its_estimate(label: str) -> None:
         ("h200_operators_body", "0ef6966c2ba24ac6"),
         ("h200_operators_decoding", "b8206526b2d50fef"),
         ("h200_operators_hardest", "ff3d85662e8a81c6"),
+        ("h200_operators_lookups", "8241faa5f10b1ac9"),
     ],
 )
 def test_specs_still_draw_the_cases_of_their_rows(name: str, digest: str) -> None:

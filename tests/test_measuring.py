@@ -19,6 +19,7 @@ from forerun import predict
 from forerun.data.intake import to_core
 from forerun.data.store import Store
 from forerun.errors import ForerunError
+from forerun.graph.sources import load_graph
 from forerun.measure import sweep
 from forerun.measure.cases import case_of, workload_of
 from forerun.measure.core import rows, specs
@@ -183,6 +184,20 @@ def test_catalogued_ids_are_measured_by_their_config() -> None:
     again = workload_of(case)
     assert (again.mode, again.seq_len, again.dtype, again.model["model_type"]) == ("decode", 64, "int8", "gpt2")
     assert specs.key_of(case) == specs.key_of(case_of(Workload("gpt2", mode="decode", seq_len=64, dtype="int8")))
+
+
+def test_training_without_a_task_is_that_of_a_causal_language_model() -> None:
+    """An encoder, too: the core trains it with a word at every place."""
+    config = {"model_type": "roberta", "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
+              "intermediate_size": 64, "vocab_size": 1000, "max_position_embeddings": 34}  # fmt: skip
+    case = {"kind": "model", "source": "hf", "name": "small", "config": config, "mode": "training", "batch": 2,
+            "seq_len": 16, "dtype": "fp32", "optimizer": "adamw"}  # fmt: skip
+
+    def words(case: dict[str, Any]) -> bool:
+        g = load_graph(workload_of(case))
+        return any(g.tensors[t].shape == (2 * 16, 1000) for op in g.ops if op.kind == "matmul" for t in op.outputs)
+
+    assert words(case) and not words(case | {"task": "sequence-classification"})
 
 
 def test_data_commands(home: Path) -> None:

@@ -13,7 +13,7 @@ import forerun
 from forerun.graph.ir import Graph
 from forerun.graph.profile import unit
 from forerun.graph.runtimes import INT8_NOTE
-from forerun.graph.splice import with_bias_adds
+from forerun.graph.splice import with_hidden_ops
 from onnx_files import FLOAT, INT64, ints, kinds, load, macs, model, weight
 
 SCALE = [numpy_helper.from_array(np.float32(0.1), "s"), numpy_helper.from_array(np.int8(0), "z")]
@@ -77,7 +77,7 @@ def test_quantized_convolutions_are_one_kernel_each(form: str) -> None:
     convs = [op for op in graph.ops if op.kind == "conv"]
     assert {graph.tensors[t].dtype for op in convs for t in (*op.inputs[:2], *op.outputs)} == {"int8"}
     assert INT8_NOTE in graph.notes
-    assert with_bias_adds(graph) is graph
+    assert with_hidden_ops(graph) is graph
     assert graph.at(9).content_hash() == load(convolutions(form), batch=9).content_hash()
 
 

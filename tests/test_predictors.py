@@ -21,6 +21,7 @@ from forerun.evaluate.check import PredictorFault, check_predictor
 from forerun.graph.profile import CLASSES, Profile
 from forerun.predictors.base import Predictor, Times
 from forerun.predictors.conformal import OUT_OF_DOMAIN
+from forerun.predictors.energy import SYNCHRONISED_US, back_to_back_ms
 from forerun.predictors.host import COUNTED
 from forerun.predictors.registry import load_predictor, predictors
 from forerun.predictors.roofline import RooflinePredictor
@@ -253,3 +254,12 @@ def test_weights_of_other_energy_terms_are_refused(tmp_path: Path) -> None:
     (tmp_path / "other" / FILE).write_text(json.dumps(rest))
     with pytest.raises(ForerunError, match="have other terms: run forerun train default"):
         forerun.predict(CNN, "t4", predictor=tmp_path / "other")
+
+
+def test_replays_follow_each_other_at_once() -> None:
+    h200, cpu = load_device("h200"), load_device("epyc-9654")
+    runs = np.array(["eager", "cudagraph", "compile-reduce-overhead", "compile-reduce-overhead"])
+    latency, device = np.full(4, 2.0), np.array([1.5, 1.5, 0.7, 0.7])
+    found = back_to_back_ms(latency, device, [h200, h200, h200, cpu], runs)
+    np.testing.assert_allclose(found, [2.0 - SYNCHRONISED_US / 1e3, 1.5, 1.0, 2.0])  # never less than half
+    np.testing.assert_allclose(back_to_back_ms(np.full((3, 1), 2.0), 1.5, [h200], "cudagraph"), np.full((3, 1), 1.5))

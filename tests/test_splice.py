@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import torch
 
 from forerun.device import load_device
 from forerun.graph.fuse_inductor import fuse_inductor
 from forerun.graph.ir import Graph
+from forerun.graph.layout import copied, strided
 from forerun.graph.memory import simulate
 from forerun.graph.profile import profile
 from forerun.graph.sources import load_graphs
 from forerun.predictors.features import op_table
+from forerun.predictors.host import launch_counts, launches
 from forerun.workload import Workload
 
 
@@ -46,6 +50,97 @@ def test_a_bias_scales_with_the_batch_and_a_depthwise_one_is_part_of_its_kernel(
     np.testing.assert_allclose(many.bytes[:, 1], profile(scalable.at(64), "fp32").bytes[:, 0])
     depthwise, _ = graph_of(conv(True, groups=8, out=8), input_shape=(8, 32, 32))
     assert [op.kind for op in depthwise.ops] == ["conv"]
+
+
+def test_cudnn_adds_the_bias_of_a_depthwise_convolution_in_a_kernel_of_its_own() -> None:
+    """Where channels come last cuDNN runs it, and not PyTorch's own kernel."""
+    last, _ = graph_of(conv(True, groups=8, out=8), input_shape=(8, 32, 32), batch=2, channels_last=True)
+    assert [op.kind for op in last.ops if op.kind != "copy"] == ["conv", "elementwise"]
+
+
+class CutAndTurned(torch.nn.Module):
+    """Half the channels of a sequence, normalised where they lie last."""
+
+    def __init__(self, cut: bool, turned: bool) -> None:
+        super().__init__()
+        self.cut, self.turned = cut, turned
+        self.conv, self.norm = torch.nn.Conv1d(8, 16, 3, bias=False), torch.nn.LayerNorm(16 if turned else 30)
+        self.more = torch.nn.Conv1d(16, 16, 1, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.conv(x[:, :8] if self.cut else x)
+        y = self.norm(y.transpose(1, 2)).transpose(1, 2) if self.turned else self.norm(y)
+        return self.more(y)
+
+
+def test_what_a_kernel_cannot_read_as_it_lies_is_copied_first() -> None:
+    plain, _ = graph_of(CutAndTurned(False, False), input_shape=(8, 32), batch=4)
+    assert [op.kind for op in plain.ops] == ["conv", "norm", "conv"]
+    cut, scalable = graph_of(CutAndTurned(True, True), input_shape=(16, 32), batch=4)
+    assert [op.kind for op in cut.ops] == ["copy", "conv", "copy", "norm", "copy", "conv"]
+    copies = [op for op in cut.ops if op.kind == "copy"]
+    assert all(op.attrs == {"strided": True, "implied": True} for op in copies)
+    assert not any("copied" in op.attrs or "strided" in op.attrs for op in cut.ops if op.kind != "copy")
+    columns = profile(cut, "fp32")
+    assert columns.bytes[0, 0] == 2 * 4 * 8 * 32 * 4
+    held = cut.storages[cut.tensors[copies[0].outputs[0]].storage]
+    assert held.bytes == 4 * 8 * 32 * 4 and held.dies is not None
+    assert scalable is not None
+    np.testing.assert_allclose(
+        profile(scalable, "fp32", np.array([64])).bytes[:, 0], profile(scalable.at(64), "fp32").bytes[:, 0]
+    )
+    # The op launches them itself: nothing more is called from Python.
+    assert launches(launch_counts(columns)) == launches(launch_counts(profile(plain, "fp32")))
+
+
+def test_a_copy_that_is_implied_leaves_the_hash_of_the_work() -> None:
+    whole, _ = graph_of(CutAndTurned(False, True), input_shape=(8, 32), batch=4)
+    cut, _ = graph_of(CutAndTurned(True, True), input_shape=(16, 32), batch=4)
+    assert whole.work_hash() == cut.work_hash()
+
+
+def test_a_training_step_copies_gradients_that_lie_in_pieces() -> None:
+    graph, _ = graph_of(CutAndTurned(True, True), input_shape=(16, 32), batch=4, mode="training")
+    behind = [op for op in graph.ops if op.phase == "backward"]
+    after = [now.kind for op, now in itertools.pairwise(behind) if "implied" in op.attrs]
+    assert after == ["conv_backward", "copy", "norm_backward", "copy", "conv_backward"]
+
+
+def test_a_batch_of_one_is_not_cut_along_its_channels() -> None:
+    """One image without some of its channels lies in one piece: nothing is copied."""
+    one, _ = graph_of(CutAndTurned(True, False), input_shape=(16, 32), batch=1)
+    two, scalable = graph_of(CutAndTurned(True, False), input_shape=(16, 32), batch=2)
+    assert [op.kind for op in one.ops] == ["conv", "norm", "conv"]
+    assert [op.kind for op in two.ops] == ["copy", "conv", "norm", "conv"]
+    assert scalable is not None and scalable.min_batch == 2
+
+
+class ThenTokens(torch.nn.Module):
+    """A depthwise convolution whose result is read as tokens: its gradient comes back with channels last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = torch.nn.Conv2d(64, 64, 3, padding=1, groups=64, bias=False), torch.nn.LayerNorm(64)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.norm(self.conv(x).permute(0, 2, 3, 1))
+
+
+def test_images_and_weights_say_in_which_layout_a_convolution_runs() -> None:
+    graph, _ = graph_of(ThenTokens(), input_shape=(64, 8, 8), batch=2, mode="training")
+    (back,) = [i for i, op in enumerate(graph.ops) if op.kind == "conv_backward"]
+    assert "strided" not in graph.ops[back].attrs  # the gradient is copied to where the image's channels lie
+    assert "implied" in graph.ops[back - 1].attrs and graph.ops[back - 1].outputs[0] in graph.ops[back].inputs
+    plain, weight = torch.empty(2, 8, 4, 4), torch.empty(16, 8, 3, 3)
+    last = weight.to(memory_format=torch.channels_last)
+    assert not strided("conv", [plain, weight]) and copied("conv", "convolution", [plain, weight]) == []
+    assert strided("conv", [plain, last]) and copied("conv", "convolution", [plain, last]) == [0]
+
+
+def test_a_compiler_launches_copies_as_it_launches_all_else() -> None:
+    graph, _ = graph_of(CutAndTurned(True, True), input_shape=(16, 32), batch=4)
+    fused = fuse_inductor(graph)
+    assert launches(launch_counts(profile(fused, "fp32"))) == len(fused.ops)
 
 
 def test_a_cpu_adds_the_bias_within_the_convolution() -> None:

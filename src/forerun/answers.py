@@ -148,7 +148,7 @@ class _Values:
         self.device_ms = self._or_unknown("device_ms", predicted("device_ms", "ms"), "ms")
         self.host_ms = self._host()
         self.energy = self._energy(predicted("energy_j", "J"))
-        self.power = self._power()
+        self.power = self._power(workload.runtime)
         self.memory = self._memory(question.graph, workload.mode)
         self.memory_mb = self._measured_or("memory_mb", "MB", self._needed(workload.mode))
         self.memory_allocated_mb = self._measured_or(
@@ -189,10 +189,10 @@ class _Values:
             return None
         return self._or_unknown("energy_j", predicted, "J")
 
-    def _power(self) -> Estimate | None:
+    def _power(self, runtime: str) -> Estimate | None:
         if self.energy is None or self.device_ms is None:
             return None
-        in_loop_ms = float(back_to_back_ms(self.latency.value, self.device_ms.value, [self.device])[0])
+        in_loop_ms = float(back_to_back_ms(self.latency.value, self.device_ms.value, [self.device], runtime)[0])
         watts = self.energy.value / in_loop_ms * 1e3
         low, high = power_edges(watts, self.device, at_confidence(POWER_SPREAD, self.predictor.confidence))
         return self._measured_or("power_w", "W", Estimate(watts, low, high, "W"))

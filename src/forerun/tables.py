@@ -133,7 +133,7 @@ def table(
     latency_edges, energy_edges = edges("latency_ms"), edges("energy_j")
     needed = np.array([m.needed_mb for m in memory])
     have = np.array([np.nan if d.memory_mb is None else d.memory_mb for d in devices])
-    watts = 1e3 * energy / back_to_back_ms(latency, column("device_ms"), devices)
+    watts = 1e3 * energy / back_to_back_ms(latency, column("device_ms"), devices, w.runtime)
     spread = at_confidence(POWER_SPREAD, predictor.confidence)
     watts_edges = np.array([power_edges(one, d, spread) for one, d in zip(watts, devices, strict=True)])
     price = np.array([np.nan if p is None else cost_advice.usd_per_ms(p.usd_per_device_hour) for p in prices])

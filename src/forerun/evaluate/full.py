@@ -50,7 +50,8 @@ family (`NEW_FAMILY` in predictors/conformal.py), how much longer a call takes b
 (`COPY_GBS` in data/importers/pytorch_gpu_benchmark.py, from the RTX 2080 Ti), the number of steps and seeds of the fits
 (predictors/default), the constants of memory workspaces (predictors/memory.py), how far caches and the
 speed of the machine change times of onnxruntime (`CPU_CACHES` in predictors/specs.py, `_PYTHON_EXPONENT` in
-training/gather.py), and what a watt yields per generation
+training/gather.py), what rows that are looked up and gradients that are added to one number wait (`_BLOCK` and
+`_WAIT_PER_FLOAT` in predictors/features.py), and what a watt yields per generation
 (device/catalog/generations.yaml says for each value which rows it comes from; fp32 on Ada was set with the L4's rows in
 view, and that of the A100 comes from A100 rows). Newer choices are made without the exam's families and GPU
 (evaluate/exam.py)."""

@@ -16,7 +16,7 @@ from forerun.graph.cost import totals
 from forerun.graph.ir import Graph
 from forerun.graph.sources import doors, load_graph
 from forerun.graph.sources.door import Door, first_line
-from forerun.graph.splice import with_bias_adds
+from forerun.graph.splice import with_hidden_ops
 from forerun.graph.validate import validate
 from forerun.workload import Workload
 
@@ -180,7 +180,7 @@ def _valid_graphs(subject: _Subject) -> None:
 
 def _same_network(subject: _Subject) -> None:
     for number, example in enumerate(subject.examples):
-        graph = with_bias_adds(subject.graph(number, 1))
+        graph = with_hidden_ops(subject.graph(number, 1))
         parameters, flops = example.parameters, example.flops
         if example.same_as is not None:
             settings = example.settings if example.same_settings is None else example.same_settings

@@ -2,12 +2,13 @@
 
 Eight columns per op, in one language for all kinds: `rows` x `cols` outputs that each sum over `inner`, `count`
 independent problems of that size, the `window` of a convolution or pool, its `stride`, a `flag` (masked attention,
-gradients wanted, inputs in another layout), and the pixels of one `image` that a convolution makes (1 elsewhere). Kinds
+gradients wanted, inputs in another layout), and the pixels of one `image` that a convolution makes. Kinds
 without such a size use its column for one of their own, as their law below says.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -47,39 +48,74 @@ def _product(values: list[Any]) -> Any:
 
 
 def _plain(op: Op, s: Shapes) -> tuple[Any, ...]:
-    size = s.numel(op.outputs[0]) if op.outputs else (s.numel(op.inputs[0]) if op.inputs else 1)
-    return size, len(op.inputs) or 1, 1, 1, 1, 1, _gaps(op)
+    """`inner`: bytes of a number, since kernels that compute where each number lies take as long for short ones."""
+    whole = (*op.outputs[:1], *op.inputs[:1])
+    size = s.numel(whole[0]) if whole else 1
+    each = DTYPE_BYTES[s.graph.tensors[whole[0]].dtype] if whole else 1
+    return size, len(op.inputs) or 1, each, 1, 1, 1, _gaps(op)
+
+
+def _elementwise(op: Op, s: Shapes) -> tuple[Any, ...]:
+    """`window` 2 where an input is repeated along an axis, as a bias or a scale of channels is: numbers then go one by
+    one, and not as many as a thread can move at once."""
+    size, inputs, each, count, _, *rest = _plain(op, s)
+    if not op.outputs:
+        return size, inputs, each, count, 1, *rest
+    numbers = [np.asarray(s.numel(t)) for t in op.inputs]
+    repeated = functools.reduce(np.logical_or, ((n > 1) & (n < size) for n in numbers), np.False_)
+    return size, inputs, each, count, 1 + repeated, *rest
 
 
 def _copy(op: Op, s: Shapes) -> tuple[Any, ...]:
-    """Of what is joined, how long the rows are: whether they are multiples of what a thread moves at once."""
+    """Of what is joined, how long rows are, how long pieces are that lie together (`inner`, on average), and whether
+    all of them are multiples of what a thread moves at once (`window` 1) or not (2)."""
     y = s.dims(op.outputs[0]) if op.outputs else []
     if op_names.COPIES.get(op_names.plain_name(op.name)) != "cat" or not y:
         return _plain(op, s)
-    return s.numel(op.outputs[0]) / np.maximum(y[-1], 1), y[-1], 1, len(op.inputs), 1, 1, _gaps(op)
+    whole = s.graph.tensors[op.outputs[0]].shape
+    pieces = [_piece(t, whole, s) for t in op.inputs if s.dims(t)] or [y[-1]]
+    size = DTYPE_BYTES[s.graph.tensors[op.outputs[0]].dtype]
+    ragged = functools.reduce(np.logical_or, (np.asarray(piece) * size % _AT_ONCE > 0 for piece in pieces))
+    rows = s.numel(op.outputs[0]) / np.maximum(y[-1], 1)
+    return rows, y[-1], sum(pieces) / len(pieces), len(op.inputs), 1 + ragged, 1, _gaps(op)
+
+
+def _piece(tensor: int, whole: tuple[int, ...], s: Shapes) -> Any:
+    """Numbers of an input that lie together in what it is joined to: from the joined axis on."""
+    part = s.graph.tensors[tensor].shape
+    axis = next((i for i, (a, b) in enumerate(zip(part, whole, strict=False)) if a != b), 0)
+    return _product(s.dims(tensor)[axis:])
 
 
 def _picked(op: Op, s: Shapes) -> tuple[Any, ...]:
-    """Rows that are looked up or written to, how long they are, and how many of them are added to one."""
+    """Rows that are looked up or written to, how long they are, and how many of them are added to one (`inner`);
+    `image`: how many numbers the table holds that they are of, which a cache may hold or not."""
     among = [t for t in (*op.outputs, *op.inputs[-1:]) if s.dims(t)]
     moved = among[-1 if op.kind == "scatter" else 0] if among else None
     if moved is None:
         return _plain(op, s)
+    held = op.outputs[:1] if op.kind in ("scatter", "embedding_backward") else op.inputs[:1]
+    table = s.numel(held[0]) if held else 1
     cols = s.dims(moved)[-1]
     if "embedding" in op.kind and len(op.inputs) > 1:
         rows = s.numel(op.inputs[1])
         summed = s.numel(op.inputs[0] if op.kind == "embedding_backward" else moved) / np.maximum(cols, 1)
-        return rows, cols, rows / np.maximum(summed, 1), 1, 1, 1, _gaps(op)
+        return rows, cols, rows / np.maximum(summed, 1), 1, 1, 1, _gaps(op), table
     added = 2 * _half(moved, s) if op.kind == "scatter" else 0
     if op_names.plain_name(op.name) in op_names.ROW_GATHERS | op_names.INDEXED and len(op.inputs) > 1:
         cols = _row_length(op.inputs[0], op.inputs[1], moved, s)
         ragged = (np.asarray(cols) * DTYPE_BYTES[s.graph.tensors[moved].dtype]) % _AT_ONCE > 0
-        return s.numel(moved) / np.maximum(cols, 1), cols, 1, 1, 1 + ragged, 1, _gaps(op) + added
-    return s.numel(moved) / np.maximum(cols, 1), cols, 1, 1, 1, 1, _gaps(op) + added
+        window = 1 if op.attrs.get("generated") else np.where(ragged, WHOLE_ROWS / 2, WHOLE_ROWS)
+        return s.numel(moved) / np.maximum(cols, 1), cols, 1, 1, window, 1, _gaps(op) + added, table
+    # What is added to one number on average: threads wait for each other.
+    together = s.numel(moved) / np.maximum(table, 1) if op.kind == "scatter" else 1
+    return s.numel(moved) / np.maximum(cols, 1), cols, np.maximum(together, 1), 1, 1, 1, _gaps(op) + added, table
 
 
-#: Bytes that a thread moves at once; rows of other lengths go number by number.
+#: Bytes that a thread moves at once; rows of other lengths go number by number. `window` of rows that are multiples of
+#: it, which have a block of threads each.
 _AT_ONCE = 16
+WHOLE_ROWS = 4
 
 
 def _row_length(x: int, index: int, moved: int, s: Shapes) -> Any:
@@ -163,6 +199,13 @@ def _along_last(op: Op, s: Shapes) -> tuple[Any, ...]:
     return _last_dim(op, s) if op.inputs else _plain(op, s)
 
 
+def _sort(op: Op, s: Shapes) -> tuple[Any, ...]:
+    """`inner`: how many of each row are wanted, where that is not all."""
+    rows, cols, inner, *rest = _along_last(op, s)
+    wanted = s.dims(op.outputs[0]) if op.outputs and op_names.plain_name(op.name) == "topk" else []
+    return rows, cols, wanted[-1] if wanted else inner, *rest
+
+
 def _softmax(op: Op, s: Shapes) -> tuple[Any, ...]:
     """`window` is 2 where a row does not fit the shared memory of a block, and is read again and again."""
     rows, cols, inner, count, _, *rest = _last_dim(op, s)
@@ -187,7 +230,8 @@ def _reduce(op: Op, s: Shapes) -> tuple[Any, ...]:
         axis = op.attrs.get("axis", len(x) - 1)
         return s.numel(op.inputs[0]) / np.maximum(x[axis], 1), x[axis], 1, 1, 1, 1, int(axis < len(x) - 1)
     out = s.numel(op.outputs[0]) if op.outputs else 1
-    return out, s.numel(op.inputs[0]) / np.maximum(out, 1) if op.inputs else 1, 1, 1, 1, 1, _gaps(op)
+    places = len(op.outputs) > 1 or op_names.plain_name(op.name).startswith("arg")  # carried along with a maximum
+    return out, s.numel(op.inputs[0]) / np.maximum(out, 1) if op.inputs else 1, 1, 1, 1, 1, _gaps(op) + 2 * places
 
 
 def _pool(op: Op, s: Shapes) -> tuple[Any, ...]:
@@ -229,12 +273,10 @@ SIZES: dict[str, Callable[[Op, Shapes], tuple[Any, ...]]] = {
     "matmul": _matmul, "moe_matmul": _moe, "moe_matmul_backward": _moe_backward, "conv": _conv,
     "conv_backward": _conv_backward,
     "attention": _attention, "attention_backward": _attention, "softmax": _softmax, "softmax_backward": _last_dim,
-    "sort": _along_last, "fft": _along_last,
+    "sort": _sort, "fft": _along_last,
     "norm": _norm, "norm_backward": _norm, "reduce": _reduce, "pool": _pool, "pool_backward": _pool, "rnn": _rnn,
     "rnn_backward": _rnn, "resize": _resize,
-    **dict.fromkeys((
-        "elementwise", "fill", "random", "optimizer", "unknown",
-    ), _plain),
-    "copy": _copy,
+    **dict.fromkeys(("fill", "random", "optimizer", "unknown"), _plain),
+    "elementwise": _elementwise, "copy": _copy,
     **dict.fromkeys(("gather", "scatter", "embedding", "embedding_backward"), _picked),
 }  # fmt: skip

@@ -3,9 +3,10 @@ them becomes kernels of generated code (Inductor).
 
 Pointwise work, copies, pools, resizing, look-ups and reductions are fused as far as one kernel can hold them: no path
 between two of its ops leads through a library call, and it sums over one axis at most. Convolutions run with channels
-last where Inductor expects that to pay; their weights are brought into that layout in every call. Masks of Hugging Face
-encoders, which eager code leaves out where nothing is masked, are always applied; attention then runs as products in
-fp32 and a softmax.
+last where Inductor expects that to pay; their weights are brought into that layout in every call. Products in fp32
+leave their bias to the generated code that reads them, where it is pointwise. Masks of Hugging Face encoders, which
+eager code leaves out where nothing is masked, are always applied; attention then runs as products in fp32 and a
+softmax.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _FEW = 4
 
 def fuse_inductor(graph: Graph) -> Graph:
     """The graph as torch.compile runs it."""
-    prepared = _with_layouts(_with_masks(_with_norm_types(graph)))
+    prepared = _with_layouts(_with_plain_products(_with_masks(_with_norm_types(graph))))
     fused = with_kernels(prepared, _kernels(prepared))
     return replace(fused, ops=[_generated(fused, op) if _fusible(op) else op for op in fused.ops])
 
@@ -97,10 +98,7 @@ def _kernels(graph: Graph) -> list[list[int]]:
 
 def _inlined(graph: Graph, kernels: list[list[int]]) -> list[list[int]]:
     """Pointwise kernels whose results only one other kernel reads become part of that."""
-    readers: dict[int, set[int]] = {}
-    for i, op in enumerate(graph.ops):
-        for t in op.inputs:
-            readers.setdefault(graph.tensors[t].producer, set()).add(i)
+    readers = _readers(graph)
     kept = {graph.tensors[t].producer for t in graph.outputs}
     place = {i: k for k, members in enumerate(kernels) for i in members}
     out = [list(members) for members in kernels]
@@ -118,6 +116,15 @@ def _inlined(graph: Graph, kernels: list[list[int]]) -> list[list[int]]:
         place |= dict.fromkeys(members, goal)
         out[k] = []
     return [members for members in out if members]
+
+
+def _readers(graph: Graph) -> dict[int, set[int]]:
+    """Which ops read what an op makes, by their places."""
+    readers: dict[int, set[int]] = {}
+    for i, op in enumerate(graph.ops):
+        for t in op.inputs:
+            readers.setdefault(graph.tensors[t].producer, set()).add(i)
+    return readers
 
 
 def _before_readers(graph: Graph, members: list[int]) -> list[list[int]]:
@@ -185,6 +192,27 @@ def _with_norm_types(graph: Graph) -> Graph:
     ])  # fmt: skip
 
 
+def _with_plain_products(graph: Graph) -> Graph:
+    """Products in fp32 without their bias where only pointwise code of the same phase reads them, which adds it."""
+    readers = _readers(graph)
+    kept = {graph.tensors[t].producer for t in graph.outputs}
+
+    def adds_later(i: int, op: Op) -> bool:
+        wanted = plain_name(op.name) == "addmm" and graph.tensors[op.inputs[2]].dtype == "fp32"
+        by = [graph.ops[j] for j in readers.get(i, ())]
+        return wanted and i not in kept and bool(by) and all(_starts_pointwise(r) and r.phase == op.phase for r in by)
+
+    return replace(graph, ops=[
+        replace(op, inputs=op.inputs[:2]) if adds_later(i, op) else op for i, op in enumerate(graph.ops)
+    ])  # fmt: skip
+
+
+def _starts_pointwise(op: Op) -> bool:
+    """Whether code that reads a product goes on number by number; attention by products scales and copies first."""
+    copied = plain_name(op.name) == "clone" and "implied" not in op.attrs
+    return op.kind == "elementwise" or copied or bool(op.attrs.get("stored_scores"))
+
+
 def _with_masks(graph: Graph) -> Graph:
     """Attention of Hugging Face encoders as products with stored scores."""
     if not graph.facts.get("host_calls", {}).get("transformers"):
@@ -212,7 +240,7 @@ def _with_layouts(graph: Graph) -> Graph:
     if not convs or len(graph.ops) >= _OPS_PER_CONV * len(convs) or not _pays(graph, convs):
         return graph
     tensors, storages, ops = list(graph.tensors), list(graph.storages), list(graph.ops)
-    before: dict[int, Op] = {}
+    before: dict[int, list[Op]] = {}
     for i in convs:
         op, weight = graph.ops[i], graph.conv_weight(graph.ops[i])
         attrs = {**op.attrs, "strided": True} if len(weight.shape) == 4 else op.attrs
@@ -221,7 +249,7 @@ def _with_layouts(graph: Graph) -> Graph:
             size = graph.storages[weight.storage].bytes
             tensors.append(Tensor(weight.shape, weight.dtype, len(storages)))
             storages.append(Storage(size, "activation", born=i, dies=i, repeat=op.repeat))
-            before[i] = Op("copy", "clone", (op.inputs[1],), (copied,), {}, op.scope, op.phase, op.repeat)
+            before[i] = [Op("copy", "clone", (op.inputs[1],), (copied,), {}, op.scope, op.phase, op.repeat)]
         ops[i] = replace(op, attrs=attrs)
     return splice(replace(graph, ops=ops), tensors, storages, before, {})
 

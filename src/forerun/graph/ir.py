@@ -184,7 +184,7 @@ class Graph:
         heavy: list[Any] = []
         counts: dict[str, int] = {}
         for o in self.ops:
-            if "bias" in o.attrs:  # put in by us, and implied by its convolution
+            if "bias" in o.attrs or "implied" in o.attrs:  # put in by us, and implied by another op
                 continue
             counts[o.kind] = counts.get(o.kind, 0) + o.repeat
             if o.kind in CONTRACTIONS:

@@ -9,13 +9,20 @@ from torch._prims_common import suggest_memory_format
 
 
 def cuda_layout(name: str, args: Any, out: Any) -> Any:
-    """The result of a call in the layout CUDA would give it: a convolution of channels-last images stays so, which meta
-    tensors do not."""
-    if name == "convolution" and any(map(_channels_last, args[:2])):
+    """The result of a call in the layout CUDA would give it, where meta tensors have another: a convolution of
+    channels-last images stays so, the gradient of a layer norm lies in one piece whatever its input did."""
+    if name == "convolution" and runs_channels_last(*args[:2]):
         return torch.empty_like(out, memory_format=torch.channels_last)
-    if name == "convolution_backward" and out[0] is not None and any(map(_channels_last, args[1:3])):
+    if name == "convolution_backward" and out[0] is not None and runs_channels_last(*args[1:3]):
         return torch.empty_like(out[0], memory_format=torch.channels_last), *out[1:]
+    if name == "native_layer_norm_backward" and out[0] is not None:
+        return torch.empty_like(out[0], memory_format=torch.contiguous_format), *out[1:]
     return out
+
+
+def runs_channels_last(image: torch.Tensor, weight: torch.Tensor) -> bool:
+    """Whether a convolution, forward or backward, runs with channels last: its image or its weight lies so."""
+    return _channels_last(image) or _channels_last(weight)
 
 
 def _channels_last(t: torch.Tensor) -> bool:
@@ -25,15 +32,17 @@ def _channels_last(t: torch.Tensor) -> bool:
 
 #: Ops whose kernels run several times slower when they cannot read their inputs in one sweep.
 _MEMORY_BOUND = frozenset({"copy", "elementwise", "reduce", "norm", "softmax", "gather"})
-#: Ops on images that have other kernels for channels last, and how many of their inputs are images.
-_IMAGES = {"conv": 1, "conv_backward": 2, "resize": 1}
+#: Convolutions and how many of their inputs are images (gradients first); the weight comes behind them.
+_IMAGES = {"conv": 1, "conv_backward": 2}
 
 
 def strided(kind: str, inputs: Any) -> bool:
     """Whether the inputs cannot be read in one sweep: gaps, other orders than each other, or rows used again. Of ops on
     images, whether these have their channels last."""
     if kind in _IMAGES:
-        return any(map(_channels_last, inputs[: _IMAGES[kind]]))
+        return runs_channels_last(*inputs[_IMAGES[kind] - 1 : _IMAGES[kind] + 1])
+    if kind == "resize":
+        return _channels_last(inputs[0])
     if kind not in _MEMORY_BOUND:
         return False
     seen = [t for t in inputs if t.numel() > 1 and t.is_floating_point()]
@@ -43,6 +52,24 @@ def strided(kind: str, inputs: Any) -> bool:
         return any(not t.is_contiguous() for t in seen)
     first = seen[0]
     return any(t.shape != first.shape or t.stride() != first.stride() for t in seen) or not _dense(first)
+
+
+#: Layer norms and their gradients, and how many of their inputs they read in one piece.
+_LAYER_NORMS = {"native_layer_norm": 1, "layer_norm": 1, "native_layer_norm_backward": 2}
+
+
+def copied(kind: str, name: str, inputs: Any) -> list[int]:
+    """The places of inputs that an op copies into one piece before its kernel runs: convolutions and layer norms do so
+    with images that are cut along their channels, sequences that were transposed."""
+    if kind in _IMAGES:
+        images = inputs[: _IMAGES[kind]]
+        as_read = torch.channels_last if strided(kind, inputs) else torch.contiguous_format
+        return [i for i, t in enumerate(images) if not (t.is_contiguous(memory_format=as_read) or _last_3d(t))]
+    return [i for i, t in enumerate(inputs[: _LAYER_NORMS.get(name, 0)]) if not t.is_contiguous()]
+
+
+def _last_3d(t: torch.Tensor) -> bool:
+    return t.dim() == 5 and t.is_contiguous(memory_format=torch.channels_last_3d)
 
 
 def _dense(t: torch.Tensor) -> bool:

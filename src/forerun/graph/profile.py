@@ -175,7 +175,7 @@ _STORED_SCORES, _GENERATED_STATISTICS = 6, 3
 def kernels(op: Op, graph: Graph) -> int:
     """How many kernels one call of the op puts on the device."""
     if op.kind == "conv" and op.attrs.get("groups", 1) > 1:
-        return _one_by_one(op.attrs["groups"], graph.conv_weight(op))
+        return _one_by_one(op, graph.conv_weight(op))
     if op.kind == "conv_backward":
         return sum(map(bool, op.attrs.get("wants", (True, True, False))))
     if op.kind == "attention_backward":
@@ -208,7 +208,11 @@ def _over_batch(op: Op) -> bool:
     return training and op.attrs.get("type") == "batch"
 
 
-def _one_by_one(groups: int, weight: Tensor) -> int:
-    """In half precision cuDNN runs pointwise convolutions in groups one group after another."""
+def _one_by_one(op: Op, weight: Tensor) -> int:
+    """In half precision cuDNN runs pointwise convolutions in groups one group after another; with channels last also
+    depthwise ones with a stride and more output than input channels."""
+    groups = int(op.attrs["groups"])
     pointwise = weight.shape[1] > 1 and all(k == 1 for k in weight.shape[2:])
-    return groups if pointwise and weight.dtype in ("fp16", "bf16") else 1
+    several = weight.shape[1] == 1 and weight.shape[0] > groups and max(op.attrs.get("stride") or [1]) > 1
+    alone = pointwise or (several and bool(op.attrs.get("strided")))
+    return groups if alone and weight.dtype in ("fp16", "bf16") else 1

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from forerun.graph.ir import DTYPE_BYTES, Graph, Op, Storage, Tensor
-from forerun.graph.splice import splice
+from forerun.graph.splice import splice, storage_of
 
 #: Formats that weights can be stored in.
 FORMATS = ("int8", "int4", "fp8")
@@ -48,7 +48,13 @@ def quantise(graph: Graph, dtype: str, *, fused: bool = False, skip: Sequence[st
         note += "; without a compiler they are cast at every call, which saves memory and costs time"
     notes = [*graph.notes, note, *_kernel_notes(graph, chosen, dtype)]
     facts = {**graph.facts, "quantised": dtype}
-    return splice(replace(graph, ops=ops, notes=notes, facts=facts), tensors, storages, casts, {})
+    return splice(
+        replace(graph, ops=ops, notes=notes, facts=facts),
+        tensors,
+        storages,
+        {i: [cast] for i, cast in casts.items()},
+        {},
+    )
 
 
 def in_fp8(graph: Graph) -> Graph:
@@ -61,7 +67,7 @@ def in_fp8(graph: Graph) -> Graph:
             continue
         rows = graph.tensors[op.inputs[0]]
         tensors.append(replace(rows, dtype="fp8", storage=len(storages)))
-        storages.append(_storage_of(rows, "fp8", i, op.repeat))
+        storages.append(storage_of(rows, "fp8", i, op.repeat))
         casts[i] = Op("copy", "aten::_to_copy", (op.inputs[0],), (len(tensors) - 1,), {}, op.scope, op.phase, op.repeat)
         ops[i] = replace(op, inputs=(len(tensors) - 1, *op.inputs[1:]))
     notes = [
@@ -70,7 +76,13 @@ def in_fp8(graph: Graph) -> Graph:
         "fp8: priced are products of two fp8 matrices, their result in bf16, and a cast of the activations before each",
     ]
     facts = {**graph.facts, "quantised": "fp8"}
-    return splice(replace(graph, ops=ops, notes=notes, facts=facts), tensors, storages, casts, {})
+    return splice(
+        replace(graph, ops=ops, notes=notes, facts=facts),
+        tensors,
+        storages,
+        {i: [cast] for i, cast in casts.items()},
+        {},
+    )
 
 
 def _linear_weights(graph: Graph, skip: Sequence[str]) -> set[int]:
@@ -114,24 +126,6 @@ def _stored_in(graph: Graph, chosen: set[int], dtype: str) -> tuple[list[Tensor]
             whole = graph.storages[t.storage]
             storages[t.storage] = replace(whole, bytes=round(whole.bytes * DTYPE_BYTES[dtype] / DTYPE_BYTES[t.dtype]))
     return tensors, storages
-
-
-def _storage_of(t: Tensor, dtype: str, at: int, repeat: int) -> Storage:
-    """New memory for a tensor in another dtype, with its growth by the batch."""
-    size = DTYPE_BYTES[dtype]
-    slopes = t.per_sample or (0,) * len(t.shape)
-    linear = sum(
-        slope * math.prod(d for j, d in enumerate(t.shape) if j != i) for i, slope in enumerate(slopes) if slope
-    )
-    growing = [slope for slope in slopes if slope]
-    square = 0
-    if len(growing) == 2:
-        square = math.prod(growing) * math.prod(d for d, slope in zip(t.shape, slopes, strict=True) if not slope)
-    whole = math.prod(t.shape)
-    return Storage(
-        round(whole * size), "activation", at, at, repeat, per_sample=round(linear * size),
-        per_sample2=round(square * size),
-    )  # fmt: skip
 
 
 def linear_share(graph: Graph) -> float:

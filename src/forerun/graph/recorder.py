@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from forerun.graph.assumed import Assumptions, run
 from forerun.graph.aten_calls import AtenCall, aten_call
 from forerun.graph.ir import Op, Storage, Tensor
-from forerun.graph.layout import cuda_layout, strided
+from forerun.graph.layout import copied, cuda_layout, strided
 from forerun.graph.nested import tensors_in
 from forerun.graph.torch_ops import attributes
 
@@ -194,6 +194,8 @@ class Recorder(TorchDispatchMode):
             attrs = self._optimizer_attrs(call.func, inputs, tensors_in(args[0]))
         if strided(kind, inputs):
             attrs = {**attrs, "strided": True}
+        if pieces := copied(kind, plain, inputs):
+            attrs = {**attrs, "copied": pieces}
         written = outputs or (tensors_in(args[0]) if kind == "optimizer" else inputs[:1])
         op = Op(kind, call.full_name, tuple(input_ids), (), attrs, scope, self.phase, self.repeat_of(scope))
         self.ops.append(op)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from forerun.graph.ir import Graph, Op, Storage, Tensor
+from forerun.graph.ir import DTYPE_BYTES, Graph, Op, Storage, Tensor
+from forerun.graph.variants import variant
 
 
 def splice(
-    graph: Graph, tensors: list[Tensor], storages: list[Storage], before: Mapping[int, Op], after: Mapping[int, Op]
-) -> Graph:
-    """`graph` with one op before or after some of its own, over lists of tensors and storages that may be longer.
+    graph: Graph, tensors: list[Tensor], storages: list[Storage], before: Mapping[int, Sequence[Op]],
+    after: Mapping[int, Op],
+) -> Graph:  # fmt: skip
+    """`graph` with ops before some of its own and one after others, over lists of tensors and storages that may be
+    longer.
 
     Indices of ops in all that is given are those of `graph`; what an added op puts out is marked as its own.
     """
@@ -19,7 +24,7 @@ def splice(
     place: dict[int, int] = {}
     added: list[int] = []
     for i, op in enumerate(graph.ops):
-        for one in (before.get(i), op, after.get(i)):
+        for one in (*before.get(i, ()), op, after.get(i)):
             if one is None:
                 continue
             if one is op:
@@ -42,13 +47,21 @@ def splice(
     return replace(graph, ops=ops, tensors=moved_tensors, storages=moved_storages)
 
 
-def with_bias_adds(graph: Graph) -> Graph:
-    """Convolutions with a bias add it in a kernel of their own, in place; depthwise ones do not (seen with cuDNN)."""
+def with_hidden_ops(graph: Graph) -> Graph:
+    """The graph with what ops launch beside the kernel they are named after: biases of convolutions, and copies of
+    inputs that a kernel cannot read as they lie."""
+    return _with_copies(_with_bias_adds(graph))
+
+
+def _with_bias_adds(graph: Graph) -> Graph:
+    """Convolutions with a bias add it in a kernel of their own, in place; PyTorch's depthwise kernels do it at once."""
     tensors = list(graph.tensors)
     ops = list(graph.ops)
     after: dict[int, Op] = {}
     for i, op in enumerate(graph.ops):
-        if op.kind != "conv" or len(op.inputs) < 3 or "split" in op.attrs or graph.depthwise(op):
+        if op.kind != "conv" or len(op.inputs) < 3 or "split" in op.attrs:
+            continue
+        if graph.depthwise(op) and not variant(op, graph):
             continue
         if op.attrs.get("unit") == "int8":  # such kernels add the bias before they round their result
             continue
@@ -61,3 +74,40 @@ def with_bias_adds(graph: Graph) -> Graph:
     if not after:
         return graph
     return splice(replace(graph, ops=ops), tensors, list(graph.storages), {}, after)
+
+
+def _with_copies(graph: Graph) -> Graph:
+    """Inputs that an op copies before its kernel runs (`layout.copied`), as copies of their own."""
+    tensors, storages, ops = list(graph.tensors), list(graph.storages), list(graph.ops)
+    before: dict[int, list[Op]] = {}
+    for i, op in enumerate(graph.ops):
+        places = op.attrs.get("copied")
+        if not places:
+            continue
+        inputs = list(op.inputs)
+        for place in places:
+            source = graph.tensors[op.inputs[place]]
+            inputs[place] = len(tensors)
+            tensors.append(replace(source, storage=len(storages)))
+            storages.append(storage_of(source, source.dtype, i, op.repeat))
+            implied = {"strided": True, "implied": True}
+            copy = Op("copy", "clone", (op.inputs[place],), (inputs[place],), implied, op.scope, op.phase, op.repeat)
+            before.setdefault(i, []).append(copy)
+        read_so = ("copied",) if op.kind in ("conv", "conv_backward") else ("copied", "strided")
+        attrs = {name: value for name, value in op.attrs.items() if name not in read_so}
+        ops[i] = replace(op, inputs=tuple(inputs), attrs=attrs)
+    return splice(replace(graph, ops=ops), tensors, storages, before, {}) if before else graph
+
+
+def storage_of(tensor: Tensor, dtype: str, at: int, repeat: int) -> Storage:
+    """New memory for a tensor in a dtype that lives for one op, with its growth by the batch."""
+    each, grows = DTYPE_BYTES[dtype], tensor.per_sample or (0,) * len(tensor.shape)
+    sides = list(zip(tensor.shape, grows, strict=True))
+
+    def power(order: int) -> int:
+        """What multiplies this power of how many samples are added, in bytes."""
+        chosen = itertools.combinations(range(len(sides)), order)
+        terms = (math.prod(g if i in some else d for i, (d, g) in enumerate(sides)) for some in chosen)
+        return round(each * sum(terms))
+
+    return Storage(power(0), "activation", at, at, repeat, power(1), power(2))

@@ -19,7 +19,7 @@ VARIANTS = (
     "rnn:persistent", "rnn_backward:persistent", "conv:1d", "conv:3d", "conv:dilated", "reduce:columns",
     "scatter:index", "embedding_backward:sorted", "embedding_backward:bag", "embedding:bag", "gather:rows", "sort:topk",
     "resize:grid", "reduce:scan", "norm:batch:train:native", "norm_backward:batch:native",
-    "norm:batch:native", "resize:backward",
+    "norm:batch:native", "resize:backward", "matmul:bias", "conv:odd_group_width",
 )  # fmt: skip
 _VARIANT_INDEX = {name: i for i, name in enumerate(VARIANTS)}
 
@@ -83,7 +83,9 @@ def _variant(op: Op, graph: Graph) -> str:
         return "matmul:int4"
     if kind == "matmul" and op.outputs:
         shape = graph.tensors[op.outputs[0]].shape
-        return "matmul:vector" if len(shape) < 2 or 1 in shape[-2:] else ""
+        if len(shape) < 2 or 1 in shape[-2:]:
+            return "matmul:vector"
+        return "matmul:bias" if len(op.inputs) > 2 else ""  # cuBLASLt's kernels, which add it, and not cuBLAS's
     if kind == "moe_matmul_backward":
         return "moe_backward"
     if kind in ("rnn", "rnn_backward") and rnn_persists(op, graph):
@@ -109,9 +111,11 @@ def _convolution(op: Op, graph: Graph) -> str:
         return "conv:transposed"
     if max(op.attrs.get("dilation") or [1]) > 1:
         return "conv:dilated"
-    dimensions = len(graph.conv_weight(op).shape) - 2
-    if dimensions != 2:
-        return f"conv:{dimensions}d"
+    weight = graph.conv_weight(op).shape
+    if len(weight) != 4:
+        return f"conv:{len(weight) - 2}d"
+    if op.attrs.get("groups", 1) > 1 and weight[1] & (weight[1] - 1):  # cuDNN is fast for powers of two alone
+        return "conv:odd_group_width"
     return "conv:stem" if op.kind == "conv" and graph.tensors[op.inputs[0]].shape[1] <= 4 else ""
 
 

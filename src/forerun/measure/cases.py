@@ -7,7 +7,7 @@ from typing import Any
 from forerun.errors import ForerunError
 from forerun.graph.families import FILES, family_of, is_family
 from forerun.graph.sources import hf_catalog, huggingface, vision_zoo
-from forerun.measure.core.models import CHANNELS_LAST
+from forerun.measure.core.models import CHANNELS_LAST, task_of
 from forerun.measure.core.runtimes import COMPILE_MODES
 from forerun.workload import Workload
 
@@ -99,7 +99,8 @@ def workload_of(case: dict[str, Any], file: str | None = None) -> Workload:
         return Workload(file or case["path"], batch=case["batch"], input_shape=shapes, runtime=case["runtime"])
     overrides = dict(case.get("overrides") or {})
     if case["source"] == "hf":
-        task = _TASKS[case["task"]] if case.get("task") else None
+        run_as = task_of(case) if case["mode"] == "training" else case.get("task")
+        task = _TASKS[run_as] if run_as else None
         return Workload({**case["config"], **overrides}, seq_len=case.get("seq_len"), task=task, **settings)
     if case["source"] in FILES:
         return Workload(case["name"], **settings)

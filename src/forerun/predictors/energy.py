@@ -11,6 +11,7 @@ import numpy as np
 
 from forerun.device import Device
 from forerun.graph.profile import UNITS, Profile
+from forerun.predictors.host import REPLAYED
 from forerun.predictors.specs import power_slowdown, spec_matrix
 
 #: What a factor stands before: the power limit over the whole call, then each kind of arithmetic and the bytes at what
@@ -44,21 +45,23 @@ def waiting_w(device: Device) -> float | None:
 
 def energy_j(
     profile: Profile, devices: Sequence[Device], latency_ms: np.ndarray, device_ms: np.ndarray,
-    factors: np.ndarray | None = None,
+    factors: np.ndarray | None = None, runtime: str = "eager",
 ) -> np.ndarray:  # fmt: skip
     """Joules per call over [batch sizes, devices]; nan where the device's power limit is not known."""
     used = np.stack([plain_factors(d) for d in devices]) if factors is None else factors
-    return energy_of_terms(
-        energy_terms(profile, devices), used, back_to_back_ms(latency_ms, device_ms, devices) / 1e3, device_ms / 1e3
-    )
+    in_loop_s = back_to_back_ms(latency_ms, device_ms, devices, runtime) / 1e3
+    return energy_of_terms(energy_terms(profile, devices), used, in_loop_s, device_ms / 1e3)
 
 
 def back_to_back_ms(
-    latency_ms: np.ndarray | float, device_ms: np.ndarray | float, devices: Sequence[Device]
-) -> np.ndarray:
+    latency_ms: np.ndarray | float, device_ms: np.ndarray | float, devices: Sequence[Device],
+    runtime: str | np.ndarray = "eager",
+) -> np.ndarray:  # fmt: skip
     """How long a call takes in a loop that does not wait for each call to end, over [..., devices]: as long as the
-    device needs, and never less than half; on a CPU as long as by itself."""
-    waits = np.array([0.0 if d.kind == "cpu" else SYNCHRONISED_US / 1e3 for d in devices])
+    device needs, and never less than half; on a CPU as long as by itself. CUDA graphs follow each other at once: what
+    lies around their kernels is not waited for. The runtime is that of all calls, or of each along the devices."""
+    on_cpu = np.array([d.kind == "cpu" for d in devices])
+    waits = np.where(on_cpu, 0.0, np.where(np.isin(runtime, REPLAYED), np.inf, SYNCHRONISED_US / 1e3))
     return np.clip(latency_ms - waits, np.clip(device_ms, latency_ms / 2, latency_ms), latency_ms)
 
 

@@ -11,20 +11,27 @@ from dataclasses import dataclass
 import numpy as np
 
 from forerun.device import Device
-from forerun.graph.features import DIMS
+from forerun.graph.features import DIMS, WHOLE_ROWS
 from forerun.graph.profile import CLASSES, UNITS, Profile
+from forerun.graph.variants import VARIANTS
 from forerun.predictors.kernels import H200_BYTES_PER_CYCLE
 from forerun.predictors.specs import op_roofline_s, power_slowdown, spec_matrix
 
 NUMBERS = (
     "compute_us", "memory_us", "intensity", "rows", "cols", "inner", "count", "window", "stride", "flag", "tiles",
-    "blocks", "cols_8", "inner_8", "cols_64", "inner_64", "in_cache", "at_once", "square", "image", "feed",
-    "arithmetic",
+    "blocks", "cols_halvings", "inner_halvings", "cols_64", "inner_64", "in_cache", "at_once", "square", "image",
+    "feed", "arithmetic",
 )  # fmt: skip
 #: What most chips have, where a spec sheet does not say; more multiprocessors where its memory would overfeed these.
 _SMS, _CLOCK_MHZ, _CACHE_MB = 80.0, 1600.0, 40.0
 #: Threads of a multiprocessor, and steps of one thread that take as long as a launch.
 _THREADS, _STEPS_PER_LAUNCH = 1024, 8.0
+#: What one addition to memory takes where others add to the same number, in launches, and how it grows with how many
+#: do; numbers of 16 bits take longer (backward passes of bilinear resizes on an H200).
+_WAIT_PER_FLOAT, _WAIT_PER_HALF, _WAIT_EXPONENT = 2e-6, 6e-6, 0.7
+#: Launches that would take as long as a block of a kernel for each of many tiny tasks, on a chip of 1e9 cycles per
+#: second of all multiprocessors: rows that are looked up have a block each (0.6 ns on an H200, however short they are).
+_BLOCK = 0.08
 
 
 @dataclass(frozen=True)
@@ -54,7 +61,8 @@ def op_table(profile: Profile, devices: Sequence[Device]) -> OpTable:
     sizes = profile.sizes.reshape(-1, profile.sizes.shape[-1])
     numbers = describe(sizes, compute * slowed, memory, profile.bytes.ravel(), peak, devices)
 
-    launches = np.repeat(kernels, batches, axis=1) + _serial(profile.classes.repeat(batches), sizes, devices)
+    serial = _serial(profile.classes.repeat(batches), profile.variants.repeat(batches), sizes, devices)
+    launches = np.repeat(kernels, batches, axis=1) + serial
 
     def on_all(values: np.ndarray) -> np.ndarray:
         return np.tile(np.repeat(values, batches), many)
@@ -65,14 +73,25 @@ def op_table(profile: Profile, devices: Sequence[Device]) -> OpTable:
     )  # fmt: skip
 
 
-def _serial(classes: np.ndarray, sizes: np.ndarray, devices: Sequence[Device]) -> np.ndarray:
-    """[devices, n]: what resizing and unfolding do one image after another (graph.features) on a GPU, in launches that
-    would take as long."""
+def _serial(classes: np.ndarray, variants: np.ndarray, sizes: np.ndarray, devices: Sequence[Device]) -> np.ndarray:
+    """[devices, n]: what resizing and unfolding do one image after another (graph.features) on a GPU, and lookups one
+    row after another, in launches that would take as long."""
     pixels, images = sizes[:, DIMS.index("rows")], sizes[:, DIMS.index("count")]
-    waves = np.ceil(pixels / (_THREADS * _chips(tuple(devices))[0]))
-    resizing, unfolding = (classes == CLASSES.index(c) for c in ("resize", "pool"))
+    sms, clock = _chips(tuple(devices))[:2]
+    waves = np.ceil(pixels / (_THREADS * sms))
+    resizing, unfolding, gathering = (classes == CLASSES.index(c) for c in ("resize", "pool", "gather"))
     gpus = np.array([d.kind != "cpu" for d in devices])[:, None]
-    return gpus * (images > 1) * (resizing * images * waves / _STEPS_PER_LAUNCH + unfolding * (images - 1))
+    turns = (images > 1) * (resizing * images * waves / _STEPS_PER_LAUNCH + unfolding * (images - 1))
+    blocks = gathering * (sizes[:, DIMS.index("window")] == WHOLE_ROWS) * pixels * _BLOCK / (sms * clock)
+    waits = (variants == VARIANTS.index("resize:backward")) * _waits(sizes)
+    return gpus * (turns + waits + blocks)
+
+
+def _waits(sizes: np.ndarray) -> np.ndarray:
+    """[n]: gradients of a resize that are added to one number after another, in launches that would take as long."""
+    added, together, flag, images = (sizes[:, DIMS.index(name)] for name in ("rows", "window", "flag", "count"))
+    each = np.where(flag >= 2, _WAIT_PER_HALF, _WAIT_PER_FLOAT) * together**_WAIT_EXPONENT
+    return np.where((together > 1) & (images == 1), added * each, 0.0)  # others go through their images in turn
 
 
 @functools.lru_cache(maxsize=64)
@@ -128,8 +147,8 @@ def describe(
         "flag": np.minimum(np.where(flag < 1e-6, 0.0, log(1 + flag)), 4.0),
         "tiles": np.clip(log(np.ceil(rows / 128) * np.ceil(cols / 128) * count) - log(sms), -8, 10),
         "blocks": np.clip(log(rows * cols * count / 2048) - log(sms), -14, 14),
-        "cols_8": _whole(cols, 8),
-        "inner_8": _whole(inner, 8),
+        "cols_halvings": _halvings(cols),
+        "inner_halvings": _halvings(inner),
         "cols_64": _whole(cols, 64),
         "inner_64": _whole(inner, 64),
         "in_cache": in_cache,
@@ -144,6 +163,12 @@ def describe(
     for i, name in enumerate(NUMBERS):
         out[..., i] = columns[name]
     return out
+
+
+def _halvings(size: np.ndarray) -> np.ndarray:
+    """1 for multiples of 8, less where a size is a multiple of 4 or 2 alone: of odd sizes, threads load one number at a
+    time."""
+    return (_whole(size, 2) + _whole(size, 4) + _whole(size, 8)) / 3
 
 
 def _whole(size: np.ndarray, step: int) -> np.ndarray:

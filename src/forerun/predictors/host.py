@@ -29,9 +29,9 @@ _HALVES = [UNITS.index(u) for u in ("fp16", "bf16")]
 #: Runtimes that launch all kernels of a call at once, and what that takes.
 REPLAYED = ("cudagraph", "compile-reduce-overhead")
 REPLAY_CALL_US = 20.0
-#: Before any row says so: microseconds of a call and of a launch of compiled code, and around the kernels of a CUDA
-#: graph and between them.
-COMPILED_US, REPLAY_US = (100.0, 18.0), (20.0, 0.3)
+#: Before any row says so: microseconds of compiled code (`compiled_counts`), and around the kernels of a CUDA graph and
+#: between them, of one that PyTorch's compiler keeps (`compile-reduce-overhead`) more than of any other.
+COMPILED_US, REPLAY_US, COMPILED_REPLAY_US = (100.0, 18.0, 3000.0, 35.0), (20.0, 0.3), (150.0, 2.0)
 
 
 @dataclass(frozen=True)
@@ -46,15 +46,16 @@ class HostCosts:
     default_slowness: float = 1.0  # of a host that was not probed: the value that makes errors smallest
     probe_scale: float = 1.0  # of a host that was probed: times what its launches say
     probe_law: tuple[float, float] | None = None  # log slowness = first + second x log(microseconds of a tiny launch)
-    compiled_us: tuple[float, float] = COMPILED_US  # compiled code: of a call, and of each launch
-    replay_us: tuple[float, float] = REPLAY_US  # a CUDA graph: around all kernels, and between two of them
+    compiled_us: tuple[float, ...] = COMPILED_US  # of each of `compiled_counts`
+    replay_us: tuple[float, ...] = REPLAY_US  # a CUDA graph: around all kernels, and between two of them
+    compiled_replay_us: tuple[float, ...] = COMPILED_REPLAY_US  # the same of compiled code
 
     def host_ms(self, counts: np.ndarray, runtime: str = "eager") -> np.ndarray:
         """What a call costs the reference host."""
         if runtime in REPLAYED:
             return np.full(counts.shape[:-1], REPLAY_CALL_US / 1e3)
         if runtime == "compile":
-            return (self.compiled_us[0] + self.compiled_us[1] * launches(counts)) / 1e3
+            return compiled_counts(counts)[..., : len(self.compiled_us)] @ np.array(self.compiled_us) / 1e3
         return counts @ self.cost_us / 1e3
 
     def latency_ms(
@@ -63,7 +64,8 @@ class HostCosts:
     ) -> np.ndarray:  # fmt: skip
         """How long a call takes on a host that is so many times slower than the reference; None: it was not
         probed."""
-        lead_us, gap_us = self.replay_us if runtime in REPLAYED else (self.lead_us, self.gap_us)
+        replayed = {"cudagraph": self.replay_us, "compile-reduce-overhead": self.compiled_replay_us}
+        lead_us, gap_us = replayed.get(runtime, (self.lead_us, self.gap_us))
         busy = device_ms + idle_ms(counts, lead_us, gap_us)
         slow = self.default_slowness if slowness is None else slowness
         return smooth_max(busy, slow * self.host_ms(counts, runtime), self.sharpness)
@@ -74,8 +76,8 @@ class HostCosts:
 
     @classmethod
     def from_scalars(cls, cost_us: np.ndarray, scalars: Mapping[str, Any]) -> HostCosts:
-        pairs = {name: (float(two[0]), float(two[1])) for name, two in scalars.items() if isinstance(two, list | tuple)}
-        return cls(cost_us, **{**scalars, **pairs})
+        several = {name: tuple(map(float, some)) for name, some in scalars.items() if isinstance(some, list | tuple)}
+        return cls(cost_us, **{**scalars, **several})
 
 
 def launch_counts(profile: Profile) -> np.ndarray:
@@ -83,19 +85,29 @@ def launch_counts(profile: Profile) -> np.ndarray:
     graph: Graph = profile.graph
     out = np.zeros(len(COUNTED))
     behind = np.array([op.phase != "forward" for op in graph.ops], dtype=int)
-    # A convolution launches the add of its bias itself.
-    np.add.at(out, profile.classes + behind * len(CLASSES), profile.repeat * ~profile.biases)
+    # A convolution launches the add of its bias itself, and an op the copies of what it cannot read as it lies.
+    implied = np.array(["implied" in op.attrs and "generated" not in op.attrs for op in graph.ops], dtype=bool)
+    np.add.at(out, profile.classes + behind * len(CLASSES), profile.repeat * ~(profile.biases | implied))
     calls = graph.facts.get("host_calls", {})
     plain = np.array([not op.attrs.get("strided") for op in graph.ops], dtype=bool)  # no channels last yet
     moved = profile.repeat[plain & np.isin(profile.classes, _DENSE) & np.isin(profile.units, _HALVES)].sum()
     beside = (calls.get(name, 0) for name in ("views", "modules", "transformers"))
-    out[2 * len(CLASSES) :] = moved, *beside, profile.inner_launches, 1
+    inner = profile.inner_launches + profile.repeat[implied].sum()
+    out[2 * len(CLASSES) :] = moved, *beside, inner, 1
     return out
 
 
 def launches(counts: np.ndarray) -> np.ndarray:
     """How many ops a call launches one by one."""
     return counts[..., : 2 * len(CLASSES)].sum(axis=-1)
+
+
+def compiled_counts(counts: np.ndarray) -> np.ndarray:
+    """[..., 4]: what compiled code costs the host by: any call and each launch; in training the step and each module,
+    whose gradients and optimizer stay with Python."""
+    trains = (counts[..., len(CLASSES) : 2 * len(CLASSES)].sum(axis=-1) > 0).astype(float)
+    modules = counts[..., COUNTED.index("modules")]
+    return np.stack([np.ones_like(trains), launches(counts), trains, trains * modules], axis=-1)
 
 
 def idle_ms(counts: np.ndarray, lead_us: float, gap_us: float) -> np.ndarray:

@@ -65,7 +65,7 @@ class RooflinePredictor(Predictor):
         latency_ms = np.maximum(device_ms, host_ms)
         return Times(
             latency_ms=latency_ms, device_ms=device_ms, host_ms=host_ms, roofline_ms=roofline_ms(profile, devices),
-            energy_j=energy_j(profile, devices, latency_ms, device_ms),
+            energy_j=energy_j(profile, devices, latency_ms, device_ms, runtime=workload.runtime),
         )  # fmt: skip
 
     def spread(
@@ -106,7 +106,7 @@ class RooflinePredictor(Predictor):
         host_ms = (launch_us * host_share + call_us) / 1e3 * slowness
         latency_ms = np.maximum(device_ms, host_ms)
         factors = np.stack([plain_factors(d) for d in devices])
-        seconds = back_to_back_ms(latency_ms, device_ms, devices) / 1e3
+        seconds = back_to_back_ms(latency_ms, device_ms, devices, rows["runtime"].to_numpy(dtype=str)) / 1e3
         return pd.DataFrame({
             "predicted_latency_ms": latency_ms, "predicted_device_ms": device_ms, "predicted_host_ms": host_ms,
             "predicted_energy_j": energy_of_terms(cases.joules, factors, seconds, device_ms / 1e3),

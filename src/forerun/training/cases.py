@@ -14,7 +14,7 @@ from forerun.data.importers import importers
 from forerun.device import Device, load_device
 from forerun.errors import ForerunError
 from forerun.graph.ir import Graph
-from forerun.graph.profile import profile
+from forerun.graph.profile import Profile, profile
 from forerun.measure.cases import workload_of
 from forerun.parallel import side_by_side
 from forerun.predictors.cases import Cases, as_asked
@@ -111,29 +111,31 @@ def _look(graph: Graph, dtype: str, device: Device) -> _Seen:
 def operator_cases(rows: pd.DataFrame, progress: Progress | None = None) -> Cases:
     """Operator rows, ours and published ones; ops that have no builder are left out."""
     wanted = rows[rows["op"].map(operators.known) & (rows["devices"].fillna(1) <= 1)]
+    records = list(wanted[["op", "shape", "dtype", "direction", "device"]].itertuples(name=None))
+    called = [(op, shape, dtype, direction or "forward") for _, op, shape, dtype, direction, _ in records]
+    calls = list(dict.fromkeys(called))
+    found = side_by_side(_operator, calls)
+    columns = dict(zip(calls, progress(found, len(calls)) if progress else found, strict=True))
+    devices = {name: load_device(name) for name in wanted["device"].unique()}
+    none = np.zeros(0)
     kept: list[int] = []
     seen: list[_Seen] = []
-    none = np.zeros(0)
-    devices: dict[str, Device] = {}
-    columns: dict[tuple[str, ...], Any] = {}
-    records = list(wanted[["op", "shape", "dtype", "direction", "device"]].itertuples(name=None))
-    for index, op, shape, dtype, direction, device in progress(records, len(records)) if progress else records:
-        call = (op, shape, dtype, direction or "forward")
-        if call not in columns:
-            try:
-                graph = operators.graph_of(*call)
-            except (RuntimeError, KeyError, ValueError, ZeroDivisionError):
-                columns[call] = None
-            else:
-                # Operators in fp32 were measured with TF32 off everywhere.
-                columns[call] = profile(graph, "fp32-ieee" if dtype == "fp32" else dtype) if graph.ops else None
-        if columns[call] is None:
-            continue
-        if device not in devices:
-            devices[device] = load_device(device)
-        kept.append(index)
-        seen.append(_Seen(op_table(columns[call], [devices[device]]), columns[call].repeat, none, none, {}))
+    for (index, *_, device), call in zip(records, called, strict=True):
+        one = columns[call]
+        if one is not None:
+            kept.append(index)
+            seen.append(_Seen(op_table(one, [devices[device]]), one.repeat, none, none, {}))
     return _stacked(wanted.loc[kept].reset_index(drop=True), seen)
+
+
+def _operator(call: tuple[str, str, str, str]) -> Profile | None:
+    """What one call of an operator launches, as columns; None where it cannot be recorded."""
+    try:
+        graph = operators.graph_of(*call)
+    except (RuntimeError, KeyError, ValueError, ZeroDivisionError):
+        return None
+    # Operators in fp32 were measured with TF32 off everywhere.
+    return profile(graph, "fp32-ieee" if call[2] == "fp32" else call[2]) if graph.ops else None
 
 
 def with_timing_group(rows: pd.DataFrame) -> pd.DataFrame:

@@ -32,6 +32,7 @@ def graph_of(op: str, shape: str, dtype: str, direction: str) -> Graph:
     import torch
 
     from forerun.graph.capture import record
+    from forerun.graph.splice import with_hidden_ops
     from forerun.measure.core.operators import build, find
 
     sizes = {k: int(v) for k, v in json.loads(shape).items()}
@@ -44,7 +45,7 @@ def graph_of(op: str, shape: str, dtype: str, direction: str) -> Graph:
         forward, inputs = build(case, "meta")
         phase = "optimizer" if find(name).is_step else direction
         step = _step(forward, inputs, phase)
-        graph = record(torch.nn.Module(), step, repeats={}, held=lambda: iter(()))
+        graph = with_hidden_ops(record(torch.nn.Module(), step, repeats={}, held=lambda: iter(())))
     unknown = [op.name for op in graph.ops if op.kind == "unknown"]
     if unknown:
         raise ValueError(f"no class of op for {', '.join(unknown)}")

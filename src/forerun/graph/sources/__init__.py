@@ -15,7 +15,7 @@ from forerun.graph import cache
 from forerun.graph.ir import Graph
 from forerun.graph.quantise import FORMATS, in_fp8, quantise
 from forerun.graph.sources.door import Door, weights_only
-from forerun.graph.splice import with_bias_adds
+from forerun.graph.splice import with_hidden_ops
 from forerun.graph.validate import validate
 from forerun.workload import Workload
 
@@ -121,7 +121,7 @@ def _captured(workload: Workload) -> list[Graph]:
     hashed = _cache_key(name, door, workload)
     graphs = cache.read(hashed) if hashed else []
     if not any(g.serves(workload.batch) for g in graphs):
-        fresh = [with_bias_adds(_entered(g)) for g in _loaded(name, door, model, workload)]
+        fresh = [with_hidden_ops(_entered(g)) for g in _loaded(name, door, model, workload)]
         graphs = fresh + [g for g in graphs if not any(f.serves(g.batch) for f in fresh)]
         if not any(g.serves(workload.batch) for g in fresh):
             raise ForerunError(f"the front door {name} gave no graph of {model} that serves batch {workload.batch}")

@@ -15,6 +15,7 @@ from forerun.predictors.base import TARGETS, Predictor, disagreement_of, log_rat
 from forerun.predictors.cases import Cases, TrainingCases, join
 from forerun.predictors.conformal import Calibration, calibrate, device_deviation
 from forerun.predictors.default import fit_device, fit_energy, fit_host
+from forerun.predictors.default.kernel_shares import heavy_share
 from forerun.predictors.default.network import Ensemble, Network
 from forerun.predictors.default.weights import Weights, network_name
 from forerun.predictors.energy import FACTORS, back_to_back_ms, terms_over_time
@@ -50,20 +51,28 @@ def fit_networks(
     cases: TrainingCases, host: HostCosts, timing_groups: Sequence[str], *, seeds: tuple[int, ...], steps: int
 ) -> Ensemble:
     """Networks of different seeds on models and operators, ours and published ones."""
+    parts = fitted_parts(cases, host)
+    whole = join([part for part, _ in parts])
+    weight = np.concatenate([np.full(len(part.rows), counts) for part, counts in parts])
+    group = np.concatenate([group_numbers(part, timing_groups) for part, _ in parts])
+    target, shares = whole.rows["device_ms"].to_numpy(dtype=float), heavy_share(whole.rows)
+
+    def fit(seed: int) -> Network:
+        return fit_device.fit(
+            whole, target, weight, timing_group=group, heavy_share=shares, seed=seed, steps=steps
+        )  # fmt: skip
+
+    return Ensemble(tuple(side_by_side(fit, seeds)))
+
+
+def fitted_parts(cases: TrainingCases, host: HostCosts) -> list[tuple[Cases, float]]:
+    """The tables that the networks of GPUs are fitted to, and how much a row of each counts."""
     parts = [(cases.models, MODEL_WEIGHT), (cases.operators, 1.0)]
     if cases.published_operators:
         parts.append((cases.published_operators, PUBLISHED_OPERATOR_WEIGHT))
     if cases.published_models:
         parts.append((device_bound(cases.published_models, host), PUBLISHED_MODEL_WEIGHT))
-    whole = join([part for part, _ in parts])
-    weight = np.concatenate([np.full(len(part.rows), counts) for part, counts in parts])
-    group = np.concatenate([group_numbers(part, timing_groups) for part, _ in parts])
-    target = whole.rows["device_ms"].to_numpy(dtype=float)
-
-    def fit(seed: int) -> Network:
-        return fit_device.fit(whole, target, weight, timing_group=group, seed=seed, steps=steps)
-
-    return Ensemble(tuple(side_by_side(fit, seeds)))
+    return parts
 
 
 def fit_cpu(cases: Cases, *, seeds: tuple[int, ...], steps: int) -> Ensemble:
@@ -122,7 +131,7 @@ def device_ms_and_spread(networks: Ensemble, cases: Cases) -> tuple[np.ndarray, 
 
 def in_loop_s(cases: Cases, latency_ms: np.ndarray, busy_ms: np.ndarray) -> np.ndarray:
     """Seconds of every call in a loop that does not wait for each call to end."""
-    return back_to_back_ms(latency_ms, busy_ms, cases.devices) / 1e3
+    return back_to_back_ms(latency_ms, busy_ms, cases.devices, cases.rows["runtime"].to_numpy(dtype=str)) / 1e3
 
 
 def group_names(cases: TrainingCases) -> tuple[str, ...]:

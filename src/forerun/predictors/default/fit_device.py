@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from forerun.graph.profile import CLASSES, UNITS
 from forerun.graph.variants import VARIANTS
 from forerun.predictors.cases import Cases
+from forerun.predictors.default.kernel_shares import HEAVY_OPS
 from forerun.predictors.default.network import (
     FASTER,
     FEED,
@@ -35,35 +37,49 @@ BLURRED, BLUR = [NUMBERS.index(name) for name in ("feed", "arithmetic")], 0.4
 #: Rows of an operator (so many ops at most, with those behind it) come so often while a model's come once: they cost a
 #: step hardly anything.
 OPERATOR, TURNS = 3, 4
+#: What the times of ops that multiply or normalise, and of all others, count beside that of the whole call, and the
+#: share of it that a part must be able to take.
+PARTS_WEIGHT, LEAST_SHARE = 0.5, 0.1
+#: Memory of a GPU that a process of a fit may need.
+GPU_BYTES = 2**30
 
 
 def fit(
     cases: Cases, target_ms: np.ndarray, weight: np.ndarray, *, timing_group: np.ndarray | None = None,
-    steps: int = 600, seed: int = 0, decay: float = 2e-3, batch_ops: int = 6_000, rate: float = 1e-2,
+    heavy_share: np.ndarray | None = None, steps: int = 600, seed: int = 0, decay: float = 2e-3,
+    batch_ops: int = 6_000, rate: float = 1e-2,
 ) -> Network:  # fmt: skip
     """The network whose sums come nearest to `target_ms`, in logarithms; `weight` says how much each row counts.
 
     `timing_group` numbers how rows were timed (0: by our own protocol). Every other group gets a launch floor of its
-    own, so that what its way of measuring adds is not learned as a property of the hardware.
+    own, so that what its way of measuring adds is not learned as a property of the hardware. `heavy_share` [rows, 2] is
+    what kernel_shares.py found.
     """
     import torch
 
-    generator = torch.Generator().manual_seed(seed)
+    device = _fitting_device()
+    generator = torch.Generator().manual_seed(seed)  # the same draws wherever it runs
     torch.manual_seed(seed)
+
+    def put(values: np.ndarray) -> Any:
+        return torch.from_numpy(values).to(device, non_blocking=True)
+
     mean = cases.ops.numbers.mean(axis=0)
     scale = cases.ops.numbers.std(axis=0) + 1e-3
-    x = torch.from_numpy(np.clip((cases.ops.numbers - mean) / scale, -4, 4).astype(np.float32))
+    x = put(np.clip((cases.ops.numbers - mean) / scale, -4, 4).astype(np.float32))
     every = (len(CLASSES), len(UNITS), len(VARIANTS))
-    found, place = np.unique(
+    found, kind_of_op = np.unique(
         np.ravel_multi_index((cases.ops.classes, cases.ops.units, cases.ops.variants), every), return_inverse=True
     )
-    kinds, kind_of_op = torch.from_numpy(np.column_stack(np.unravel_index(found, every))), torch.from_numpy(place)
-    law = torch.from_numpy(_terms(cases.ops))
-    times = torch.from_numpy(cases.weight.astype(np.float32))
-    target = torch.from_numpy(np.log(np.maximum(target_ms * 1e3, 1e-3)).astype(np.float32))
-    counts = torch.from_numpy(weight.astype(np.float32))
-    timing = torch.from_numpy(timing_group if timing_group is not None else np.zeros(len(target_ms), dtype=int))
-    parts = _parameters(len(NUMBERS), int(timing.max()) + 1)
+    kinds = np.column_stack(np.unravel_index(found, every))
+    law, times = put(_terms(cases.ops)), put(cases.weight.astype(np.float32))
+    target = put(np.log(np.maximum(target_ms * 1e3, 1e-3)).astype(np.float32))
+    counts = put(weight.astype(np.float32))
+    timing = timing_group if timing_group is not None else np.zeros(len(target_ms), dtype=int)
+    parts = _parameters(len(NUMBERS), int(timing.max()) + 1, device)
+    timing = put(timing)
+    heavy = put(HEAVY_OPS[cases.ops.classes].astype(int))
+    shares = tuple(put(ends) for ends in _log_shares(heavy_share, len(target_ms)))
     optimizer = torch.optim.AdamW(
         [
             {"params": [parts[k] for k in ("in", "class", "unit", "variant", "middle", "out")], "weight_decay": decay},
@@ -80,29 +96,65 @@ def fit(
         chosen = next(draw)
         many = sizes[chosen]
         before = np.cumsum(many) - many
-        ops = torch.from_numpy(np.repeat(starts[chosen] - before, many) + np.arange(many.sum()))
-        row = torch.from_numpy(np.repeat(np.arange(len(chosen)), many))
+        at = np.repeat(starts[chosen] - before, many) + np.arange(many.sum())
+        ops, row = put(at), put(np.repeat(np.arange(len(chosen)), many))
         seen, terms = x.index_select(0, ops), law.index_select(0, ops)
-        blurred = seen[:, BLURRED] + BLUR * torch.randn((len(ops), len(BLURRED)), generator=generator)
-        seen[:, BLURRED] = blurred.clamp(-4, 4)
-        us = _op_us(parts, kinds, kind_of_op[ops], seen, terms)
-        total = torch.zeros(len(chosen)).index_add(0, row, us * times[ops])
-        some = torch.randint(len(ops), (len(ops) // DOUBLED_SHARE,), generator=generator)
-        twice = _op_us(parts, kinds, kind_of_op[ops[some]], *_twice(seen[some], terms[some], mean, scale, generator))
+        noise = torch.randn((len(at), len(BLURRED)), generator=generator).to(device)
+        seen[:, BLURRED] = (seen[:, BLURRED] + BLUR * noise).clamp(-4, 4)
+        us = _op_us(parts, kinds, kind_of_op[at], seen, terms)
+        by_part = torch.zeros(2 * len(chosen), device=device).index_add(0, 2 * row + heavy[ops], us * times[ops])
+        drawn = torch.randint(len(at), (len(at) // DOUBLED_SHARE,), generator=generator)
+        some = drawn.to(device)
+        uniform = torch.rand((2, len(drawn)), generator=generator).to(device)
+        doubled = _twice(seen[some], terms[some], mean, scale, uniform)
+        twice = _op_us(parts, kinds, kind_of_op[at[drawn.numpy()]], *doubled)
         falls = torch.relu(torch.log(us[some]) - torch.log(twice)).mean()
-        picked = torch.from_numpy(chosen)
+        picked = put(chosen)
         where = timing[picked]
-        total = total + torch.exp(parts["context_floor"][where]) * (where > 0)
-        error = torch.log(total.clamp_min(1e-3)) - target[picked]
-        loss = (counts[picked] * torch.nn.functional.smooth_l1_loss(error, torch.zeros_like(error), reduction="none",
-                                                                    beta=0.1)).sum() / counts[picked].sum()  # fmt: skip
-        loss = loss + FALL_WEIGHT * falls
+        floor = torch.exp(parts["context_floor"][where]) * (where > 0)
+        off = _row_loss(by_part.reshape(-1, 2), floor, target[picked], *(ends[picked] for ends in shares))
+        loss = (counts[picked] * off).sum() / counts[picked].sum() + FALL_WEIGHT * falls
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         schedule.step()
-    fitted = {k: v.detach().numpy() for k, v in parts.items()}
+    fitted = {k: v.detach().cpu().numpy() for k, v in parts.items()}
     return Network({**fitted, "mean": mean.astype(np.float32), "scale": scale.astype(np.float32)})
+
+
+def _fitting_device() -> Any:
+    """The GPU, where it has room for a process of each core; a forked process cannot use one that its parent used."""
+    import torch
+
+    usable = torch.cuda.is_available() and not torch.cuda._is_in_bad_fork()
+    roomy = usable and torch.cuda.get_device_properties(0).total_memory > (os.cpu_count() or 1) * GPU_BYTES
+    return torch.device("cuda" if roomy else "cpu")
+
+
+def _row_loss(by_part: Any, floor: Any, target: Any, least: Any, most: Any) -> Any:
+    """[rows]: how far whole calls are off (`by_part`: microseconds of light and of heavy ops, `target`: of the call, in
+    logarithms), and how far each part lies outside of the shares of it that kernels took."""
+    import torch
+
+    error = torch.log((by_part.sum(dim=1) + floor).clamp_min(1e-3)) - target
+    part = torch.log(by_part.clamp_min(1e-3)) - target[:, None]
+    beyond = torch.relu(part - most) + torch.relu(least - part)
+    outside = _loss(torch.where(most > np.log(LEAST_SHARE), beyond, 0.0)).sum(dim=1)
+    return _loss(error) + PARTS_WEIGHT * outside
+
+
+def _log_shares(heavy_share: np.ndarray | None, many: int) -> tuple[np.ndarray, np.ndarray]:
+    """[rows, 2] each: the least and the largest share of the light ops and of the heavy ones, in logarithms."""
+    low, high = heavy_share.T if heavy_share is not None else np.full((2, many), np.nan)
+    ends = np.column_stack([1 - high, low]), np.column_stack([1 - low, high])
+    least, most = (np.log(np.maximum(end, 1e-3)).astype(np.float32) for end in ends)
+    return least, most
+
+
+def _loss(error: Any) -> Any:
+    import torch
+
+    return torch.nn.functional.smooth_l1_loss(error, torch.zeros_like(error), reduction="none", beta=0.1)
 
 
 def _terms(ops: OpTable) -> np.ndarray:
@@ -118,12 +170,11 @@ def _terms(ops: OpTable) -> np.ndarray:
     return np.column_stack(columns).astype(np.float32)
 
 
-def _twice(x: Any, terms: Any, mean: np.ndarray, scale: np.ndarray, generator: Any) -> tuple[Any, Any]:
+def _twice(x: Any, terms: Any, mean: np.ndarray, scale: np.ndarray, draw: Any) -> tuple[Any, Any]:
     """Ops (`x`: their numbers, scaled) at twice the batch: twice the arithmetic, and twice of the bytes that are not
-    weights, whose share is drawn; the batch multiplies rows or how often the op runs."""
+    weights, whose share is drawn; the batch multiplies rows or how often the op runs. `draw`: [2, ops], from 0 to 1."""
     import torch
 
-    draw = torch.rand((2, len(x)), generator=generator)
     grown = 1 + draw[0]
     by_rows, bits = (draw[1] < 0.7).float(), torch.log2(grown)
     blocks, cols = (
@@ -143,38 +194,43 @@ def _twice(x: Any, terms: Any, mean: np.ndarray, scale: np.ndarray, generator: A
     return out, torch.stack([2 * compute, power_slowdown, memory * grown, feed, launches], dim=1)
 
 
-def _parameters(numbers: int, timing_groups: int) -> dict[str, Any]:
+def _parameters(numbers: int, timing_groups: int, device: Any) -> dict[str, Any]:
     import torch
 
     def small(*shape: int, by: float) -> Any:
-        return torch.nn.Parameter(torch.randn(shape) * by)
+        return torch.randn(shape) * by
 
-    return {
+    def logs(values: np.ndarray) -> Any:
+        return torch.tensor(np.log(values), dtype=torch.float32)
+
+    start = {
         "in": small(len(GROUPS), numbers, WIDTH, by=numbers**-0.5), "class": small(len(CLASSES), WIDTH, by=0.3),
         "unit": small(len(LEARNED_UNITS), WIDTH, by=0.3), "variant": small(len(VARIANTS), WIDTH, by=0.1),
         "middle": small(len(GROUPS), WIDTH, WIDTH, by=WIDTH**-0.5), "middle_bias": small(len(GROUPS), WIDTH, by=0.0),
         "out": small(len(GROUPS), WIDTH, 2, by=0.01), "out_bias": small(len(GROUPS), 2, by=0.0),
-        "log_compute": torch.nn.Parameter(torch.tensor(np.log(COMPUTE), dtype=torch.float32)),
-        "log_memory": torch.nn.Parameter(torch.full((len(CLASSES),), np.log(BEST_MEMORY), dtype=torch.float32)),
-        "log_intake": torch.nn.Parameter(torch.tensor(np.log(MEMORY * 0.7), dtype=torch.float32)),
-        "log_floor_us": torch.nn.Parameter(torch.tensor(np.log(FLOOR_US), dtype=torch.float32)),
-        "context_floor": torch.nn.Parameter(torch.full((timing_groups,), 0.5)),
+        "log_compute": logs(COMPUTE), "log_memory": logs(np.full(len(CLASSES), BEST_MEMORY)),
+        "log_intake": logs(MEMORY * 0.7), "log_floor_us": logs(FLOOR_US),
+        "context_floor": torch.full((timing_groups,), 0.5),
     }  # fmt: skip
+    return {name: torch.nn.Parameter(values.to(device)) for name, values in start.items()}
 
 
-def _op_us(p: dict[str, Any], kinds: Any, kind_of_op: Any, x: Any, terms: Any) -> Any:
+def _op_us(p: dict[str, Any], kinds: np.ndarray, kind_of_op: np.ndarray, x: Any, terms: Any) -> Any:
     """The law of network.py, in microseconds, differentiable; `kinds` are class, unit and variant of each kind of op,
     `kind_of_op` says which an op is of, and `terms` are those of the law."""
     import torch
 
-    units = torch.from_numpy(ROW_OF_UNIT)[kinds[:, 1]]
-    embedded = p["class"][kinds[:, 0]] + p["unit"][units] + p["variant"][kinds[:, 2]]
-    classes, (compute, power_slowdown, memory, feed, launches) = kinds[:, 0][kind_of_op], terms.T.contiguous()
-    group = torch.from_numpy(GROUP_OF)[classes]
-    out = torch.empty(len(x), 2)
+    def put(values: np.ndarray) -> Any:
+        return torch.from_numpy(values).to(x.device, non_blocking=True)
+
+    tables = put(np.column_stack([kinds[:, 0], ROW_OF_UNIT[kinds[:, 1]], kinds[:, 2]]).T)
+    embedded = p["class"][tables[0]] + p["unit"][tables[1]] + p["variant"][tables[2]]
+    kind, group = put(kind_of_op), GROUP_OF[kinds[kind_of_op, 0]]
+    classes, (compute, power_slowdown, memory, feed, launches) = tables[0][kind], terms.T.contiguous()
+    out = torch.empty(len(x), 2, device=x.device)
     for g in range(len(GROUPS)):
-        mine = torch.nonzero(group == g)[:, 0]
-        hidden = torch.relu(torch.addmm(torch.nn.functional.embedding(kind_of_op[mine], embedded), x[mine], p["in"][g]))
+        mine = put(np.flatnonzero(group == g))
+        hidden = torch.relu(torch.addmm(torch.nn.functional.embedding(kind[mine], embedded), x[mine], p["in"][g]))
         hidden = torch.relu(torch.addmm(p["middle_bias"][g], hidden, p["middle"][g]))
         out = out.index_copy(0, mine, torch.addmm(p["out_bias"][g], hidden, p["out"][g]))
     u = torch.where(out[:, 0] > 0, SLOWER * torch.tanh(out[:, 0] / SLOWER), FASTER * torch.tanh(out[:, 0] / FASTER))

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from forerun.prediction import DEVICE_BOUND
-from forerun.predictors.host import HostCosts, launches
+from forerun.predictors.host import COMPILED_US, HostCosts, compiled_counts, launches
 from forerun.predictors.kernels import HOST_US, INNER_US
 
 NEAR_S = 20.0  # rows this near in time met the same host
@@ -45,26 +45,40 @@ def with_runtimes(found: HostCosts, rows: pd.DataFrame, counts: np.ndarray, devi
     slow = slowness(rows, found, counts, device_ms)
     paced = (runs == "compile") & (latency > HIDDEN * device_ms)
     if paced.sum() >= FEW:
-        found = replace(found, compiled_us=_line(launched[paced], 1e3 * (latency / slow)[paced], latency[paced]))
+        counted = compiled_counts(counts[paced])
+        shown = counted.any(axis=0)
+        costs = np.array(COMPILED_US)  # as before where no row shows it
+        costs[shown] = _nearest(counted[:, shown], 1e3 * (latency / slow)[paced], latency[paced])
+        found = replace(found, compiled_us=tuple(costs.tolist()))
     replayed = rows["graph_ms"].to_numpy(dtype=float) if "graph_ms" in rows else np.full(len(rows), np.nan)
     known = (runs == "eager") & np.isfinite(replayed)
-    if known.sum() >= FEW:
-        beside = 1e3 * (replayed - device_ms)[known]
-        found = replace(found, replay_us=_line(launched[known], beside, replayed[known]))
-    return found
+    # Where kernels take longer than the call, some ran side by side: what lies between them does not show.
+    shown = (runs == "compile-reduce-overhead") & (latency > device_ms)
+
+    def beside(chosen: np.ndarray, whole: np.ndarray, before: tuple[float, ...]) -> tuple[float, ...]:
+        """What a call takes beside its kernels: once, and for each launch."""
+        if chosen.sum() < FEW:
+            return before
+        sides = np.column_stack([np.ones(chosen.sum()), launched[chosen]])
+        return _nearest(sides, 1e3 * (whole - device_ms)[chosen], whole[chosen])
+
+    return replace(
+        found,
+        replay_us=beside(known, replayed, found.replay_us),
+        compiled_replay_us=beside(shown, latency, found.compiled_replay_us),
+    )
 
 
-def _line(x: np.ndarray, y: np.ndarray, whole: np.ndarray) -> tuple[float, float]:
-    """The line with positive coefficients that is off least, relative to the whole of what is predicted."""
+def _nearest(sides: np.ndarray, y: np.ndarray, whole: np.ndarray) -> tuple[float, ...]:
+    """What each column costs, never less than nothing, so that y is off least, relative to the whole it is part of."""
     from scipy.optimize import nnls
 
     weight = 1 / whole
     for _ in range(10):  # absolute errors by their squares, weighted anew
-        sides = np.column_stack([np.ones_like(x), x])
         found, _ = nnls(sides * weight[:, None], y * weight)
         off = np.abs(sides @ found - y) / (1e3 * whole)
         weight = 1 / whole / np.sqrt(np.maximum(off, 0.02))
-    return float(found[0]), float(found[1])
+    return tuple(map(float, found))
 
 
 def nearest_slowness(

@@ -308,7 +308,7 @@ class DefaultPredictor(Predictor):
             counts, host = launch_counts(profile), self.weights.host
             host_ms = np.broadcast_to(self._slowness * host.host_ms(counts, workload.runtime), device_ms.shape)
             latency = host.latency_ms(counts, device_ms, self._slowness, workload.runtime)
-        joules = energy_law.energy_j(profile, devices, latency, device_ms, self.weights.joules)
+        joules = energy_law.energy_j(profile, devices, latency, device_ms, self.weights.joules, workload.runtime)
         return Times(
             latency_ms=latency, device_ms=device_ms, host_ms=host_ms, roofline_ms=least, energy_j=joules,
             disagreement=disagreement,

@@ -125,6 +125,18 @@ def messages(rng: random.Random) -> Drawn:
     return Drawn(op, s, (2.0 * nodes + 2.0 * s["picked"]) * s["cols"])
 
 
+@draw("lookups")
+def lookups(rng: random.Random) -> Drawn:
+    """Tables of relative positions, a number for every head and many lookups; and rows of points and nodes."""
+    if rng.random() < 0.5:
+        side, heads = rng.choice([7, 8, 12, 14, 16, 24, 28]), rng.choice([1, 2, 3, 4, 6, 8, 12, 16, 24, 32])
+        s = {"rows": (2 * side - 1) ** 2, "cols": heads, "picked": side**4}
+    else:
+        s = {"rows": log_uniform(rng, 16, 3e5, (1, 64)), "cols": log_uniform(rng, 1, 1024, (1, 4, 64))}
+        s["picked"] = log_uniform(rng, 64, 5e5, (1, 64))
+    return Drawn("index_rows", s, (2.0 * s["rows"] + 2.0 * s["picked"]) * s["cols"])
+
+
 @draw("fft_1d")
 def fft_1d(rng: random.Random) -> Drawn:
     """Half the lengths are powers of two, as of windows of sound; the others are anything."""

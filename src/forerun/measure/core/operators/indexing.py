@@ -43,6 +43,13 @@ def index_select(a: Arguments) -> Built:
     return lambda: torch.index_select(x, 0, rows), [x]
 
 
+@operator("index_rows", _PICK)
+def index_rows(a: Arguments) -> Built:
+    """x[rows], as biases of relative positions are looked up; its backward sorts the row numbers."""
+    x, (rows, _) = a.new(a["rows"], a["cols"]), _picked(a)
+    return lambda: x[rows], [x]
+
+
 @operator("scatter_add", _PICK)
 def scatter_add(a: Arguments) -> Built:
     x, (_, ids), source = a.new(a["rows"], a["cols"]), _picked(a), a.new(a["picked"], a["cols"])
