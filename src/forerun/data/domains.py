@@ -28,7 +28,7 @@ _SOURCES = {
 }
 #: Families in sources of several kinds.
 _FAMILIES = {
-    ("hf", "language"): "data2vec-text",
+    ("hf", "language"): "data2vec-text nystromformer rembert roberta-prelayernorm roformer xmod",
     ("onnx", "vision"): (
         "alexnet beit cait coat convnext crossvit cspresnet darknet ddddocr deit densenet dla eca edgenext "
         "efficientformer efficientnet fastvit ghostnet gmlp googlenet hardcorenas hrnet inception lcnet levit mixer "

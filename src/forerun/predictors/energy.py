@@ -54,9 +54,8 @@ def energy_j(
 
 
 def back_to_back_ms(
-    latency_ms: np.ndarray | float, device_ms: np.ndarray | float, devices: Sequence[Device],
-    runtime: str | np.ndarray = "eager",
-) -> np.ndarray:  # fmt: skip
+    latency_ms: np.ndarray | float, device_ms: np.ndarray | float, devices: Sequence[Device], runtime: str | np.ndarray
+) -> np.ndarray:
     """How long a call takes in a loop that does not wait for each call to end, over [..., devices]: as long as the
     device needs, and never less than half; on a CPU as long as by itself. CUDA graphs follow each other at once: what
     lies around their kernels is not waited for. The runtime is that of all calls, or of each along the devices."""

@@ -45,7 +45,7 @@ def index_select(a: Arguments) -> Built:
 
 @operator("index_rows", _PICK)
 def index_rows(a: Arguments) -> Built:
-    """x[rows], as biases of relative positions are looked up; its backward sorts the row numbers."""
+    """x[rows], as biases of relative positions are looked up; its backward sorts the indices."""
     x, (rows, _) = a.new(a["rows"], a["cols"]), _picked(a)
     return lambda: x[rows], [x]
 
