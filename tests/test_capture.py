@@ -209,11 +209,13 @@ def test_a_learned_bias_of_attention_has_a_gradient() -> None:
     )
     backward = next(op for op in learned.ops if op.kind == "attention_backward")
     assert learned.tensors[backward.outputs[3]].shape == (3, 2, 64, 64)  # of every sample
+    assert variant(backward, learned) == "attention_backward:bias"
     summed = next(op for op in learned.ops if op.kind == "reduce" and op.inputs == (backward.outputs[3],))
     assert learned.tensors[summed.outputs[0]].shape == (1, 2, 64, 64)
     into_table = next(op for op in learned.ops if variant(op, learned) == "scatter:sorted")
     assert learned.tensors[into_table.outputs[0]].shape == (49, 2) and kernels(into_table, learned) == 9
-    assert [len(op.outputs) for op in given.ops if op.kind == "attention_backward"] == [3]
+    plain = next(op for op in given.ops if op.kind == "attention_backward")
+    assert len(plain.outputs) == 3 and variant(plain, given) == "attention_backward:masked"
     assert not any(op.kind == "scatter" for op in given.ops)
 
 

@@ -215,7 +215,7 @@ def test_the_scoreboard_is_complete_and_may_not_fall(tmp_path: Path) -> None:
         for group in ("all", "device-bound", "host-bound"):
             assert 0.86 < whole.value(target, group, "default", "interval_coverage") < 0.94
     assert (made.lines[made.lines["predictor"].str.startswith("default")]["coverage"] == 1).all()
-    path = report.write(made, frames["default"], tmp_path, {}, full.NOTES)
+    path = report.write(made, frames["default"], DefaultPredictor(), tmp_path, {}, full.NOTES)
     assert "worst first" in path.read_text()
     assert (tmp_path / "scoreboard_scatter.png").stat().st_size > 10_000
 

@@ -132,6 +132,22 @@ def test_a_layer_norm_takes_in_the_sum_before_it_and_the_sum_is_still_there(tmp_
     assert len(after.ops[1].outputs) == 2
 
 
+def test_what_weights_alone_decide_is_computed_once(tmp_path: Path) -> None:
+    net = Net(64, 16, 16)
+    kernel = net.weight(64, 64, 3, 3)
+    centred = net.add("Sub", kernel, net.add("ReduceMean", kernel, axes=[1, 2, 3]))
+    x = net.add("Conv", "x", net.add("Mul", centred, net.weight(64, 1, 1, 1)), pads=[1, 1, 1, 1])
+    token = net.add("Expand", net.weight(1, 64, 16, 16), net.add("Shape", "x"))  # as long as the batch: at every call
+    before, after = fused(net.saved(tmp_path / "standardised.onnx", net.add("Concat", x, token, axis=0)))
+    assert kinds(before) == {"reduce": 1, "elementwise": 2, "conv": 1, "copy": 2}
+    assert [op.kind for op in after.ops] == ["conv", "copy", "copy"]
+    made = after.storages[after.tensors[after.ops[0].inputs[1]].storage]
+    assert (made.role, made.born, made.dies, made.bytes) == ("buffer", -1, None, 64 * 64 * 9 * 4)
+    kept = sum(s.bytes for s in after.storages if s.role in ("parameter", "buffer"))
+    assert kept == 64 * 64 * 9 * 4 + 64 * 16 * 16 * 4  # the weights as they were in the file are gone
+    assert macs(after) == macs(before)
+
+
 def test_an_answer_for_onnxruntime_is_of_onnxruntime(residual: str) -> None:
     eager = forerun.predict(residual, CPU, batch=2)
     answer = forerun.predict(residual, CPU, batch=2, runtime="onnxruntime")

@@ -18,10 +18,11 @@ from forerun import predict
 from forerun.device import Device, load_device
 from forerun.errors import ForerunError
 from forerun.evaluate.check import PredictorFault, check_predictor
-from forerun.graph.profile import CLASSES, Profile
+from forerun.graph.profile import CLASSES, Profile, profile
+from forerun.graph.sources import load_graph
 from forerun.predictors.base import Predictor, Times
 from forerun.predictors.conformal import OUT_OF_DOMAIN
-from forerun.predictors.energy import SYNCHRONISED_US, back_to_back_ms
+from forerun.predictors.energy import SYNCHRONISED_US, back_to_back_ms, energy_j, waiting_w
 from forerun.predictors.host import COUNTED
 from forerun.predictors.registry import load_predictor, predictors
 from forerun.predictors.roofline import RooflinePredictor
@@ -263,3 +264,12 @@ def test_replays_follow_each_other_at_once() -> None:
     found = back_to_back_ms(latency, device, [h200, h200, h200, cpu], runs)
     np.testing.assert_allclose(found, [2.0 - SYNCHRONISED_US / 1e3, 1.5, 1.0, 2.0])  # never less than half
     np.testing.assert_allclose(back_to_back_ms(np.full((3, 1), 2.0), 1.5, [h200], "cudagraph"), np.full((3, 1), 1.5))
+
+
+def test_kernels_that_mostly_start_draw_little() -> None:
+    """Busy throughout, a chip draws more the longer its kernels are."""
+    h200, busy_ms = load_device("h200"), np.ones((2, 1))
+    calls = profile(load_graph(Workload("timm/mobilenetv2_100", dtype="fp16")), [1, 256])
+    watts = energy_j(calls, [h200], busy_ms, busy_ms, runtime="cudagraph")[:, 0] * 1e3
+    waiting = waiting_w(h200)
+    assert waiting is not None and waiting < watts[0] < 1.4 * waiting and watts[1] > 2.5 * watts[0]

@@ -45,8 +45,8 @@ name (resnetaa beside resnet) stay. Intervals of a family are calibrated on the 
 are left out of the figures. The intervals of `roofline` are constants and are not scored here.
 
 These constants were read off rows that are judged here, so the figures flatter them a little: the widening for a new
-family (`NEW_FAMILY` in predictors/conformal.py), how much longer a call takes by itself than in a loop
-(`SYNCHRONISED_US` in predictors/energy.py), the speed of copies to the GPU
+family (`NEW_FAMILY` in predictors/conformal.py), how much longer a call takes by itself than in a loop and how long
+kernels take to start (`SYNCHRONISED_US` and `START_S` in predictors/energy.py), the speed of copies to the GPU
 (`COPY_GBS` in data/importers/pytorch_gpu_benchmark.py, from the RTX 2080 Ti), the number of steps and seeds of the fits
 (predictors/default), the constants of memory workspaces (predictors/memory.py), how far caches and the
 speed of the machine change times of onnxruntime (`CPU_CACHES` in predictors/specs.py, `_PYTHON_EXPONENT` in

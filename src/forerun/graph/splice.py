@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from forerun.graph.ir import DTYPE_BYTES, Graph, Op, Storage, Tensor
@@ -45,6 +45,21 @@ def splice(
         for s in storages
     ]  # fmt: skip
     return replace(graph, ops=ops, tensors=moved_tensors, storages=moved_storages)
+
+
+def without(graph: Graph, storages: list[Storage], dropped: Collection[int]) -> Graph:
+    """`graph` without some of its ops (their places), over a list of its storages; what those wrote is there before the
+    first op."""
+    kept = [i for i in range(len(graph.ops)) if i not in dropped]
+    place = {old: new for new, old in enumerate(kept)} | dict.fromkeys(dropped, -1)
+    tensors = [replace(t, producer=place.get(t.producer, t.producer)) for t in graph.tensors]
+    moved = [
+        replace(
+            s, born=place.get(s.born, s.born), dies=None if s.dies is None else place.get(s.dies, s.dies - len(dropped))
+        )
+        for s in storages
+    ]  # fmt: skip
+    return replace(graph, ops=[graph.ops[i] for i in kept], tensors=tensors, storages=moved)
 
 
 def with_hidden_ops(graph: Graph) -> Graph:
