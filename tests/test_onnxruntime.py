@@ -148,6 +148,53 @@ def test_what_weights_alone_decide_is_computed_once(tmp_path: Path) -> None:
     assert macs(after) == macs(before)
 
 
+def test_masks_that_no_input_decides_are_computed_once(tmp_path: Path) -> None:
+    net = Net(64, 128, 128)
+    net.weights.append(numpy_helper.from_array(np.array([1, 1, 128, 128], dtype=np.int64), "square"))
+    mask = net.add("Mul", net.add("Trilu", net.add("ConstantOfShape", "square")), net.weight(1, 1, 128, 1))
+    _, after = fused(net.saved(tmp_path / "masked.onnx", net.add("Add", "x", mask)))
+    assert [op.kind for op in after.ops] == ["elementwise"]
+
+
+def test_what_follows_the_shape_of_an_input_is_computed_at_every_call(tmp_path: Path) -> None:
+    net = Net("sequence", 64)
+    for name, values in {"zero": [0], "one": [1], "two": [2]}.items():
+        net.weights.append(numpy_helper.from_array(np.array(values, dtype=np.int64), name))
+    length = net.add("Slice", net.add("Shape", "x"), "one", "two")
+    places = net.add("MatMul", net.add("Slice", net.weight(512, 64), "zero", length, "zero"), net.weight(64, 64))
+    path = net.saved(tmp_path / "places.onnx", net.add("Add", "x", places))
+    _, after = fused(path, seq_len=128)
+    assert [op.kind for op in after.ops] == ["copy", "matmul", "elementwise"]
+
+
+def test_turns_of_a_loop_are_computed_at_every_call(tmp_path: Path) -> None:
+    """Its state begins as a weight, and its body reads weights and what the turn before left."""
+    turn = helper.make_graph(
+        [
+            helper.make_node("MatMul", ["h", "inside"], ["product"]),
+            helper.make_node("Tanh", ["product"], ["next"]),
+            helper.make_node("Identity", ["go"], ["still"]),
+        ],
+        "turn",
+        [
+            helper.make_tensor_value_info("i", TensorProto.INT64, []),
+            helper.make_tensor_value_info("go", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("h", TensorProto.FLOAT, [64, 128]),
+        ],
+        [
+            helper.make_tensor_value_info("still", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("next", TensorProto.FLOAT, [64, 128]),
+        ],
+        [numpy_helper.from_array(np.full((128, 128), 0.1, dtype=np.float32), "inside")],
+    )
+    net = Net(64, 128)
+    net.weights.append(numpy_helper.from_array(np.array(32, dtype=np.int64), "turns"))
+    net.weights.append(numpy_helper.from_array(np.array(True), "yes"))
+    state = net.add("Loop", "turns", "yes", net.weight(64, 128), body=turn)
+    before, after = fused(net.saved(tmp_path / "loop.onnx", net.add("Add", "x", state)))
+    assert macs(after) == macs(before) == 32 * 64 * 128 * 128
+
+
 def test_an_answer_for_onnxruntime_is_of_onnxruntime(residual: str) -> None:
     eager = forerun.predict(residual, CPU, batch=2)
     answer = forerun.predict(residual, CPU, batch=2, runtime="onnxruntime")

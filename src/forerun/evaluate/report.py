@@ -54,7 +54,8 @@ def families(left_out: pd.DataFrame, predictor: Predictor) -> pd.DataFrame:
     columns = {"n": ("error", "size"), "mape": ("error", "mean"), "ratio": ("ratio", "median")}
     if predictor.calibrates:
         low, high = with_intervals(left_out, target, predictor)
-        rows["inside"] = (rows[target] >= low) & (rows[target] <= high)
+        inside = (rows[target] >= low) & (rows[target] <= high)
+        rows["inside"] = inside.where(ratio.notna())  # not every predictor answers every row
         columns["interval_coverage"] = ("inside", "mean")
     found = rows[~exam_rows(rows)].groupby("family").agg(**columns)
     return found.sort_values("mape", ascending=False).reset_index().rename(columns={"ratio": "predicted / measured"})

@@ -185,7 +185,8 @@ def _sums(graph: Graph, op: Op) -> int:
 
 
 def _with_atomic_sums(graph: Graph) -> Graph:
-    """Generated code adds to what an index names as the numbers come, and sorts nothing."""
+    """Generated code adds to what an index names as the numbers come, and sorts nothing; tables in bf16 on GPUs before
+    Hopper, which it leaves to PyTorch, are taken for such, too."""
     ops = [
         replace(op, attrs={k: v for k, v in op.attrs.items() if k != "accumulate"}) if "accumulate" in op.attrs else op
         for op in graph.ops

@@ -2,8 +2,8 @@
 
 Convolutions take in a batch norm, the sum with a skip connection and one activation behind them; matrix products take
 in their bias and one activation. Chains of nodes that spell out one function of one tensor (GELU, SiLU, a layer norm)
-become that function, and a layer norm takes in the sum before it. What weights alone decide is computed once, when a
-session is made. All else stays an op of its own.
+become that function, and a layer norm takes in the sum before it. What the weights in a file alone decide is computed
+once, when a session is made. All else stays an op of its own.
 """
 
 from __future__ import annotations
@@ -19,8 +19,6 @@ from forerun.graph.splice import without
 _ACTIVATIONS = frozenset(
     "Relu Clip LeakyRelu Sigmoid Tanh HardSigmoid relu relu6 hardtanh clamp leaky_relu sigmoid tanh hardsigmoid".split()
 )
-#: What memory holds that no input of the model changes.
-_CONSTANT = ("parameter", "buffer")
 _SUMS = frozenset("Add Sum add".split())
 #: Nodes that the spelt-out forms of activations have in their middle, and of layer norms at their beginning.
 _CURVES = frozenset("Erf Tanh Sigmoid".split())
@@ -54,30 +52,20 @@ def fuse_onnxruntime(graph: Graph) -> Graph:
 
 
 def _with_folded_constants(graph: Graph) -> Graph:
-    """Without ops that read constants alone (the standardised weights of a convolution, slices of a table): their
-    results are kept, and what nothing else reads is not."""
-    constant = {n for n, s in enumerate(graph.storages) if s.role in _CONSTANT}
-    folded: set[int] = set()
-    for i, op in enumerate(graph.ops):
-        written = {graph.tensors[t].storage for t in op.outputs}
-        grows = any(graph.storages[s].per_sample for s in written)
-        if op.inputs and op.kind != "random" and not grows and _storages(graph, op) <= constant:
-            folded.add(i)
-            constant |= written
+    """Without what is computed when a session is made (the standardised weights of a convolution, slices of a table):
+    its results are kept, and what nothing else reads is not."""
+    folded = {i for i, op in enumerate(graph.ops) if op.attrs.get("constant")}
+    if not folded:
+        return graph
     read = {graph.tensors[t].storage for t in graph.outputs}
-    read = read.union(*(_storages(graph, op) for i, op in enumerate(graph.ops) if i not in folded))
+    read |= {graph.tensors[t].storage for i, op in enumerate(graph.ops) if i not in folded for t in op.inputs}
     touched = {graph.tensors[t].storage for i in folded for t in (*graph.ops[i].inputs, *graph.ops[i].outputs)}
     storages = [
         replace(s, role="buffer" if s.born in folded else s.role, bytes=s.bytes if n in read else 0, dies=None)
         if n in touched else s
         for n, s in enumerate(graph.storages)
     ]  # fmt: skip
-    return without(graph, storages, folded) if folded else graph
-
-
-def _storages(graph: Graph, op: Op) -> set[int]:
-    """The memory that an op reads."""
-    return {graph.tensors[t].storage for t in op.inputs}
+    return without(graph, storages, folded)
 
 
 @dataclass
@@ -201,4 +189,4 @@ def _sum_before(graph: Graph, i: int, links: _Links) -> list[int] | None:
 
 def _varies(graph: Graph, tensor: int) -> bool:
     """Whether a tensor depends on the model's inputs."""
-    return graph.storages[graph.tensors[tensor].storage].role not in _CONSTANT
+    return graph.storages[graph.tensors[tensor].storage].role not in ("parameter", "buffer")

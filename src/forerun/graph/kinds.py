@@ -41,7 +41,9 @@ KINDS: dict[str, Kind] = {
         "q[B,H,S,D], k[B,Hk,T,D], v[B,Hk,T,Dv], mask? -> o[B,H,S,Dv]; window:int? (keys each query may see). "
         "Fused: no S x T matrix is stored", 3, 1, {"causal": bool},
     ),
-    "attention_backward": Kind("go, q, k, v -> gq, gk, gv, gmask?; window as in attention", 4, 1, {"causal": bool}),
+    "attention_backward": Kind(
+        "go, q, k, v, o, lse, mask? -> gq, gk, gv, gmask?; window as in attention", 4, 1, {"causal": bool}
+    ),
     "rnn": Kind("x[T,N,I] -> y", 1, 1, _RNN),
     "rnn_backward": Kind("gy, y, x, weights... -> gx, gw...", 3, 1, _RNN),
     "embedding": Kind("table[V,D], index -> y: reads only the rows it looks up", 1),

@@ -1,4 +1,4 @@
-"""Puts ops into a captured graph that its recording does not show, but that run all the same."""
+"""Puts ops into a captured graph that the framework runs but does not record, and takes ops out."""
 
 from __future__ import annotations
 
@@ -50,16 +50,18 @@ def splice(
 def without(graph: Graph, storages: list[Storage], dropped: Collection[int]) -> Graph:
     """`graph` without some of its ops (their places), over a list of its storages; what those wrote is there before the
     first op."""
-    kept = [i for i in range(len(graph.ops)) if i not in dropped]
-    place = {old: new for new, old in enumerate(kept)} | dict.fromkeys(dropped, -1)
-    tensors = [replace(t, producer=place.get(t.producer, t.producer)) for t in graph.tensors]
-    moved = [
-        replace(
-            s, born=place.get(s.born, s.born), dies=None if s.dies is None else place.get(s.dies, s.dies - len(dropped))
-        )
-        for s in storages
-    ]  # fmt: skip
-    return replace(graph, ops=[graph.ops[i] for i in kept], tensors=tensors, storages=moved)
+    kept = [i not in dropped for i in range(len(graph.ops))]
+    last = [many - 1 for many in itertools.accumulate(kept)]  # the last op that is kept, up to each of them
+
+    def moved(i: int) -> int:
+        return i if i < 0 else (last[i] if i < len(last) else i - len(dropped))
+
+    def made(i: int) -> int:
+        return -1 if i in dropped else moved(i)
+
+    tensors = [replace(t, producer=made(t.producer)) for t in graph.tensors]
+    placed = [replace(s, born=made(s.born), dies=None if s.dies is None else moved(s.dies)) for s in storages]
+    return replace(graph, ops=list(itertools.compress(graph.ops, kept)), tensors=tensors, storages=placed)
 
 
 def with_hidden_ops(graph: Graph) -> Graph:
