@@ -167,6 +167,42 @@ def test_what_follows_the_shape_of_an_input_is_computed_at_every_call(tmp_path: 
     assert [op.kind for op in after.ops] == ["copy", "matmul", "elementwise"]
 
 
+def test_weights_that_a_call_may_replace_are_multiplied_at_every_call(tmp_path: Path) -> None:
+    net = Net(16, 128)
+    product = net.add("MatMul", net.weight(128, 128), net.weight(128, 128))
+    path = Path(net.saved(tmp_path / "defaults.onnx", net.add("MatMul", "x", product)))
+    model = onnx.load(path)
+    model.graph.input.extend(helper.make_tensor_value_info(w.name, w.data_type, w.dims) for w in net.weights)
+    for version, kept in ((9, 2), (3, 1)):
+        model.ir_version = version
+        onnx.save(model, path)
+        assert kinds(fused(str(path))[1]) == {"matmul": kept}
+
+
+def test_a_weight_that_an_input_chooses_is_multiplied_at_every_call(tmp_path: Path) -> None:
+    net = Net("sequence", 128)
+    one, other = net.weight(128, 128), net.weight(128, 128)
+    out = helper.make_tensor_value_info("chosen", TensorProto.FLOAT, [128, 128])
+    branches = {
+        name: helper.make_graph([helper.make_node("Identity", [w], ["chosen"])], name, [], [out])
+        for name, w in (("then_branch", one), ("else_branch", other))
+    }
+    positive = net.add("Greater", net.add("ReduceMax", "x", keepdims=0), net.weight())
+    product = net.add("MatMul", net.add("If", positive, **branches), net.weight(128, 128))
+    padded = net.add("MatMul", net.add("Pad", net.weight(128, 64), padding(net)), net.weight(64, 64))
+    last = net.add("Add", net.add("MatMul", "x", product), net.add("ReduceMax", padded, keepdims=0))
+    _, after = fused(net.saved(tmp_path / "chosen.onnx", last), seq_len=128)
+    assert kinds(after)["matmul"] == 3
+
+
+def padding(net: Net) -> str:
+    """What brings 128 rows to the length of the input: nothing, where that is 128."""
+    for name, values in {"one": [1], "two": [2], "rows": [128], "nothing": [0, 0], "last": [0]}.items():
+        net.weights.append(numpy_helper.from_array(np.array(values, dtype=np.int64), name))
+    more = net.add("Sub", net.add("Slice", net.add("Shape", "x"), "one", "two"), "rows")
+    return net.add("Concat", "nothing", more, "last", axis=0)
+
+
 def test_turns_of_a_loop_are_computed_at_every_call(tmp_path: Path) -> None:
     """Its state begins as a weight, and its body reads weights and what the turn before left."""
     turn = helper.make_graph(

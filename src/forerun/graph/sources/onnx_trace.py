@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -97,6 +98,12 @@ class Trace:
         if weight and floating and (size > 1 or _SCALAR_WEIGHT.match(name)) and not _BUFFER_NAME.search(name):
             self.elements[name] = size
         return Value(shape, tensor.data_type, data, origin=frozenset({name}), constant=True, fixed=True)
+
+    def changeable(self, value: Value) -> Value:
+        """The value over the same memory, as something that an input may change."""
+        if value.fixed and value.data is None and value.items is None:
+            self.tensor(value)
+        return replace(value, fixed=False) if value.fixed else value
 
     @staticmethod
     def is_uniform(tensor: onnx.TensorProto) -> bool | None:

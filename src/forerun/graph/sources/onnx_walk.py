@@ -22,6 +22,9 @@ from forerun.graph.sources.onnx_shapes import infer
 from forerun.graph.sources.onnx_trace import Trace
 from forerun.graph.sources.onnx_values import FLOATS, Node, UnsafeBatchError, Value, attributes, dims_of, printable
 
+#: Since this version of the format, a weight that is listed among the inputs is a default that a call may replace.
+_DEFAULTS = 4
+
 
 def run(t: Trace) -> Trace:
     """The same trace, with the whole model written into it."""
@@ -30,6 +33,8 @@ def run(t: Trace) -> Trace:
     for info in graph.input:
         if info.name not in t.env:
             t.env[info.name] = _input_value(t, info)
+        elif t.model.ir_version >= _DEFAULTS:
+            t.env[info.name].fixed = False
     walk(t, graph)
     for info in graph.output:
         value = t.env.get(info.name)
@@ -72,6 +77,8 @@ def _visit(t: Trace, proto: onnx.NodeProto) -> None:
         t.in_turns += node.op != "If"
         BODIES[node.op](t, node, walk)
         t.in_turns -= node.op != "If"
+        if node.op != "If" or not node.need(0).fixed:
+            t.env.update({name: t.changeable(t.env[name]) for name in node.outputs if name in t.env})
         return
     if node.op in SEQUENCES and not domain:
         SEQUENCES[node.op](t, node)
@@ -99,6 +106,8 @@ def _visit(t: Trace, proto: onnx.NodeProto) -> None:
     for name, value in zip(node.outputs, node.out, strict=False):
         if value not in node.inputs:
             value.fixed = fixed
+        elif not fixed:
+            value = t.changeable(value)
         if name:
             value.shared = value.shared or t.is_shared(name)
             t.env[name] = value
@@ -111,7 +120,8 @@ _DRAWN = ("Random", "Bernoulli", "Multinomial")
 def _is_fixed(t: Trace, node: Node) -> bool:
     """Whether what a node puts out is the same at every call, so that it can be computed when the file is loaded."""
     read = [v for v in node.inputs if v is not None]
-    drawn = node.op.startswith(_DRAWN)
+    training = node.input(2) if node.op == "Dropout" else None
+    drawn = node.op.startswith(_DRAWN) or (training is not None and (training.data is None or bool(training.data)))
     return bool(read) and not drawn and not t.in_turns and all(v.fixed for v in read)
 
 
