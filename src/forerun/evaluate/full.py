@@ -56,10 +56,10 @@ says for each value which rows it comes from; fp32 on Ada was set with the L4's 
 comes from A100 rows). Newer choices are made without the exam's families and GPU (evaluate/exam.py)."""
 EXAM = """The exam
 
-Families of models by a seed of 2026-11-16 (evaluate/exam.py): twelve on that day, and four that fell in by their names
-when first measured (starcoder2, and three kinds of network: diffusion_unet, speech_cnn, time_series). No constant, step
-count or width has been chosen on the twelve since; the constants listed above were chosen before, with their rows in
-view. Rows of the three kinds were in view when kinds of op were distinguished."""
+Families of models by a seed of 2026-11-16 (evaluate/exam.py): twelve on that day, and six that fell in by their names
+when first measured (starcoder2, gptj, iformer, and three kinds of network: diffusion_unet, speech_cnn, time_series). No
+constant, step count or width has been chosen on the twelve since; the constants listed above were chosen before, with
+their rows in view. Rows of the three kinds were in view when kinds of op were distinguished."""
 OPERATORS = """Operators on a GPU that was left out
 
 Most lines are of single rows, which are harder than sums, where errors cancel. Those of sums of a class over a model

@@ -97,7 +97,7 @@ class Calibration:
                 self._remembered[key] = -math.log(low), math.log(high)
             else:
                 low, high = _quantiles(self.scores[found], self.counts[found], confidence)
-                wider = NEW_FAMILY_LATENCY if group.partition("/")[0] == "latency_ms" else NEW_FAMILY
+                wider = NEW_FAMILY_LATENCY if group.startswith("latency_ms") else NEW_FAMILY
                 self._remembered[key] = max(-wider * low, LEAST), max(wider * high, LEAST)
         return self._remembered[key]
 
