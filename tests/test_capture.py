@@ -23,6 +23,7 @@ from forerun.graph.ir import Graph
 from forerun.graph.memory import simulate
 from forerun.graph.meta_build import on_meta
 from forerun.graph.op_names import base_name
+from forerun.graph.profile import kernels
 from forerun.graph.sources import load_graph
 from forerun.graph.variants import variant
 from forerun.predictors.workspaces import library_workspaces
@@ -184,6 +185,51 @@ def test_threads_do_not_see_each_other() -> None:
         graphs = list(pool.map(lambda _: graph_of(net, seq_len=16), range(6)))
     assert len({g.content_hash() for g in graphs}) == 1
     assert gc.isenabled()
+
+
+class Biased(nn.Module):
+    """Attention with a bias for every pair of places, looked up in a table: learned, or a buffer."""
+
+    def __init__(self, learned: bool) -> None:
+        super().__init__()
+        self.mix = nn.Linear(16, 16)
+        table = torch.zeros(49, 2)
+        self.table = nn.Parameter(table) if learned else nn.Buffer(table)
+        self.places = nn.Buffer(torch.zeros(64 * 64, dtype=torch.int64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        heads = self.mix(x).unflatten(-1, (2, 8)).transpose(1, 2)
+        bias = self.table[self.places].view(64, 64, 2).permute(2, 0, 1).contiguous()
+        return nn.functional.scaled_dot_product_attention(heads, heads, heads, attn_mask=bias[None])
+
+
+def test_a_learned_bias_of_attention_has_a_gradient() -> None:
+    learned, given = (
+        graph_of(Biased(way), input_shape=(64, 16), batch=3, mode="training", optimizer="sgd") for way in (True, False)
+    )
+    backward = next(op for op in learned.ops if op.kind == "attention_backward")
+    assert learned.tensors[backward.outputs[3]].shape == (3, 2, 64, 64)  # of every sample
+    assert variant(backward, learned) == "attention_backward:bias"
+    summed = next(op for op in learned.ops if op.kind == "reduce" and op.inputs == (backward.outputs[3],))
+    assert learned.tensors[summed.outputs[0]].shape == (1, 2, 64, 64)
+    into_table = next(op for op in learned.ops if variant(op, learned) == "scatter:sorted")
+    assert learned.tensors[into_table.outputs[0]].shape == (49, 2) and kernels(into_table, learned) == 9
+    plain = next(op for op in given.ops if op.kind == "attention_backward")
+    assert len(plain.outputs) == 3 and variant(plain, given) == "attention_backward:masked"
+    assert not any(op.kind == "scatter" for op in given.ops)
+
+
+def test_the_gradient_of_few_lookups_is_sorted_by_one_block() -> None:
+    class Looked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.rows = nn.Parameter(torch.zeros(49, 8)), nn.Buffer(torch.zeros(100, dtype=torch.int64))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + self.table[self.rows]
+
+    g = graph_of(Looked(), input_shape=(100, 8), batch=2, mode="training", optimizer="sgd")
+    assert [kernels(op, g) for op in g.ops if op.kind == "scatter"] == [6]
 
 
 def test_attention_by_keyword_and_a_tensor_that_is_no_buffer() -> None:

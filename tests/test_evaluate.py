@@ -22,8 +22,8 @@ from forerun.predictors.saved import SHIPPED
 Run = Callable[..., subprocess.CompletedProcess[str]]
 NAMES = ["dummy", "one-ratio", "default"]
 EXAM = [
-    "bloom", "coat", "densenet", "diffusion_unet", "efficientnet", "efficientnetv2", "mobilenetv4", "modernbert", "pvt",
-    "speech_cnn", "stablelm", "starcoder2", "starnet", "time_series", "tnt", "vgg",
+    "bloom", "coat", "densenet", "diffusion_unet", "efficientnet", "efficientnetv2", "gptj", "iformer", "mobilenetv4",
+    "modernbert", "pvt", "speech_cnn", "stablelm", "starcoder2", "starnet", "time_series", "tnt", "vgg",
 ]  # fmt: skip
 
 

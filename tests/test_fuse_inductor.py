@@ -10,8 +10,9 @@ from forerun import Workload, predict
 from forerun.device import load_device
 from forerun.graph.fuse_inductor import fuse_inductor
 from forerun.graph.ir import Graph
-from forerun.graph.profile import profile
+from forerun.graph.profile import kernels, profile
 from forerun.graph.sources import load_graph
+from forerun.graph.variants import variant
 from forerun.predictors.features import op_table
 
 
@@ -136,6 +137,21 @@ def test_rows_that_generated_code_looks_up_have_no_block_each() -> None:
         for graph in (eager, fuse_inductor(eager))
     )
     assert before > 10 * after == 10
+
+
+def test_gradients_of_lookups_are_added_up_without_a_sort() -> None:
+    class Looked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.rows = nn.Parameter(torch.zeros(49, 8)), nn.Buffer(torch.zeros(4096, dtype=torch.int64))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + self.table[self.rows]
+
+    eager = load_graph(Workload(Looked(), input_shape=(4096, 8), batch=2, mode="training", optimizer="sgd"))
+    for graph, way, many in ((eager, "scatter:sorted", 9), (fuse_inductor(eager), "scatter:index", 1)):
+        (added,) = [op for op in graph.ops if op.kind == "scatter"]
+        assert (variant(added, graph), kernels(added, graph)) == (way, many)
 
 
 def test_encoders_of_hugging_face_store_their_scores() -> None:

@@ -132,6 +132,105 @@ def test_a_layer_norm_takes_in_the_sum_before_it_and_the_sum_is_still_there(tmp_
     assert len(after.ops[1].outputs) == 2
 
 
+def test_what_weights_alone_decide_is_computed_once(tmp_path: Path) -> None:
+    net = Net(64, 16, 16)
+    kernel = net.weight(64, 64, 3, 3)
+    centred = net.add("Sub", kernel, net.add("ReduceMean", kernel, axes=[1, 2, 3]))
+    x = net.add("Conv", "x", net.add("Mul", centred, net.weight(64, 1, 1, 1)), pads=[1, 1, 1, 1])
+    token = net.add("Expand", net.weight(1, 64, 16, 16), net.add("Shape", "x"))  # as long as the batch: at every call
+    before, after = fused(net.saved(tmp_path / "standardised.onnx", net.add("Concat", x, token, axis=0)))
+    assert kinds(before) == {"reduce": 1, "elementwise": 2, "conv": 1, "copy": 2}
+    assert [op.kind for op in after.ops] == ["conv", "copy", "copy"]
+    made = after.storages[after.tensors[after.ops[0].inputs[1]].storage]
+    assert (made.role, made.born, made.dies, made.bytes) == ("buffer", -1, None, 64 * 64 * 9 * 4)
+    kept = sum(s.bytes for s in after.storages if s.role in ("parameter", "buffer"))
+    assert kept == 64 * 64 * 9 * 4 + 64 * 16 * 16 * 4  # the weights as they were in the file are gone
+    assert macs(after) == macs(before)
+
+
+def test_masks_that_no_input_decides_are_computed_once(tmp_path: Path) -> None:
+    net = Net(64, 128, 128)
+    net.weights.append(numpy_helper.from_array(np.array([1, 1, 128, 128], dtype=np.int64), "square"))
+    mask = net.add("Mul", net.add("Trilu", net.add("ConstantOfShape", "square")), net.weight(1, 1, 128, 1))
+    _, after = fused(net.saved(tmp_path / "masked.onnx", net.add("Add", "x", mask)))
+    assert [op.kind for op in after.ops] == ["elementwise"]
+
+
+def test_what_follows_the_shape_of_an_input_is_computed_at_every_call(tmp_path: Path) -> None:
+    net = Net("sequence", 64)
+    for name, values in {"zero": [0], "one": [1], "two": [2]}.items():
+        net.weights.append(numpy_helper.from_array(np.array(values, dtype=np.int64), name))
+    length = net.add("Slice", net.add("Shape", "x"), "one", "two")
+    places = net.add("MatMul", net.add("Slice", net.weight(512, 64), "zero", length, "zero"), net.weight(64, 64))
+    path = net.saved(tmp_path / "places.onnx", net.add("Add", "x", places))
+    _, after = fused(path, seq_len=128)
+    assert [op.kind for op in after.ops] == ["copy", "matmul", "elementwise"]
+
+
+def test_weights_that_a_call_may_replace_are_multiplied_at_every_call(tmp_path: Path) -> None:
+    net = Net(16, 128)
+    product = net.add("MatMul", net.weight(128, 128), net.weight(128, 128))
+    path = Path(net.saved(tmp_path / "defaults.onnx", net.add("MatMul", "x", product)))
+    model = onnx.load(path)
+    model.graph.input.extend(helper.make_tensor_value_info(w.name, w.data_type, w.dims) for w in net.weights)
+    for version, kept in ((9, 2), (3, 1)):
+        model.ir_version = version
+        onnx.save(model, path)
+        assert kinds(fused(str(path))[1]) == {"matmul": kept}
+
+
+def test_a_weight_that_an_input_chooses_is_multiplied_at_every_call(tmp_path: Path) -> None:
+    net = Net("sequence", 128)
+    one, other = net.weight(128, 128), net.weight(128, 128)
+    out = helper.make_tensor_value_info("chosen", TensorProto.FLOAT, [128, 128])
+    branches = {
+        name: helper.make_graph([helper.make_node("Identity", [w], ["chosen"])], name, [], [out])
+        for name, w in (("then_branch", one), ("else_branch", other))
+    }
+    positive = net.add("Greater", net.add("ReduceMax", "x", keepdims=0), net.weight())
+    product = net.add("MatMul", net.add("If", positive, **branches), net.weight(128, 128))
+    padded = net.add("MatMul", net.add("Pad", net.weight(128, 64), padding(net)), net.weight(64, 64))
+    last = net.add("Add", net.add("MatMul", "x", product), net.add("ReduceMax", padded, keepdims=0))
+    _, after = fused(net.saved(tmp_path / "chosen.onnx", last), seq_len=128)
+    assert kinds(after)["matmul"] == 3
+
+
+def padding(net: Net) -> str:
+    """What brings 128 rows to the length of the input: nothing, where that is 128."""
+    for name, values in {"one": [1], "two": [2], "rows": [128], "nothing": [0, 0], "last": [0]}.items():
+        net.weights.append(numpy_helper.from_array(np.array(values, dtype=np.int64), name))
+    more = net.add("Sub", net.add("Slice", net.add("Shape", "x"), "one", "two"), "rows")
+    return net.add("Concat", "nothing", more, "last", axis=0)
+
+
+def test_turns_of_a_loop_are_computed_at_every_call(tmp_path: Path) -> None:
+    """Its state begins as a weight, and its body reads weights and what the turn before left."""
+    turn = helper.make_graph(
+        [
+            helper.make_node("MatMul", ["h", "inside"], ["product"]),
+            helper.make_node("Tanh", ["product"], ["next"]),
+            helper.make_node("Identity", ["go"], ["still"]),
+        ],
+        "turn",
+        [
+            helper.make_tensor_value_info("i", TensorProto.INT64, []),
+            helper.make_tensor_value_info("go", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("h", TensorProto.FLOAT, [64, 128]),
+        ],
+        [
+            helper.make_tensor_value_info("still", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("next", TensorProto.FLOAT, [64, 128]),
+        ],
+        [numpy_helper.from_array(np.full((128, 128), 0.1, dtype=np.float32), "inside")],
+    )
+    net = Net(64, 128)
+    net.weights.append(numpy_helper.from_array(np.array(32, dtype=np.int64), "turns"))
+    net.weights.append(numpy_helper.from_array(np.array(True), "yes"))
+    state = net.add("Loop", "turns", "yes", net.weight(64, 128), body=turn)
+    before, after = fused(net.saved(tmp_path / "loop.onnx", net.add("Add", "x", state)))
+    assert macs(after) == macs(before) == 32 * 64 * 128 * 128
+
+
 def test_an_answer_for_onnxruntime_is_of_onnxruntime(residual: str) -> None:
     eager = forerun.predict(residual, CPU, batch=2)
     answer = forerun.predict(residual, CPU, batch=2, runtime="onnxruntime")

@@ -58,12 +58,17 @@ def test_only_what_has_an_interval_above_one_is_claimed(on_h200: Optimisation) -
 
 
 def test_measured_pairs_give_narrower_intervals_than_two_independent_ones(on_h200: Optimisation) -> None:
-    paired, alone = line(on_h200, "CUDA graph"), line(on_h200, "torch.compile with CUDA graphs")
-    assert "measured pairs" in paired.interval_from and "independent" in alone.interval_from
-    before, after = paired.before.latency_ms, paired.after.latency_ms
-    assert before and after
-    wide = np.hypot(np.log(before.value / before.low), np.log(after.high / after.value))
-    assert np.log(paired.gain.value / paired.gain.low) < wide
+    """Of two calls whose pace the same thing sets; a CUDA graph takes away what sets that of the other."""
+    alone = line(on_h200, "torch.compile with CUDA graphs")
+    assert "independent" in alone.interval_from
+    for name in ("batch 32", "channels last", "bf16 weights", "autocast to bf16"):
+        one = line(on_h200, name)
+        before, after = one.before.latency_ms, one.after.latency_ms
+        assert before and after and "measured pairs" in one.interval_from
+        wide = np.hypot(np.log(before.value / before.low), np.log(after.high / after.value))
+        assert np.log(one.gain.value / one.gain.low) < 0.8 * wide
+    paired = line(on_h200, "CUDA graph")
+    assert "measured pairs" in paired.interval_from
     narrow = forerun.optimise(CNN, "h200", batch=4, goal="throughput", confidence=0.6)
     assert line(narrow, "CUDA graph").gain.low > paired.gain.low
     assert line(narrow, "CUDA graph").gain.value == paired.gain.value

@@ -18,14 +18,16 @@ from forerun import predict
 from forerun.device import Device, load_device
 from forerun.errors import ForerunError
 from forerun.evaluate.check import PredictorFault, check_predictor
-from forerun.graph.profile import CLASSES, Profile
+from forerun.graph.profile import CLASSES, Profile, profile
+from forerun.graph.sources import load_graph
 from forerun.predictors.base import Predictor, Times
 from forerun.predictors.conformal import OUT_OF_DOMAIN
-from forerun.predictors.energy import SYNCHRONISED_US, back_to_back_ms
+from forerun.predictors.energy import START_S, SYNCHRONISED_US, back_to_back_ms, energy_j, waiting_w
 from forerun.predictors.host import COUNTED
 from forerun.predictors.registry import load_predictor, predictors
 from forerun.predictors.roofline import RooflinePredictor
 from forerun.predictors.saved import ARRAYS, FILE, SHIPPED
+from forerun.predictors.specs import roofline_ms
 from forerun.workload import Workload
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -263,3 +265,14 @@ def test_replays_follow_each_other_at_once() -> None:
     found = back_to_back_ms(latency, device, [h200, h200, h200, cpu], runs)
     np.testing.assert_allclose(found, [2.0 - SYNCHRONISED_US / 1e3, 1.5, 1.0, 2.0])  # never less than half
     np.testing.assert_allclose(back_to_back_ms(np.full((3, 1), 2.0), 1.5, [h200], "cudagraph"), np.full((3, 1), 1.5))
+
+
+def test_small_kernels_draw_less_than_large_ones() -> None:
+    """Replayed calls that keep a GPU busy throughout, each for twice as long as its roofline."""
+    h200 = load_device("h200")
+    calls = profile(load_graph(Workload("timm/mobilenetv2_100", dtype="fp16")), "fp16", np.array([1, 64]))
+    busy_ms = 2 * roofline_ms(calls, [h200]) + START_S * 1e3 * (calls.kernels @ calls.repeat)
+    small, large = energy_j(calls, [h200], busy_ms, busy_ms, runtime="cudagraph")[:, 0] / busy_ms[:, 0] * 1e3
+    waiting = waiting_w(h200)
+    assert waiting is not None and h200.tdp_w is not None
+    assert waiting < small < 1.7 * waiting and 2 * small < large < 0.9 * h200.tdp_w

@@ -9,11 +9,12 @@ import torch
 
 from forerun.device import load_device
 from forerun.graph.fuse_inductor import fuse_inductor
-from forerun.graph.ir import Graph
+from forerun.graph.ir import Graph, Op, Storage, Tensor
 from forerun.graph.layout import copied, strided
 from forerun.graph.memory import simulate
 from forerun.graph.profile import profile
 from forerun.graph.sources import load_graphs
+from forerun.graph.splice import without
 from forerun.predictors.features import op_table
 from forerun.predictors.host import launch_counts, launches
 from forerun.workload import Workload
@@ -29,8 +30,8 @@ def conv(bias: bool, groups: int = 1, out: int = 16, kernel: int = 3) -> torch.n
 
 def test_a_convolution_with_a_bias_adds_it_in_place_in_a_kernel_of_its_own() -> None:
     with_bias, _ = graph_of(conv(True), input_shape=(8, 32, 32), batch=4)
-    without, _ = graph_of(conv(False), input_shape=(8, 32, 32), batch=4)
-    assert [op.kind for op in without.ops] == ["conv"]
+    plain, _ = graph_of(conv(False), input_shape=(8, 32, 32), batch=4)
+    assert [op.kind for op in plain.ops] == ["conv"]
     assert [op.kind for op in with_bias.ops] == ["conv", "elementwise"]
     added = with_bias.ops[1]
     assert with_bias.tensors[added.inputs[0]].producer == 0 and with_bias.tensors[added.outputs[0]].producer == 1
@@ -39,7 +40,7 @@ def test_a_convolution_with_a_bias_adds_it_in_place_in_a_kernel_of_its_own() -> 
     written = 4 * 16 * 32 * 32 * 4
     assert columns.bytes[1, 0] == 2 * written + 16 * 4
     # In place: no memory but the bias itself.
-    assert abs(simulate(with_bias).allocated_mb - simulate(without).allocated_mb) < 0.01
+    assert abs(simulate(with_bias).allocated_mb - simulate(plain).allocated_mb) < 0.01
 
 
 def test_a_bias_scales_with_the_batch_and_a_depthwise_one_is_part_of_its_kernel() -> None:
@@ -195,3 +196,15 @@ def test_casts_of_a_deep_stack_take_no_more_memory_than_those_of_a_shallow_one()
         return simulate(graph).allocated_mb - weights
 
     assert abs(extra(3) - extra(12)) < 0.05
+
+
+def test_memory_that_ends_with_an_op_that_is_taken_out_ends_before_it() -> None:
+    """Of three ops in a row the middle one goes: what it wrote is there from the start."""
+    tensors = [Tensor((4,), "fp32", n, n - 1) for n in range(4)]
+    storages = [Storage(16, "input"), Storage(16, "activation", 0, 1), Storage(16, "activation", 1, 2),
+                Storage(16, "activation", 2, 3)]  # fmt: skip
+    ops = [Op("elementwise", "relu", (n,), (n + 1,)) for n in range(3)]
+    left = without(Graph("three", ops, tensors, storages, 0, 0, outputs=(3,)), storages, {1})
+    assert left.ops == [ops[0], ops[2]]
+    assert [t.producer for t in left.tensors] == [-1, 0, -1, 1]
+    assert [(s.born, s.dies) for s in left.storages] == [(-1, None), (0, 0), (-1, 1), (1, 2)]

@@ -174,9 +174,10 @@ def evaluate(
     title = f"left out: {'the exam' if exam else split}"
     _print_board(made, frames, title, extra, as_json)
     if out is not None:
-        drawn = frames.get("default", frames[chosen[-1]])
+        drawn = "default" if "default" in frames else chosen[-1]
         extra = {full.EXAM: full.summary(full.exam_board(frames, wanted)), **extra}
-        print(f"written: {report.write(made, drawn, out, extra, full.NOTES)}", file=sys.stderr)
+        written = report.write(made, frames[drawn], predictor_class(drawn)(), out, extra, full.NOTES)
+        print(f"written: {written}", file=sys.stderr)
 
 
 def _hours_of_default(

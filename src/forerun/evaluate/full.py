@@ -45,22 +45,21 @@ name (resnetaa beside resnet) stay. Intervals of a family are calibrated on the 
 are left out of the figures. The intervals of `roofline` are constants and are not scored here.
 
 These constants were read off rows that are judged here, so the figures flatter them a little: the widening for a new
-family (`NEW_FAMILY` in predictors/conformal.py), how much longer a call takes by itself than in a loop
-(`SYNCHRONISED_US` in predictors/energy.py), the speed of copies to the GPU
-(`COPY_GBS` in data/importers/pytorch_gpu_benchmark.py, from the RTX 2080 Ti), the number of steps and seeds of the fits
-(predictors/default), the constants of memory workspaces (predictors/memory.py), how far caches and the
-speed of the machine change times of onnxruntime (`CPU_CACHES` in predictors/specs.py, `_PYTHON_EXPONENT` in
+family (`NEW_FAMILY` and `NEW_FAMILY_LATENCY` in predictors/conformal.py), how much longer a call takes by itself than
+in a loop and how long kernels take to start (`SYNCHRONISED_US` and `START_S` in predictors/energy.py), the speed of
+copies to the GPU (`COPY_GBS` in data/importers/pytorch_gpu_benchmark.py, from the RTX 2080 Ti), the number of steps
+and seeds of the fits (predictors/default), the constants of memory workspaces (predictors/memory.py), how far caches
+and the speed of the machine change times of onnxruntime (`CPU_CACHES` in predictors/specs.py, `_PYTHON_EXPONENT` in
 training/gather.py), what rows that are looked up and gradients that are added to one number wait (`_BLOCK` and
-`_WAIT_PER_FLOAT` in predictors/features.py), and what a watt yields per generation
-(device/catalog/generations.yaml says for each value which rows it comes from; fp32 on Ada was set with the L4's rows in
-view, and that of the A100 comes from A100 rows). Newer choices are made without the exam's families and GPU
-(evaluate/exam.py)."""
+`_WAIT_PER_FLOAT` in predictors/features.py), and what a watt yields per generation (device/catalog/generations.yaml
+says for each value which rows it comes from; fp32 on Ada was set with the L4's rows in view, and that of the A100
+comes from A100 rows). Newer choices are made without the exam's families and GPU (evaluate/exam.py)."""
 EXAM = """The exam
 
-Families of models by a seed of 2026-11-16 (evaluate/exam.py): twelve on that day, and four that fell in by their names
-when first measured (starcoder2, and three kinds of network: diffusion_unet, speech_cnn, time_series). No constant, step
-count or width has been chosen on the twelve since; the constants listed above were chosen before, with their rows in
-view. Rows of the three kinds were in view when kinds of op were distinguished."""
+Families of models by a seed of 2026-11-16 (evaluate/exam.py): twelve on that day, and six that fell in by their names
+when first measured (starcoder2, gptj, iformer, and three kinds of network: diffusion_unet, speech_cnn, time_series). No
+constant, step count or width has been chosen on the twelve since; the constants listed above were chosen before, with
+their rows in view. Rows of the three kinds were in view when kinds of op were distinguished."""
 OPERATORS = """Operators on a GPU that was left out
 
 Most lines are of single rows, which are harder than sums, where errors cancel. Those of sums of a class over a model

@@ -45,7 +45,7 @@ def text(predictor: Predictor, parts: Mapping[str, pd.DataFrame]) -> str:
             if part in parts
         ),
         "## Where it fails\n\nFamilies with the largest error when left out:\n\n"
-        + report.markdown(report.families(left_out).head(12)),
+        + report.markdown(report.families(left_out, predictor).head(12)),
         "- One GPU shows how whole models run under our protocol; of other GPUs there are published times of image\n"
         "  classifiers, and operators.\n"
         "- Host time comes from one host: probe yours (`forerun measure host`, then `--host this`).\n"

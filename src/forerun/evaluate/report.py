@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 
 from forerun.evaluate.exam import exam_rows
-from forerun.evaluate.scoreboard import Scoreboard
+from forerun.evaluate.scoreboard import Scoreboard, with_intervals
+from forerun.predictors.base import Predictor
 
 _SHARES = ("coverage", "mape", "median_ape", "acc5", "acc10", "interval_coverage", "interval_width", "noise_floor")
 _HEADS = {"mape": "MAPE", "median_ape": "median APE", "rmse": "RMSE", "r2": "R²", "tau": "Kendall tau",
@@ -44,13 +45,19 @@ def markdown(frame: pd.DataFrame) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
-def families(left_out: pd.DataFrame) -> pd.DataFrame:
-    """Error by family, largest first, without the exam's: of device time, or of latency where there is none."""
-    left_out = left_out[~exam_rows(left_out)]
+def families(left_out: pd.DataFrame, predictor: Predictor) -> pd.DataFrame:
+    """Error by family, largest first, without the exam's: of device time, or of latency where there is none; and the
+    share of rows in the predictor's intervals, where it has any of its own."""
     target = error_target(left_out)
     ratio = left_out[f"predicted_{target}"] / left_out[target]
-    grouped = left_out.assign(error=(ratio - 1).abs(), ratio=ratio).groupby("family")
-    found = grouped.agg(n=("error", "size"), mape=("error", "mean"), ratio=("ratio", "median"))
+    rows = left_out.assign(error=(ratio - 1).abs(), ratio=ratio)
+    columns = {"n": ("error", "size"), "mape": ("error", "mean"), "ratio": ("ratio", "median")}
+    if predictor.calibrates:
+        low, high = with_intervals(left_out, target, predictor)
+        inside = (rows[target] >= low) & (rows[target] <= high)
+        rows["inside"] = inside.where(ratio.notna())  # not every predictor answers every row
+        columns["interval_coverage"] = ("inside", "mean")
+    found = rows[~exam_rows(rows)].groupby("family").agg(**columns)
     return found.sort_values("mape", ascending=False).reset_index().rename(columns={"ratio": "predicted / measured"})
 
 
@@ -59,10 +66,14 @@ def error_target(left_out: pd.DataFrame) -> str:
     return "device_ms" if "predicted_device_ms" in left_out else "latency_ms"
 
 
-def write(made: Scoreboard, left_out: pd.DataFrame, folder: Path, extra: dict[str, pd.DataFrame], notes: str) -> Path:
-    """SCOREBOARD.md and its plots."""
+def write(
+    made: Scoreboard, left_out: pd.DataFrame, predictor: Predictor, folder: Path, extra: dict[str, pd.DataFrame],
+    notes: str,
+) -> Path:  # fmt: skip
+    """SCOREBOARD.md and its plots; `left_out` are the answers of this predictor."""
     folder.mkdir(parents=True, exist_ok=True)
-    draw(left_out[~exam_rows(left_out)], folder)
+    by_family = families(left_out, predictor)
+    draw(left_out[~exam_rows(left_out)], by_family, folder)
     noise = made.noise.assign(mean=made.noise["mean"], median=made.noise["median"]).drop(columns=["p90"])
     noise = noise.rename(columns={"mean": "mape", "median": "median_ape"})
     parts = [
@@ -71,7 +82,7 @@ def write(made: Scoreboard, left_out: pd.DataFrame, folder: Path, extra: dict[st
         "## Noise floor: the same case measured twice\n\n" + markdown(noise),
         "## Left-out families on the H200\n\n" + markdown(made.lines.drop(columns=["split"])),
         "![Predicted against measured](scoreboard_scatter.png)",
-        f"## {_TITLES[error_target(left_out)]} by family, worst first\n\n" + markdown(families(left_out).head(25)),
+        f"## {_TITLES[error_target(left_out)]} by family, worst first\n\n" + markdown(by_family.head(25)),
         "![Error by family](scoreboard_families.png)",
     ]
     parts += [f"## {title}\n\n{markdown(frame)}" for title, frame in extra.items()]
@@ -80,7 +91,7 @@ def write(made: Scoreboard, left_out: pd.DataFrame, folder: Path, extra: dict[st
     return path
 
 
-def draw(left_out: pd.DataFrame, folder: Path) -> None:
+def draw(left_out: pd.DataFrame, by_family: pd.DataFrame, folder: Path) -> None:
     """Predicted against measured, and the error by family."""
     import matplotlib
 
@@ -107,7 +118,7 @@ def draw(left_out: pd.DataFrame, folder: Path) -> None:
     panels[0].legend(fontsize=7)
     figure.savefig(folder / "scoreboard_scatter.png", dpi=110)
     pyplot.close(figure)
-    by = families(left_out).sort_values("mape")
+    by = by_family.sort_values("mape")
     figure, panel = pyplot.subplots(figsize=(9, 0.16 * len(by) + 1), layout="constrained")
     panel.barh(by["family"], 100 * by["mape"])
     panel.set(xlabel=f"mean error of {_TITLES[error_target(left_out)].lower()}, %")

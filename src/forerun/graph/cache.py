@@ -17,7 +17,7 @@ from forerun.graph.ir import Graph
 from forerun.graph.validate import validate
 
 #: Raise when capture, folding or the IR change, so that graphs of older versions are not taken for new ones.
-VERSION = 12
+VERSION = 15
 #: What reading a file raises that holds something other than graphs.
 _DAMAGED = (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError, MemoryError)
 

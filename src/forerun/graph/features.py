@@ -102,13 +102,14 @@ def _picked(op: Op, s: Shapes) -> tuple[Any, ...]:
         summed = s.numel(op.inputs[0] if op.kind == "embedding_backward" else moved) / np.maximum(cols, 1)
         return rows, cols, rows / np.maximum(summed, 1), 1, 1, 1, _gaps(op), table
     added = 2 * _half(moved, s) if op.kind == "scatter" else 0
+    # What is added to one number on average: threads wait for each other, or add up what was sorted.
+    together = s.numel(moved) / np.maximum(table, 1) if op.kind == "scatter" else 1
     if op_names.plain_name(op.name) in op_names.ROW_GATHERS | op_names.INDEXED and len(op.inputs) > 1:
         cols = _row_length(op.inputs[0], op.inputs[1], moved, s)
         ragged = (np.asarray(cols) * DTYPE_BYTES[s.graph.tensors[moved].dtype]) % _AT_ONCE > 0
         window = 1 if op.attrs.get("generated") else np.where(ragged, WHOLE_ROWS / 2, WHOLE_ROWS)
-        return s.numel(moved) / np.maximum(cols, 1), cols, 1, 1, window, 1, _gaps(op) + added, table
-    # What is added to one number on average: threads wait for each other.
-    together = s.numel(moved) / np.maximum(table, 1) if op.kind == "scatter" else 1
+        summed = np.maximum(together, 1) if op.attrs.get("accumulate") else 1
+        return s.numel(moved) / np.maximum(cols, 1), cols, summed, 1, window, 1, _gaps(op) + added, table
     return s.numel(moved) / np.maximum(cols, 1), cols, np.maximum(together, 1), 1, 1, 1, _gaps(op) + added, table
 
 

@@ -36,7 +36,7 @@ _FEW = 4
 
 def fuse_inductor(graph: Graph) -> Graph:
     """The graph as torch.compile runs it."""
-    prepared = _with_layouts(_with_plain_products(_with_masks(_with_norm_types(graph))))
+    prepared = _with_layouts(_with_plain_products(_with_masks(_with_norm_types(_with_atomic_sums(graph)))))
     fused = with_kernels(prepared, _kernels(prepared))
     return replace(fused, ops=[_generated(fused, op) if _fusible(op) else op for op in fused.ops])
 
@@ -182,6 +182,16 @@ def _sums(graph: Graph, op: Op) -> int:
     if kind == "group":
         return max(shape[0] * op.attrs.get("groups", 32), 1) if shape else 1
     return max(_size(graph, op.inputs[0]) // max(shape[-1], 1), 1) if shape else 1
+
+
+def _with_atomic_sums(graph: Graph) -> Graph:
+    """Generated code adds to what an index names as the numbers come, and sorts nothing; tables in bf16 on GPUs before
+    Hopper, which it leaves to PyTorch, are taken for such, too."""
+    ops = [
+        replace(op, attrs={k: v for k, v in op.attrs.items() if k != "accumulate"}) if "accumulate" in op.attrs else op
+        for op in graph.ops
+    ]
+    return replace(graph, ops=ops)
 
 
 def _with_norm_types(graph: Graph) -> Graph:

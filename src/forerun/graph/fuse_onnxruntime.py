@@ -2,7 +2,8 @@
 
 Convolutions take in a batch norm, the sum with a skip connection and one activation behind them; matrix products take
 in their bias and one activation. Chains of nodes that spell out one function of one tensor (GELU, SiLU, a layer norm)
-become that function, and a layer norm takes in the sum before it. All else stays an op of its own.
+become that function, and a layer norm takes in the sum before it. What the weights in a file alone decide is computed
+once, when a session is made. All else stays an op of its own.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass, replace
 from forerun.graph.fuse import with_kernels
 from forerun.graph.ir import Graph, Op
 from forerun.graph.op_names import plain_name
+from forerun.graph.splice import without
 
 #: Activations that a kernel applies to its results before it writes them.
 _ACTIVATIONS = frozenset(
@@ -27,6 +29,7 @@ _LONGEST = 10
 
 def fuse_onnxruntime(graph: Graph) -> Graph:
     """The graph as onnxruntime's CPU provider runs it."""
+    graph = _with_folded_constants(graph)
     links = _Links.of(graph)
     ops = list(graph.ops)
     kernels: list[list[int]] = []
@@ -46,6 +49,23 @@ def fuse_onnxruntime(graph: Graph) -> Graph:
             kernels.append([*before, i])
         links.taken.update(kernels[-1] if kernels and i in kernels[-1] else ())
     return with_kernels(replace(graph, ops=ops), kernels)
+
+
+def _with_folded_constants(graph: Graph) -> Graph:
+    """Without what is computed when a session is made (the standardised weights of a convolution, slices of a table):
+    its results are kept, and what nothing else reads is not."""
+    folded = {i for i, op in enumerate(graph.ops) if op.attrs.get("constant")}
+    if not folded:
+        return graph
+    read = {graph.tensors[t].storage for t in graph.outputs}
+    read |= {graph.tensors[t].storage for i, op in enumerate(graph.ops) if i not in folded for t in op.inputs}
+    touched = {graph.tensors[t].storage for i in folded for t in (*graph.ops[i].inputs, *graph.ops[i].outputs)}
+    storages = [
+        replace(s, role="buffer" if s.born in folded else s.role, bytes=s.bytes if n in read else 0, dies=None)
+        if n in touched else s
+        for n, s in enumerate(graph.storages)
+    ]  # fmt: skip
+    return without(graph, storages, folded)
 
 
 @dataclass

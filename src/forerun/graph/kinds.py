@@ -41,13 +41,18 @@ KINDS: dict[str, Kind] = {
         "q[B,H,S,D], k[B,Hk,T,D], v[B,Hk,T,Dv], mask? -> o[B,H,S,Dv]; window:int? (keys each query may see). "
         "Fused: no S x T matrix is stored", 3, 1, {"causal": bool},
     ),
-    "attention_backward": Kind("go, q, k, v -> gq, gk, gv; window as in attention", 4, 1, {"causal": bool}),
+    "attention_backward": Kind(
+        "go, q, k, v, o, lse, mask? -> gq, gk, gv, gmask?; window as in attention", 4, 1, {"causal": bool}
+    ),
     "rnn": Kind("x[T,N,I] -> y", 1, 1, _RNN),
     "rnn_backward": Kind("gy, y, x, weights... -> gx, gw...", 3, 1, _RNN),
     "embedding": Kind("table[V,D], index -> y: reads only the rows it looks up", 1),
     "embedding_backward": Kind("gy, index -> gtable: writes the whole table", 1),
     "gather": Kind("x, index -> y: reads as much as it writes, whole rows once"),
-    "scatter": Kind("x, index, src -> y: reads and writes as much as src holds (index_put, scatter_add, caches)"),
+    "scatter": Kind(
+        "x, index, src -> y: reads and writes as much as src holds (index_put, scatter_add, caches); accumulate:bool? "
+        "(sorts its indices, and adds up what belongs to equal ones)"
+    ),
     "softmax": Kind("x -> y", 1),
     "softmax_backward": Kind("gy, y -> gx", 1),
     "norm": Kind("x, weight?, bias? -> y; groups:int where it is known", 1, 1, {"type": _NORMS, "training": bool}),

@@ -55,7 +55,7 @@ COPIES = _names(
     "CenterCropPad",
 )
 #: Scatters whose index names whole rows.
-INDEXED = frozenset("index_add index_put _index_put_impl index_copy index_fill".split())
+INDEXED = frozenset("index_add index_put _index_put_impl _unsafe_index_put index_copy index_fill".split())
 #: Gathers whose index names whole rows.
 ROW_GATHERS = frozenset("index_select index _unsafe_index".split())
 #: Reductions that keep every partial result.

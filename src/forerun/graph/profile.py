@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 
 import numpy as np
 
@@ -167,6 +168,9 @@ _CHUNK, _BLOCKS, _TENSORS = 65536, 320, (110, 64, 48, 36, 30)
 _PERSISTENT_RNN = 3
 #: Kernels of a gradient of embeddings that sorts its indices: of bags with so few that one block sorts them, and else.
 _FEW_INDICES, _FEW_SORTED, _SORTED_INDICES = 4096, 13, 20
+#: Kernels of indexed writes that add up, as the gradient of x[index] does: with so many indices that one block still
+#: sorts them, and with more.
+_ONE_BLOCK_SORTS, _ADDED_BY_ONE, _ADDED_BY_MANY = 2048, 6, 9
 #: Kernels of attention that stores its scores (casts, two products, a softmax), and of statistics over the batch in
 #: generated code (two steps of sums, then what is done with them).
 _STORED_SCORES, _GENERATED_STATISTICS = 6, 3
@@ -196,6 +200,9 @@ def kernels(op: Op, graph: Graph) -> int:
     if op.kind == "embedding_backward" and sorts_indices(op, graph):
         few = len(op.inputs) > 1 and math.prod(graph.tensors[op.inputs[1]].shape) <= _FEW_INDICES
         return _FEW_SORTED if few else _SORTED_INDICES
+    if op.kind == "scatter" and op.attrs.get("accumulate"):
+        broadcast = zip_longest(*(reversed(graph.tensors[t].shape) for t in op.inputs[1:-1]), fillvalue=1)
+        return _ADDED_BY_ONE if math.prod(map(max, broadcast)) <= _ONE_BLOCK_SORTS else _ADDED_BY_MANY
     if op.kind in ("rnn", "rnn_backward"):
         stacked = int(op.attrs["layers"]) * int(op.attrs["directions"])
         return _PERSISTENT_RNN * stacked if rnn_persists(op, graph) else 2 * stacked * int(op.attrs["steps"])

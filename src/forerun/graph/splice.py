@@ -1,10 +1,10 @@
-"""Puts ops into a captured graph that its recording does not show, but that run all the same."""
+"""Puts ops into a captured graph that the framework runs but does not record, and takes ops out."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from forerun.graph.ir import DTYPE_BYTES, Graph, Op, Storage, Tensor
@@ -45,6 +45,23 @@ def splice(
         for s in storages
     ]  # fmt: skip
     return replace(graph, ops=ops, tensors=moved_tensors, storages=moved_storages)
+
+
+def without(graph: Graph, storages: list[Storage], dropped: Collection[int]) -> Graph:
+    """`graph` without some of its ops (their places), over a list of its storages; what those wrote is there before the
+    first op."""
+    kept = [i not in dropped for i in range(len(graph.ops))]
+    last = [many - 1 for many in itertools.accumulate(kept)]  # the last op that is kept, up to each of them
+
+    def moved(i: int) -> int:
+        return i if i < 0 else (last[i] if i < len(last) else i - len(dropped))
+
+    def made(i: int) -> int:
+        return -1 if i in dropped else moved(i)
+
+    tensors = [replace(t, producer=made(t.producer)) for t in graph.tensors]
+    placed = [replace(s, born=made(s.born), dies=None if s.dies is None else moved(s.dies)) for s in storages]
+    return replace(graph, ops=list(itertools.compress(graph.ops, kept)), tensors=tensors, storages=placed)
 
 
 def with_hidden_ops(graph: Graph) -> Graph:

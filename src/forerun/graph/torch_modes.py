@@ -15,9 +15,10 @@ from forerun.graph.assumed import Assumptions
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Attention. On CUDA, scaled_dot_product_attention runs as one fused kernel (flash in half precision, memory-efficient
-# in fp32) for every shape that matters; on meta it would decompose into matmuls and a stored S x T matrix. These two
-# ops stand for the fused kernel and its backward. As the real ones do, they lay the output out as (B, S, H, D), so
-# that the transpose that follows costs no copy, and save the log-sum-exp for the backward pass.
+# in fp32) for every shape that matters; on meta it would decompose into matmuls and a stored S x T matrix. These ops
+# stand for the fused kernel and its backward, without and with a gradient for the mask (a learned bias). As the real
+# ones do, they lay the output out as (B, S, H, D), so that the transpose that follows costs no copy, and save the
+# log-sum-exp for the backward pass.
 
 
 @functools.cache
@@ -33,6 +34,10 @@ def _attention_op() -> Any:
         "attention_backward(Tensor go, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor? mask, bool causal)"
         " -> (Tensor, Tensor, Tensor)"
     )
+    library.define(
+        "attention_mask_backward(Tensor go, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor mask,"
+        " bool causal) -> (Tensor, Tensor, Tensor, Tensor)"
+    )
 
     def forward_meta(q: Any, k: Any, v: Any, mask: Any, causal: bool) -> Any:
         batch, heads, length, _ = q.shape
@@ -42,8 +47,13 @@ def _attention_op() -> Any:
     def backward_meta(go: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, mask: Any, causal: bool) -> Any:
         return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
 
+    def mask_backward_meta(go: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, mask: Any, causal: bool) -> Any:
+        of_mask = mask.new_empty((*q.shape[:3], k.shape[2]))  # of every sample and head, however many share the mask
+        return *backward_meta(go, q, k, v, o, lse, mask, causal), of_mask
+
     library.impl("attention", forward_meta, "Meta")
     library.impl("attention_backward", backward_meta, "Meta")
+    library.impl("attention_mask_backward", mask_backward_meta, "Meta")
 
     def save(ctx: Any, inputs: Any, output: Any) -> None:
         q, k, v, mask, causal = inputs
@@ -52,8 +62,11 @@ def _attention_op() -> Any:
 
     def backward(ctx: Any, go: Any, _glse: Any) -> Any:
         q, k, v, mask, o, lse = ctx.saved_tensors
-        grads = torch.ops.forerun.attention_backward(go, q, k, v, o, lse, mask, ctx.causal)
-        return *grads, None, None
+        if not ctx.needs_input_grad[3]:
+            grads = torch.ops.forerun.attention_backward(go, q, k, v, o, lse, mask, ctx.causal)
+            return *grads, None, None
+        *grads, of_mask = torch.ops.forerun.attention_mask_backward(go, q, k, v, o, lse, mask, ctx.causal)
+        return *grads, of_mask.sum_to_size(mask.shape), None
 
     torch.library.register_autograd("forerun::attention", backward, setup_context=save, lib=library)
     return torch.ops.forerun.attention

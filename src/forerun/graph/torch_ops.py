@@ -60,8 +60,9 @@ _BY_KIND: dict[str, str] = {
               "_addmm_activation",
     "conv": "convolution _convolution convolution_overrideable",
     "conv_backward": "convolution_backward",
-    # Ops of graph.torch_modes, each a kind of its own.
-    **{kind: kind for kind in "attention attention_backward moe_matmul moe_matmul_backward rnn rnn_backward".split()},
+    # Ops of graph.torch_modes.
+    **{kind: kind for kind in "attention moe_matmul moe_matmul_backward rnn rnn_backward".split()},
+    "attention_backward": "attention_backward attention_mask_backward",
     # One pass and about one operation an element.
     "elementwise":
         "add sub mul div neg abs relu relu_ threshold threshold_backward gelu gelu_backward silu silu_ "
@@ -141,6 +142,8 @@ def attributes(kind: str, name: str, args: tuple[Any, ...], outputs: list[Any]) 
         return {"window": _prod(kernel) if isinstance(kernel, (list, tuple)) else int(kernel)}
     if kind == "resize":
         return {"taps": {"nearest": 1, "bicubic": 16}.get(RESIZES.get(name, ""), 4)}
+    if "index_put" in name and len(args) > 3 and args[3]:  # index_put(x, indices, values, accumulate)
+        return {"accumulate": True}
     if name in SCANS and len(args) > 1:
         return {"axis": int(args[1]) % max(1, args[0].dim())}
     return {}

@@ -19,7 +19,8 @@ VARIANTS = (
     "rnn:persistent", "rnn_backward:persistent", "conv:1d", "conv:3d", "conv:dilated", "reduce:columns",
     "scatter:index", "embedding_backward:sorted", "embedding_backward:bag", "embedding:bag", "gather:rows", "sort:topk",
     "resize:grid", "reduce:scan", "norm:batch:train:native", "norm_backward:batch:native",
-    "norm:batch:native", "resize:backward", "matmul:bias", "conv:odd_group_width",
+    "norm:batch:native", "resize:backward", "matmul:bias", "conv:odd_group_width", "scatter:sorted",
+    "attention_backward:masked", "attention_backward:bias",
 )  # fmt: skip
 _VARIANT_INDEX = {name: i for i, name in enumerate(VARIANTS)}
 
@@ -65,10 +66,16 @@ def _variant(op: Op, graph: Graph) -> str:
         if op.attrs.get("stored_scores"):
             return "attention:stored"
         return "attention:masked" if len(op.inputs) > 3 else ""
+    if kind == "attention_backward" and len(op.outputs) > 3:  # of a mask, too, where that is a learned bias
+        return "attention_backward:bias"
+    if kind == "attention_backward":
+        return "attention_backward:masked" if len(op.inputs) > 6 else ""
     if kind == "reduce" and name in op_names.SCANS:
         return "reduce:scan"
     if kind == "reduce":
         return _reduction(graph.tensors[op.inputs[0]].shape if op.inputs else (), graph.tensors[op.outputs[0]].shape)
+    if kind == "scatter" and op.attrs.get("accumulate"):
+        return "scatter:sorted"
     if kind == "scatter":
         return "scatter:index" if name in op_names.INDEXED else ""
     if kind == "gather":

@@ -24,8 +24,8 @@ ENOUGH = 40
 KEPT = 201  # quantiles kept of a group's scores
 #: An unmeasured family errs a little further than the errors of other families say: rows of one family err
 #: together. By so much wider, in logarithms, about nine of ten hold on families that were left out, in every mode
-#: and not on average alone (docs/SCOREBOARD.md).
-NEW_FAMILY = 1.08
+#: and not on average alone (docs/SCOREBOARD.md). Less in latency: much of it is the host's, which no family changes.
+NEW_FAMILY, NEW_FAMILY_LATENCY = 1.08, 1.02
 LEAST = 0.01  # nothing is claimed to be nearer than this
 #: What each thing that no measurement shows adds to the error: a standard deviation, in logarithms. That of a device
 #: stands here for predictors without one of their own (`device_deviation`); energy and CPUs borrow it. Of the others
@@ -97,7 +97,8 @@ class Calibration:
                 self._remembered[key] = -math.log(low), math.log(high)
             else:
                 low, high = _quantiles(self.scores[found], self.counts[found], confidence)
-                self._remembered[key] = max(-NEW_FAMILY * low, LEAST), max(NEW_FAMILY * high, LEAST)
+                wider = NEW_FAMILY_LATENCY if group.startswith("latency_ms") else NEW_FAMILY
+                self._remembered[key] = max(-wider * low, LEAST), max(wider * high, LEAST)
         return self._remembered[key]
 
     @functools.cached_property

@@ -12,22 +12,25 @@ import numpy as np
 from forerun.device import Device
 from forerun.graph.profile import UNITS, Profile
 from forerun.predictors.host import REPLAYED
-from forerun.predictors.specs import power_slowdown, spec_matrix
+from forerun.predictors.specs import power_slowdown, roofline_ms, spec_matrix
 
 #: What a factor stands before: the power limit over the whole call, then each kind of arithmetic and the bytes at what
-#: the limit buys at the rate it allows, then the power limit over the time that the device is busy.
-TERMS = ("waiting", "fp64", "fp32", "tf32", "half", "fp8", "vector", "bytes", "busy")
+#: the limit buys at the rate it allows, then the power limit over the time that kernels work.
+TERMS = ("waiting", "fp64", "fp32", "tf32", "half", "fp8", "vector", "bytes", "working")
 _TERM_OF_UNIT = {"fp64": 1, "fp32": 2, "tf32": 3, "fp16": 4, "bf16": 4, "fp8": 5, "vector": 6, "int8": 4}
 #: A call by itself waits for its own end. In a loop, over which energy is measured, the next one follows sooner: by so
 #: many microseconds in the median of our H200 rows (median of latency_ms - loop_ms), which are judged too.
 SYNCHRONISED_US = 156.0
+#: Seconds of a kernel in which it starts and ends, most of a GPU idle: CUDA graphs of small kernels keep an H200 busy
+#: throughout and draw half of what large ones do.
+START_S = 1e-6
 #: Interval factors for 90 % of power at the same time: what a chip draws at partial load differs.
 POWER_SPREAD = (0.5, 2.0)
-# Fitted to calls on an H200 as `forerun train` fits them: 100 W of waiting and 200 W more while a kernel runs,
-# half-precision tensor work 0.84 J per TFLOP, TF32 convolutions 1.9, plain fp32 7.8, elementwise work 190, 0.08 J per
+# Fitted to calls on an H200 as `forerun train` fits them: 119 W of waiting and 287 W more while a kernel works,
+# half-precision tensor work 0.79 J per TFLOP, TF32 convolutions 1.5, plain fp32 5.7, elementwise work 16, 0.05 J per
 # GB moved. Divided by what the power limit buys at the rate it allows (700 W / 819 TFLOP/s = 0.85 J, and so on), they
 # carry over to other chips.
-FACTORS = np.array([0.142, 0.75, 0.588, 1.11, 0.985, 0.985, 18.4, 0.53, 0.29])
+FACTORS = np.array([0.17, 0.75, 0.43, 0.9, 0.92, 0.985, 1.55, 0.34, 0.41])
 
 
 def plain_factors(device: Device) -> np.ndarray:
@@ -78,12 +81,21 @@ def energy_terms(profile: Profile, devices: Sequence[Device]) -> np.ndarray:
     slowdown = power_slowdown(devices)
     flops, moved = profile.work
     out = np.zeros((len(profile.batches), len(devices), len(TERMS)))
-    out[..., 0] = out[..., -1] = limit
+    out[..., 0] = limit
     for u, unit in enumerate(UNITS):
         if flops[u].any():
             out[..., _TERM_OF_UNIT[unit]] += np.outer(flops[u], limit * slowdown[u] / (peaks[u] * 1e12))
     out[..., -2] = np.outer(moved, limit / (bandwidth * 1e9))
+    out[..., -1] = limit * _working_share(profile, devices)
     return out
+
+
+def _working_share(profile: Profile, devices: Sequence[Device]) -> np.ndarray:
+    """[batch sizes, devices]: the share of its busy time in which a device does more than start kernels and end them,
+    by the roofline."""
+    working = roofline_ms(profile, devices) / 1e3
+    starts = np.where([d.kind == "cpu" for d in devices], 0.0, START_S * (profile.kernels @ profile.repeat))
+    return working / np.maximum(working + starts, 1e-15)
 
 
 def terms_over_time(terms: np.ndarray, seconds: np.ndarray, busy_s: np.ndarray) -> np.ndarray:

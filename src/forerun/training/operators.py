@@ -72,8 +72,7 @@ def _step(forward: Any, inputs: list[Any], phase: str) -> Any:
                 return forward()
         out = forward()
         recorder.phase = phase
-        # The recorder's attention has no gradient for a bias.
-        return torch.autograd.grad(out, inputs, torch.empty_like(out), allow_unused=True)
+        return torch.autograd.grad(out, inputs, torch.empty_like(out))
 
     return run
 

@@ -197,7 +197,8 @@ def _split(t: Trace, n: Node) -> None:
 def _at(t: Trace, n: Node) -> None:
     items, at = n.need(0).items or [], n.need(1)
     index = int(at.data.ravel()[0]) if at.data is not None else 0
-    t.env[n.outputs[0]] = items[index] if -len(items) <= index < len(items) else Value((1,), TensorProto.FLOAT)
+    found = items[index] if -len(items) <= index < len(items) else Value((1,), TensorProto.FLOAT)
+    t.env[n.outputs[0]] = found if at.fixed else t.changeable(found)
 
 
 def _length(t: Trace, n: Node) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -69,6 +70,7 @@ class Trace:
         self.unrolled_left = MOST_UNROLLED
         self.evaluations_left = MOST_EVALUATIONS
         self.outputs: list[int] = []
+        self.in_turns = 0  # bodies of loops around what is walked
 
     def bind_initializers(self, graph: onnx.GraphProto) -> None:
         for tensor in graph.initializer:
@@ -78,7 +80,7 @@ class Trace:
             dims, kind = tuple(sparse.dims), sparse.values.data_type
             name = sparse.values.name
             self.elements[name] = math.prod(sparse.values.dims)
-            self.env[name] = Value(dims, kind, origin=frozenset({name}), constant=True)
+            self.env[name] = Value(dims, kind, origin=frozenset({name}), constant=True, fixed=True)
 
     def constant(self, tensor: onnx.TensorProto, name: str, weight: bool) -> Value:
         shape = tuple(int(d) for d in tensor.dims)
@@ -95,7 +97,13 @@ class Trace:
         floating = tensor.data_type in FLOATS  # integers are weights only where an op reads them so: mark_weight
         if weight and floating and (size > 1 or _SCALAR_WEIGHT.match(name)) and not _BUFFER_NAME.search(name):
             self.elements[name] = size
-        return Value(shape, tensor.data_type, data, origin=frozenset({name}), constant=True)
+        return Value(shape, tensor.data_type, data, origin=frozenset({name}), constant=True, fixed=True)
+
+    def changeable(self, value: Value) -> Value:
+        """The value over the same memory, as something that an input may change."""
+        if value.fixed and value.data is None and value.items is None:
+            self.tensor(value)
+        return replace(value, fixed=False) if value.fixed else value
 
     @staticmethod
     def is_uniform(tensor: onnx.TensorProto) -> bool | None:

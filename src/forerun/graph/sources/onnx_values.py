@@ -43,6 +43,7 @@ class Value:
     shared: bool = False  # more than one node reads it, or it leaves the model
     scale: bool = False  # a scale or zero point that is found while the model runs
     accumulator: bool = False  # sums of an 8-bit product, before their scale
+    fixed: bool = False  # in the file, or made of what is there alone: no input changes it, nor an input's shape
 
     @property
     def size(self) -> int:

@@ -22,6 +22,9 @@ from forerun.graph.sources.onnx_shapes import infer
 from forerun.graph.sources.onnx_trace import Trace
 from forerun.graph.sources.onnx_values import FLOATS, Node, UnsafeBatchError, Value, attributes, dims_of, printable
 
+#: Since this version of the format, a weight that is listed among the inputs is a default that a call may replace.
+_DEFAULTS = 4
+
 
 def run(t: Trace) -> Trace:
     """The same trace, with the whole model written into it."""
@@ -30,6 +33,8 @@ def run(t: Trace) -> Trace:
     for info in graph.input:
         if info.name not in t.env:
             t.env[info.name] = _input_value(t, info)
+        elif t.model.ir_version >= _DEFAULTS:
+            t.env[info.name].fixed = False
     walk(t, graph)
     for info in graph.output:
         value = t.env.get(info.name)
@@ -69,7 +74,11 @@ def _visit(t: Trace, proto: onnx.NodeProto) -> None:
         [_lookup(t, name, proto) for name in proto.input], list(proto.output),
     )  # fmt: skip
     if node.op in BODIES and not domain:
+        t.in_turns += node.op != "If"
         BODIES[node.op](t, node, walk)
+        t.in_turns -= node.op != "If"
+        if node.op != "If" or not node.need(0).fixed:
+            t.env.update({name: t.changeable(t.env[name]) for name in node.outputs if name in t.env})
         return
     if node.op in SEQUENCES and not domain:
         SEQUENCES[node.op](t, node)
@@ -88,13 +97,32 @@ def _visit(t: Trace, proto: onnx.NodeProto) -> None:
     if node.op in ("Shape", "Size") and not domain:
         t.env[proto.output[0]] = _shape_node(node)
         return
-    node.out = infer(t, node, proto)
+    node.out, first = infer(t, node, proto), len(t.ops)
     if not (known and not domain and _evaluate(t, node)):
         _emit(t, node)
+    fixed = _is_fixed(t, node)
+    for op in t.ops[first:] if fixed else ():
+        op.attrs["constant"] = True
     for name, value in zip(node.outputs, node.out, strict=False):
+        if value not in node.inputs:
+            value.fixed = fixed
+        elif not fixed:
+            value = t.changeable(value)
         if name:
             value.shared = value.shared or t.is_shared(name)
             t.env[name] = value
+
+
+#: Nodes whose results differ from call to call whatever they read.
+_DRAWN = ("Random", "Bernoulli", "Multinomial")
+
+
+def _is_fixed(t: Trace, node: Node) -> bool:
+    """Whether what a node puts out is the same at every call, so that it can be computed when the file is loaded."""
+    read = [v for v in node.inputs if v is not None]
+    training = node.input(2) if node.op == "Dropout" else None
+    drawn = node.op.startswith(_DRAWN) or (training is not None and (training.data is None or bool(training.data)))
+    return bool(read) and not drawn and not t.in_turns and all(v.fixed for v in read)
 
 
 def _emit(t: Trace, node: Node) -> None:
@@ -130,10 +158,10 @@ def _constant_node(t: Trace, node: Node) -> Value:
         return t.constant(tensor, name, weight=not t.from_torch and math.prod(tensor.dims) > 1)
     if (data := onnx_eval.constant_value(node.attrs)) is not None:
         kind = TensorProto.INT64 if data.dtype == np.int64 else TensorProto.FLOAT
-        return Value(data.shape, kind, data, constant=True)
+        return Value(data.shape, kind, data, constant=True, fixed=True)
     if (sparse := node.attrs.get("sparse_value")) is not None:
-        return Value(tuple(sparse.dims), sparse.values.data_type, constant=True)
-    return Value((), TensorProto.STRING, constant=True)
+        return Value(tuple(sparse.dims), sparse.values.data_type, constant=True, fixed=True)
+    return Value((), TensorProto.STRING, constant=True, fixed=True)
 
 
 def _shape_node(node: Node) -> Value:
@@ -142,7 +170,7 @@ def _shape_node(node: Node) -> Value:
         data = np.array(math.prod(shape), dtype=np.int64)
     else:
         data = np.array(shape[slice(node.attrs.get("start"), node.attrs.get("end"))], dtype=np.int64)
-    return Value(data.shape, TensorProto.INT64, data, constant=True)
+    return Value(data.shape, TensorProto.INT64, data, constant=True, fixed=node.need(0).fixed)
 
 
 def _evaluate(t: Trace, node: Node) -> bool:

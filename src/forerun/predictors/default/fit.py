@@ -24,8 +24,9 @@ from forerun.predictors.host import COUNTED, HostCosts, idle_ms
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Steps of a fit to CPU rows, at most: with more rounds over a few hundred rows, they are memorised.
-CPU_STEPS = 300
+#: Steps of a fit to CPU rows, at most: with more rounds over a few hundred rows, they are memorised. And how many times
+#: as many networks there are of CPUs: from so few rows, they differ much by their seed.
+CPU_STEPS, CPU_NETWORKS = 150, 2
 #: How much a row counts beside one of our own operators, each time it comes (fit_device.TURNS).
 MODEL_WEIGHT, PUBLISHED_OPERATOR_WEIGHT, PUBLISHED_MODEL_WEIGHT = 20.0, 0.4, 3.0
 #: A published model says something about the device where the roofline is this many times the host's time, and where
@@ -83,7 +84,8 @@ def fit_cpu(cases: Cases, *, seeds: tuple[int, ...], steps: int) -> Ensemble:
     def fit(seed: int) -> Network:
         return fit_device.fit(cases, target, ones, seed=seed, steps=min(steps, CPU_STEPS))
 
-    return Ensemble(tuple(side_by_side(fit, seeds)))
+    more = tuple(max(seeds) + 1 + i for i in range((CPU_NETWORKS - 1) * len(seeds)))
+    return Ensemble(tuple(side_by_side(fit, (*seeds, *more))))
 
 
 def fit_costs(models: Cases) -> HostCosts:
