@@ -18,13 +18,19 @@ import tempfile
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from rich.progress import track
 
 from forerun.data import onnx_graphs, schema
 from forerun.data.intake import add_graphs, take_in
 from forerun.data.places import shipped_devices, shipped_folder
-from forerun.data.store import Store, write_file
+from forerun.data.store import LEAN, Store, write_file
+
+
+def shipped_form(table: str, rows: pa.Table, dataset: str) -> tuple[pa.Table, dict[str, object]]:
+    """Rows as they are shipped, and what the file says of itself: operators without what follows from their columns."""
+    if table != "operators":
+        return rows, {"dataset": dataset}
+    return schema.without_derived(table, rows), {"dataset": dataset, LEAN: True}
 
 
 def main() -> None:
@@ -35,11 +41,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = Store(folder, shipped=False)
         for table in schema.TABLES:
-            kept = shipped_folder() / table / f"{dataset}.parquet"
+            kept = shipped_folder(table) / table / f"{dataset}.parquet"
             if kept.exists():
                 (store.folder / table).mkdir(parents=True, exist_ok=True)
                 shutil.copy(kept, store.folder / table / kept.name)
-        kept_graphs = shipped_folder() / onnx_graphs.PLACE
+        kept_graphs = shipped_folder("graphs") / onnx_graphs.PLACE
         if kept_graphs.exists():
             (store.folder / onnx_graphs.PLACE).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(kept_graphs, store.folder / onnx_graphs.PLACE)
@@ -52,14 +58,14 @@ def main() -> None:
             onnx_files=onnx_files,
         )
         for table, columns in schema.TABLES.items():
-            parts = [pq.read_table(f, schema=columns) for f in store.files(table)]
-            if parts:
-                place = shipped_folder() / table
+            whole = pa.Table.from_pandas(store.read(table), schema=columns, preserve_index=False)
+            if whole.num_rows:
+                place = shipped_folder(table) / table
                 place.mkdir(parents=True, exist_ok=True)
-                whole = pa.concat_tables(parts).sort_by("measured_at")
+                whole = whole.sort_by("measured_at")
                 if table == "models" and refile:
                     whole = refiled(whole, onnx_files, store)
-                path = write_file(place / f"{dataset}.parquet", table, whole, {"dataset": dataset})
+                path = write_file(place / f"{dataset}.parquet", table, *shipped_form(table, whole, dataset), level=19)
                 size = path.stat().st_size / 2**20
                 if table == "models":
                     known = {*shipped_devices(), *whole["device"].to_pylist()}

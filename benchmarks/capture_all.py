@@ -43,8 +43,8 @@ def processes(count: int) -> Iterator[Callable[..., Iterator[Any]]]:
 
 
 def capture(case: tuple[str, str]) -> dict[str, object]:
+    from forerun.frontends import load_graph
     from forerun.graph.cost import totals
-    from forerun.graph.sources import load_graph
     from forerun.workload import Workload
 
     warnings.filterwarnings("ignore")

@@ -46,7 +46,7 @@ def shrunk(config: dict[str, Any], layers: int = 2) -> dict[str, Any]:
 
 def cases(types: bool) -> Iterator[tuple[str, Any, int | None]]:
     """(name, model, length) of all that is captured."""
-    from forerun.graph.sources import hf_catalog
+    from forerun.frontends.huggingface import catalog as hf_catalog
 
     if not types:
         for name in hf_catalog.architecture_ids():
@@ -67,14 +67,14 @@ def cases(types: bool) -> Iterator[tuple[str, Any, int | None]]:
 def captured(name: str, model: Any, length: int | None) -> dict[str, Any]:
     """One capture: its seconds and, where it failed, the sentence."""
     from forerun.errors import ForerunError
-    from forerun.graph.sources import find_door
+    from forerun.frontends import find_frontend
     from forerun.workload import Workload
 
     started = time.process_time()
     error = None
     for dtype in ("bf16", "fp32"):  # PyTorch has no Fourier transforms in bf16
         try:
-            find_door(model)[1].load(model, Workload(model, seq_len=length, dtype=dtype))
+            find_frontend(model)[1].load(model, Workload(model, seq_len=length, dtype=dtype))
         except ForerunError as e:
             error = str(e)
         if error is None or "Unsupported dtype" not in error or dtype == "fp32":
@@ -95,7 +95,7 @@ def main() -> int:
     options = parser.parse_args()
     part, parts = (int(n) for n in options.part.split("/"))
 
-    from forerun.graph import torch_compat
+    from forerun.capture import torch_compat
 
     torch_compat.prepare()
     kept = options.lines.read_text().splitlines() if options.lines and options.lines.exists() else []

@@ -10,7 +10,7 @@ from __future__ import annotations
 from forerun.data.store import Store
 from forerun.evaluate.gains import keep_gains
 from forerun.evaluate.kept import kept_left_out
-from forerun.predictors.gain_errors import ENOUGH_PAIRS, read
+from forerun.predictors.laws.gain_errors import ENOUGH_PAIRS, read
 from forerun.predictors.saved import SHIPPED
 
 if __name__ == "__main__":

@@ -22,11 +22,11 @@ from typing import Any
 
 import numpy as np
 
-from forerun.predictors.dippm import DippmPredictor
-from forerun.predictors.gnn import arrays
-from forerun.predictors.gnn.arrays import GraphArrays
-from forerun.predictors.gnn.predictor import graphs_at_batches
-from forerun.predictors.trappm import TrappmPredictor
+from forerun.predictors.published.dippm import DippmPredictor
+from forerun.predictors.published.gnn import arrays
+from forerun.predictors.published.gnn.arrays import GraphArrays
+from forerun.predictors.published.gnn.predictor import graphs_at_batches
+from forerun.predictors.published.trappm import TrappmPredictor
 
 
 class StepTime(TrappmPredictor):
@@ -96,7 +96,7 @@ def _measured(name: str, predictor: Any, store: Any, shown: Any = None) -> Any:
 
 
 def _write(folder: Path, name: str, models: Any, targets: tuple[str, ...]) -> None:
-    from forerun.predictors.gnn.predictor import graphs_of
+    from forerun.predictors.published.gnn.predictor import graphs_of
 
     values = models.rows[list(targets)].to_numpy(dtype=float)
     arrays.write(folder / f"{name}.npz", graphs_of(models), targets=values)
@@ -181,8 +181,8 @@ def _job(job: str, name: str, data: str, parameters: dict[str, Any], test: np.nd
 
 def _unlabelled(models: Any) -> list[GraphArrays]:
     """Training graphs of all measured networks, of many widths, depths and resolutions, at many batch sizes."""
+    from forerun.frontends import load_graphs
     from forerun.graph.profile import profile
-    from forerun.graph.sources import load_graphs
 
     out: list[GraphArrays] = []
     first = models.rows.drop_duplicates(["model", "dtype", "optimizer", "amp", "input_shape"]).index
@@ -197,7 +197,7 @@ def _unlabelled(models: Any) -> list[GraphArrays]:
 
 def run(folder: Path, out: Path, seconds: float, workers: int) -> None:
     """Runs the jobs that have no result yet, several at a time; a job that others begin with ends before they start."""
-    from forerun.predictors.trappm import encoder
+    from forerun.predictors.published.trappm import encoder
 
     start = time.monotonic()
     out.mkdir(parents=True, exist_ok=True)
@@ -269,7 +269,7 @@ def collect(folder: Path, out: Path) -> None:
     from forerun.evaluate.judged import Judged
     from forerun.evaluate.kept import KEPT_SPLITS
     from forerun.evaluate.trained import keep_trained
-    from forerun.predictors.saved import SHIPPED
+    from forerun.predictors.saved import pack, shipped_folder
     from forerun.training.gather import gather
     from forerun.training.provenance import provenance
 
@@ -289,12 +289,13 @@ def collect(folder: Path, out: Path) -> None:
             predictor.encoder = "shipped"
         judged = Judged(frames)
         predictor.calibrate(judged.calibration)
-        predictor.stands_on(provenance(cases, store, {"where": WHERE[name], "public": False, "folds": FOLDS}))
+        predictor.record_provenance(provenance(cases, store, {"where": WHERE[name], "public": False, "folds": FOLDS}))
         with np.load(out / f"{name}-final.npz") as result:
             seconds = float(result["seconds"])
         found = costs(predictor, models, seconds)
         found["machine"] += "; trained on an NVIDIA H200"
-        keep_trained(SHIPPED / name, predictor, cases, judged, found, store)
+        keep_trained(shipped_folder(name), predictor, cases, judged, found, store)
+        pack(shipped_folder(name))
 
 
 def _answers(rows: Any, files: list[Path], predictor: Any) -> Any:

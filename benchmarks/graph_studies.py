@@ -20,7 +20,7 @@ from graph_networks import FOLDS, LABELS, SEEDS, TRANSFER_SEEDS, VARIANT_WIDTH, 
 
 from forerun.evaluate import studies
 from forerun.evaluate.collect import kept_frame
-from forerun.predictors.gnn import arrays
+from forerun.predictors.published.gnn import arrays
 
 FIGURES = Path(__file__).parent.parent / "docs" / "figures"
 COMMAND = " && ".join(

@@ -24,7 +24,7 @@ from forerun.measure.host import REFERENCE_US
 from forerun.predictors.default import DefaultPredictor
 from forerun.predictors.default.fit import device_ms
 from forerun.predictors.default.fit_host import CANDIDATES, nearest_slowness
-from forerun.predictors.host import HostCosts
+from forerun.predictors.laws.host import HostCosts
 from forerun.training.published import published_cases
 
 HOST_BOUND = 2.0  # host time over device time from which on a call shows the host

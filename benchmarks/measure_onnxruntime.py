@@ -74,7 +74,7 @@ def files_of(folder: Path, only: str) -> list[Path]:
 
 def listed(folder: Path, seed: int, only: str = "") -> list[Case]:
     """Every case, in an order drawn by the seed; of files with the same content, the first."""
-    from forerun.graph.sources.door import file_hash
+    from forerun.frontends.base import file_hash
 
     draw = random.Random(seed)
     files: dict[str, Path] = {}

@@ -1,4 +1,4 @@
-"""Asks the door for ONNX files for every model of ONNX's own conformance suite. Nightly, not in CI.
+"""Asks the frontend for ONNX files for every model of ONNX's own conformance suite. Nightly, not in CI.
 
     python benchmarks/onnx_conformance.py
     python benchmarks/onnx_conformance.py --only 'lstm|loop'
@@ -24,8 +24,8 @@ import onnx
 from onnx import numpy_helper
 
 from forerun.errors import ForerunError
+from forerun.frontends.onnx.file import OnnxFrontend
 from forerun.graph.ir import Graph
-from forerun.graph.sources.onnx_file import OnnxDoor
 from forerun.graph.validate import validate
 from forerun.workload import Workload
 
@@ -70,11 +70,11 @@ def given_shapes(proto: onnx.ModelProto, inputs: list[Any]) -> dict[str, tuple[i
 
 
 def asked(proto: onnx.ModelProto, shapes: dict[str, tuple[int, ...]] | None) -> tuple[Graph, int]:
-    """The graph at batch 1, or at the batch that the door names as the only one."""
+    """The graph at batch 1, or at the batch that the frontend names as the only one."""
     batch = 1
     while True:
         try:
-            graphs = OnnxDoor().load(proto, Workload(proto, batch=batch, input_shape=shapes))
+            graphs = OnnxFrontend().load(proto, Workload(proto, batch=batch, input_shape=shapes))
             break
         except ForerunError as error:
             named = re.search(r"ask for batch (\d+)|gives it (\d+), and --batch is 1;", str(error))

@@ -64,7 +64,7 @@ LARGEST_MB = 500
 
 def built(name: str) -> tuple[Any, dict[str, Any], dict[int, str]]:
     """A model with random weights, inputs at batch 2, and the names of their open sizes."""
-    from forerun.graph import torch_compat
+    from forerun.capture import torch_compat
 
     torch_compat.prepare()
     import torch

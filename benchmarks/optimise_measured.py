@@ -20,7 +20,8 @@ import numpy as np
 import pandas as pd
 
 from forerun.advice.gains import CLAIMED, WORSE, Gain
-from forerun.api import predict_workload
+from forerun.api.predict import predict_workload
+from forerun.api.questions import profiled
 from forerun.data.intake import tables_of
 from forerun.data.splits import leave_out
 from forerun.data.store import Store
@@ -31,11 +32,10 @@ from forerun.evaluate.gains import calibrated, calls, described, pairs, replayed
 from forerun.evaluate.kept import kept_left_out
 from forerun.measure.cases import workload_of
 from forerun.measure.core.rows import read
-from forerun.predictors.gain_errors import GainErrors
-from forerun.predictors.gain_errors import read as read_errors
+from forerun.predictors.laws.gain_errors import GainErrors
+from forerun.predictors.laws.gain_errors import read as read_errors
 from forerun.predictors.registry import load_predictor
 from forerun.predictors.saved import SHIPPED
-from forerun.questions import profiled
 
 CONFIDENCE, LEAST_PAIRS, LEAST_RIGHT, FOLDS = 0.9, 40, 0.9, 16
 
@@ -93,7 +93,7 @@ def file_pairs(files: list[str]) -> Iterator[Pair]:
             workload = workload_of(cases[row] | ({} if runtime == "eager" else {"runtime": runtime}))
             device = load_device(str(frame["device"][row]))
             p = predict_workload(workload, device, measured=False, confidence=CONFIDENCE)
-            doubt = load_predictor("default").doubt(profiled(workload).columns, [device], workload)
+            doubt = load_predictor("default").ood_sigma(profiled(workload).columns, [device], workload)
             answers[row, runtime] = Answer(p, float(doubt[0]), device.kind)
             print(f"\r{len(answers)} calls predicted", end="", file=sys.stderr)
         return answers[row, runtime]

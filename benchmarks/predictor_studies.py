@@ -69,8 +69,8 @@ def errors(frame: pd.DataFrame) -> dict[str, float]:
 
 def trees() -> None:
     """What XGBoost sees, part by part, and SHAP values of all rows."""
-    from forerun.predictors.trees.predictor import FEATURES, TreesPredictor
-    from forerun.predictors.trees.summary import shares, summary
+    from forerun.predictors.published.trees.predictor import FEATURES, TreesPredictor
+    from forerun.predictors.published.trees.summary import shares, summary
     from forerun.report import feature_charts
 
     cases = gathered(LANGUAGE)
@@ -111,7 +111,7 @@ def tuned() -> None:
 
     from forerun.data import splits
     from forerun.evaluate.tuning import tune, without_exam
-    from forerun.predictors.trees.predictor import TreesPredictor
+    from forerun.predictors.published.trees.predictor import TreesPredictor
 
     cases = replace(without_exam(gathered(LANGUAGE)), cpu_models=None)
     test = next(iter(splits.leave_out(splits.independent(cases.models.rows), 2)))[1]
@@ -141,11 +141,11 @@ def devices() -> None:
     from forerun.cli.progress import tracked
     from forerun.data.store import Store
     from forerun.evaluate.exam import GPU
-    from forerun.predictors.dummy import DummyPredictor
-    from forerun.predictors.one_ratio import OneRatioPredictor
-    from forerun.predictors.regressors.predictor import RegressorsPredictor
-    from forerun.predictors.roofline import RooflinePredictor
-    from forerun.predictors.trees.predictor import TreesPredictor
+    from forerun.predictors.baselines.dummy import DummyPredictor
+    from forerun.predictors.baselines.one_ratio import OneRatioPredictor
+    from forerun.predictors.baselines.roofline import RooflinePredictor
+    from forerun.predictors.published.regressors.predictor import RegressorsPredictor
+    from forerun.predictors.published.trees.predictor import TreesPredictor
     from forerun.training.gather import gather
 
     shown = tracked("capturing measured models", False)
@@ -180,10 +180,11 @@ def _parts(cases: TrainingCases) -> list[str]:
 
 def regressors() -> None:
     """Every regressor: errors over splits, seconds and memory."""
-    from forerun.predictors.regressors.measured import measured
+    from forerun.predictors.published.regressors.measured import measured
 
     table = measured(gathered(LANGUAGE), splits=3)
     table = table.assign(mape=100 * table["mape"], mape_sd=100 * table["mape_sd"])
+    table = table.rename(columns={"mape": "MAPE, %", "mape_sd": "standard deviation, %"})
     table = table.assign(**{c: table[c].map(lambda v: float(f"{v:.3g}")) for c in table.columns[1:]})
     keep(
         "regressors", "Regressors: what they are worth and what they cost",
@@ -192,13 +193,13 @@ def regressors() -> None:
         "measured in a process of its own: `peak_traced_mb` of fitting one target by tracemalloc (what Python and "
         "NumPy allocate), `peak_rss_mb` of the whole process. Shipped is the stacked one of fewer trees, as "
         "the literature has it; support vectors err least here.",
-        table, studies.bars(table, "model", ["mape"], "mean error"),
+        table, studies.bars(table, "model", ["MAPE, %"], "mean error, %"),
     )  # fmt: skip
 
 
 def mlp() -> None:
     """Epoch time and images per second of small CNNs, networks left out."""
-    from forerun.predictors.mlp import MlpPredictor
+    from forerun.predictors.published.mlp import MlpPredictor
 
     cases = gathered(CNN)
     lines, frames = [], {}
@@ -239,8 +240,8 @@ def speed() -> None:
     """Trees and the graph network of dippm on the same rows."""
     from forerun.evaluate.collect import kept_frame
     from forerun.evaluate.costs import costs
-    from forerun.predictors.dippm import DippmPredictor
-    from forerun.predictors.trees.predictor import TreesPredictor
+    from forerun.predictors.published.dippm import DippmPredictor
+    from forerun.predictors.published.trees.predictor import TreesPredictor
 
     cases = gathered(INFERENCE)
     network = DippmPredictor.shipped()
@@ -318,9 +319,9 @@ def embeddings() -> None:
     import plotly.express as px
     from sklearn.manifold import TSNE
 
-    from forerun.predictors.gnn.predictor import graphs_of
-    from forerun.predictors.trappm import TrappmPredictor
-    from forerun.predictors.trappm.encoder import examples_of
+    from forerun.predictors.published.gnn.predictor import graphs_of
+    from forerun.predictors.published.trappm import TrappmPredictor
+    from forerun.predictors.published.trappm.encoder import examples_of
 
     predictor = TrappmPredictor.shipped()
     cases = gathered(TRAINING).models
@@ -352,18 +353,18 @@ def costs() -> None:
     from forerun.evaluate.costs import costs as measured
     from forerun.evaluate.costs import keep_costs, kept_costs
     from forerun.predictors.registry import load_predictor
-    from forerun.predictors.saved import SHIPPED
+    from forerun.predictors.saved import shipped_folder
 
     rows = {"dippm": INFERENCE, "trappm": TRAINING, "trees": LANGUAGE, "regressors": LANGUAGE, "mlp": CNN}
     for name, where in rows.items():
-        before = kept_costs(SHIPPED / name)
+        before = kept_costs(shipped_folder(name))
         if before is None:
             raise SystemExit(f"{name} was never fitted by forerun train: there are no costs of it")
         predictor, models = load_predictor(name), gathered(where).models
         models = models.take(predictor.answers_row(models.rows))
         found = measured(predictor, models, before["training_s"])
         trained = before["machine"].partition("; ")[2]
-        keep_costs(SHIPPED / name, {**found, "machine": "; ".join(filter(None, (found["machine"], trained)))})
+        keep_costs(shipped_folder(name), {**found, "machine": "; ".join(filter(None, (found["machine"], trained)))})
         print(name, found, flush=True)
 
 

@@ -182,7 +182,7 @@ def show(lines: list[Line]) -> int:
 
 def time_here(paths: list[Path]) -> int:
     """Onnxruntime's times on this machine beside those predicted; 1 where the median ratio is off."""
-    from forerun.api import predict_workload
+    from forerun.api.predict import predict_workload
     from forerun.errors import ForerunError
     from forerun.measure.machine import this_device
     from forerun.measure.onnx_runtime import measure_onnx

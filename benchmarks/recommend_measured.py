@@ -20,7 +20,14 @@ from forerun.data.importers import importer
 from forerun.data.places import default_folder
 from forerun.data.store import Store
 from forerun.errors import ForerunError
-from forerun.evaluate.choices import Judgement, case_names, judge, measured_together, predicted, shipped_together
+from forerun.evaluate.choices import (
+    Judgement,
+    case_names,
+    judge,
+    measured_together,
+    predicted,
+    shipped_together,
+)
 
 WANTED = 0.9
 #: Published sets with the same calls on several GPUs.

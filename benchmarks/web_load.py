@@ -3,7 +3,8 @@
     python benchmarks/web_load.py --clients 50 --seconds 30 --requests 20000
 
 Prints requests per second, the median and the 99th percentile of the latency, errors, and the server's memory after the
-first thousand requests and at the end; then the same questions asked of `forerun.predict` in one thread.
+first thousand requests and at the end; then the same questions asked of `forerun.predict` in one thread. With `--keep`
+the figures go to benchmarks/speed.json, which benchmarks/readme.py reads.
 """
 
 from __future__ import annotations
@@ -21,10 +22,12 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-import forerun
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "helpers"))
 from web_server import Served, serving
 
+import forerun
+
+KEPT = Path(__file__).with_name("speed.json")
 MODELS = ("resnet50", "resnet18", "mobilenet_v3_large", "cnn:depth=6,filters=32")
 QUESTIONS = [
     {"model": model, "device": device, "batch": batch}
@@ -34,10 +37,8 @@ QUESTIONS = [
 
 def message(question: dict[str, object]) -> bytes:
     body = json.dumps(question).encode()
-    head = (
-        f"POST /v1/predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-    )
-    return head.encode() + body
+    kind = f"Content-Type: application/json\r\nContent-Length: {len(body)}"
+    return f"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\n{kind}\r\n\r\n".encode() + body
 
 
 async def client(
@@ -78,6 +79,7 @@ def main() -> int:
     parser.add_argument("--clients", type=int, default=50)
     parser.add_argument("--seconds", type=float, default=30)
     parser.add_argument("--requests", type=int, default=20_000, help="at least so many, for the memory")
+    parser.add_argument("--keep", metavar="MACHINE", help="keep the figures for the README; on what they were measured")
     wanted = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         os.environ.setdefault("FORERUN_CACHE", folder)
@@ -94,9 +96,8 @@ def main() -> int:
             while total < wanted.requests:
                 more, worse = asyncio.run(load(served, wanted.clients, 10))
                 total, bad = total + len(more), bad + worse
-            print(
-                f"memory of the server: {first:,.0f} MB at first, {memory_mb(served):,.0f} MB after {total:,} requests"
-            )
+            last = memory_mb(served)
+            print(f"memory of the server: {first:,.0f} MB at first, {last:,.0f} MB after {total:,} requests")
         for question in QUESTIONS:
             forerun.predict(**question)  # type: ignore[arg-type]
         began, many = time.monotonic(), 0
@@ -104,6 +105,14 @@ def main() -> int:
             forerun.predict(**QUESTIONS[many % len(QUESTIONS)])  # type: ignore[arg-type]
             many += 1
         print(f"the direct call, one thread: {many / 5:,.0f} predictions/s, {5e3 / many:.1f} ms each")
+    if wanted.keep:
+        kept = {
+            "machine": wanted.keep, "clients": wanted.clients, "seconds": wanted.seconds,
+            "requests_per_s": round(len(seen) / wanted.seconds), "median_s": round(float(np.median(ms)) / 1e3, 2),
+            "p99_s": round(float(np.percentile(ms, 99)) / 1e3, 2), "errors": len(bad),
+            "memory_mb": [round(first), round(last)], "requests": total, "direct_ms": round(5e3 / many, 1),
+        }  # fmt: skip
+        KEPT.write_text(json.dumps({**json.loads(KEPT.read_text()), "server": kept}, indent=1) + "\n")
     return 1 if bad else 0
 
 

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import warm
 from hypothesis import settings
-
 from web_server import Served, serving
 
 if TYPE_CHECKING:
     from forerun.predictors.cases import TrainingCases
+
+MAIN = "from forerun.cli import main; main()"
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # a worker has a core; more threads than cores wait for each other
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -29,13 +31,15 @@ settings.load_profile("steady")
 @pytest.fixture(scope="session", autouse=True)
 def _own_folders(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Tests neither read nor fill the user's cache and store. All workers and commands of a run share one cache, so
-    that every model is captured once."""
+    that every model is captured once; $FORERUN_TEST_CACHE keeps it for the next run, which finds what the same code
+    captured."""
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         folder = folder.parent  # each worker has a folder of its own in that of the run
-    os.environ["FORERUN_CACHE"] = str(folder / "cache")
+    os.environ["FORERUN_CACHE"] = os.environ.get("FORERUN_TEST_CACHE") or str(folder / "cache")
     os.environ["FORERUN_STORE"] = str(tmp_path_factory.mktemp("store"))
     os.environ["FORERUN_PATIENCE_S"] = "3600"  # a slow machine prints no more than a fast one
+    os.environ["FORERUN_BUSY_SHARE"] = "1"  # tests share their machine, and what they measure is kept all the same
 
 
 @pytest.fixture(scope="session")
@@ -58,13 +62,32 @@ def few_cases(_own_folders: None) -> TrainingCases:
     return gather(Store(), public=False, where=where, operators_kept=0)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _warm_pythons() -> Iterator[None]:
+    yield
+    warm.close_all()
+
+
 @pytest.fixture
 def run_forerun(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Runs the real command in a process of its own."""
+    """Runs the command in a process of its own, forked from one that has imported the libraries."""
 
     def run(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-c", "from forerun.cli import main; main()", *words]
-        known = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
-        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env={**known, **env}, timeout=300)
+        return warm.run(["-c", MAIN, *words], cwd=tmp_path, env=_environment(env))
 
     return run
+
+
+@pytest.fixture
+def start_forerun(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs the command as a user's first one is: in a fresh interpreter, which imports what it needs by itself."""
+
+    def run(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", MAIN, *words]
+        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=_environment(env), timeout=300)
+
+    return run
+
+
+def _environment(more: dict[str, str]) -> dict[str, str]:
+    return {**{name: value for name, value in os.environ.items() if name != "COLUMNS"}, **more}

@@ -8,23 +8,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from forerun._util.version import __version__ as __version__
+
 if TYPE_CHECKING:
-    from forerun.api import compare, explain, predict, predict_many
+    from forerun.api.population import predict_population
+    from forerun.api.predict import compare, explain, predict, predict_many
+    from forerun.api.register import register
     from forerun.decisions.budget.budget import budget
     from forerun.decisions.mig.packing import pack_mig
     from forerun.decisions.optimise.optimise import optimise
     from forerun.decisions.recommend.recommend import recommend
     from forerun.device import Device, load_device
     from forerun.errors import ForerunError
-    from forerun.population import predict_population
     from forerun.prediction import Estimate, Prediction
     from forerun.report.make import make_report
     from forerun.workload import Workload
 
-__version__ = "0.1.0"
 
 _HOME = {
-    "predict": "api", "predict_many": "api", "compare": "api", "explain": "api", "predict_population": "population",
+    "predict": "api.predict", "predict_many": "api.predict", "compare": "api.predict", "explain": "api.predict",
+    "predict_population": "api.population", "register": "api.register",
     "recommend": "decisions.recommend.recommend", "optimise": "decisions.optimise.optimise",
     "budget": "decisions.budget.budget", "pack_mig": "decisions.mig.packing", "make_report": "report.make",
     "Device": "device", "load_device": "device", "ForerunError": "errors",
@@ -48,6 +51,7 @@ __all__ = [
     "predict_many",
     "predict_population",
     "recommend",
+    "register",
 ]  # fmt: skip
 
 

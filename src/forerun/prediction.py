@@ -6,10 +6,13 @@ import json
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from forerun.readable import in_readable_units, pretty
+from forerun._util.readable import pretty
+from forerun._util.rendered import Rendered
 
 #: The share of a call that the device is busy, from which on the call is device-bound.
 DEVICE_BOUND = 0.8
+#: The least and the greatest confidence that an interval can be asked for with.
+CONFIDENCES = (0.5, 0.99)
 
 
 @dataclass(frozen=True)
@@ -88,13 +91,6 @@ class WholeTraining:
         values: dict[str, Any] = {k: Estimate(**v) if isinstance(v, dict) else v for k, v in data.items()}
         return cls(**values)
 
-    def rows(self) -> list[tuple[str, Estimate | None]]:
-        """(quantity, estimate) for people."""
-        return [
-            ("Samples", self.samples_per_s), ("Time per epoch", self.epoch_hours), ("Time of all epochs", self.hours),
-            ("Energy", self.energy_kwh), ("Carbon", self.carbon_kg), ("Cost", self.cost_usd),
-        ]  # fmt: skip
-
 
 _ESTIMATES = (
     "latency_ms", "device_ms", "host_ms", "throughput", "memory_mb", "memory_allocated_mb", "energy_j", "power_w",
@@ -103,7 +99,7 @@ _ESTIMATES = (
 
 
 @dataclass(frozen=True)
-class Prediction:
+class Prediction(Rendered):
     """Everything forerun says about one case. An Estimate that is None has its reason under `unknown`."""
 
     model: str
@@ -176,36 +172,6 @@ class Prediction:
     def from_json(cls, text: str) -> Prediction:
         return cls.from_dict(json.loads(text))
 
-    def shown(self) -> list[str]:
-        """The fields that have a row: those with an estimate, and those whose estimate is missing for a reason."""
-        return [name for name in _LABELS if getattr(self, name) is not None or name in self.unknown]
-
-    def rows(self) -> list[tuple[str, str, str, str]]:
-        """(quantity, value, interval, remark) for people: the one table behind terminal, notebook and web page."""
-        out = []
-        for name in self.shown():
-            label, e = _LABELS[name], getattr(self, name)
-            if e is not None:
-                value, low, high, unit = in_readable_units(e.value, e.low, e.high, e.unit)
-                out.append((label, f"{value} {unit}", f"{low} … {high}", self._remark(name)))
-            else:
-                out.append((label, "unknown", "", self.unknown[name]))
-        return out
-
-    @staticmethod
-    def label(name: str) -> str:
-        """What people call a field."""
-        return _LABELS[name].strip()
-
-    def _remark(self, name: str) -> str:
-        if name == "latency_ms":
-            return {"host": "set by the host (launch overhead)", "device": "set by the device"}.get(
-                self.bound or "", ""
-            )
-        if name == "memory_mb" and self.fit is not None:
-            return self.fit_sentence()
-        return self.assumptions.get(name, "")
-
     def fit_sentence(self) -> str:
         """'fits, 35.1 GB to spare; largest batch 512'."""
         if self.fit is None:
@@ -221,29 +187,3 @@ class Prediction:
         elif self.fit.reason:
             verdict += f"; largest batch unknown: {self.fit.reason}"
         return verdict
-
-    def __rich_console__(self, console: Any, options: Any) -> Any:
-        from forerun.show import prediction_view
-
-        yield from prediction_view(self)
-
-    def _repr_html_(self) -> str:
-        from forerun.pages import notebook, prediction_html
-
-        return notebook(prediction_html(self))
-
-    def __str__(self) -> str:
-        lines = [f"{self.model} on {self.device} ({self.basis})"]
-        lines += [
-            f"  {label:<18} {value:>16}  {interval}  {remark}".rstrip()
-            for label, value, interval, remark in self.rows()
-        ]
-        return "\n".join(lines)
-
-
-_LABELS = {
-    "latency_ms": "Latency", "device_ms": "  device time", "host_ms": "  host time", "throughput": "Throughput",
-    "memory_mb": "Memory needed", "memory_allocated_mb": "  tensors at peak", "energy_j": "Energy per call",
-    "power_w": "Power", "carbon_g": "Carbon per call", "cost_usd": "Cost per call",
-    "cost_per_million_usd": "Cost per million",
-}  # fmt: skip

@@ -7,8 +7,10 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from importlib import import_module
 from typing import Any
 
+from forerun._util.readable import short
 from forerun.errors import ForerunError, did_you_mean
 
 MODES = ("inference", "training", "prefill", "decode")
@@ -16,18 +18,14 @@ MODES = ("inference", "training", "prefill", "decode")
 #: forbids it everywhere. int8 and int4 are weight-only: matmul weights are stored so, activations stay in fp16. fp8
 #: is both: weights are stored so and products are computed so, where the device can.
 DTYPES = ("fp32", "tf32", "fp32-ieee", "fp16", "bf16", "fp64", "int8", "int4", "fp8")
+#: Asks for the dtype and the format of weights that the checkpoint is published in, as leaving dtype out does.
+PUBLISHED = "published"
 OPTIMIZERS = ("sgd", "momentum", "adam", "adamw")
 AMP = ("fp16", "bf16")
-#: eager pays for every launch; cudagraph replays them at once; compile generates kernels for what lies between library
-#: calls (Inductor), compile-reduce-overhead replays these at once; onnxruntime runs the exported model on a CPU.
-RUNTIMES = ("eager", "cudagraph", "compile", "compile-reduce-overhead", "onnxruntime")
-#: Runtimes that can be asked for by name and that no predictor answers, because nobody measured them here.
-UNMEASURED_RUNTIMES = ("tensorrt",)
 _ALSO_CALLED = {
     "float16": "fp16", "half": "fp16", "f16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float": "fp32",
     "float64": "fp64", "double": "fp64",
     "train": "training", "infer": "inference", "generate": "decode", "nf4": "int4", "4bit": "int4", "8bit": "int8",
-    "ort": "onnxruntime", "trt": "tensorrt",
     "float8": "fp8", "float8_e4m3fn": "fp8", "float8_e5m2": "fp8",
 }  # fmt: skip
 MAX_SIZE = 2**31 - 1
@@ -39,25 +37,29 @@ class Workload:
 
     model: Any
     batch: int = 1
-    dtype: str = None  # type: ignore[assignment]  # None: the model's own where it is a live object, else fp32
+    dtype: str = None  # type: ignore[assignment]  # None: the model's own, else what it is published in, else fp32
     mode: str = "inference"
     input_shape: tuple[int, ...] | dict[str, tuple[int, ...]] | None = None
     seq_len: int | None = None
     optimizer: str | None = None
     amp: str | None = None
-    runtime: str = "eager"
+    runtime: str = "eager"  # the name of one (runtimes/registry.py), which says itself what it can run
     task: str | None = None
     trust_remote_code: bool = False  # run Python that ships with a Hugging Face config: only when asked
     image_size: tuple[int, int] | None = None  # height and width, or one number for both
     images: int | None = None  # images in the prompt of a vision-language model; 0: the text alone
     channels_last: bool = False  # images and the weights of their convolutions have their channels last in memory
+    #: What the checkpoint is published in where dtype was left to it: the dtype, then the format of quantised weights
+    #: ("bf16 mxfp4"). Set here; None where a dtype was asked for, which also means weights that are dequantised.
+    published: str | None = None
 
     def __post_init__(self) -> None:
-        if self.dtype is None:
-            object.__setattr__(self, "dtype", own_dtype(self.model) or "fp32")
+        if not isinstance(self.runtime, str):
+            raise ForerunError(f"runtime is the name of a runtime, such as eager, got {short(self.runtime)}")
+        object.__setattr__(self, "runtime", self.runtime.lower())
+        self._settle_dtype()
         for name, value, allowed in (
             ("mode", self.mode, MODES), ("dtype", self.dtype, DTYPES),
-            ("runtime", self.runtime, (*RUNTIMES, *UNMEASURED_RUNTIMES)),
             ("optimizer", self.optimizer, OPTIMIZERS), ("amp", self.amp, AMP),
         ):  # fmt: skip
             if isinstance(value, str) and value.lower() in allowed:
@@ -67,6 +69,8 @@ class Workload:
                 hint = f" Did you mean {known_as}?" if known_as in allowed else did_you_mean(str(value), allowed)
                 hint = hint or f" Choose from {', '.join(allowed)}."
                 raise ForerunError(f"{name} {value!r} is not known.{hint}")
+        if self.task is not None and not isinstance(self.task, str):
+            raise ForerunError(f"task is the name of a task, such as text-classification, got {short(self.task)}")
         object.__setattr__(self, "batch", _positive("batch", self.batch))
         if self.seq_len is not None:
             object.__setattr__(self, "seq_len", _positive("seq_len", self.seq_len))
@@ -82,13 +86,33 @@ class Workload:
             raise ForerunError(f"an optimizer belongs to mode training, not {self.mode}")
         if self.amp and self.dtype not in ("fp32", "tf32", "fp32-ieee"):
             raise ForerunError(f"amp={self.amp} keeps fp32 weights: leave dtype at fp32 (it was {self.dtype})")
-        exported = self.mode == "inference" and self.dtype == "fp32" and not (self.amp or self.channels_last)
-        if self.runtime == "onnxruntime" and not exported:
-            raise ForerunError(
-                "runtime onnxruntime is answered for inference in fp32 or in the file's own dtypes, without amp and "
-                "channels_last"
-            )
         object.__setattr__(self, "input_shape", _shapes(self.input_shape))
+
+    def _settle_dtype(self) -> None:
+        """The one place where a dtype that was left out is decided: all that follows sees a definite one.
+
+        Autocast keeps fp32 weights, and a runtime that runs files runs an export in fp32.
+        """
+        published = self.published
+        if self.dtype is None or (isinstance(self.dtype, str) and self.dtype.lower() == PUBLISHED):
+            own = own_dtype(self.model)
+            published = _published(self.model, self.runtime) if own is None and not self.amp else None
+            object.__setattr__(self, "dtype", own or (published or "fp32").partition(" ")[0])
+        dtype, _, weights = str(published or "").partition(" ")
+        if weights and self.mode == "training":  # no library trains them: they are dequantised first
+            published = dtype
+        kept = dtype == self.dtype and published != "fp32"  # another dtype has been asked for since
+        object.__setattr__(self, "published", published if kept else None)
+
+    @property
+    def weight_format(self) -> str | None:
+        """The format that the checkpoint's quantised weights are published in and stay in: mxfp4, gptq ..."""
+        return (self.published or "").partition(" ")[2] or None
+
+    @property
+    def shown_dtype(self) -> str:
+        """The dtype as a table names it and a command takes it: quantised weights as they are published have none."""
+        return PUBLISHED if self.weight_format else self.dtype
 
     @property
     def weight_dtype(self) -> str:
@@ -105,6 +129,7 @@ class Workload:
         return {
             **{name: value for name, value in images.items() if value is not None},
             **({"channels_last": True} if self.channels_last else {}),
+            **({"published": self.weight_format} if self.weight_format else {}),
             "weights": self.weight_dtype, "quantised": self.dtype if self.dtype in ("int8", "int4") else None,
             "mode": self.mode, "seq_len": self.seq_len, "optimizer": self.optimizer, "amp": self.amp,
             "task": self.task, "input_shape": list(shape) if isinstance(shape, tuple) else shape,
@@ -113,7 +138,8 @@ class Workload:
 
     def to_dict(self) -> dict[str, Any]:
         out = {f.name: getattr(self, f.name) for f in fields(self)}
-        for name, usual in (("image_size", None), ("images", None), ("channels_last", False)):  # settings of few models
+        few = {"image_size": None, "images": None, "channels_last": False, "published": None}
+        for name, usual in few.items():  # settings of few models
             if out[name] is usual:
                 del out[name]
         if not isinstance(self.model, str):
@@ -140,6 +166,15 @@ def _positive(name: str, value: Any) -> int:
     if isinstance(value, bool) or not 1 <= number <= MAX_SIZE:
         raise ForerunError(f"{name} must be a whole number of 1 or more (at most {MAX_SIZE:,}), got {value!r}")
     return number
+
+
+def _published(model: Any, runtime: str) -> str | None:
+    """What is answered of a name, a path or a config where no dtype is asked for; None where nobody says.
+
+    The frontends know. They stand above this module and import it, so they are found by name when they are needed.
+    """
+    found = import_module("forerun.frontends.published").usual_dtype(model, runtime)
+    return None if found is None else str(found)
 
 
 def own_dtype(model: Any) -> str | None:

@@ -1,4 +1,4 @@
-"""Grams of CO2 a call causes: its energy, the grid it comes from, and what the data centre adds."""
+"""Grams of CO2 per call: its energy, the carbon intensity of the grid, and the PUE of the data centre."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a call costs: the price of an hour of the accelerator, times the time the call takes."""
+"""The cost of a call: the hourly price of the accelerator, times the time of the call."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ MS_PER_HOUR = 3.6e6
 def choose_instance(device: Device, instance: str | None) -> Instance | None:
     """The instance named, or the cheapest per accelerator with this device; None when no price is known."""
     if instance is None:
-        found = instances_for(device) if "/" not in device.id and device.provenance else []
-        return found[0] if found else None
+        instances = instances_for(device) if "/" not in device.id and device.provenance else []
+        return instances[0] if instances else None
     chosen = load_instance(instance)
     if chosen.device_id != device.id:
         raise ForerunError(f"{chosen.id} carries {chosen.device_id}, not {device.id}")
@@ -24,15 +24,15 @@ def choose_instance(device: Device, instance: str | None) -> Instance | None:
 
 
 def choose_instances(devices: Sequence[Device], instance: str | None) -> list[Instance | None]:
-    """One for each device: the instance named where it carries the device, else the cheapest."""
+    """One for each device: the instance named where it has the device, else the cheapest."""
     named = load_instance(instance) if instance else None
     if named is not None and named.device_id not in {d.id for d in devices}:
-        raise ForerunError(f"{named.id} carries {named.device_id}, which is not among the devices")
+        raise ForerunError(f"{named.id} has {named.device_id}, which is not among the devices")
     return [named if named is not None and named.device_id == d.id else choose_instance(d, None) for d in devices]
 
 
 def usd_per_ms(usd_per_hour: float) -> float:
-    """The price of a millisecond of what costs so much an hour."""
+    """The price of a millisecond from the hourly price."""
     return usd_per_hour / MS_PER_HOUR
 
 
@@ -44,4 +44,5 @@ def cost_usd(latency_ms: Estimate, instance: Instance) -> Estimate:
 def price_line(instance: Instance) -> str:
     """The price as a remark beside the estimate: cloud, instance, rate and date."""
     hourly = f"{instance.usd_per_device_hour:.2f} USD per accelerator hour"
-    return f"{instance.cloud} {instance.id}, {hourly} on {instance.date}"
+    retired = "" if instance.retired is None else f"; no longer offered since {instance.retired}"
+    return f"{instance.cloud} {instance.id}, {hourly} on {instance.date}{retired}"

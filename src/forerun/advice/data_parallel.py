@@ -1,8 +1,8 @@
-"""What several devices make of one training step: data parallelism, gradients summed by a ring all-reduce.
+"""A training step on several devices: data parallelism, gradients summed by a ring all-reduce.
 
-The one place of this law. Every device computes the step of its own batch; then the gradients of all are summed. A ring
-sends each byte of the gradients 2 (n - 1) / n times through the slowest link. As PyTorch's DistributedDataParallel
-does, sums start while the backward pass still runs, so only a part of the time is seen.
+The only place of this formula. Every device computes the step of its own batch; then all gradients are summed. A ring
+sends each byte of the gradients 2 (n - 1) / n times through the slowest link. As in PyTorch's
+DistributedDataParallel, the all-reduce overlaps the backward pass, so only a part of its time is exposed.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from forerun.prediction import Estimate
 #: The share of a link's rate in one direction that a large all-reduce reaches, between the worst and the best case:
 #: assumed.
 LINK_EFFICIENCY = (0.5, 0.75, 0.9)
-#: The share of a step under which sums can hide, that of the backward pass (two thirds of the arithmetic), between the
-#: worst and the best case: assumed.
+#: The share of a step that the all-reduce can overlap, that of the backward pass (two thirds of the arithmetic),
+#: between the worst and the best case: assumed.
 HIDDEN_SHARE = (0.0, 0.5, 0.66)
-#: What one hop of a ring costs whatever it carries, in microseconds: assumed.
+#: The latency of one hop of a ring, in microseconds: assumed.
 HOP_US = 8.0
-#: The share of a device's own throughput that adding it must bring, for it to pay: a convention.
+#: The share of a device's own throughput that it must add to be worth it: a convention.
 WORTH_ADDING = 0.5
 _BYTES = {"fp32": 4, "tf32": 4, "fp32-ieee": 4, "fp16": 2, "bf16": 2, "fp64": 8}
 
@@ -33,8 +33,8 @@ class Scaled:
 
     devices: int
     step_ms: Estimate
-    all_reduce_ms: float  # of the whole sum, hidden or not
-    efficiency: float  # throughput over that of as many devices that need not agree
+    all_reduce_ms: float  # the whole all-reduce, overlapped or not
+    efficiency: float  # throughput over that of as many independent devices
 
 
 def link_gbs(device: Device) -> tuple[float, str]:
@@ -43,11 +43,11 @@ def link_gbs(device: Device) -> tuple[float, str]:
         return device.interconnect_gbs / 2, "interconnect"
     if device.pcie_gbs is not None:
         return device.pcie_gbs, "PCIe"
-    raise ForerunError(f"how devices of kind {device.id} are connected is not known (interconnect_gbs or pcie_gbs)")
+    raise ForerunError(f"the interconnect of {device.id} is unknown (interconnect_gbs or pcie_gbs)")
 
 
 def gradient_mb(parameters: int, dtype: str) -> float:
-    """What an all-reduce sums: one number per parameter, in the dtype of the weights."""
+    """The size of the gradients: one number per parameter, in the dtype of the weights."""
     return parameters * _BYTES[dtype] / 2**20
 
 
@@ -60,7 +60,7 @@ def ring_all_reduce_ms(size_mb: float, devices: int, gbs: float) -> float:
 
 
 def scaled(step_ms: Estimate, gradients_mb: float, device: Device, devices: int) -> Scaled:
-    """The step on `devices` devices; its interval holds that of the step and what is assumed of the links."""
+    """The step on `devices` devices; its interval covers that of the step and the assumptions on the links."""
     if devices == 1:
         return Scaled(1, step_ms, 0.0, 1.0)
     rate, _ = link_gbs(device)
@@ -70,16 +70,16 @@ def scaled(step_ms: Estimate, gradients_mb: float, device: Device, devices: int)
         return step + max(0.0, sums[at] - HIDDEN_SHARE[at] * step)
 
     value = whole(step_ms.value, 1)
-    found = Estimate(value, min(value, whole(step_ms.low, 2)), max(value, whole(step_ms.high, 0)), "ms")
-    return Scaled(devices, found, sums[1], step_ms.value / value)
+    scaled_ms = Estimate(value, min(value, whole(step_ms.low, 2)), max(value, whole(step_ms.high, 0)), "ms")
+    return Scaled(devices, scaled_ms, sums[1], step_ms.value / value)
 
 
 def worth_adding(scalings: Sequence[Scaled], batch: int) -> int:
-    """The most devices of which each one more still adds WORTH_ADDING of what a single device does, or more.
+    """The most devices up to which each one more adds at least WORTH_ADDING of a single device's throughput.
 
     `scalings` are those of 1, 2, 3 ... devices, `batch` samples each.
     """
-    rates = [batch * one.devices / one.step_ms.value for one in scalings]
+    rates = [batch * each.devices / each.step_ms.value for each in scalings]
     for at in range(1, len(rates)):
         if rates[at] - rates[at - 1] < WORTH_ADDING * rates[0]:
             return scalings[at - 1].devices

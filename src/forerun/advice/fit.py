@@ -1,8 +1,10 @@
-"""Does it fit, by how much, and the largest batch that does."""
+"""Whether it fits, by how much, and the largest batch that does."""
 
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
+from typing import Protocol
 
 import numpy as np
 
@@ -10,27 +12,61 @@ from forerun.device import Device
 from forerun.graph.ir import Graph, GraphKey
 from forerun.graph.memory import Workspaces, peak_allocated_mb, simulate
 from forerun.prediction import Fit
-from forerun.predictors.memory import MemoryEstimate, cublas_handles, room_mb, surely_fits
-from forerun.predictors.workspaces import library_workspaces, with_reserves
+from forerun.predictors.laws.memory import (
+    MemoryEstimate,
+    available_mb,
+    cublas_handles,
+    room_mb,
+    surely_fits,
+)
+from forerun.predictors.laws.workspaces import library_workspaces, with_reserves
 
 #: The largest batch that is tried.
 MAX_BATCH = 2**20
 
 
+class BatchLimit(Protocol):
+    """The measured limit of a case: the largest batch that ran (0: none did), the smallest that ran out of memory."""
+
+    @property
+    def ran_batch(self) -> int: ...
+
+    @property
+    def oom_batch(self) -> int: ...
+
+    def fits(self, batch: int) -> bool | None: ...
+
+
 def fit(graph: Graph, scalable: Graph | None, device: Device, memory: MemoryEstimate) -> Fit | None:
-    """Compares the memory of a case with the device's; None when the device's memory is not known.
+    """Compares the memory of a case with the device's; None when the device's memory is unknown.
 
     `scalable` is the graph for other batch sizes, or None when there is none.
     """
-    room = room_mb(cublas_handles(graph), device)
-    if room is None or device.memory_mb is None or memory.fits is None:
+    room, available = room_mb(cublas_handles(graph), device), available_mb(device)
+    if room is None or available is None or memory.fits is None:
         return None
-    free = device.memory_mb - memory.needed_mb
+    free = available - memory.needed_mb
     sure = bool(surely_fits(memory, device))
     if scalable is None:
         return Fit(memory.fits, free, None, sure, "the model was captured at one batch size only")
-    found = largest_batch(GraphKey(with_reserves(scalable)), room, library_workspaces(device))
-    return Fit(memory.fits, free, max(found, graph.batch if memory.fits else 0), sure)
+    largest = largest_batch(GraphKey(with_reserves(scalable)), room, library_workspaces(device))
+    return Fit(memory.fits, free, max(largest, graph.batch if memory.fits else 0), sure)
+
+
+def as_measured(estimated: Fit | None, batch: int, limit: BatchLimit | None, *, ran: bool) -> Fit | None:
+    """The verdict with what was measured on the device: that this batch `ran`, or the limit of the case. Between the
+    two ends of a limit the estimate remains."""
+    if estimated is None or (limit is None and not ran):
+        return estimated
+    fits = True if ran else limit.fits(batch) if limit is not None else None
+    verdict = estimated if fits is None else replace(estimated, fits=fits, sure=True)
+    if estimated.largest_batch is None:
+        return verdict
+    runs = max(limit.ran_batch if limit is not None else 0, batch if verdict.fits else 0)
+    if limit is not None and limit.ran_batch:
+        return replace(verdict, largest_batch=runs)
+    most = limit.oom_batch - 1 if limit is not None else MAX_BATCH
+    return replace(verdict, largest_batch=min(max(estimated.largest_batch, runs), most))
 
 
 @functools.lru_cache(maxsize=64)
@@ -45,7 +81,7 @@ def largest_batch(key: GraphKey, room: float, working: Workspaces | None = None)
     if high == 0 or fits(high):
         return high
     low = graph.min_batch if fits(graph.min_batch) else 0
-    while high - low > 1:  # segments are rounded: a little less than the tensors alone would allow
+    while high - low > 1:  # segments are rounded: slightly less than the tensors alone would allow
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     return low

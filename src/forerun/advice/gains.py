@@ -1,7 +1,7 @@
-"""What a change gains: the ratio of two predictions, the interval of that ratio, and whether it may be claimed.
+"""Gains of a change: the ratio of two predictions, its interval, and whether it may be claimed.
 
 Two predictions of one model share most of their error, so the interval of a ratio comes from ratios that were measured
-(predictors/gain_errors.py). Where none were, the two intervals count as independent, which is too wide, never too
+(predictors/laws/gain_errors.py). Without such, the two intervals count as independent, which is too wide, never too
 narrow.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from forerun.prediction import Estimate
 
-#: A gain is claimed when its whole interval is above 1 by more than this, a loss when it is below: less is no matter.
+#: A gain is claimed when its whole interval is above 1 by more than this, a loss when it is below: less is negligible.
 LEAST_CLAIMED = 0.02
 CLAIMED, CANNOT_TELL, WORSE = "claimed", "cannot tell", "worse"
 
@@ -39,7 +39,7 @@ class Gain:
 
 
 def independent_factors(before: Estimate, after: Estimate) -> tuple[float, float]:
-    """Interval factors of before / after where nothing says what the two errors share: their squares add."""
+    """Interval factors of before / after where the shared error is unknown: their squares add."""
     low = math.hypot(math.log(before.value / before.low), math.log(after.high / after.value))
     high = math.hypot(math.log(before.high / before.value), math.log(after.value / after.low))
     return math.exp(-low), math.exp(high)

@@ -1,27 +1,27 @@
-"""What the host has to do with an answer: which one was assumed, and what the latency is on hosts that are known."""
+"""The host of a prediction: which one was assumed, and the latency on known hosts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
 
+from forerun._util.readable import in_readable_units
 from forerun.device import Device
 from forerun.device.hosts import known_range
 from forerun.graph.profile import Profile
 from forerun.prediction import AssumedHost
 from forerun.predictors.base import Predictor, Times
-from forerun.readable import in_readable_units
 from forerun.workload import Workload
 
-#: Hosts of which nobody has measured how fast they are today.
+#: Hosts whose current speed was not measured.
 _UNPROBED = ("reference", "named")
 
 
 def on_known_hosts(
     host: AssumedHost, times: Times, columns: Profile, device: Device, predictor: Predictor, workload: Workload
 ) -> AssumedHost:
-    """The host with the latency of a host-bound call, whose `times` are known, on the fastest and the slowest host of
-    the catalogue."""
+    """The host, with the latency of a host-bound call with these `times` on the fastest and the slowest host of the
+    catalogue."""
     if host.kind not in _UNPROBED:
         return host
     fastest, slowest = predictor.latency_on_hosts_ms(times, columns, device, workload, known_range())
@@ -34,12 +34,12 @@ def line(host: AssumedHost) -> str:
 
 
 def notes(host: AssumedHost) -> Iterator[str]:
-    """Why this host, and what a probe would change."""
+    """Why this host was assumed, and what a probe would change."""
     if host.reason:
         yield f"host: {host.name} is assumed; {host.reason}"
     if host.fastest_ms is not None and host.slowest_ms is not None:
         low, _, high, unit = in_readable_units(host.fastest_ms, host.fastest_ms, host.slowest_ms, "ms")
         yield (
-            f"the host sets the latency, and {host.name} is assumed; known hosts (forerun hosts) give {low} to {high} "
-            f"{unit}: forerun measure host probes yours"
+            f"latency is host-bound and {host.name} is assumed; known hosts (forerun hosts) give {low} to {high} "
+            f"{unit}; forerun measure host calibrates this one"
         )

@@ -1,7 +1,7 @@
-"""What a job of many equal steps takes: hours, US dollars, kilowatt-hours, kilograms of CO2; and how much of it fits.
+"""Totals of a job of many equal steps: hours, US dollars, kilowatt-hours, kilograms of CO2; and how much of it fits.
 
-A job is steps x the time of a step. An interval of a step becomes that of the job by the same factor: what a prediction
-is wrong by, it is wrong by in every step.
+A job is steps x the time of a step. The interval of a step scales to the job: the error of a prediction
+is the same in every step.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from forerun.advice.verdict import DOES_NOT, Verdict, verdict, worst
 from forerun.device import Device
 from forerun.device.carbon import JOULES_PER_KWH, Grid, carbon_g
 from forerun.prediction import Estimate, WholeTraining
-from forerun.predictors.energy import waiting_w
+from forerun.predictors.laws.energy import waiting_w
 
 
 @dataclass(frozen=True)
 class Totals:
-    """What a job, or a part of it, takes; None is unknown."""
+    """Totals of a job, or a part of it; None is unknown."""
 
     hours: Estimate
     cost_usd: Estimate | None = None
@@ -29,14 +29,14 @@ class Totals:
     carbon_kg: Estimate | None = None
 
     def times(self, count: float) -> Totals:
-        """As often as `count`."""
-        found = {f.name: getattr(self, f.name) for f in fields(self)}
-        return Totals(**{name: e and e.scaled(count, e.unit) for name, e in found.items()})
+        """`count` times these totals."""
+        amounts = {f.name: getattr(self, f.name) for f in fields(self)}
+        return Totals(**{name: e and e.scaled(count, e.unit) for name, e in amounts.items()})
 
     def plus(self, other: Totals) -> Totals:
-        """One after the other; what is unknown of either is unknown."""
-        found: dict[str, Any] = {f.name: _sum(getattr(self, f.name), getattr(other, f.name)) for f in fields(self)}
-        return Totals(**found)
+        """The sum; unknown where either is."""
+        amounts: dict[str, Any] = {f.name: _sum(getattr(self, f.name), getattr(other, f.name)) for f in fields(self)}
+        return Totals(**amounts)
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,11 @@ class Limits:
 
     def given(self) -> dict[str, float]:
         """The limits that there are, by name."""
-        found = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {name: limit for name, limit in found.items() if limit is not None}
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {name: limit for name, limit in values.items() if limit is not None}
 
     def verdicts(self, totals: Totals, *, learned: bool = True) -> dict[str, Verdict]:
-        """Whether each limit is kept; what is unknown keeps none."""
+        """Whether each limit is met; an unknown value meets none."""
         out = {}
         for name, limit in self.given().items():
             e: Estimate | None = getattr(totals, name)
@@ -62,11 +62,11 @@ class Limits:
         return out
 
     def verdict(self, totals: Totals, *, learned: bool = True) -> Verdict:
-        """Whether all limits are kept."""
+        """Whether all limits are met."""
         return worst(self.verdicts(totals, learned=learned).values())
 
     def largest(self, each: Totals, fixed: Totals | None = None, *, end: str = "value") -> tuple[int, str] | None:
-        """How many parts fit beside what is `fixed`, and the limit that binds; None where there is no limit.
+        """How many parts fit besides what is `fixed`, and the limiting constraint; None where there is no limit.
 
         `end` is the end of the intervals that must fit: value, low or high.
         """
@@ -89,7 +89,7 @@ def steps_per_epoch(samples: int, batch: int, devices: int = 1) -> int:
 
 
 def paced(step_ms: Estimate, samples: int, loading_samples_per_s: float | None) -> Estimate:
-    """A step that cannot be faster than its samples are loaded; None is loading that always keeps up."""
+    """A step that cannot be faster than its samples are loaded; None: loading always keeps up."""
     if loading_samples_per_s is None:
         return step_ms
     load_ms = 1e3 * samples / loading_samples_per_s
@@ -97,8 +97,8 @@ def paced(step_ms: Estimate, samples: int, loading_samples_per_s: float | None) 
 
 
 def with_waits(energy_j: Estimate, busy_ms: Estimate, step_ms: Estimate, device: Device) -> Estimate:
-    """Energy of a step that takes longer than its work, for gradients of other devices or for samples: the device
-    waits for the rest."""
+    """Energy of a step that takes longer than its compute, waiting for gradients of other devices or for samples: the
+    device is idle for the rest."""
     watts = waiting_w(device) or 0.0
 
     def at(end: str) -> float:
@@ -112,7 +112,7 @@ def totals(
     step_ms: Estimate, energy_j: Estimate | None, steps: float, *, usd_per_device_hour: float | None = None,
     grid: Grid | None = None, devices: int = 1,
 ) -> Totals:  # fmt: skip
-    """What `steps` steps take on `devices` devices at once; `energy_j` is that of one device in one step."""
+    """Totals of `steps` steps on `devices` devices at once; `energy_j` is that of one device in one step."""
     hours = step_ms.scaled(steps / MS_PER_HOUR, "h")
     cost = None
     if usd_per_device_hour is not None:
@@ -128,7 +128,7 @@ def whole_training(
     step_ms: Estimate, energy_j: Estimate | None, batch: int, *, epochs: int, dataset_size: int,
     usd_per_device_hour: float | None = None, grid: Grid | None = None,
 ) -> WholeTraining:  # fmt: skip
-    """What training for so many epochs takes on one device, at the pace of a step."""
+    """Totals of training for a number of epochs on one device, at the rate of a step."""
     steps = steps_per_epoch(dataset_size, batch)
     each = totals(step_ms, energy_j, steps, usd_per_device_hour=usd_per_device_hour, grid=grid)
     whole = each.times(epochs)
@@ -144,6 +144,8 @@ def largest_count(each: float, limit: float) -> int:
     if limit < each:
         return 0
     count = math.floor(limit / each)
+    if count > 2**53:  # beyond that, floating point cannot represent one more or less
+        return count
     while count * each > limit:  # the quotient may be rounded up
         count -= 1
     return count + 1 if (count + 1) * each <= limit else count

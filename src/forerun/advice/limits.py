@@ -1,4 +1,4 @@
-"""Limits that a choice has to keep, and whether a prediction keeps them: surely, probably, or not (verdict.py)."""
+"""Limits on a choice, and whether a prediction meets them: surely, probably, or not (verdict.py)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from forerun._util.readable import in_readable_units, pretty
 from forerun.advice.verdict import DOES_NOT, MEETS, PROBABLY, Verdict, verdict_places
-from forerun.readable import in_readable_units, pretty
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Measure:
         return f"{number} {unit}{_PER.get(self.column, '').format(items=items, item=items.removesuffix('s'))}"
 
 
-#: Beyond so many times a limit, per cent say little.
+#: Beyond this many times a limit, a factor is shown instead of per cent.
 _FAR = 10.0
 _PER = {
     "throughput": "{items}/s", "usd_per_million": " per million {items}", "energy_j": " per {item}",
@@ -43,7 +43,7 @@ MEASURES = {
         Measure("carbon_g", "carbon", "g"),
     )
 }  # fmt: skip
-#: What people want to have least of, or of throughput most, by name.
+#: Quantities to minimise, or throughput to maximise, by name.
 GOALS = {
     "cost": "usd_per_million", "latency": "latency_ms", "throughput": "throughput", "energy": "energy_j",
     "carbon": "carbon_g", "price": "usd_per_hour",
@@ -52,13 +52,13 @@ GOALS = {
 
 @dataclass(frozen=True)
 class Limit:
-    """What a measure may be at most (of throughput: at least)."""
+    """An upper bound of a measure (for throughput a lower bound)."""
 
     measure: Measure
     value: float
 
     def verdicts(self, columns: Mapping[str, np.ndarray]) -> np.ndarray:
-        """The place of every row's verdict; a value that is not known does not keep the limit."""
+        """The place of every row's verdict; an unknown value does not meet the limit."""
         name, more = self.measure.column, self.measure.more_is_better
         return verdict_places(columns[name], columns[f"{name}_low" if more else f"{name}_high"], self.value, not more)
 
@@ -68,7 +68,7 @@ class Limit:
         return f"{least}{self.measure.text(self.value, items)}"
 
     def sentence(self, verdict: Verdict, row: Mapping[str, float], items: str, confidence: float) -> str:
-        """The verdict in words, with the end of the interval, or the distance, that decides it."""
+        """The verdict in words, with the deciding end of the interval, or the distance."""
         name, m = self.measure.column, self.measure
         if verdict == MEETS:
             sure = f" with {100 * confidence:g} % confidence" if row[f"{name}_low"] != row[f"{name}_high"] else ""
@@ -83,7 +83,7 @@ class Limit:
     def miss(self, value: float, items: str) -> str:
         """'31.2 ms, 25 % above'."""
         if np.isnan(value):
-            return f"its {self.measure.words} is not known"
+            return f"its {self.measure.words} is unknown"
         if self.value == 0:
             return self.measure.text(value, items)
         away = abs(value - self.value) / self.value
@@ -100,8 +100,8 @@ def best_place(values: np.ndarray, measure: Measure) -> int:
 
 
 def pareto_front(first: np.ndarray, second: np.ndarray) -> list[int]:
-    """Places of the points that no other is at least as good as in both (less is better), by the first; of equal
-    points the earliest. Values that read the same, at three digits, are equal."""
+    """The Pareto front: indices of the points that no other matches or beats in both (less is better), by the first; of
+    equal points the earliest. Values that read the same, at three digits, are equal."""
     first, second = (np.array([float(f"{v:.3g}") for v in values]) for values in (first, second))
     known = np.flatnonzero(np.isfinite(first) & np.isfinite(second))
     order = known[np.lexsort((known, second[known], first[known]))]
@@ -114,12 +114,12 @@ def pareto_front(first: np.ndarray, second: np.ndarray) -> list[int]:
 
 
 def binding(limits: Sequence[Limit], verdicts: Sequence[np.ndarray]) -> list[int]:
-    """The smallest set of limits that no row keeps together, as places; empty where some row keeps all of them."""
+    """The smallest set of limits that no row meets together, as indices; empty where some row meets all of them."""
     from itertools import combinations
 
-    kept = [v < DOES_NOT.place for v in verdicts]
+    keeps = [v < DOES_NOT.place for v in verdicts]
     for size in range(1, len(limits) + 1):
-        for some in combinations(range(len(limits)), size):
-            if not np.logical_and.reduce([kept[i] for i in some]).any():
-                return list(some)
+        for subset in combinations(range(len(limits)), size):
+            if not np.logical_and.reduce([keeps[i] for i in subset]).any():
+                return list(subset)
     return []

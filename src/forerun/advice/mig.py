@@ -1,4 +1,4 @@
-"""MIG slices: which ones have enough memory, the latency on each, and the plain rule that goes by memory alone."""
+"""MIG slices: which ones have enough memory, the latency on each, and the rule by memory alone."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from math import isnan
 from forerun.device import Device
 from forerun.device.mig import MigProfile, profiles, slice_device
 from forerun.prediction import SliceOption
-from forerun.predictors.energy import waiting_w
-from forerun.predictors.memory import MemoryEstimate
+from forerun.predictors.laws.energy import waiting_w
+from forerun.predictors.laws.memory import MemoryEstimate, available_mb
 
 
 @functools.lru_cache(maxsize=64)
@@ -23,8 +23,8 @@ def slices(device: Device) -> tuple[tuple[MigProfile, Device], ...]:
 
 
 def unused_w(whole: Device, cut: Device, count: int) -> float:
-    """What a GPU that is cut into `count` such slices draws beyond what they draw, for each of them: the part of its
-    waiting power that belongs to no slice. Slices are charged power by their multiprocessors, and some are in none."""
+    """The power of a GPU with `count` such slices beyond that of the slices, for each of them: the part of its idle
+    power that belongs to no slice. Slices are charged power by their multiprocessors, and some are in none."""
     all_of_it, in_slices = waiting_w(whole), waiting_w(cut)
     if all_of_it is None or in_slices is None:
         return 0.0
@@ -32,11 +32,13 @@ def unused_w(whole: Device, cut: Device, count: int) -> float:
 
 
 def slice_options(device: Device, latency_ms: Sequence[float], memory: MemoryEstimate) -> tuple[SliceOption, ...]:
-    """The slices of the device with the latency of each; NaN: it is not known."""
-    return tuple(
-        SliceOption(p.name, p.memory_mb, memory.needed_mb <= p.memory_mb, None if isnan(ms) else ms, p.max_instances)
-        for (p, _), ms in zip(slices(device), latency_ms, strict=True)
-    )
+    """The slices of the device with the latency of each; NaN: unknown."""
+    out = []
+    for (profile, part), ms in zip(slices(device), latency_ms, strict=True):
+        fits = memory.needed_mb <= (available_mb(part) or 0.0)
+        have = part.usable_mb or profile.memory_mb
+        out.append(SliceOption(profile.name, have, fits, None if isnan(ms) else ms, profile.max_instances))
+    return tuple(out)
 
 
 def smallest_that_fits(options: tuple[SliceOption, ...]) -> str | None:
@@ -45,20 +47,20 @@ def smallest_that_fits(options: tuple[SliceOption, ...]) -> str | None:
 
 
 def nominal_mb(profile: MigProfile) -> float:
-    """The memory in a profile's name, in MB of 2**20 bytes: '1g.5gb' says 5,120 and has 4,864 that can be used."""
-    found = re.search(r"\.(\d+)gb", profile.name)
-    assert found is not None, profile.name
-    return 1024.0 * int(found[1])
+    """The memory in a profile's name, in MB of 2**20 bytes: '1g.5gb' says 5,120 and has 4,864 usable."""
+    match = re.search(r"\.(\d+)gb", profile.name)
+    assert match is not None, profile.name
+    return 1024.0 * int(match[1])
 
 
-def threshold_profile(memory_mb: float, found: Sequence[MigProfile]) -> str | None:
+def threshold_profile(memory_mb: float, offered: Sequence[MigProfile]) -> str | None:
     """The memory-threshold rule: the smallest profile whose nominal memory holds the workload's, None when none does.
 
     On an A100 of 40 GB: 1g.5gb up to 5 GB, 2g.10gb up to 10, 3g.20gb up to 20, 7g.40gb up to 40 (Panner Selvam and
-    Brorsson, "DIPPM", 2023). It knows one profile of each size, none with more memory than compute slices go with, and
-    looks at nothing but memory.
+    Brorsson, "DIPPM", 2023). It knows one profile of each size, none with more memory than compute slices, and
+    considers only memory.
     """
-    plain = [p for p in found if not p.media and 2 * p.compute_slices > p.memory_slices]
+    plain = [p for p in offered if not p.media and 2 * p.compute_slices > p.memory_slices]
     by_size = {p.memory_slices: p for p in sorted(plain, key=lambda p: -p.compute_slices)}
     sizes = (by_size[size] for size in sorted(by_size))
     return next((p.name for p in sizes if memory_mb <= nominal_mb(p)), None)

@@ -1,4 +1,5 @@
-"""Packing jobs onto MIG slices: the layouts that a GPU allows, and the choice of layouts and slices that costs least.
+"""Packing jobs onto MIG slices: the layouts that a GPU allows, and the choice of layouts and slices with the least
+cost.
 
 A layout is a set of slices that fit on one GPU together. How many GPUs get which layout, and which job gets which kind
 of slice, is a small integer program; SciPy's HiGHS solves it exactly.
@@ -12,12 +13,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from forerun._util.extras import needed
 from forerun.device.mig import MigProfile
 from forerun.errors import ForerunError
 
-#: What a GPU counts where only the jobs cost: of packings that are equally good, the one on fewer GPUs is taken.
+#: The cost of a GPU where only the jobs have costs: of equally good packings, the one on fewer GPUs is taken.
 _TIE = 1e-4
-#: Seconds after which the search is stopped; what it has found by then is taken, with how far it may be from the best.
+#: Seconds after which the search is stopped; the best packing so far is taken, with its optimality gap.
 SEARCH_LIMIT_S = 20.0
 
 
@@ -36,7 +38,7 @@ class Placement:
 
 @dataclass(frozen=True)
 class Job:
-    """`count` equal jobs that need a slice each; `costs` has a number for every profile that will do, and no other."""
+    """`count` equal jobs that need a slice each; `costs` has a number for every profile that suffices."""
 
     count: int
     costs: Mapping[str, float]
@@ -44,7 +46,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Seat:
-    """A job on its slice: `job` is the place of the job in the list that was packed."""
+    """A job on its slice: `job` is the index of the job in the list that was packed."""
 
     job: int
     placement: Placement
@@ -59,13 +61,13 @@ class Packing:
 
 
 def layouts(profiles: Sequence[MigProfile]) -> list[tuple[Placement, ...]]:
-    """Every way to fill one GPU to which no further slice can be added, one of each set of profiles."""
-    found: dict[tuple[tuple[str, int], ...], tuple[Placement, ...]] = {}
+    """Every maximal set of slices of one GPU, one layout for each."""
+    by_profiles: dict[tuple[tuple[str, int], ...], tuple[Placement, ...]] = {}
     for layout in _fillings(tuple(profiles), 0):
-        found.setdefault(tuple(sorted(Counter(p.profile for p in layout).items())), layout)
-    counts = {key: Counter(dict(key)) for key in found}
+        by_profiles.setdefault(tuple(sorted(Counter(p.profile for p in layout).items())), layout)
+    counts = {key: Counter(dict(key)) for key in by_profiles}
     return [
-        layout for key, layout in found.items()
+        layout for key, layout in by_profiles.items()
         if not any(counts[key] < other for other in counts.values())
     ]  # fmt: skip
 
@@ -83,7 +85,7 @@ def _fillings(profiles: tuple[MigProfile, ...], at: int) -> Iterator[tuple[Place
 
 
 def room_left(profiles: Sequence[MigProfile], taken: Iterable[Placement]) -> list[Placement]:
-    """The slices that could still be created beside those taken, the largest first."""
+    """The slices that could still be created besides those taken, the largest first."""
     used = {index for placement in taken for index in placement.memory_slices}
     out = []
     for profile in sorted(profiles, key=lambda p: (-p.compute_slices, -p.memory_slices)):
@@ -125,10 +127,10 @@ def least_cost(
     jobs: Sequence[Job], allowed: Sequence[tuple[Placement, ...]], *, gpus: int | None = None, gpu_cost: float = 0.0
 ) -> Packing:
     """The packing on at most `gpus` GPUs whose costs, with `gpu_cost` for each GPU in use, add up to the least."""
-    found = _solved(jobs, allowed, gpus, gpu_cost)
-    if found is None:
+    packing = _solved(jobs, allowed, gpus, gpu_cost)
+    if packing is None:
         raise ForerunError(f"no packing on {gpus} GPUs exists")
-    return found
+    return packing
 
 
 def least_worst(jobs: Sequence[Job], allowed: Sequence[tuple[Placement, ...]], *, gpus: int) -> Packing:
@@ -152,8 +154,9 @@ def _solved(
     jobs: Sequence[Job], allowed: Sequence[tuple[Placement, ...]], gpus: int | None, gpu_cost: float
 ) -> Packing | None:
     """The integer program. Unknowns: GPUs of each layout, then jobs of each kind on each profile."""
-    from scipy.optimize import Bounds, LinearConstraint, milp
-    from scipy.sparse import lil_matrix
+    with needed("packing workloads onto MIG slices"):
+        from scipy.optimize import Bounds, LinearConstraint, milp
+        from scipy.sparse import lil_matrix
 
     if not all(job.costs for job in jobs):
         return None
@@ -192,7 +195,7 @@ def _solved(
 def _seated(
     taken: Mapping[tuple[int, str], int], chosen: Sequence[tuple[Placement, ...]]
 ) -> tuple[tuple[Seat, ...], ...]:
-    """The jobs on the slices of the layouts, GPU after GPU; a GPU that got none is left out."""
+    """The jobs on the slices of the layouts, GPU by GPU; GPUs without jobs are dropped."""
     waiting = {
         name: [at for (at, wanted), number in sorted(taken.items()) if wanted == name for _ in range(number)]
         for _, name in taken

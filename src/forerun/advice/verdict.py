@@ -1,7 +1,7 @@
-"""Whether an estimate keeps a limit, and how sure that is.
+"""Whether an estimate meets a limit, and with what confidence.
 
-A limit is met with the interval's confidence when the interval's bad end keeps it, probably when the value does and
-that end does not, and is not met otherwise.
+A limit is met with the interval's confidence when the interval's worse end meets it, probably when only the value
+does, and is not met otherwise.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from forerun.prediction import Estimate
 
 
 class Verdict(StrEnum):
-    """From best to worst; an array holds the place of each."""
+    """From best to worst; arrays hold their places."""
 
     MEETS = "meets"
     PROBABLY = "probably"
@@ -35,24 +35,24 @@ MEETS, PROBABLY, DOES_NOT = _ORDER
 
 
 def verdict_places(values: np.ndarray, bad_ends: np.ndarray, limit: float, at_most: bool = True) -> np.ndarray:
-    """The place of every value's verdict; a value that is not known does not keep the limit."""
+    """The place of every value's verdict; an unknown value does not meet the limit."""
 
-    def kept(ends: np.ndarray) -> np.ndarray:
+    def keeps(ends: np.ndarray) -> np.ndarray:
         ends = np.asarray(ends, dtype=float)
         return ends <= limit if at_most else ends >= limit
 
-    return np.select([kept(values) & kept(bad_ends), kept(values)], [MEETS.place, PROBABLY.place], DOES_NOT.place)
+    return np.select([keeps(values) & keeps(bad_ends), keeps(values)], [MEETS.place, PROBABLY.place], DOES_NOT.place)
 
 
 def verdict(estimate: Estimate, limit: float, at_most: bool = True, *, learned: bool = True) -> Verdict:
-    """The verdict of one estimate; one that no measurement stands behind (`learned=False`) is 'probably' at best."""
+    """The verdict of one estimate; one without measurements behind it (`learned=False`) is 'probably' at best."""
     bad_end = estimate.high if at_most else estimate.low
-    found = Verdict.at(int(verdict_places(np.array(estimate.value), np.array(bad_end), limit, at_most)))
-    return PROBABLY if found == MEETS and not learned else found
+    of_estimate = Verdict.at(int(verdict_places(np.array(estimate.value), np.array(bad_end), limit, at_most)))
+    return PROBABLY if of_estimate == MEETS and not learned else of_estimate
 
 
 def held_back(alone: str, first: str, goal: str, of_alone: str, of_first: str) -> str:
-    """The sentence for a device that would come first by the goal alone, and that no measurement shows."""
+    """The note for a device of an unmeasured generation that would come first by the goal alone."""
     return (
         f"by the goal alone {alone} would come first ({goal} {of_alone}, {first} has {of_first}), but nothing like it "
         "was measured, so it ranks after what was"
@@ -61,4 +61,4 @@ def held_back(alone: str, first: str, goal: str, of_alone: str, of_first: str) -
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
     """The verdict of several limits together; 'meets' where there is none."""
-    return max(verdicts, key=lambda one: one.place, default=MEETS)
+    return max(verdicts, key=lambda each: each.place, default=MEETS)

@@ -44,6 +44,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _code(arguments: list[str], as_json: bool) -> int:
+    from forerun._util import extras
     from forerun.cli.app import app
     from forerun.errors import ArgumentError, ForerunError
 
@@ -57,6 +58,10 @@ def _code(arguments: list[str], as_json: bool) -> int:
         return _failed(error.in_options(_OPTIONS), as_json)
     except ForerunError as error:
         return _failed(str(error), as_json)
+    except ModuleNotFoundError as error:
+        if (missing := extras.behind(error, "this command")) is None:
+            raise
+        return _failed(str(missing), as_json)
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else int(bool(error.code))
     except KeyboardInterrupt:
@@ -76,7 +81,7 @@ def _failed(sentence: str, as_json: bool) -> int:
 
         print(json.dumps({"error": sentence}, indent=2), flush=True)
     else:
-        from forerun.readable import visible
+        from forerun._util.readable import visible
 
         print(f"forerun: {visible(' '.join(sentence.splitlines()))}", file=sys.stderr, flush=True)
     return 2

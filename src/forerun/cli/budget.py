@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from forerun._util.quantities import LATENCY, optional_quantity
 from forerun.cli.options import (
     ConfidenceOption,
     HostOption,
@@ -20,7 +21,6 @@ from forerun.cli.progress import progress
 from forerun.cli.terminal import show, waiting
 from forerun.cli.workload_options import WorkloadSettings, takes_workload
 from forerun.errors import ForerunError
-from forerun.quantities import LATENCY, optional_quantity
 
 
 def _whole(help_text: str) -> typer.models.OptionInfo:

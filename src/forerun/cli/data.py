@@ -35,7 +35,10 @@ def ls(as_json: JsonOption = False) -> None:
 @app.command()
 def query(
     sql: Annotated[
-        str, typer.Argument(help='SQL over models, operators, curves, hosts, accuracies: "select count(*) from models"')
+        str,
+        typer.Argument(
+            help='SQL over models, operators, curves, hosts, accuracies, batch_limits: "select count(*) from models"'
+        ),
     ],
     limit: Annotated[
         int | None, typer.Option(help="How many rows to print; default: 40, with --json 10,000.", min=1)
@@ -99,7 +102,9 @@ def import_(
 @app.command()
 def export(
     path: Annotated[Path, typer.Argument(help="A new .parquet, .csv or .jsonl file (.jsonl: as the core reads it).")],
-    table: Annotated[str, typer.Option(help="models, operators, curves, hosts or accuracies.")] = "models",
+    table: Annotated[
+        str, typer.Option(help="models, operators, curves, hosts, accuracies or batch_limits.")
+    ] = "models",
     where: Annotated[str, typer.Option(help="Which rows, in SQL: \"device = 'h200'\".")] = "true",
 ) -> None:
     """Writes rows of the store to a file; a .jsonl can be given to a sweep elsewhere with --resume."""

@@ -9,17 +9,23 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from forerun import __version__
+from forerun._util import extras
+from forerun._util.version import __version__
 from forerun.errors import ForerunError
+from forerun.frontends.converters import environment as converter_env
 from forerun.graph import cache
-from forerun.graph.sources import converter_env
 
-#: package -> what it is for
-_PACKAGES = {
-    "torch": "PyTorch models", "timm": "models by name", "torchvision": "models by name",
-    "transformers": "Hugging Face models", "onnx": "ONNX files", "pandas": "predict_many and compare",
-    "duckdb": "the store", "pyarrow": "the store", "numpy": "all predictions", "scipy": "fitting",
-    "safetensors": "weights", "nvidia-ml-py": "energy and memory of NVIDIA GPUs",
+#: package -> what it is for, and the extra that brings it; None: it comes with forerun
+_PACKAGES: dict[str, tuple[str, str | None]] = {
+    "torch": ("PyTorch models", None), "timm": ("models by name", None), "torchvision": ("models by name", None),
+    "transformers": ("Hugging Face models", None), "pandas": ("predict_many and compare", None),
+    "numpy": ("all predictions", None), "safetensors": ("weights", None), "onnx": ("ONNX files", "onnx"),
+    "onnxruntime": ("measuring ONNX files", "onnxruntime"), "duckdb": ("queries of the store", "data"),
+    "pyarrow": ("the store", "data"), "nvidia-ml-py": ("energy and memory of NVIDIA GPUs", "measure"),
+    "scipy": ("packing of MIG slices", "mig"), "forerun-data": ("training and evaluation", "evaluate"),
+    "xgboost-cpu": ("the predictor trees", "trees"), "torch_geometric": ("graph networks", "gnn"),
+    "plotly": ("reports", "report"), "optuna": ("tuning", "tune"), "gradio": ("the web page", "web"),
+    "umap-learn": ("the landscape study", "landscape"),
 }  # fmt: skip
 
 
@@ -40,11 +46,12 @@ def examine() -> dict[str, Any]:
 def _packages() -> list[dict[str, Any]]:
     """Every package that forerun uses: its version, or the command that installs it."""
     found: list[dict[str, Any]] = []
-    for name, purpose in _PACKAGES.items():
+    for name, (purpose, extra) in _PACKAGES.items():
         try:
             found.append({"name": name, "for": purpose, "installed": version(name), "add": None})
         except PackageNotFoundError:
-            found.append({"name": name, "for": purpose, "installed": None, "add": f"pip install {name}"})
+            add = extras.command(extra) if extra else f"pip install {name}"
+            found.append({"name": name, "for": purpose, "installed": None, "add": add})
     for name, purpose in (("keras", "Keras and TensorFlow models"), ("paddle", "PaddlePaddle models")):
         state = converter_env.status(name)
         ready = state["state"] in ("here", "installed")
@@ -73,12 +80,15 @@ def _device() -> dict[str, Any]:
 
 def _store() -> dict[str, Any]:
     """Where measurements are kept, and how many rows of each data set there are."""
-    from forerun.data.store import Store
-    from forerun.data.summary import contents
+    from forerun.data.places import default_folder
 
-    store = Store()
-    found: dict[str, Any] = {"folder": str(store.folder), "writable": _writable(store.folder), "problem": None}
+    folder = default_folder()
+    found: dict[str, Any] = {"folder": str(folder), "writable": _writable(folder), "problem": None}
     try:
+        from forerun.data.store import Store
+        from forerun.data.summary import contents
+
+        store = Store(folder)
         table = contents(store)
     except ForerunError as error:
         return found | {"rows": {}, "problem": str(error)}

@@ -15,7 +15,8 @@ def explain_features(
     as_json: bool,
 ) -> None:  # fmt: skip
     """Prints the contributions, and draws them where a file is given."""
-    from forerun.api import attribute
+    from forerun.api.predict import attribute
+    from forerun.views.attribution import attribution_view
 
     if host != "default":
         raise ForerunError(f"the predictor {predictor} knows nothing of hosts: leave --host out")
@@ -28,6 +29,6 @@ def explain_features(
     if as_json:
         print(json.dumps(found.to_dict(), indent=2))
         return
-    show(*found.blocks(top))
+    show(*attribution_view(found, top=top))
     if figure is not None:
         print(f"written to {figure}")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from forerun._util.readable import visible
 from forerun.device.hosts import Host, all_hosts, find_host, host_ids
 from forerun.device.reading import unknown
 from forerun.measure.saved_host import UnusableProbe, saved
-from forerun.readable import visible
 
 
 def list_hosts(name: str | None) -> tuple[Any, list[Any]]:

@@ -136,10 +136,10 @@ def experiments(
     as_json: JsonOption = False,
 ) -> None:
     """The whole study: experiments by every split, what matters, later years, fills; a document with figures."""
-    from forerun.landscape.document import write
     from forerun.landscape.experiments import run
     from forerun.landscape.joined import save
     from forerun.landscape.kept import load_tables
+    from forerun.report.landscape.document import write
 
     for path in (out, numbers):
         if path is not None and not path.parent.is_dir():
@@ -222,8 +222,8 @@ def _page_name(path: Path) -> None:
 
 def _write_trends(found: Any, path: Path, by: str) -> None:
     """The page of trends, whole or not at all."""
-    from forerun.landscape.figures import page
-    from forerun.landscape.study_figures import group_figures, trend_figures
+    from forerun.report.landscape.figures import page
+    from forerun.report.landscape.study_figures import group_figures, trend_figures
 
     command = f"forerun landscape trends --by {by} -o {path.name}"
     drawn = [*group_figures(found, command), *trend_figures(found, command)]

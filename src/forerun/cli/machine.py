@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from forerun._util.quantities import DURATION, quantity
+from forerun._util.readable import pretty, visible
 from forerun.cli.progress import progress
 from forerun.cli.terminal import show, terminal_width
 from forerun.errors import ForerunError
-from forerun.quantities import DURATION, quantity
-from forerun.readable import pretty, visible
 
 if TYPE_CHECKING:
     from forerun.device import Device

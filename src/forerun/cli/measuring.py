@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from forerun._util.extras import require
+from forerun._util.quantities import DURATION, quantity
 from forerun.cli.options import (
     AmpOption,
     BatchOption,
@@ -26,7 +28,7 @@ from forerun.cli.options import (
 )
 from forerun.cli.progress import progress, tracked
 from forerun.cli.terminal import show, waiting
-from forerun.quantities import DURATION, quantity
+from forerun.runtimes.registry import USUAL
 
 if TYPE_CHECKING:
     from forerun.workload import Workload
@@ -46,7 +48,7 @@ def measure(
     amp: AmpOption = None,
     channels_last: ChannelsLastOption = False,
     tf32: Tf32Option = False,
-    runtime: RuntimeOption = "eager",
+    runtime: RuntimeOption = USUAL,
     device: MeterOption = "auto",
     keep: KeepOption = True,
     budget: Annotated[str | None, typer.Option(help="machine: the time it may take, such as 60s.")] = None,
@@ -67,7 +69,7 @@ def measure(
     `forerun measure machine` measures the ceilings of its GPU or CPU: peaks by dtype, bandwidth, launch cost, power.
     """
     from forerun.cli.machine import MachineWords, measure_machine
-    from forerun.workload import Workload
+    from forerun.workload import PUBLISHED, Workload
 
     words = MachineWords(device, keep, budget, from_file, as_yaml, as_device, as_json)
     if model == "machine":
@@ -77,16 +79,17 @@ def measure(
         return _host(device, as_json)
 
     shape = parse_input_shape(input_shape)
-    number = with_tf32(dtype, tf32) or "fp32"
+    number = with_tf32(dtype, tf32) or PUBLISHED
     work = Workload(
-        model, batch, number, mode, shape, seq_len, optimizer, amp, runtime, channels_last=channels_last
+        model, batch, number, mode, shape, seq_len, optimizer, amp, runtime,
+        channels_last=channels_last,
     )  # fmt: skip
     with waiting(f"measuring {model}", quiet=as_json):
         row = _measured(work, keep, device)
     if as_json:
         print(json.dumps(row, indent=2))
     else:
-        from forerun.show import measurement_view
+        from forerun.views.measurement import measurement_view
 
         show(*measurement_view(row))
 
@@ -102,7 +105,7 @@ def verify(
     amp: AmpOption = None,
     channels_last: ChannelsLastOption = False,
     tf32: Tf32Option = False,
-    runtime: RuntimeOption = "eager",
+    runtime: RuntimeOption = USUAL,
     device: Annotated[
         str | None, typer.Option(help="A .yaml file of this machine, when the catalogue lacks it.")
     ] = None,
@@ -114,17 +117,18 @@ def verify(
 
     ONNX files are predicted and measured in onnxruntime.
     """
-    from forerun.api import verification
+    from forerun.api.predict import verification
     from forerun.device import load_device
     from forerun.measure.machine import this_device
-    from forerun.measure.onnx_runtime import is_onnx
-    from forerun.workload import Workload
+    from forerun.measure.onnx_runtime import runtime_of
+    from forerun.workload import PUBLISHED, Workload
 
     shape = parse_input_shape(input_shape)
-    number = with_tf32(dtype, tf32) or "fp32"
-    runtime = "onnxruntime" if is_onnx(model) else runtime
+    number = with_tf32(dtype, tf32) or PUBLISHED
+    runtime = runtime_of(model, runtime)
     work = Workload(
-        model, batch, number, mode, shape, seq_len, optimizer, amp, runtime, channels_last=channels_last
+        model, batch, number, mode, shape, seq_len, optimizer, amp, runtime,
+        channels_last=channels_last,
     )  # fmt: skip
     with waiting("identifying this machine", quiet=as_json):
         chosen = load_device(device) if device else this_device()
@@ -133,7 +137,7 @@ def verify(
     if as_json:
         print(json.dumps(found.to_dict(), indent=2))
     else:
-        from forerun.show import verification_view
+        from forerun.views.measurement import verification_view
 
         show(*verification_view(found))
 
@@ -201,6 +205,8 @@ def _measured(work: Workload, keep: bool, device: str = "auto") -> dict[str, Any
     from forerun.measure.once import measure_workload
     from forerun.measure.onnx_runtime import is_onnx
 
+    if keep:
+        require("keeping the row in the store (not with --no-keep)", "pyarrow", "filelock", extra="measure")
     row = measure_workload(work, device)
     if keep:
         from forerun.data import onnx_graphs

@@ -8,9 +8,15 @@ from typing import Annotated
 
 import typer
 
-from forerun.cli.options import ConfidenceOption, DeviceOption, HostOption, JsonOption, PredictorOption
+from forerun._util.quantities import LATENCY, optional_quantity
+from forerun.cli.options import (
+    ConfidenceOption,
+    DeviceOption,
+    HostOption,
+    JsonOption,
+    PredictorOption,
+)
 from forerun.cli.terminal import show, terminal_width, waiting
-from forerun.quantities import LATENCY, optional_quantity
 
 
 def mig(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from forerun.graph.sources import hf_catalog
-from forerun.graph.sources.known_models import known_models, one_model
+from forerun.frontends.huggingface import catalog as hf_catalog
+from forerun.frontends.known_models import known_models, one_model
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,17 @@ from typing import Annotated
 
 import typer
 
+from forerun._util.readable import short
 from forerun.errors import ForerunError
-from forerun.readable import short
-from forerun.workload import AMP, DTYPES, MODES, OPTIMIZERS, RUNTIMES, UNMEASURED_RUNTIMES
+from forerun.prediction import CONFIDENCES
+from forerun.runtimes.registry import BUILT_IN, names
+from forerun.workload import (
+    AMP,
+    DTYPES,
+    MODES,
+    OPTIMIZERS,
+    PUBLISHED,
+)
 
 
 def _complete(words: tuple[str, ...]):  # type: ignore[no-untyped-def]
@@ -28,8 +36,12 @@ def _complete_host(incomplete: str) -> list[str]:
     return [h for h in host_names() if h.startswith(incomplete.lower())]
 
 
+def _complete_runtime(incomplete: str) -> list[str]:
+    return [name for name in names(measured=True) if name.startswith(incomplete.lower())]
+
+
 def _complete_model(incomplete: str) -> list[str]:
-    from forerun.graph.sources import hf_catalog
+    from forerun.frontends.huggingface import catalog as hf_catalog
 
     return [n for n in hf_catalog.architecture_ids() if n.lower().startswith(incomplete.lower())]
 
@@ -62,7 +74,11 @@ BatchOption = Annotated[
     int, typer.Option("--batch", "-b", help="Samples per call.", parser=whole_number, metavar="INTEGER")
 ]
 DtypeOption = Annotated[
-    str | None, typer.Option(help=f"{', '.join(DTYPES)}; default: fp32.", autocompletion=_complete(DTYPES))
+    str | None,
+    typer.Option(
+        help=f"{', '.join(DTYPES)}, or {PUBLISHED}; default: what the checkpoint is published in, else fp32.",
+        autocompletion=_complete((*DTYPES, PUBLISHED)),
+    ),
 ]
 ModeOption = Annotated[str, typer.Option(help=", ".join(MODES), autocompletion=_complete(MODES))]
 SeqLenOption = Annotated[
@@ -97,8 +113,8 @@ Tf32Option = Annotated[bool, typer.Option("--tf32", help="Let fp32 matmuls use T
 RuntimeOption = Annotated[
     str,
     typer.Option(
-        help=f"{', '.join(RUNTIMES)}; {' and '.join(UNMEASURED_RUNTIMES)} are not measured and refused.",
-        autocompletion=_complete(RUNTIMES),
+        help=f"{', '.join(BUILT_IN)}, or one of an installed package; those that nobody measured are refused.",
+        autocompletion=_complete_runtime,
     ),
 ]
 TaskOption = Annotated[str | None, typer.Option(help="Hugging Face task, such as text-classification or causal-lm.")]
@@ -113,7 +129,9 @@ RemoteCodeOption = Annotated[
     ),
 ]
 PredictorOption = Annotated[str, typer.Option(help="The predictor to use.")]
-ConfidenceOption = Annotated[float, typer.Option(help="How often the interval holds the truth: 0.5 to 0.99.")]
+ConfidenceOption = Annotated[
+    float, typer.Option(help="How often the interval holds the truth: {} to {}.".format(*CONFIDENCES))
+]
 HostOption = Annotated[
     str,
     typer.Option(

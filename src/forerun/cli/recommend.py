@@ -7,13 +7,29 @@ from typing import Annotated
 
 import typer
 
+from forerun._util.quantities import (
+    CARBON,
+    COST,
+    ENERGY,
+    LATENCY,
+    MEMORY,
+    PRICE,
+    THROUGHPUT,
+    optional_quantity,
+)
 from forerun.advice.limits import GOALS
-from forerun.cli.options import ConfidenceOption, HostOption, JsonOption, ModelArgument, PredictorOption, whole_number
+from forerun.cli.options import (
+    ConfidenceOption,
+    HostOption,
+    JsonOption,
+    ModelArgument,
+    PredictorOption,
+    whole_number,
+)
 from forerun.cli.terminal import show, terminal_width, waiting
 from forerun.cli.workload_options import WorkloadSettings, takes_workload
 from forerun.errors import ForerunError
-from forerun.quantities import CARBON, COST, ENERGY, LATENCY, MEMORY, PRICE, THROUGHPUT, optional_quantity
-from forerun.workload import RUNTIMES
+from forerun.runtimes.registry import BUILT_IN
 
 
 @takes_workload("batch", "dtype", "tf32", "runtime")
@@ -27,13 +43,15 @@ def recommend(
     dtype: Annotated[
         str | None,
         typer.Option(
-            "--dtype", "--dtypes", help="Dtypes to try; default: fp32, tf32, fp16, bf16 (training: fp32, tf32)."
+            "--dtype",
+            "--dtypes",
+            help="Dtypes to try; default: as published, fp32, tf32, fp16, bf16 (training: fp32, tf32).",
         ),
     ] = None,
     runtime: Annotated[
         str | None,
         typer.Option(
-            help=f"{', '.join(RUNTIMES)}; default: eager, and cudagraph where the host alone keeps every measured "
+            help=f"{', '.join(BUILT_IN)}; default: eager, and cudagraph where the host alone keeps every measured "
             "device from --max-latency."
         ),
     ] = None,

@@ -57,8 +57,8 @@ def report(
     if as_json:
         print(json.dumps(found.to_dict(), indent=2))
         return
+    from forerun._util.readable import visible
     from forerun.cli.terminal import show
-    from forerun.readable import visible
 
     for line in found.summary:
         show(visible(line))

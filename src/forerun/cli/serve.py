@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from forerun.errors import MissingPackage
+from forerun._util.extras import needed
 
 
 def serve(
@@ -19,25 +20,36 @@ def serve(
     workers: Annotated[int, typer.Option(help="Processes that read models and decide.", min=1, max=64)] = 2,
     page: Annotated[bool, typer.Option("--page/--no-page", help="The web page beside REST and MCP.")] = True,
     waiting: Annotated[int, typer.Option(help="Requests that may wait; the next are sent away.", min=0)] = 64,
+    allowed_host: Annotated[
+        list[str] | None, typer.Option(help="A name under which clients reach the server; may be given again.")
+    ] = None,
+    trusted_proxy: Annotated[
+        list[str] | None, typer.Option(help="Address of a reverse proxy that names its clients; may be given again.")
+    ] = None,
+    client_timeout: Annotated[
+        float, typer.Option(help="Seconds that a client may take to send a request or to read an answer.", min=0.1)
+    ] = 10.0,
 ) -> None:
     """Serve the web page, the REST API and MCP on one port, until stopped."""
     from forerun.web.settings import ServerSettings, token_of_environment
 
     settings = ServerSettings(
         host=host, port=port, token=token_of_environment(), allow_hub=allow_hub, rate_per_s=rate, workers=workers,
-        waiting=waiting, burst=max(1, round(3 * rate)),
+        waiting=waiting, burst=max(1, round(3 * rate)), allowed_hosts=tuple(allowed_host or ()),
+        trusted_proxies=tuple(trusted_proxy or ()), client_s=client_timeout,
     )  # fmt: skip
-    try:
+    with needed("the server", "web"):
         from forerun.web.server import serve as run
-    except ImportError as error:
-        raise MissingPackage("the server", str(error.name), "pip install 'forerun[web]'") from error
     run(settings, page=page)
 
 
-def mcp() -> None:
+def mcp(
+    folder: Annotated[
+        list[Path] | None,
+        typer.Option(help="Where models may lie that the assistant names by file; repeat it for several."),
+    ] = None,
+) -> None:
     """Serve the MCP tools to the assistant that started this command, over standard input and output."""
-    try:
+    with needed("MCP", "web"):
         from forerun.web.mcp_server import serve_stdio
-    except ImportError as error:
-        raise MissingPackage("MCP", str(error.name), "pip install 'forerun[web]'") from error
-    serve_stdio()
+    serve_stdio(folder or [Path()])

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from forerun._util.readable import visible
 from forerun.cli.progress import EVERY_S, duration
-from forerun.readable import visible
 
 #: Seconds after which a wait is explained where there is no terminal; $FORERUN_PATIENCE_S changes that.
 PATIENCE_S = 2.0

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+import textwrap
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +20,7 @@ from forerun.errors import ForerunError
 if TYPE_CHECKING:
     import pandas as pd
 
+    from forerun.evaluate.results import Section
     from forerun.predictors.cases import TrainingCases
 
 FoldsOption = Annotated[
@@ -84,9 +87,9 @@ def train(
         predictor.fit(cases)
         training_s = time.perf_counter() - start
         predictor.calibrate(answers.calibration, answers.unseen_devices)
-        many = folds or predictor.folds
+        many = folds or predictor.hold_out.folds
         options = {"where": where, "public": public, "operators": operators, "steps": steps, "folds": many}
-        predictor.stands_on(provenance(cases, store, options))
+        predictor.record_provenance(provenance(cases, store, options))
     result = drift(predictor, cases.models, answers.models)
     if out is not None:
         with waiting("measuring what it costs", quiet=as_json):
@@ -101,7 +104,9 @@ def train(
 
 def evaluate(
     names: Annotated[str, typer.Argument(help="Predictors to compare, separated by commas.")] = BASELINES,
-    split: Annotated[str, typer.Option(help="What is left out: family, kind, model, device or random.")] = "family",
+    split: Annotated[
+        str, typer.Option(help="What is left out: family, name, kind, model, device or random.")
+    ] = "family",
     targets: Annotated[str, typer.Option(help="Quantities, such as latency,memory,energy; default: all.")] = "",
     exam: Annotated[bool, typer.Option(help="Score the exam: families and a GPU that nothing is tuned on.")] = False,
     out: Annotated[Path | None, typer.Option(help="Folder for SCOREBOARD.md and its plots.")] = None,
@@ -109,7 +114,13 @@ def evaluate(
     devices: Annotated[
         bool, typer.Option(help="Also leave whole GPUs out, with NeuSight's figures beside (imported sets; an hour).")
     ] = False,
-    parts: Annotated[bool, typer.Option(help="Also what each part of the default predictor buys (an hour).")] = False,
+    parts: Annotated[bool, typer.Option(help="Also what each part of a predictor buys (an hour).")] = False,
+    groups: Annotated[
+        bool, typer.Option("--groups", help="Only print which families the split family leaves out together.")
+    ] = False,
+    fits: Annotated[
+        bool, typer.Option("--fits", help="Only score `fits` against batches that ran out of memory (minutes).")
+    ] = False,
     where: WhereOption = None,
     operators: OperatorsOption = None,
     folds: FoldsOption = None,
@@ -127,14 +138,22 @@ def evaluate(
     """
     from forerun.data.store import Store
     from forerun.evaluate import full, kinds, report
-    from forerun.evaluate.collect import collect, targets_of
+    from forerun.evaluate.collect import collect, kept_frame, targets_of
+    from forerun.evaluate.fits import sections as fits_sections
     from forerun.evaluate.left_out import check_split
+    from forerun.evaluate.results import Section
     from forerun.predictors.registry import predictor_class
     from forerun.training.gather import chosen_models
 
+    if groups:
+        _print_groups(as_json)
+        return
+    if fits:
+        _print_fits(as_json)
+        return
     check_split(split)  # before anything is gathered, which may take hours
     chosen = [word.strip() for word in names.split(",") if word.strip()]
-    _check_options(chosen, split, exam, out, devices or parts)
+    _check_options(split, exam, out)
     if document is not None or figures is not None:
         _write_comparison(chosen, document, figures)
         return
@@ -158,50 +177,69 @@ def evaluate(
     )  # fmt: skip
     if targets:
         _check_measured(frames, wanted)
+    of_other_code = [] if again else _of_other_code(chosen, split)
+    for sentence in of_other_code:
+        print(sentence, file=sys.stderr)
     made = full.exam_board(frames, wanted, split) if exam else full.study_board(frames, split, wanted)
     if made.lines.empty:
         raise ForerunError("fewer than five cases are left to score")
-    extra: dict[str, Any] = {}
+    extra: list[Section] = []
+    drawn = "default" if "default" in frames else chosen[-1]
     with waiting("counting", quiet=as_json):
         if exam:
-            extra |= full.exam_gpu(chosen) if split == "family" else {}
+            extra += full.exam_gpu(chosen) if split == "family" else []
         elif split == "kind":
-            extra |= kinds.tables(frames, wanted)
-        elif split == "family" and "default" in chosen:
-            extra |= full.of_default(store)
-    if devices or parts:
-        extra |= _hours_of_default(gather(), frames["default"], store, devices, parts, folds, steps, as_json)
+            extra += kinds.tables(frames, wanted)
+        elif split == "family":
+            extra += full.of_kept(drawn)
+    judged = full.judged_among(chosen) if devices or parts else []
+    for name in judged:
+        made_of = _hours_of(name, gather(), frames[name], store, devices, parts, folds, parameters, as_json)
+        extra += made_of if len(judged) == 1 else [replace(one, name=f"{one.name}_{name}") for one in made_of]
     title = f"left out: {'the exam' if exam else split}"
     _print_board(made, frames, title, extra, as_json)
     if out is not None:
-        drawn = "default" if "default" in frames else chosen[-1]
-        extra = {full.EXAM: full.summary(full.exam_board(frames, wanted)), **extra}
-        written = report.write(made, frames[drawn], predictor_class(drawn)(), out, extra, full.NOTES)
+        extra += fits_sections(store)
+        extra.append(Section.titled("exam", full.EXAM, full.summary(full.exam_board(frames, wanted))))
+        by_kind = kept_frame("default", "kind") if drawn == "default" else None
+        if by_kind is not None:
+            extra += kinds.tables({"default": by_kind}, wanted)
+        told = (textwrap.fill(f"{each[0].upper()}{each[1:]}.", 120) for each in of_other_code)
+        words = "\n\n".join([full.notes(frames[drawn]), *told])
+        written = report.write(made, frames[drawn], predictor_class(drawn)(), out, extra, words)
         print(f"written: {written}", file=sys.stderr)
 
 
-def _hours_of_default(
-    cases: TrainingCases, left_out: pd.DataFrame, store: Any, devices: bool, parts: bool, folds: int | None,
-    steps: int | None, quiet: bool,
-) -> dict[str, pd.DataFrame]:  # fmt: skip
-    """Tables of the default predictor that take an hour each: GPUs left out, and what each of its parts buys."""
-    from forerun.evaluate import full
-    from forerun.predictors.default import DefaultPredictor
+def _of_other_code(chosen: list[str], split: str) -> list[str]:
+    """A sentence for each predictor whose kept predictions are not those of today's code."""
+    from forerun.evaluate.collect import kept_frame
+    from forerun.evaluate.kept import KEPT_SPLITS
+    from forerun.evaluate.stamp import notice
 
-    many = steps or DefaultPredictor().steps
-    out: dict[str, pd.DataFrame] = {}
+    kept = [name for name in chosen if split in KEPT_SPLITS and kept_frame(name, split) is not None]
+    return [sentence for name in kept if (sentence := notice(name))]
+
+
+def _hours_of(
+    name: str, cases: TrainingCases, left_out: pd.DataFrame, store: Any, devices: bool, parts: bool,
+    folds: int | None, parameters: dict[str, Any], quiet: bool,
+) -> list[Section]:  # fmt: skip
+    """Tables of a predictor that take an hour each: GPUs left out, and what each of its parts buys."""
+    from forerun.evaluate import full
+    from forerun.evaluate.collect import unfitted
+
+    out: list[Section] = []
     if devices:
-        with progress("leaving GPUs out", quiet=quiet) as shown:
-            out |= full.left_out_devices(
-                cases, left_out, store, predictor=DefaultPredictor(steps=many), keep=_kept_parts(), progress=shown
+        with progress(f"{name}: leaving GPUs out", quiet=quiet) as shown:
+            out += full.left_out_devices(
+                cases, left_out, store, predictor=unfitted(name, parameters), keep=_kept_parts(), progress=shown
             )
     if parts:
-        title = f"What each part buys (one network each of {many} steps; full: as kept)"
-        out[title] = full.ablation(cases, left_out, folds=folds or DefaultPredictor.folds, steps=many)
+        out.append(full.parts(unfitted(name, {**parameters, "seeds": (0,)}), cases, left_out, folds=folds))
     return out
 
 
-def _print_board(made: Any, frames: dict[str, pd.DataFrame], title: str, extra: dict[str, Any], as_json: bool) -> None:
+def _print_board(made: Any, frames: dict[str, pd.DataFrame], title: str, extra: list[Section], as_json: bool) -> None:
     """The scoreboard as JSON, or as a table with further tables below it."""
     if as_json:
         print(made.lines.to_json(orient="records", indent=2))
@@ -211,16 +249,44 @@ def _print_board(made: Any, frames: dict[str, pd.DataFrame], title: str, extra: 
 
     figures = full.summary(made)
     heading = f"{title}; {int(figures['n'].max()):,} cases{full.asked_less(frames)}"
-    for name, lines in {heading: figures, **extra}.items():
+    tables = {heading: figures, **{"\n\n".join(filter(None, (one.title, one.words))): one.table for one in extra}}
+    for name, lines in tables.items():
         show(table_of(report.readable(lines), name, numbers=lines))
 
 
-def _check_options(chosen: list[str], split: str, exam: bool, out: Path | None, of_default: bool) -> None:
+def _print_groups(as_json: bool) -> None:
+    """The groups of the split by family, as a table or as JSON."""
+    from forerun.cli.data import table_of
+    from forerun.evaluate import relatives
+
+    found = relatives.groups()
+    if as_json:
+        print(found.to_json(orient="records", indent=2))
+        return
+    many = int((found["families"].str.contains(",")).sum())
+    title = f"left out together: {len(found)} groups, {many} of several families"
+    show(table_of(found.astype(str), title, numbers=found))
+
+
+def _print_fits(as_json: bool) -> None:
+    """How often `fits` and the largest batch are right, as tables or as JSON."""
+    from forerun.cli.data import table_of
+    from forerun.data.store import Store
+    from forerun.evaluate import fits
+
+    with waiting("capturing the models whose limit was measured", quiet=as_json):
+        found = fits.sections(Store())
+    if as_json:
+        print(json.dumps({one.name: one.table.to_dict("records") for one in found}, indent=2))
+        return
+    for one in found:
+        show(table_of(one.table.astype(str), one.title, numbers=one.table))
+
+
+def _check_options(split: str, exam: bool, out: Path | None) -> None:
     """Refuses options that do not go together."""
     if out is not None and (exam or split != "family"):
         raise ForerunError("--out writes the scoreboard of split family and the exam: leave --exam and --split out")
-    if of_default and "default" not in chosen:
-        raise ForerunError("--devices and --parts are of the predictor default: name it, too")
 
 
 def _check_measured(frames: dict[str, pd.DataFrame], targets: tuple[str, ...]) -> None:

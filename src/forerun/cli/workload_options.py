@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, get_type_hints
 
 from forerun.cli import options as o
+from forerun.runtimes.registry import USUAL
 
 _OPTIONS: dict[str, tuple[Any, Any]] = {
     "batch": (o.BatchOption, 1), "dtype": (o.DtypeOption, None), "mode": (o.ModeOption, "inference"),
@@ -16,7 +17,7 @@ _OPTIONS: dict[str, tuple[Any, Any]] = {
     "image_size": (o.ImageSizeOption, None), "images": (o.ImagesOption, None),
     "optimizer": (o.OptimizerOption, None), "amp": (o.AmpOption, None),
     "channels_last": (o.ChannelsLastOption, False), "tf32": (o.Tf32Option, False),
-    "runtime": (o.RuntimeOption, "eager"), "task": (o.TaskOption, None),
+    "runtime": (o.RuntimeOption, USUAL), "task": (o.TaskOption, None),
     "trust_remote_code": (o.RemoteCodeOption, False),
 }  # fmt: skip
 

@@ -12,6 +12,7 @@ from forerun.data.markdown import table
 from forerun.data.store import Store
 from forerun.data.summary import noise_floor, regime, without_masked_replays
 from forerun.errors import ForerunError
+from forerun.runtimes.registry import names_of, of_row
 
 _QUANTITIES = {"latency_ms": "latency", "device_ms": "device time", "graph_ms": "graph replay", "energy_j": "energy",
                "memory_mb": "memory", "memory_allocated_mb": "tensors"}  # fmt: skip
@@ -66,7 +67,7 @@ def _head(store: Store, rows: pd.DataFrame, dataset: str) -> str:
     lines = [
         "# The data card",
         "Made by `forerun data card --out docs` from the rows that come with the package; how they were measured is in "
-        "[MEASURING.md](MEASURING.md).",
+        "[MEASURE.md](MEASURE.md).",
         f"**{len(ok):,} model rows** ({again:.0%} of them repeats) of {ok['model'].nunique():,} models on "
         f"{ok['device'].nunique()} devices, **{operators['n'][0]:,} operator rows**, {runs['n'][0]} training runs with "
         f"accuracy per epoch. Measured {min(days)} to {max(days)}, protocol "
@@ -96,7 +97,7 @@ def _device(store: Store, rows: pd.DataFrame, device: str) -> str:
         table(_families(ok), "Rows by family"),
         table(
             _noise(ok),
-            "Noise floor: how far a repeat lies from the first measurement, mean (median), in %",
+            "Noise floor: how far a repeat is from the first measurement, mean (median), in %",
         ),
     ]
     if len(operators):
@@ -113,7 +114,7 @@ def _stock(ok: pd.DataFrame) -> str:
     plain = ok[ok["source"].isin(("timm", "torchvision")) & ~ok["model"].str.contains("?", regex=False)]
     counts = plain.groupby("mode")[["model", "family"]].nunique()
     by_mode = [f"{mode} {networks} of {families} families" for mode, networks, families in counts.itertuples()]
-    return f"Networks of timm and torchvision as they come: {', '.join(by_mode)}." if by_mode else ""
+    return f"Unmodified networks of timm and torchvision: {', '.join(by_mode)}." if by_mode else ""
 
 
 def _counts(ok: pd.DataFrame, rows: str, columns: str) -> pd.DataFrame:
@@ -147,14 +148,25 @@ def _noise(ok: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(lines).fillna("")
 
 
+def _runtimes(ok: pd.DataFrame) -> str:
+    """Which runtimes the rows are of, and which modes were never measured compiled."""
+    compiled = ok[names_of(ok).map(lambda name: of_row(name).dequantises_in_kernels)]
+    if compiled.empty:
+        return "Eager PyTorch only; no compiled runs"
+    modes = sorted(set(ok["mode"].dropna()) - set(compiled["mode"].dropna()))
+    never = f", none of them of mode {' or '.join(modes)}" if modes else ""
+    models, shared = compiled["model"].nunique(), len(compiled) / len(ok)
+    return f"Mostly eager PyTorch: {len(compiled):,} rows of {models:,} models ran compiled ({shared:.0%}){never}"
+
+
 def _gaps(rows: pd.DataFrame) -> str:
     ok = rows[(rows["status"] == "ok") & (rows["source"] != "tabular")]
     gpu = ok[ok["device_reported"].str.contains("NVIDIA", na=False)]
     lines = [
         "## Known gaps",
         "- One GPU, one host: what other hosts cost per launch must be probed there.",
-        "- Eager PyTorch only; no compiled runs, no serving engine, one device at a time.",
-        "- Calls over 1 s are passed over, so the largest batches of the largest models are missing.",
+        f"- {_runtimes(ok)}; no serving engine, one device at a time.",
+        "- Calls over 1 s are skipped, so the largest batches of the largest models are missing.",
         "- Pools and norms of images as single operators only in the plain layout; channels last only in models.",
         "- Weights are random; expert models route evenly, which real ones do not.",
         "- Host-bound latency moves with the host's own speed (the noise floor above); the newer rows record how fast "

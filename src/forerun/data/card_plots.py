@@ -7,15 +7,13 @@ from pathlib import Path
 
 import pandas as pd
 
-from forerun.errors import ForerunError
+from forerun._util.extras import needed
 
 
 def draw(rows: pd.DataFrame, curves: pd.DataFrame, folder: Path) -> list[tuple[str, str]]:
     """The plots of model rows and training curves, as (title, file name)."""
-    try:
+    with needed("the data card"):
         import matplotlib
-    except ImportError as error:
-        raise ForerunError("the card's plots need matplotlib: pip install matplotlib") from error
     matplotlib.use("Agg")
     made = [_draw_latency(rows, folder), _draw_curves(curves, folder)]
     return [plot for plot in made if plot]

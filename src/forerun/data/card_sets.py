@@ -27,8 +27,8 @@ def text(store: Store) -> str:
         "## Published sets\n\n"
         "Measurements that others published. They are not in the package: each is imported from a clone of its "
         "authors' repository. Rows are counted after cleaning, in the store that this page was made from; its copy of "
-        "a set may have fewer or older files than the commit named here. Sets that are not in training are there to "
-        "compare with."
+        "a set may have fewer or older files than the commit named here. Sets that are not in training serve for "
+        "comparison."
     )
     return "\n\n".join([intro, table(pd.DataFrame(overview), ""), *(_section(sets[n], used[n]) for n in sets)])
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import pandas as pd
 
-from forerun.graph.sources.hf_catalog import families_of_task
+from forerun.frontends.huggingface.catalog import families_of_task
 
 KINDS = ("vision", "language", "speech", "other")
 

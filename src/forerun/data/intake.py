@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from forerun.data import onnx_graphs
+from forerun.data import batch_limits, onnx_graphs, schema
 from forerun.data.sql import matching
 from forerun.data.store import Store
 from forerun.device import aliases
 from forerun.errors import ForerunError
 from forerun.graph.ir import Graph
-from forerun.measure.cases import OPTIMIZERS, model_name, workload_of
+from forerun.measure.cases import OPTIMIZERS, model_name, stored_dtype, workload_of
 from forerun.measure.core.rows import NOT_PROFILED, merge, read
 from forerun.measure.machine import name_of, plain_name
+from forerun.runtimes.registry import USUAL
 
 PROTOCOL = "forerun/"
 _SPREAD = {"median": "latency_median_ms", "min": "latency_min_ms", "p90": "latency_p90_ms", "p99": "latency_p99_ms"}
@@ -25,8 +25,8 @@ _SAME = ("latency_ms", "loop_ms", "graph_ms", "first_call_ms", "weights_mb", "en
          "kernels", "copies", "parameters")  # fmt: skip
 #: Kept as JSON in `extra`: why something is missing, and what helps to read a row. `pulse_…`: probes of older rows.
 _EXTRA = ("graph_ms_reason", "kernel_ms_reason", "energy_reason", "kernel_classes", "top_kernels", "quantised_by",
-          "attention", "load", "loop_calls", "timed_calls", "temperature_c", "spec", "nodes", "max_depth",
-          "compile_s", "compiled_from_cache", "graph_breaks",
+          "attention", "load", "others_share", "loop_calls", "timed_calls", "temperature_c", "spec", "nodes",
+          "max_depth", "compile_s", "compiled_from_cache", "graph_breaks",
           "host_probe_before", "host_probe_after", "pulse_before", "pulse_after")  # fmt: skip
 
 
@@ -53,6 +53,7 @@ def take_in(files: Iterable[str | Path], store: Store, dataset: str = "own", *, 
     ]
     if graphs:
         onnx_graphs.keep(store, add_graphs(tables["models"], progress, onnx_files))
+        batch_limits.add_graphs(tables["batch_limits"])
     for table in ("models", "operators"):
         _number_repeats(tables[table], store, table)
     return {table: store.append_new(table, rows) for table, rows in tables.items() if rows}
@@ -76,7 +77,9 @@ def _number_repeats(rows: list[dict[str, Any]], store: Store, table: str) -> Non
 
 def tables_of(lines: Iterable[dict[str, Any]], dataset: str) -> dict[str, list[dict[str, Any]]]:
     """The core's lines as rows by table."""
-    out: dict[str, list[dict[str, Any]]] = {"models": [], "operators": [], "curves": [], "hosts": []}
+    out: dict[str, list[dict[str, Any]]] = {
+        "models": [], "operators": [], "curves": [], "hosts": [], "batch_limits": [],
+    }  # fmt: skip
     for row in merge(lines):
         kind = row.get("kind")
         if kind in ("model", "op", "curve") and "case" not in row:
@@ -89,6 +92,8 @@ def tables_of(lines: Iterable[dict[str, Any]], dataset: str) -> dict[str, list[d
             out["curves"] += _curve_rows(row, dataset)
         elif kind == "host":
             out["hosts"] += _host_rows(row, dataset)
+        elif kind == batch_limits.KIND:
+            out["batch_limits"].append({**_origin(row, dataset), **batch_limits.columns(row)})
     return out
 
 
@@ -99,8 +104,9 @@ def model_row(row: dict[str, Any], dataset: str) -> dict[str, Any]:
     training = case["mode"] == "training"
     return {
         **_origin(row, dataset), "model": model_name(case), "source": case["source"], "family": case.get("family"),
-        "case": case, "case_key": row["key"], "repeat": row.get("repeat", 0), "runtime": case.get("runtime", "eager"),
-        "devices": 1, "mode": case["mode"], "batch": case["batch"], "dtype": case["dtype"], "amp": case.get("amp"),
+        "case": case, "case_key": row["key"], "repeat": row.get("repeat", 0), "runtime": case.get("runtime", USUAL),
+        "devices": 1, "mode": case["mode"], "batch": case["batch"], "amp": case.get("amp"),
+        "dtype": stored_dtype(case["dtype"]), "quantised": row.get("quantised_by"),
         "optimizer": OPTIMIZERS.get(case.get("optimizer", "sgd")) if training else None, "seq_len": case.get("seq_len"),
         "input_shape": case.get("input_shape"), "event_ms": (row.get("event_ms") or {}).get("mean"),
         "device_ms": row.get("kernel_ms"), "memory_mb": memory.get("used_mb"),
@@ -120,12 +126,12 @@ def add_graphs(
     A row of an ONNX file names it by its hash only: the file is looked for among `onnx_files`, and where the row says.
     The graphs of such rows are returned, by their hash, to be kept (`onnx_graphs`).
     """
+    from forerun.frontends import load_graph
+    from forerun.frontends.base import file_hash
     from forerun.graph.cost import totals
-    from forerun.graph.runtimes import filed_under
-    from forerun.graph.sources import load_graph
-    from forerun.graph.sources.door import file_hash
+    from forerun.runtimes.registry import filed_under
 
-    todo = [row for row in rows if row["source"] != "tabular" and row["status"] == "ok"]
+    todo = [row for row in rows if row["source"] != "tabular" and row["status"] in ("ok", "oom")]
     named = {case["path"] for case in (row["case"] for row in todo) if case["source"] == "onnx"}
     here = {file_hash(Path(file)): str(file) for file in [*named, *onnx_files] if Path(file).is_file()}
     known: dict[str, tuple[str, float]] = {}
@@ -189,9 +195,9 @@ def device_id(reported: str) -> str:
 
 def _origin(row: dict[str, Any], dataset: str) -> dict[str, Any]:
     device, reported = machine(row)
-    where = [row["key"], str(row.get("repeat", 0)), str(row.get("session")), str(row.get("time")), dataset]
     return {
-        "row_id": hashlib.sha256("/".join(where).encode()).hexdigest()[:24], "dataset": dataset, "device": device,
+        "row_id": schema.row_id(row["key"], row.get("repeat", 0), row.get("session"), row.get("time"), dataset),
+        "dataset": dataset, "device": device,
         "device_reported": reported, "host": (row.get("host") or {}).get("cpu"), "software": row.get("software"),
         "protocol": f"{PROTOCOL}{row['protocol']}", "measured_at": row.get("time"), "session": row.get("session"),
         "status": row.get("status", "ok"), "reason": row.get("reason"),
@@ -206,7 +212,7 @@ def _operator_row(row: dict[str, Any], dataset: str) -> dict[str, Any]:
     case = row["case"]
     return {
         **_origin(row, dataset), "op": case["op"], "family": case.get("family"), "shape": case["shape"],
-        "dtype": case["dtype"], "direction": case["direction"], "runtime": "eager", "case_key": row["key"],
+        "dtype": case["dtype"], "direction": case["direction"], "runtime": USUAL, "case_key": row["key"],
         "repeat": row.get("repeat", 0), "devices": 1, "kernels": row.get("kernels"),
         **{name: row.get(name) for name in ("device_ms", "device_min_ms", "device_max_ms")},
         "extra": {name: row[name] for name in ("method", "kernel_names", "copies", "calls") if row.get(name)},

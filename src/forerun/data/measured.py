@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from forerun.data.store import Store
 from forerun.prediction import DEVICE_BOUND, Estimate
+from forerun.runtimes.registry import names
 from forerun.workload import Workload
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _SETTINGS = ("mode", "batch", "dtype", "amp", "optimizer", "runtime")
 _RESULTS = ("latency_ms", "device_ms", "energy_j", "power_w", "memory_mb", "memory_allocated_mb")
@@ -58,7 +62,7 @@ class Measured:
         """'measured 2 times, last on 2026-11-15, torch 2.11.0, host Intel Xeon'."""
         times = "once" if self.rows == 1 else f"{self.rows} times, last"
         versions = json.loads(self.software) if self.software.startswith("{") else {}
-        library = next((name for name in ("onnxruntime", "torch") if versions.get(name)), None)
+        library = next((name for name in (*names(), "torch") if versions.get(name)), None)
         known = ", ".join(name for name, value in self.values.items() if value is not None)
         where = (f", {library} {versions[library]}" if library else "") + f", host {self.host}"
         return f"measured {times} on {self.measured_at}{where}: {known}"
@@ -71,7 +75,7 @@ def _deviations(confidence: float) -> float:
 def find(graph_hash: str, workload: Workload, device: str, store: Store | None = None) -> Measured | None:
     """What is known of a case under our own protocol, on the same device; None when it was never measured."""
     place = store or Store()
-    rows = _by_case(place).get(_key(graph_hash, device, {name: getattr(workload, name) for name in _SETTINGS}))
+    rows = [row for row in _rows(graph_hash, workload, device, place) if row["status"] == "ok"]
     if not rows:
         return None
     values: dict[str, float | None] = {}
@@ -87,6 +91,17 @@ def find(graph_hash: str, workload: Workload, device: str, store: Store | None =
     )  # fmt: skip
 
 
+def ran_out_at(graph_hash: str, workload: Workload, device: str, store: Store) -> str | None:
+    """When the case ran out of memory on this device, where all that was measured of it did."""
+    rows = _rows(graph_hash, workload, device, store)
+    return max(str(row["measured_at"]) for row in rows) if rows and all(r["status"] == "oom" for r in rows) else None
+
+
+def _rows(graph_hash: str, workload: Workload, device: str, store: Store) -> list[dict[str, Any]]:
+    settings = {name: getattr(workload, name) for name in _SETTINGS}
+    return _by_case(store).get(_key(graph_hash, device, settings), [])
+
+
 def _key(graph_hash: str, device: str, settings: dict[str, Any]) -> Key:
     return (graph_hash, device, *(settings[name] for name in _SETTINGS))
 
@@ -99,10 +114,10 @@ def _by_case(store: Store) -> dict[Key, list[dict[str, Any]]]:
     # Every append moves a file into the folder, which changes its time.
     signature = (str(place), place.stat().st_mtime_ns if place.is_dir() else 0)
     if signature not in _index:
-        wanted = ["graph_hash", "device", "status", "protocol", *_SETTINGS, *_RESULTS, *_ABOUT]
-        filed = (compute.field("status") == "ok") & compute.field("graph_hash").is_valid()
+        wanted = ["graph_hash", "device", "status", "protocol", "quantised", *_SETTINGS, *_RESULTS, *_ABOUT]
+        filed = compute.field("status").isin(["ok", "oom"]) & compute.field("graph_hash").is_valid()
         frame = store.read("models", columns=wanted, filters=filed)
-        frame = frame[frame["protocol"].str.startswith("forerun/")]
+        frame = frame[frame["protocol"].str.startswith("forerun/") & in_priced_format(frame)]
         found: dict[Key, list[dict[str, Any]]] = {}
         for row in frame.to_dict("records"):
             settings = {name: _plain(row[name]) for name in _SETTINGS}
@@ -110,6 +125,14 @@ def _by_case(store: Store) -> dict[Key, list[dict[str, Any]]]:
         _index.clear()
         _index[signature] = found
     return _index[signature]
+
+
+def in_priced_format(rows: pd.DataFrame) -> pd.Series:
+    """Rows whose weights are in the format that their dtype stands for (graph/quantise.py): int4 is NF4, int8 weights
+    are cast. Others were measured with other kernels."""
+    how = rows["quantised"].fillna("")
+    other = ((rows["dtype"] == "int4") & ~how.str.contains("nf4")) | how.str.contains("LLM.int8")
+    return ~other
 
 
 def _plain(value: Any) -> Any:

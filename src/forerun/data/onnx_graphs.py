@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
+from forerun._util.extras import needed
+from forerun.data.places import shipped_folder
 from forerun.data.store import Store
 from forerun.graph.ir import Graph
 
@@ -19,7 +21,9 @@ def keep(store: Store, graphs: Mapping[str, Graph]) -> None:
         return
     import pyarrow as pa
     import pyarrow.parquet as pq
-    from filelock import FileLock
+
+    with needed("the store of measurements"):
+        from filelock import FileLock
 
     path = store.folder / PLACE
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -30,14 +34,16 @@ def keep(store: Store, graphs: Mapping[str, Graph]) -> None:
         columns = zip(*((name, model, text) for name, (model, text) in ordered), strict=True)
         table = pa.table(dict(zip(("graph_hash", "model", "graph"), map(list, columns), strict=True)))
         part = path.with_suffix(".part")
-        pq.write_table(table, part, compression="zstd", compression_level=12)
+        pq.write_table(table, part, compression="zstd", compression_level=19)
         os.replace(part, path)
 
 
-def kept(store: Store) -> dict[str, Graph]:
-    """Every graph that came with the package or is in the store, by the hash of its rows."""
-    rows = _rows(folder / PLACE for folder in (store.shipped, store.folder) if folder)
-    return {name: Graph.from_dict(json.loads(text)) for name, (_, text) in rows.items()}
+def kept(store: Store, only: Collection[str] | None = None) -> dict[str, Graph]:
+    """Every graph (or only some) that came with the package or is in the store, by the hash of its rows."""
+    folders = [shipped_folder("graphs"), store.folder] if store.shipped else [store.folder]
+    rows = _rows(folder / PLACE for folder in folders)
+    names = rows if only is None else only
+    return {name: Graph.from_dict(json.loads(text)) for name, (_, text) in rows.items() if name in names}
 
 
 def _rows(paths: Iterable[Path]) -> dict[str, tuple[str, str]]:

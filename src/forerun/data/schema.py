@@ -11,11 +11,16 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import pandas as pd
-import pyarrow as pa
 
+from forerun._util.extras import needed
 from forerun.errors import ForerunError
 
+with needed("the store of measurements"):
+    import pyarrow as pa
+
 SCHEMA_VERSION = 2
+#: What the largest shipped file leaves out where it follows from the rest of a row: hashes compress badly.
+DERIVED = ("key", "row_id")
 
 _TEXT, _INT, _FLOAT = pa.string(), pa.int64(), pa.float64()
 
@@ -64,15 +69,25 @@ _ACCURACIES = [
     *_columns(_FLOAT, "parameters flops top1_accuracy top5_accuracy"),
 ]
 
+#: The largest batch of a case that ran and the smallest that ran out of memory, each tried in a fresh process. Memory
+#: is that of the largest that ran, `graph_hash` that of the graph at `batch_limits.FILED_AT`.
+_BATCH_LIMITS = [
+    *_columns(_TEXT, "model source family graph_hash case case_key"),
+    *_columns(_TEXT, "mode dtype amp optimizer runtime input_shape"),
+    *_columns(_INT, "seq_len ran_batch oom_batch"),
+    *_columns(_FLOAT, "memory_mb memory_reserved_mb memory_allocated_mb usable_mb"),
+]
+
 TABLES: dict[str, pa.Schema] = {
     "models": pa.schema([*_ORIGIN, *_MODELS]),
     "operators": pa.schema([*_ORIGIN, *_OPERATORS]),
     "curves": pa.schema([*_ORIGIN, *_CURVES]),
     "hosts": pa.schema([*_ORIGIN, *_HOSTS]),
     "accuracies": pa.schema([*_ORIGIN, *_ACCURACIES]),
+    "batch_limits": pa.schema([*_ORIGIN, *_BATCH_LIMITS]),
 }
 #: Tables of which no predictor learns: what is in them changes no fitted weights.
-NOT_LEARNED = ("accuracies",)
+NOT_LEARNED = ("accuracies", "batch_limits")
 #: The identity of a case: what ran, how, on what, with which software, under which protocol.
 _WHERE = ("device", "software", "protocol", "dataset")
 KEYS: dict[str, tuple[str, ...]] = {
@@ -82,6 +97,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "curves": ("model", "case", "batch", "epoch", *_WHERE),
     "hosts": ("op", "session", *_WHERE),
     "accuracies": ("model", "image_size", "evaluated_on", *_WHERE),
+    "batch_limits": ("case_key", *_WHERE),
 }  # fmt: skip
 
 
@@ -130,6 +146,33 @@ def keys(table: str, frame: pd.DataFrame) -> list[str]:
         else:
             columns.append([""] * len(frame))
     return [hashlib.sha256("\x1f".join(row).encode()).hexdigest()[:20] for row in zip(*columns, strict=True)]
+
+
+def row_id(case_key: str, repeat: int, session: str | None, time: str | None, dataset: str) -> str:
+    """The id of a row that our measuring core wrote: the same whenever it is filed."""
+    return hashlib.sha256("/".join([case_key, str(repeat), str(session), str(time), dataset]).encode()).hexdigest()[:24]
+
+
+def without_derived(table: str, data: pa.Table) -> pa.Table:
+    """A table whose hashes are null where `with_derived` finds them again."""
+    return _hashes(table, data, lambda found, known: [None if f == k else k for f, k in zip(found, known, strict=True)])
+
+
+def with_derived(table: str, data: pa.Table) -> pa.Table:
+    """A table with the hashes that `without_derived` left out."""
+    return _hashes(table, data, lambda found, known: [k or f for f, k in zip(found, known, strict=True)])
+
+
+def _hashes(table: str, data: pa.Table, choose: Callable[[list[str], list[str | None]], list[str | None]]) -> pa.Table:
+    """A table with hashes chosen from those that its other columns give, and those it has."""
+    frame = data.to_pandas()
+    parts = (frame[name] for name in ("case_key", "repeat", "session", "measured_at", "dataset"))
+    for name, found in (
+        ("key", keys(table, frame)), ("row_id", [row_id(*line) for line in zip(*parts, strict=True)]),
+    ):  # fmt: skip
+        column = pa.array(choose(found, data[name].to_pylist()), pa.string())
+        data = data.set_column(data.schema.get_field_index(name), TABLES[table].field(name), column)
+    return data
 
 
 def migrate(table: str, data: pa.Table, version: int) -> pa.Table:

@@ -2,14 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import combinations
 
 import numpy as np
 import pandas as pd
 
+from forerun.runtimes.registry import is_usual
+
 
 def independent(rows: pd.DataFrame) -> pd.Series:
-    """Families, those that share a graph taken as one: leaving out only one of them would leave its twin in."""
+    """Families, relatives taken as one: leaving out only one of them would leave its likeness in.
+
+    Relatives share a graph, or their blocks are alike (graph/blocks.py) in a mode that both were measured in: BERT and
+    RoBERTa, Llama and Mistral. Rows that come without blocks are parted by their graphs alone.
+    """
+    blocks = family_blocks(rows)
+    return _joined(rows, [{a, b} for a, b in combinations(sorted(blocks), 2) if related(blocks[a], blocks[b])])
+
+
+def by_name(rows: pd.DataFrame) -> pd.Series:
+    """Families by their names, those that share a graph taken as one: relatives under another name stay apart."""
+    return _joined(rows, [])
+
+
+def family_blocks(rows: pd.DataFrame) -> dict[str, dict[str, str]]:
+    """By family and mode, the block of most of its networks, run eagerly.
+
+    One block stands for a family, so that a single network of a mixed one (`cnn`, networks of random shape) does not
+    join two others.
+    """
+    if "block" not in rows:
+        return {}
+    plain = rows[is_usual(rows) & rows["block"].notna() & rows["family"].notna()]
+    counted = plain.drop_duplicates(["family", "mode", "model", "block"]).groupby(["family", "mode", "block"]).size()
+    ordered = counted.reset_index(name="networks").sort_values(["networks", "block"], ascending=[False, True])
+    found: dict[str, dict[str, str]] = {}
+    for one in ordered.drop_duplicates(["family", "mode"]).itertuples():
+        found.setdefault(str(one.family), {})[str(one.mode)] = str(one.block)
+    return found
+
+
+def related(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
+    """Whether the blocks of two families (`family_blocks`) are alike in some mode."""
+    from forerun.graph.blocks import alike
+
+    return any(mode in other and alike(block, other[mode]) for mode, block in one.items())
+
+
+def relatives(rows: pd.DataFrame, asked: pd.DataFrame) -> pd.Series:
+    """Which rows are of relatives of the families that are asked about."""
+    theirs = list(family_blocks(asked).values())
+    kin = [name for name, mine in family_blocks(rows).items() if any(related(mine, other) for other in theirs)]
+    return rows["family"].isin(kin)
+
+
+def _joined(rows: pd.DataFrame, together: Iterable[set[str]]) -> pd.Series:
+    """The group of every row, called after one of its families; those of a set and those of a graph are one group."""
     names = rows["family"].fillna("unknown")
     leader = {name: name for name in names}
 
@@ -18,8 +67,8 @@ def independent(rows: pd.DataFrame) -> pd.Series:
             name = leader[name]
         return name
 
-    for _, twins in names.groupby(rows["graph_hash"]):
-        first, *others = sorted(set(twins))
+    for twins in [*together, *(set(found) for _, found in names.groupby(rows["graph_hash"]))]:
+        first, *others = sorted(twins)
         for other in others:
             leader[find(other)] = find(first)
     return names.map(find)
@@ -32,10 +81,10 @@ def kinds_of_network(rows: pd.DataFrame) -> pd.Series:
 
 
 def _kind(source: str, mode: str) -> str:
-    from forerun.graph import families
+    from forerun import networks
 
-    if source in families.FILES:
-        return families.family(source).kind
+    if source in networks.FILES:
+        return networks.family(source).kind
     if source != "hf":
         return "image classifier"
     return "encoder" if mode == "inference" else "language model"

@@ -16,10 +16,10 @@ from typing import Any
 
 import pandas as pd
 
+from forerun._util.limits import Limits, run
 from forerun.data import schema
 from forerun.data.store import Store
 from forerun.errors import ForerunError
-from forerun.limits import Limits, run
 
 MEMORY_MB = 2048
 #: Seconds that a condition on the rows of a table may take.
@@ -48,7 +48,7 @@ class Answer:
 
 def answer(store: Store, sql: str, *, rows: int, seconds: float) -> Answer:
     """At most `rows` rows of one SELECT that takes at most `seconds`."""
-    place = [str(store.folder), store.shipped is not None]
+    place = [str(store.folder), store.shipped]
     return Answer(**_limited(_answer, sql, place, rows, seconds=seconds))
 
 
@@ -58,7 +58,7 @@ def row_ids(store: Store, table: str, where: str) -> list[str]:
         raise ForerunError(f"there is no table {table!r}; choose from {', '.join(schema.TABLES)}")
     # On a line of its own, since it may end in a comment.
     sql = f"select row_id from {table} where (\n{where}\n)"
-    found = _limited(_ids, sql, [str(store.folder), store.shipped is not None], seconds=CONDITION_S)
+    found = _limited(_ids, sql, [str(store.folder), store.shipped], seconds=CONDITION_S)
     return [str(one) for one in found]
 
 

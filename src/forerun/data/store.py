@@ -19,14 +19,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pandas as pd
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.dataset as pads
-import pyarrow.parquet as pq
 
+from forerun._util.extras import needed
 from forerun.data import schema
-from forerun.data.places import default_folder, shipped_folder
+from forerun.data.places import default_folder, require_table, shipped_folder
 from forerun.errors import ForerunError
+
+with needed("the store of measurements"):
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.dataset as pads
+    import pyarrow.parquet as pq
 
 if TYPE_CHECKING:
     import duckdb
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 META = b"forerun"
+LEAN = "lean"  # in what a file says of itself: it leaves out schema.DERIVED
 MERGE_FILES, SMALL_BYTES = 64, 2**20
 TRIES = 5  # a reader that loses a file to a merge looks again
 STALE_S = 3600.0  # a part file this old was left by a writer that died
@@ -50,7 +54,7 @@ class Store:
 
     def __init__(self, folder: str | Path | None = None, *, shipped: bool = True) -> None:
         self.folder = Path(folder) if folder is not None else default_folder()
-        self.shipped = shipped_folder() if shipped else None
+        self.shipped = shipped
         self.set_aside: list[Path] = []  # files found broken by this object
 
     # -- writing ------------------------------------------------------------------------------------------------------
@@ -123,7 +127,8 @@ class Store:
     @contextlib.contextmanager
     def _locked(self, table: str, wait: bool = True) -> Iterator[bool]:
         """Holds the table's lock; False instead of waiting where `wait` is False and another process holds it."""
-        from filelock import FileLock, Timeout
+        with needed("the store of measurements"):
+            from filelock import FileLock, Timeout
 
         place = self.folder / table
         try:
@@ -147,7 +152,7 @@ class Store:
         return self._shipped(table) + self._listing(table)[0]
 
     def _shipped(self, table: str) -> list[Path]:
-        return sorted((self.shipped / table).glob("*.parquet")) if self.shipped else []
+        return sorted((shipped_folder(table) / table).glob("*.parquet")) if self.shipped else []
 
     def _listing(self, table: str) -> tuple[list[Path], set[str]]:
         """The files that count, and the names of those that a merge replaced."""
@@ -192,12 +197,14 @@ class Store:
         Arrow reads the files, so that DuckDB itself needs no file, network, extension or Python variable. Even a
         statement that parses as SELECT can write in DuckDB (`with a as (copy ...)`).
         """
-        import duckdb
-
         from forerun.data import domains
 
+        with needed("a query"):
+            import duckdb
+
         link = duckdb.connect(":memory:")
-        link.execute("set enable_progress_bar = false")  # it would be printed into what --json prints
+        with contextlib.suppress(duckdb.InvalidInputException):  # in Jupyter without ipywidgets there is no bar
+            link.execute("set enable_progress_bar = false")  # it would be printed into what --json prints
         for table in schema.TABLES:
             parts = self._parts(table)
             for number, part in enumerate(parts):
@@ -212,7 +219,7 @@ class Store:
     def _parts(self, table: str) -> list[Any]:
         """What a view of a table is made of: its files, and those of an older schema converted."""
         files = self.files(table)
-        older = [file for file in files if _version(file) < schema.SCHEMA_VERSION]
+        older = [file for file in files if not _is_current(file)]
         current = [str(file) for file in files if file not in older]
         parts: list[Any] = [_converted(file, table) for file in older]
         if current:
@@ -225,8 +232,8 @@ class Store:
 
     def asked(self, sql: str, take: Callable[[duckdb.DuckDBPyConnection, str], T]) -> T:
         """What `take` makes of a connection and one SELECT; what is wrong with the SQL is one sentence."""
-        import duckdb
-
+        with needed("a query"):
+            import duckdb
         try:
             found = duckdb.extract_statements(sql)
             if [str(one.type).rpartition(".")[2] for one in found] != ["SELECT"]:
@@ -246,6 +253,8 @@ class Store:
 
     def read(self, table: str, *, columns: list[str] | None = None, filters: Any = None) -> pd.DataFrame:
         """A table, or the part of it that passes Parquet filters."""
+        if self.shipped:
+            require_table(table)
         for attempt in range(TRIES):
             try:
                 found = [_read(file, table, columns, filters) for file in self.files(table)]
@@ -261,14 +270,14 @@ class Store:
         return list(self.read(table, columns=[name])[name])
 
 
-def write_file(path: Path, table: str, data: pa.Table, about: dict[str, Any]) -> Path:
+def write_file(path: Path, table: str, data: pa.Table, about: dict[str, Any], level: int = 12) -> Path:
     """Writes a file of the store, whole or not at all."""
     described = {"schema": schema.SCHEMA_VERSION, "table": table, **about}
     data = data.replace_schema_metadata({META: json.dumps(described).encode()})
     part = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.part")
     try:
         with part.open("wb") as file:
-            pq.write_table(data, file, compression="zstd", compression_level=12)
+            pq.write_table(data, file, compression="zstd", compression_level=level)
             file.flush()
             os.fsync(file.fileno())
         os.replace(part, path)
@@ -282,13 +291,11 @@ def _meta(file: Path) -> dict[str, Any]:
     return dict(json.loads(found[META]))
 
 
-def _version(file: Path) -> int:
-    return int(_meta(file)["schema"])
-
-
 def _read(file: Path, table: str, columns: list[str] | None, filters: Any) -> pa.Table:
     """The rows of a file that pass the filters, in the current schema."""
-    if _version(file) == schema.SCHEMA_VERSION:
+    about = _meta(file)
+    derived = bool(about.get(LEAN)) and (columns is None or not set(schema.DERIVED).isdisjoint(columns))
+    if int(about["schema"]) == schema.SCHEMA_VERSION and not derived:
         return pq.read_table(file, columns=columns, filters=filters)
     rows = _converted(file, table)
     if filters is not None:
@@ -296,9 +303,17 @@ def _read(file: Path, table: str, columns: list[str] | None, filters: Any) -> pa
     return rows if columns is None else rows.select(columns)
 
 
+def _is_current(file: Path) -> bool:
+    """Whether a file has the columns of the current schema, and all of them."""
+    about = _meta(file)
+    return int(about["schema"]) == schema.SCHEMA_VERSION and not about.get(LEAN)
+
+
 def _converted(file: Path, table: str) -> pa.Table:
-    """A whole file of an older schema, in the current one."""
-    return schema.migrate(table, pq.read_table(file), _version(file))
+    """A whole file of an older schema, or without derived columns, as the current schema has it."""
+    about = _meta(file)
+    data = schema.migrate(table, pq.read_table(file), int(about["schema"]))
+    return schema.with_derived(table, data) if about.get(LEAN) else data
 
 
 def _remove(files: Iterable[Path]) -> None:

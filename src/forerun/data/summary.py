@@ -65,7 +65,7 @@ def without_masked_replays(rows: pd.DataFrame) -> pd.DataFrame:
 def noise_floor(frame: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     """Mean and median difference between repeats, per group and quantity; what no predictor can beat."""
     lines = []
-    for value in REPEATED:
+    for value in (name for name in REPEATED if name in frame):
         found = repeats(frame, value)
         if found.empty:
             continue

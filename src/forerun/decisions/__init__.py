@@ -1,1 +1,1 @@
-"""Decisions that people make on predictions: which device, what to change, what fits a budget, how to share a GPU."""
+"""Decisions based on predictions: which device, what to change, what fits a budget, how to share a GPU."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
-from forerun.device import fields
+from forerun._util.readable import short
+from forerun.device import fields, kinds
+from forerun.device.capacity import MB_PER_GB
 from forerun.device.device import Device
-from forerun.readable import short
 
 
 def build(
@@ -18,13 +20,19 @@ def build(
     if not isinstance(entry, dict):
         problems.append(f"must be a mapping of fields, got {short(entry)}")
         return None, {}
+    for part in (entry, entry.get("datasheet"), entry.get("calibrated")):
+        if isinstance(part, dict) and len(part) > fields.MOST_FIELDS:
+            problems.append(f"has {len(part):,} fields, and a device has at most {fields.MOST_FIELDS}")
+            return None, {}
     values: dict[str, Any] = {}
     for name, value in entry.items():
         if name in fields.TEXTS and value is not None:
             if not isinstance(value, str) or not value.strip():
                 problems.append(f"{name} must be text, got {short(value)}")
-            elif name == "kind" and value not in fields.KINDS:
-                problems.append(f"kind must be one of {', '.join(fields.KINDS)}, got {short(value)}")
+            elif len(value) > fields.LONGEST_TEXT:
+                problems.append(f"{name} has {len(value):,} letters, and at most {fields.LONGEST_TEXT:,} are read")
+            elif name == "kind" and not kinds.is_kind(value):
+                problems.append(f"kind must be one of {', '.join(kinds.names())}, got {short(value)}")
             elif name != "id":
                 values[name] = value
         elif name not in fields.ENTRY and name not in fields.DATASHEET:
@@ -35,6 +43,11 @@ def build(
             problems.append(f"compute_capability must be a number such as 9.0, got {short(capability)}")
         else:
             values["compute_capability"] = known
+    if (ecc := entry.get("inline_ecc")) is not None:
+        if isinstance(ecc, bool):
+            values["inline_ecc"] = ecc
+        else:
+            problems.append(f"inline_ecc must be true or false, got {short(ecc)}")
     for name, allowed in (("aliases", None), ("unsupported", fields.DTYPES)):
         if entry.get(name) is None:
             continue
@@ -42,7 +55,7 @@ def build(
             problems.append(problem)
         elif name == "unsupported":
             values[name] = tuple(entry[name])
-    cells = _cells(entry, problems, sources, values.get("kind") or (base.kind if base else "gpu"))
+    cells = _cells(entry, problems, sources, values.get("kind") or (base.kind if base else kinds.USUAL))
     values |= {name: found.value for name, found in cells.items() if name not in fields.PEAKS}
     peaks = {fields.peak_dtype(name): found.value for name, found in cells.items() if name in fields.PEAKS}
     unsupported = values.get("unsupported", ())
@@ -50,6 +63,7 @@ def build(
         problems.append(f"{', '.join(both)} has a peak and is also listed as unsupported")
     if "idle_w" in values and "tdp_w" in values and values["idle_w"] >= values["tdp_w"]:
         problems.append(f"idle_w {values['idle_w']:g} must be below tdp_w {values['tdp_w']:g}")
+    problems += _memory_problems(values)
     values["calibrated"] = _calibrated(entry.get("calibrated"), problems)
     for name, value in values["calibrated"].items():
         written = entry["calibrated"][name]
@@ -59,11 +73,31 @@ def build(
         of_base = {name: value for name, value in base.calibrated.items() if name not in fields.CEILINGS}
         values["calibrated"] = {**of_base, **values["calibrated"]}
         values |= {"id": device_id, "peak_tflops": {**base.peak_tflops, **peaks}}
+        values = _without_old_capacity(values)
         values.setdefault("name", f"{base.name} ({device_id})")
         device = dataclasses.replace(base, **values)
     else:
         device = Device(**{"name": device_id, **values, "id": device_id, "peak_tflops": peaks})
     return (device if "unsupported" in values else _by_generation(device)), cells
+
+
+def _without_old_capacity(values: dict[str, Any]) -> dict[str, Any]:
+    """The values with which a base is overruled: what was stated of its memory does not hold for another size of it."""
+    sizes = ("memory_gb", "inline_ecc", "driver_memory_mb", "usable_memory_mb")  # each decides those after it
+    first = next((at for at, name in enumerate(sizes) if name in values), len(sizes))
+    return {**dict.fromkeys(n for n in sizes[first:] if n.endswith("_mb")), **values}
+
+
+def _memory_problems(values: Mapping[str, Any]) -> list[str]:
+    """Sizes of memory that contradict each other; the vendor's GB are 2**30 bytes, and some round them down."""
+    stated = [("memory_gb", values.get("memory_gb", 0) * MB_PER_GB * 1.02)]
+    stated += [(name, values.get(name, 0)) for name in ("driver_memory_mb", "usable_memory_mb")]
+    known = [(name, size) for name, size in stated if size]
+    return [
+        f"{name} {size:g} is more than {above} says"
+        for (above, most), (name, size) in itertools.pairwise(known)
+        if size > most
+    ]
 
 
 def _by_generation(device: Device) -> Device:

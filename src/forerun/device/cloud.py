@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -28,6 +29,7 @@ class Instance:
     usd_per_hour: float
     date: str
     source: str
+    retired: str | None = None  # the date since which the cloud does not offer it, and who says so
 
     @property
     def usd_per_device_hour(self) -> float:
@@ -35,11 +37,14 @@ class Instance:
 
 
 def load_instance(spec: str | Instance) -> Instance:
-    """An instance type by its name ('p4d.24xlarge') or with its cloud ('aws/p4d.24xlarge'); exact but for case."""
+    """An instance type by its name ('p4d.24xlarge') or with its cloud ('aws/p4d.24xlarge'); exact but for case.
+
+    A retired one is found too: what it cost is history worth asking for, and its price line says that it is retired.
+    """
     if isinstance(spec, Instance):
         return spec
     instances = _instances()
-    cloud, slash, name = spec.rpartition("/")
+    cloud, slash, name = key(spec).rpartition("/")
     found = instances.get(key(name))
     if found is None or (slash and key(cloud) != found.cloud):
         raise unknown("cloud instance", spec, [i.id for i in instances.values()])
@@ -47,17 +52,21 @@ def load_instance(spec: str | Instance) -> Instance:
 
 
 def instances_for(device: str | Device, cloud: str | None = None) -> list[Instance]:
-    """The instances that carry this device, cheapest per accelerator hour first; empty when no price is known."""
+    """The instances on offer with this device, cheapest per accelerator hour first; empty when no price is known."""
     if cloud is not None and cloud not in CLOUDS:
         raise unknown("cloud", cloud, CLOUDS, f"Known are {', '.join(CLOUDS)}.")
     device_id = load_device(device).id
-    found = [i for i in _instances().values() if i.device_id == device_id and cloud in (None, i.cloud)]
+    found = [i for i in _offered() if i.device_id == device_id and cloud in (None, i.cloud)]
     return sorted(found, key=lambda i: (i.usd_per_device_hour, i.device_count, i.id))
 
 
 def all_instances() -> list[Instance]:
-    """Every instance of the catalogue, by cloud and name."""
-    return sorted(_instances().values(), key=lambda i: (i.cloud, i.id))
+    """Every instance that its cloud still offers, by cloud and name."""
+    return sorted(_offered(), key=lambda i: (i.cloud, i.id))
+
+
+def _offered() -> Iterator[Instance]:
+    return (i for i in _instances().values() if i.retired is None)
 
 
 @cache
@@ -80,5 +89,11 @@ def _instances() -> dict[str, Instance]:
                 usd_per_hour=float(row["usd_per_hour"]),
                 date=str(entry["date"]),
                 source=entry["source"],
+                retired=_retirement(content["retirements"], row.get("retired")),
             )
     return instances
+
+
+def _retirement(listed: dict[str, dict[str, object]], name: str | None) -> str | None:
+    """'2023-08-31 (who says so)' of an instance whose retirement is listed under this name; None for one on offer."""
+    return None if name is None else f"{listed[name]['date']} ({listed[name]['source']})"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from forerun.device import fields
+from forerun.device import capacity, fields, kinds
 from forerun.device.generations import Generation, find_generation
 from forerun.errors import ForerunError, did_you_mean
 
@@ -19,14 +19,17 @@ class Device:
     id: str
     name: str
     vendor: str | None = None
-    kind: str = "gpu"  # one of fields.KINDS
+    kind: str = kinds.USUAL  # device/kinds.py
     architecture: str | None = None
     compute_capability: float | None = None  # NVIDIA only
     # Dense peaks by dtype as listed, in TFLOP/s (TOP/s for integers), on the fastest unit, fp16 with fp32 accumulation.
     # For what a framework can reach, ask peak().
     peak_tflops: Mapping[str, float] = field(default_factory=dict, hash=False)
     unsupported: tuple[str, ...] = ()  # dtypes for which the chip certainly has no units
-    memory_gb: float | None = None
+    memory_gb: float | None = None  # as the vendor sells it; for what there is to fill, see memory_mb and usable_mb
+    driver_memory_mb: float | None = None  # as stated by a source; memory_mb also answers by rule
+    usable_memory_mb: float | None = None  # as stated by a source; usable_mb also answers by rule
+    inline_ecc: bool = False  # keeps ECC bits in its GDDR as shipped, which costs a sixteenth
     bandwidth_gbs: float | None = None
     l2_cache_mb: float | None = None
     sm_count: float | None = None
@@ -41,13 +44,48 @@ class Device:
     calibrated: Mapping[str, float] = field(default_factory=dict, hash=False)  # measured, separate from the datasheet
     provenance: Mapping[str, str] = field(default_factory=dict, hash=False)  # field -> "source title, date"
 
+    def __hash__(self) -> int:
+        """By its id alone: a device is the key of many caches, and equal devices have equal ids."""
+        return hash(self.id)
+
+    @property
+    def traits(self) -> kinds.DeviceKind:
+        """What its kind decides."""
+        return kinds.device_kind(self.kind)
+
     @property
     def memory_mb(self) -> float | None:
-        """Memory in MB of 2**20 bytes: vendors' 'GB' of device memory are 2**30 bytes.
+        """Memory as the driver reports it (`nvidia-smi`, memory.total), in MB of 2**20 bytes: a T4 of 16 GB has 15360.
 
-        An A100-40GB shows 40960 MiB. A few MB to 2 % may be held back: an H200 of 141 GB shows 143771, not 144384.
+        By rule (device/capacity.py) where no source states it; None where `memory_gb` is not known either."""
+        if self.driver_memory_mb is not None or self.memory_gb is None:
+            return self.driver_memory_mb
+        return self.traits.memory.reported_mb(self, self.memory_gb * capacity.MB_PER_GB)
+
+    @property
+    def usable_mb(self) -> float | None:
+        """What processes can get of it altogether, their contexts included (PyTorch's total_memory): a T4's 14912.
+
+        On a CPU that is all that the operating system reports; what it and other processes use is not known here.
         """
-        return None if self.memory_gb is None else self.memory_gb * 1024
+        if self.usable_memory_mb is not None:
+            return self.usable_memory_mb
+        reported = self.memory_mb
+        return None if reported is None else self.traits.memory.usable_mb(self, reported)
+
+    @property
+    def capacity_sources(self) -> dict[str, str]:
+        """Where `memory_mb` and `usable_mb` come from: the source of the stated value, or 'by rule' and which."""
+        if self.memory_mb is None:
+            return {}
+        rule = self.traits.memory
+        return {
+            name: self.provenance.get(field, "") if getattr(self, field) is not None else f"by rule: {why(self)}"
+            for name, field, why in (
+                ("memory_mb", "driver_memory_mb", rule.why_reported),
+                ("usable_mb", "usable_memory_mb", rule.why_usable),
+            )
+        }  # fmt: skip
 
     @property
     def generation(self) -> Generation | None:
@@ -60,7 +98,7 @@ class Device:
 
         Predictions for other kinds of device use no facts of the generation.
         """
-        if self.kind not in ("gpu", "soc") or self.generation is not None:
+        if not self.traits.has_generations or self.generation is not None:
             return None
         assumed = "how far its power limit slows arithmetic and what its libraries reserve are assumed"
         if self.architecture is None:
@@ -70,8 +108,13 @@ class Device:
     @property
     def is_nvidia(self) -> bool:
         """Whether CUDA libraries run on it: by the vendor or, where none is given, by the generation."""
+        return self.maker == "nvidia"
+
+    @property
+    def maker(self) -> str | None:
+        """The vendor in lower case, by the generation where none is given; None when neither says."""
         vendor = self.vendor or (self.generation.vendor if self.generation else None)
-        return (vendor or "").lower() == "nvidia"
+        return vendor and vendor.lower()
 
     @property
     def ceilings(self) -> dict[str, float]:
@@ -91,9 +134,12 @@ class Device:
 
         Without fast units of its own, fp16, bf16 or tf32 is computed on the fp32 units, which every matrix library
         does: a GTX 1080 lists 0.14 TFLOP/s in native fp16 arithmetic, and runs fp16 models at its fp32 rate, 8.9.
+        So is tf32 on GPUs that are not NVIDIA's: PyTorch uses their units only on request (HIPBLASLT_ALLOW_TF32).
         """
         supported = self.supports(dtype)
         own = self.peak_tflops.get(dtype)
+        if dtype == "tf32" and self.traits.asks_for_tf32 and self.maker not in (None, "nvidia"):
+            supported, own = False, None
         if dtype in ("fp16", "bf16", "tf32") and (own is not None or supported is False):
             return max(own or 0.0, self.peak_tflops.get("fp32", 0.0)) or None
         return own
@@ -111,7 +157,9 @@ class Device:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, as plain values for JSON; unknown is None."""
-        return {f.name: _plain(getattr(self, f.name)) for f in dataclasses.fields(self)}
+        stated = {f.name: _plain(getattr(self, f.name)) for f in dataclasses.fields(self)}
+        found = {"memory_mb": self.memory_mb, "usable_mb": self.usable_mb}
+        return {**stated, **found, "provenance": {**self.provenance, **self.capacity_sources}}
 
 
 _NAMES = frozenset(f.name for f in dataclasses.fields(Device))

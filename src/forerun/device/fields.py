@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
 
-from forerun.readable import short
+from forerun._util.readable import short
+from forerun.device import kinds
 
 DTYPES = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8", "int4", "fp4")
-KINDS = ("gpu", "cpu", "tpu", "asic", "soc")
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,8 @@ PEAKS: dict[str, Quantity] = {
 }
 QUANTITIES: dict[str, Quantity] = PEAKS | {
     "memory_gb": Quantity("gigabytes", 0.25, 4000, "TB", "MB"),
+    "driver_memory_mb": Quantity("megabytes of 2**20 bytes", 100, 5e6, "GB", "KB"),
+    "usable_memory_mb": Quantity("megabytes of 2**20 bytes", 100, 5e6, "GB", "KB"),
     "bandwidth_gbs": Quantity("gigabytes per second", 10, 1e5, "TB/s", "MB/s"),
     "l2_cache_mb": Quantity("megabytes", 0.05, 2000, "GB", "KB"),
     "sm_count": Quantity("streaming multiprocessors (or compute units, or cores)", 1, 1e5),
@@ -48,7 +50,7 @@ QUANTITIES: dict[str, Quantity] = PEAKS | {
 }
 DATASHEET = (*QUANTITIES, "release_date")
 TEXTS = ("id", "name", "vendor", "kind", "architecture", "note")
-ENTRY = (*TEXTS, "compute_capability", "aliases", "unsupported", "base", "datasheet", "calibrated")
+ENTRY = (*TEXTS, "compute_capability", "inline_ecc", "aliases", "unsupported", "base", "datasheet", "calibrated")
 #: Calibrated values that `forerun measure machine` makes. They are shown and drawn; no prediction reads them. Peaks are
 #: the best that a product reached (measured_) and what the best shape held for a second (sustained_).
 CEILINGS = (
@@ -56,6 +58,9 @@ CEILINGS = (
     "measured_l2_gbs", "measured_l2_mb", "launch_us", "kernel_us", "synchronised_us", "measured_idle_w",
     "context_idle_w", "full_w", "streaming_w",
 )  # fmt: skip
+#: A device has some forty fields; of longer mappings nothing is read, and of what is wrong so much is named.
+MOST_FIELDS, _MOST_NAMED = 200, 12
+LONGEST_TEXT = 1000
 # What people write for a field, where it is too far from our name for a spelling match.
 _HABITS = {"vram": "memory_gb", "vram_gb": "memory_gb", "ram_gb": "memory_gb", "hbm_gb": "memory_gb", "power": "tdp_w",
            "power_w": "tdp_w", "watts": "tdp_w", "tgp_w": "tdp_w", "price": "launch_price_usd", "cores": "sm_count",
@@ -78,11 +83,11 @@ def number(value: Any) -> float | None:
         return None
 
 
-def number_problem(field: str, value: Any, kind: str = "gpu") -> str | None:
+def number_problem(field: str, value: Any, kind: str = kinds.USUAL) -> str | None:
     """Why this value cannot be this field of a device of this kind, or None when it can."""
     quantity = QUANTITIES[field]
-    if kind == "cpu" and field == "bandwidth_gbs":  # one core of a shared machine may have less than 10
-        quantity = replace(quantity, low=1)
+    if field == "bandwidth_gbs" and kinds.is_kind(kind):
+        quantity = replace(quantity, low=kinds.device_kind(kind).least_bandwidth_gbs)
     found = number(value)
     if found is None or found <= 0:
         return f"{field} must be a positive number of {quantity.unit}, got {short(value)}"
@@ -105,10 +110,20 @@ def date_text(value: Any) -> str | None:
 def unknown_field(field: Any, known: Iterable[str]) -> str:
     """'bandwidth is not a field (did you mean bandwidth_gbs?)'."""
     known = list(known)
-    text = field if isinstance(field, str) and len(field) < 60 else short(field)
+    text = _shown(field)
     habit = _HABITS.get(text.lower())
     near = [habit] if habit in known else get_close_matches(text.lower(), known, n=1, cutoff=0.6)
     return f"{text} is not a field" + (f" (did you mean {near[0]}?)" if near else "")
+
+
+def _shown(name: Any) -> str:
+    return name if isinstance(name, str) and len(name) < 60 else short(name)
+
+
+def as_sentence(problems: list[str]) -> str:
+    """What is wrong with a device, the first of it: a mapping of anything else has thousands of wrong fields."""
+    more = f"; and {len(problems) - _MOST_NAMED} more" if len(problems) > _MOST_NAMED else ""
+    return "; ".join(problems[:_MOST_NAMED]) + more
 
 
 def text_list_problem(field: str, value: Any, allowed: Iterable[str] | None = None) -> str | None:
@@ -116,7 +131,7 @@ def text_list_problem(field: str, value: Any, allowed: Iterable[str] | None = No
     if not isinstance(value, list) or not all(isinstance(item, str) and item.strip() for item in value):
         return f"{field} must be a list of names, got {short(value)}"
     if allowed is not None and (wrong := [item for item in value if item not in allowed]):
-        return f"{field}: {', '.join(wrong)} unknown; known are {', '.join(allowed)}"
+        return f"{field}: {', '.join(map(_shown, wrong[:_MOST_NAMED]))} unknown; known are {', '.join(allowed)}"
     return None
 
 
@@ -130,7 +145,7 @@ class Cell:
 
 
 def cell(
-    field: str, written: Any, problems: list[str], sources: Mapping[str, Any], kind: str = "gpu"
+    field: str, written: Any, problems: list[str], sources: Mapping[str, Any], kind: str = kinds.USUAL
 ) -> Cell | None:  # fmt: skip
     """A field written as a bare value or as {value, source, date}; None (and a problem noted) when it is wrong."""
     source = date = None

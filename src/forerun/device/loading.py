@@ -8,16 +8,19 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from forerun import documents
+from forerun._util import documents
+from forerun._util.readable import short
+from forerun._util.remembered import remembered
 from forerun.device import fields
 from forerun.device.building import build
 from forerun.device.device import Device
 from forerun.device.mig import slice_device
 from forerun.device.reading import CATALOG, key, read_yaml, source_line, unknown
 from forerun.errors import ForerunError
-from forerun.readable import short
 
 _USER = "given by the user"
+#: What a notebook added, by id.
+_registered: dict[str, Device] = {}
 
 
 def load_device(spec: str | Path | Device | Mapping[str, Any]) -> Device:
@@ -43,6 +46,15 @@ def load_device(spec: str | Path | Device | Mapping[str, Any]) -> Device:
     raise unknown("device", spec, names, "List them with forerun devices, or give a .yaml file of your own.")
 
 
+def register_device(device: Device) -> None:
+    """Adds a device to the catalogue of this process; one that was added before by the same id is replaced."""
+    _, names = _shipped()
+    for name in dict.fromkeys((device.id, device.name)):
+        if taken := names.get(key(name)):
+            raise ForerunError(f"{name} is a name of {taken} in the catalogue: register yours by another id and name")
+    _registered[device.id] = device
+
+
 def device_ids() -> list[str]:
     """The ids of the catalogue, sorted."""
     return sorted(_catalogue()[0])
@@ -60,12 +72,31 @@ def aliases() -> dict[str, str]:
     return {name: found for name, found in sorted(names.items()) if name not in devices}
 
 
-@cache
 def _catalogue() -> tuple[dict[str, Device], dict[str, str]]:
-    """All devices by id, and every name (ids, product names, aliases) to its id. A name used twice is an error."""
+    """The devices that ship and those that were registered, by id, and every name of each to its id."""
+    devices, names = _shipped()
+    if not _registered:
+        return devices, names
+    own = {key(name): device.id for device in _registered.values() for name in (device.name, device.id)}
+    return {**devices, **_registered}, {**names, **own}
+
+
+@cache
+def _shipped() -> tuple[dict[str, Device], dict[str, str]]:
+    """All devices that ship by id, and every name (ids, product names, aliases) to its id, as they were checked once
+    for these files and this code."""
+    files = sorted((CATALOG / "devices").glob("*.yaml"))
+    by = [*files, CATALOG / "generations.yaml", *Path(__file__).parent.glob("*.py")]
+    catalogue = remembered("catalogue/checked", by, lambda: _checked(files))
+    devices = [Device(**{**entry, "unsupported": tuple(entry["unsupported"])}) for entry in catalogue["devices"]]
+    return {device.id: device for device in devices}, catalogue["names"]
+
+
+def _checked(files: list[Path]) -> dict[str, Any]:
+    """The devices of these files, field by field, and their names. A name used twice is an error."""
     devices: dict[str, Device] = {}
     names: dict[str, str] = {}
-    for path in sorted((CATALOG / "devices").glob("*.yaml")):
+    for path in files:
         content = read_yaml(path)
         for device_id, entry in content["devices"].items():
             problems: list[str] = []
@@ -83,7 +114,8 @@ def _catalogue() -> tuple[dict[str, Device], dict[str, str]]:
                 if name in names:
                     raise ForerunError(f"{path.name}: {name} names both {names[name]} and {device.id}")
                 names[name] = device.id
-    return devices, names
+    plain = [{f.name: getattr(device, f.name) for f in dataclasses.fields(device)} for device in devices.values()]
+    return {"devices": plain, "names": names}
 
 
 def _from_user(content: Any, where: str, default_id: str | None) -> Device:
@@ -114,7 +146,7 @@ def _from_user(content: Any, where: str, default_id: str | None) -> Device:
     if device is not None and ("base" not in content or base is not None):  # a wrong base is problem enough
         problems += _required(device, content)
     if problems or device is None:
-        raise ForerunError(f"{where}: {'; '.join(problems)}")
+        raise ForerunError(f"{where}: {fields.as_sentence(problems)}")
     provenance = {name: _cell_line(found, sources) for name, found in cells.items()}
     return dataclasses.replace(device, provenance={**device.provenance, **provenance})
 

@@ -20,7 +20,7 @@ class MigProfile:
 
     name: str  # "1g.18gb": compute slices, nominal memory; "+me" has the media engines
     compute_slices: int
-    memory_mb: float  # usable, in MB of 2**20 bytes
+    memory_mb: float  # as listed, in MB of 2**20 bytes: what CUDA reports in the slice
     sm_count: int
     sm_fraction: float  # of the whole GPU's SMs: not compute_slices / 7, because some SMs are left out of slices
     memory_fraction: float  # also the fraction of bandwidth and of L2
@@ -113,6 +113,7 @@ def slice_device(whole: Device, profile: str | MigProfile) -> Device:
     for name in ("idle_w", "static_w"):
         if name in calibrated:
             calibrated[name] *= profile.sm_fraction
+    memory_mb = min(profile.memory_mb, whole.usable_mb or profile.memory_mb)
     scaled = f"slice {profile.name} of {whole.id}"
     return dataclasses.replace(
         whole,
@@ -120,6 +121,9 @@ def slice_device(whole: Device, profile: str | MigProfile) -> Device:
         name=f"{whole.name} MIG {profile.name}",
         peak_tflops={dtype: peak * profile.sm_fraction for dtype, peak in whole.peak_tflops.items()},
         memory_gb=profile.memory_mb / 1024,
+        # The listed sizes are what CUDA reports in the slice; that of the whole GPU is rounded up beyond what it has.
+        driver_memory_mb=memory_mb,
+        usable_memory_mb=memory_mb,
         bandwidth_gbs=share(whole.bandwidth_gbs, profile.memory_fraction),
         l2_cache_mb=share(whole.l2_cache_mb, profile.memory_fraction),
         sm_count=float(profile.sm_count),
@@ -130,7 +134,7 @@ def slice_device(whole: Device, profile: str | MigProfile) -> Device:
         launch_price_usd=None,
         calibrated=calibrated,
         provenance={name: f"{line}; {scaled}" for name, line in whole.provenance.items()}
-        | {"memory_gb": profile.source, "sm_count": profile.source},
+        | dict.fromkeys(("memory_gb", "driver_memory_mb", "usable_memory_mb", "sm_count"), profile.source),
     )
 
 

@@ -1,7 +1,6 @@
-"""What each part of the default predictor buys: the same left-out rows, predicted with more and more of it.
+"""What each part of a predictor buys: the same held-out rows, predicted with more and more of it.
 
-The constants of the first line were once read off H200 rows (predictors.kernels), so it is no bare spec sheet; the
-scoreboard's line `roofline` is.
+The constants of the first line were once read off H200 rows (predictors/laws/kernels.py), so it is no bare spec sheet.
 """
 
 from __future__ import annotations
@@ -17,13 +16,12 @@ from forerun.errors import ForerunError
 from forerun.evaluate.left_out import left_out
 from forerun.evaluate.metrics import figures
 from forerun.evaluate.scoreboard import first_of_cases, regimes
-from forerun.predictors.cases import Cases, TrainingCases
-from forerun.predictors.default import DefaultPredictor
-from forerun.predictors.default.fit import device_ms, fit_costs, fit_networks, group_names
-from forerun.predictors.roofline import RooflinePredictor
+from forerun.predictors.base import Predictor
+from forerun.predictors.cases import TrainingCases
+from forerun.predictors.registry import predictor_class
 
-PHYSICS, OPERATORS, HOST = "physics only", "+ operator efficiencies", "+ host model"
-FULL, UNPUBLISHED = "+ graph correction (full)", "full without published data"
+#: The lines of every predictor; those of its own simpler forms (`Predictor.ablation`) stand between the first two.
+PHYSICS, FULL, UNPUBLISHED = "physics only", "full", "full without published data"
 #: The columns: which quantity, and for which rows.
 SHOWN = (
     ("device_ms", "all"), ("device_ms", "device-bound"), ("latency_ms", "all"), ("latency_ms", "device-bound"),
@@ -36,55 +34,33 @@ Times = tuple[np.ndarray, np.ndarray]
 
 
 def ablation(
-    cases: TrainingCases,
-    full: pd.DataFrame,
-    *,
-    steps: int,
-    folds: int = DefaultPredictor.folds,
-    seeds: tuple[int, ...] = (0,),
+    predictor: Predictor, cases: TrainingCases, full: pd.DataFrame, *, folds: int | None = None,
     progress: Callable[[int, int], None] | None = None,
-) -> pd.DataFrame:
-    """One line per part, each on families that were left out; errors as shares of what was measured.
+) -> pd.DataFrame:  # fmt: skip
+    """One line per part, each on families that were held out; errors as shares of what was measured.
 
     `full` has the full predictor's answers (`evaluate.left_out` of the same cases); for a fair last line it was made
-    with the same folds, steps and seeds.
+    with the same folds and parameters.
     """
-    models = cases.models
+    models, folds = cases.models, folds or predictor.hold_out.folds
     same = ["case_key", "repeat"]
     if len(full) != len(models.rows) or (full[same].to_numpy() != models.rows[same].to_numpy()).any():
         raise ForerunError("the left-out predictions are not of these rows: run evaluate.left_out on these cases")
-    physics = RooflinePredictor().predict_cases(models)
-    host_ms = physics["predicted_host_ms"].to_numpy()
-    # No row of a model is learned from, so one fit serves for every family.
-    nothing = replace(cases, models=models.take(np.zeros(len(models.rows), dtype=bool)), published_models=None)
-    networks = fit_networks(nothing, fit_costs(models), group_names(nothing), seeds=seeds, steps=steps)
-    learned = device_ms(networks, models)
-    parts: dict[str, Times] = {
-        PHYSICS: times_in(physics),
-        OPERATORS: (learned, np.maximum(learned, host_ms)),
-        HOST: (learned, hosted_ms(models, learned, folds)),
-        FULL: times_in(full),
+    parts = {
+        PHYSICS: predictor_class("roofline")().predict_cases(models),
+        **predictor.ablation(cases, list(leave_out(independent(models.rows), folds))),
+        FULL: full,
     }
     if cases.published_operators is not None:
         own = replace(cases, published_operators=None, published_models=None)
-        parts[UNPUBLISHED] = times_in(
-            left_out(DefaultPredictor(steps=steps, seeds=seeds), own, folds=folds, progress=progress)
-        )
-    return pd.DataFrame([line(name, values, full) for name, values in parts.items()])
+        parts[UNPUBLISHED] = left_out(predictor, own, folds=folds, progress=progress)
+    return pd.DataFrame([line(name, times_in(answers), full) for name, answers in parts.items()])
 
 
-def hosted_ms(models: Cases, device: np.ndarray, folds: int) -> np.ndarray:
-    """Latency from given device times and launch costs that were fitted to the other families."""
-    out = np.full(len(models.rows), np.nan)
-    for train, test in leave_out(independent(models.rows), folds):
-        host = fit_costs(models.take(train))
-        out[test] = host.latency_ms(models.launches[test], device[test])
-    return out
-
-
-def times_in(left_out: pd.DataFrame) -> Times:
-    """Predicted device time and latency of a table of predictions."""
-    return left_out["predicted_device_ms"].to_numpy(dtype=float), left_out["predicted_latency_ms"].to_numpy(dtype=float)
+def times_in(answers: pd.DataFrame) -> Times:
+    """Predicted device time and latency of a table of predictions; NaN where it has none."""
+    known = answers.reindex(columns=["predicted_device_ms", "predicted_latency_ms"]).to_numpy(dtype=float)
+    return known[:, 0], known[:, 1]
 
 
 def line(part: str, predicted: Times, rows: pd.DataFrame) -> dict[str, str | float]:

@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from forerun.api import predict_many
+from forerun.api.predict import predict_many
+from forerun.api.questions import dtype_problem
+from forerun.capture import torch_compat
 from forerun.device import Device, all_devices
-from forerun.graph import torch_compat
-from forerun.graph.sources import hf_catalog, vision_zoo
-from forerun.predictors.specs import spec_problem
-from forerun.questions import dtype_problem
+from forerun.frontends import zoo
+from forerun.frontends.huggingface import catalog as hf_catalog
+from forerun.predictors.laws.specs import spec_problem
 from forerun.workload import Workload
 
 COLUMNS = ("source", "model", "mode", "asked", "answered", "unanswered", "s")
@@ -52,7 +53,7 @@ def vision() -> list[Question]:
     import timm
 
     out = [Question("timm", f"timm/{name}") for name in timm.list_models()]
-    return out + [Question("torchvision", f"torchvision/{name}") for name in vision_zoo.torchvision_names()]
+    return out + [Question("torchvision", f"torchvision/{name}") for name in zoo.torchvision_names()]
 
 
 def architectures() -> list[Question]:

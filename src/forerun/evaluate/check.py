@@ -10,13 +10,15 @@ from pathlib import Path
 
 import numpy as np
 
+from forerun.api.questions import problem
 from forerun.device import Device, load_device
+from forerun.frontends import load_graph, load_graphs
 from forerun.graph.ir import Graph, Op, Storage, Tensor
+from forerun.graph.memory import peak_allocated_mb
 from forerun.graph.profile import profile
-from forerun.graph.sources import load_graph, load_graphs
 from forerun.predictors.base import TARGETS, Predictor, Times
-from forerun.predictors.specs import roofline_ms
-from forerun.questions import problem
+from forerun.predictors.laws.bounds import ROUNDING, most_j
+from forerun.predictors.laws.specs import roofline_ms
 from forerun.workload import Workload
 
 #: Small to capture, and of every mode.
@@ -41,8 +43,8 @@ def check_predictor(make: Callable[[], Predictor]) -> list[str]:
     """Runs every check on predictors that `make` gives, fitted; returns their names, or raises PredictorFault."""
     done = []
     for check in (
-        _describes_itself, _deterministic, _above_the_roofline, _intervals, _confidence, _grows_with_batch, _unseen_op,
-        _refuses_settings, _saved,
+        _describes_itself, _deterministic, _above_the_roofline, _below_the_power_limit, _holds_its_tensors, _intervals,
+        _confidence, _grows_with_batch, _unseen_op, _refuses_settings, _saved,
     ):  # fmt: skip
         check(make)
         done.append(check.__name__.strip("_"))
@@ -90,11 +92,43 @@ def _deterministic(make: Callable[[], Predictor]) -> None:
 def _above_the_roofline(make: Callable[[], Predictor]) -> None:
     for work, devices, times in _each(make):
         least = roofline_ms(profile(load_graph(work), work.dtype), devices)
+        spreads = _spreads(make(), work, devices, times)
         for d, device in enumerate(devices):
-            if times.device_ms[0, d] < least[0, d] * (1 - 1e-9):
+            if times.device_ms[0, d] < least[0, d] * (1 - ROUNDING):
                 raise PredictorFault(f"{work.model} on {device.id} runs faster than its FLOPs and bytes allow")
-            if times.latency_ms[0, d] < least[0, d] * (1 - 1e-9):
+            if times.latency_ms[0, d] < least[0, d] * (1 - ROUNDING):
                 raise PredictorFault(f"the latency of {work.model} on {device.id} is below its roofline")
+            for target, words in (("latency_ms", "latency"), ("device_ms", "device time")):
+                if target not in spreads:
+                    continue
+                low = getattr(times, target)[0, d] * spreads[target][0, d, 0]
+                if low < least[0, d] * (1 - ROUNDING):
+                    raise PredictorFault(
+                        f"the lower end of the {words} of {work.model} on {device.id} is below its roofline"
+                    )
+
+
+def _below_the_power_limit(make: Callable[[], Predictor]) -> None:
+    for work, devices, times in _each(make):
+        most = most_j(times.latency_ms, times.device_ms, devices, work.runtime)
+        for d, device in enumerate(devices):
+            if times.energy_j[0, d] > most[0, d] * (1 + ROUNDING):
+                watts = (device.tdp_w or 0.0) * times.energy_j[0, d] / most[0, d]
+                raise PredictorFault(
+                    f"{work.model} draws {watts:,.0f} W from {device.id}, whose power limit is {device.tdp_w:,.0f} W"
+                )
+
+
+def _holds_its_tensors(make: Callable[[], Predictor]) -> None:
+    """Of predictors that say themselves how much memory a call needs."""
+    for work, devices, times in _each(make):
+        graph = load_graph(work)
+        live = float(peak_allocated_mb(graph, np.array([graph.batch]))[0])
+        for found in (times.memory_mb, times.memory_allocated_mb):
+            if found is not None and (found[0, : len(devices)] < live * (1 - ROUNDING)).any():
+                raise PredictorFault(
+                    f"{work.model} needs less memory than its tensors that live at once: {live:,.0f} MB"
+                )
 
 
 def _spreads(predictor: Predictor, work: Workload, devices: list[Device], times: Times) -> dict[str, np.ndarray]:
@@ -113,7 +147,7 @@ def _intervals(make: Callable[[], Predictor]) -> None:
 def _confidence(make: Callable[[], Predictor]) -> None:
     """A higher confidence never narrows an interval."""
     predictor = make()
-    if "confidence" not in predictor.honours:
+    if "confidence" not in predictor.supports:
         return
     work, devices, times = next(_each(make))
     narrow, wide = (
@@ -124,7 +158,7 @@ def _confidence(make: Callable[[], Predictor]) -> None:
 
 
 def _grows_with_batch(make: Callable[[], Predictor]) -> None:
-    from forerun.predictors.memory import estimate
+    from forerun.predictors.laws.memory import estimate
 
     devices = [load_device(name) for name in DEVICES]
     for work in CASES:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from forerun.api import predict_many
+from forerun.api.predict import predict_many
 from forerun.data.importers import importers
 from forerun.device import device_ids
 from forerun.measure.cases import workload_of

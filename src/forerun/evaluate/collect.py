@@ -10,14 +10,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from forerun.documents import read_json
+from forerun._util.documents import read_json
+from forerun.device.kinds import CPU, part_of
 from forerun.errors import ForerunError, did_you_mean
 from forerun.evaluate.kept import KEPT_SPLITS, is_prediction, kept_left_out
 from forerun.evaluate.left_out import Progress, left_out, whole_parts
 from forerun.predictors.base import TARGETS, Predictor, kinds_of_rows
 from forerun.predictors.cases import Cases, TrainingCases
-from forerun.predictors.features import NUMBERS, OpTable
-from forerun.predictors.registry import predictor_class, saved_folder
+from forerun.predictors.laws.features import NUMBERS, OpTable
+from forerun.predictors.registry import PREDICTORS, predictor_class, saved_folder
 from forerun.predictors.saved import SHIPPED
 
 KEYS = ["case_key", "repeat", "device"]
@@ -60,10 +61,11 @@ def collect(
 
 
 def unfitted(name: str, parameters: dict[str, Any]) -> Predictor:
-    """An unfitted predictor; of a folder, with the parameters it was saved with. What its constructor does not have is
-    left out."""
+    """An unfitted predictor; of a folder or a registered object, with its parameters. What its constructor does not
+    have is left out."""
     kind, folder = predictor_class(name), saved_folder(name)
-    taken = (kind.load(folder) if folder else kind()).parameters()
+    known = kind.load(folder) if folder else PREDICTORS.load(name)
+    taken = (known if isinstance(known, Predictor) else kind()).parameters()
     return kind(**{**taken, **{key: value for key, value in parameters.items() if key in taken}})
 
 
@@ -105,16 +107,35 @@ def targets_of(words: str) -> tuple[str, ...]:
 
 def kept_frame(name: str, split: str, wanted: pd.DataFrame | None = None) -> pd.DataFrame | None:
     """The predictions that were kept of a predictor, by name or folder, or None."""
-    if not predictor_class(name).needs_fit:
+    folder, needs_fit = saved_folder(name) or SHIPPED / name, predictor_class(name).needs_fit
+    if not needs_fit:
         split = "family"  # what is not fitted gives the same answers whatever is left out
-    try:
-        found = kept_left_out(saved_folder(name) or SHIPPED / name, KEPT_SPLITS[split])
-    except ForerunError:
+    found = _kept(folder, KEPT_SPLITS[split])
+    if needs_fit and split in ("family", "model", "name") and (found is None or split != "name"):
+        found = _kept(folder, KEPT_SPLITS["family"])
+        by = None if found is None else _left_out_by(found)
+        # What was kept before families were joined stands for both splits; without blocks, its rows part by name.
+        if by != split and (by, split) != ("name", "family"):
+            return None
+    if found is None:
         return None
-    if split in ("family", "model") and whole_parts(found) != split:
-        return None  # the other one was left out
     chosen = found if wanted is None else found.merge(wanted[KEYS].drop_duplicates(), on=KEYS)
     return chosen if len(chosen) else None
+
+
+def _kept(folder: Path, part: str) -> pd.DataFrame | None:
+    try:
+        return kept_left_out(folder, part)
+    except ForerunError:
+        return None
+
+
+def _left_out_by(found: pd.DataFrame) -> str:
+    """What was left out of answers kept as those of families: networks where all rows are of one, and where rows tell
+    no blocks, families by their names."""
+    if whole_parts(found) == "model":
+        return "model"
+    return "family" if "block" in found else "name"
 
 
 def _table(
@@ -138,7 +159,7 @@ def from_rows(rows: pd.DataFrame) -> TrainingCases:
     ops = OpTable(none, none, none, numbers, none, none, none, none)
     empty = np.zeros((len(rows), 0))
     every = Cases(rows.reset_index(drop=True), ops, np.zeros(0, dtype=int), none, empty, empty)
-    on_cpu = np.array([kind == "cpu" for kind in kinds_of_rows(rows)], dtype=bool)
+    on_cpu = np.array([part_of(kind) == CPU.part for kind in kinds_of_rows(rows)], dtype=bool)
     operators = every.take(np.zeros(len(rows), dtype=bool))
     return TrainingCases(every.take(~on_cpu), operators, cpu_models=every.take(on_cpu) if on_cpu.any() else None)
 

@@ -1,4 +1,4 @@
-"""Devices that were left out: operators and whole models on a GPU of which no row was seen."""
+"""Devices that were held out: operators and whole models on a GPU of which no row was seen."""
 
 from __future__ import annotations
 
@@ -8,40 +8,43 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from forerun.device.kinds import GPU
 from forerun.errors import ForerunError
 from forerun.evaluate import neusight
 from forerun.evaluate.left_out import fingerprint
 from forerun.evaluate.metrics import DETAILS, figures
 from forerun.evaluate.parts import Progress, kept_parts
-from forerun.graph.profile import CLASSES
-from forerun.graph.variants import VARIANTS
-from forerun.predictors.base import log_ratio
+from forerun.predictors.base import Predictor, disagreement_of, log_ratio
 from forerun.predictors.cases import Cases, TrainingCases
-from forerun.predictors.conformal import Calibration, device_deviation, out_of_domain_deviation, power_deviation
-from forerun.predictors.default import DefaultPredictor
-from forerun.predictors.default.fit import device_ms, group_numbers
-from forerun.predictors.default.fit_host import nearest_slowness
-from forerun.predictors.default.weights import Weights
+from forerun.predictors.laws.conformal import Calibration, device_deviation
+from forerun.runtimes.registry import is_usual
 
 LEFT_OUT = {"neusight": neusight.GPUS, "aiconfigurator": ("b200",)}
-#: Predictors of whole models, and the column of `models_predicted` with the answers of each. A ratio is one number per
-#: way of measuring and mode, by the set's other GPUs (by all of the set where none has the mode); that of the GPU
-#: itself is not known beforehand and is shown for comparison. The speed of a set's hosts comes from its other GPUs,
-#: too: one number per way of measuring, where enough calls show it.
-PREDICTORS = {
+#: What stands beside a predictor of whole models, and the column of `models_predicted` with the answers of each. A
+#: ratio is one number per way of measuring and mode, by the set's other GPUs (by all of the set where none has the
+#: mode); that of the GPU itself is not known beforehand and is shown for comparison.
+BASELINES = {
     "roofline": "roofline_ms", "one ratio": "ratio_ms", "one ratio of the GPU itself": "own_ratio_ms",
-    "default": "predicted_ms", "default, hosts of the set": "predicted_set_ms",
 }  # fmt: skip
+#: The predictor itself and, where it has a notion of hosts, itself with the speed of a set's hosts as the other GPUs
+#: show it: one number per way of measuring, where enough calls show it.
+OWN = {"{}": "predicted_ms", "{}, hosts of the set": "predicted_set_ms"}
 ENOUGH_CALLS = 10  # host-bound calls that are needed to know how slow hosts are
-OPERATOR_PREDICTORS = ("roofline", "one ratio per op", "default")
+OPERATOR_BASELINES = ("roofline", "one ratio per op")
+_KEPT = ("predicted_ms", "predicted_device_ms", "predicted_host_ms", "predicted_disagreement")
 _ELEMENTWISE = ("add", "add_scalar", "div", "div_scalar", "mul", "scale", "gelu", "relu", "tanh", "pow", "pow_scalar")
 
 
+def knows_operators(predictor: Predictor) -> bool:
+    """Whether a predictor predicts single operators."""
+    return type(predictor).predict_operators is not Predictor.predict_operators
+
+
 def operators_left_out(
-    cases: TrainingCases, tested: Cases, models: pd.DataFrame, *, predictor: DefaultPredictor,
+    cases: TrainingCases, tested: Cases, models: pd.DataFrame, *, predictor: Predictor,
     keep: Path | None = None, progress: Progress | None = None,
 ) -> pd.DataFrame:  # fmt: skip
-    """Figures of operators on each GPU of LEFT_OUT and of a set's GPUs together, by weights that saw no row of each.
+    """Figures of operators on each GPU of LEFT_OUT and of a set's GPUs together, by fits that saw no row of each.
 
     First single rows (`tested`), then sums of a class over a model, where the store's `models` have them.
     """
@@ -53,44 +56,44 @@ def operators_left_out(
         if mine.rows.empty or cases.published_operators is None:
             return pd.DataFrame()
         seen = cases.without_device(device)
-        weights = _fitted(predictor, seen)
-        return pd.concat([_operators_predicted(mine, seen, weights), neusight.predicted(models, device, weights)])
+        fitted = _fitted(predictor, seen)
+        return pd.concat([_operators_predicted(mine, seen, fitted), neusight.predicted(models, device, fitted)])
 
     names = [f"{dataset}_{device}" for dataset, device in asked]
-    place = keep and keep / fingerprint(predictor, cases, "operators-by-device", 0, "gpu")
+    place = keep and keep / fingerprint(predictor, cases, "operators-by-device", 0, GPU.part)
     every = pd.concat(kept_parts(one_device, names, place, progress), ignore_index=True)
+    if every.empty:
+        return every
     every = every.sort_values("dataset", key=lambda names: names == neusight.DATASET, kind="stable")
     groups = [(*names, rows) for names, rows in every.groupby(["dataset", "device"], sort=False)]
     groups += [
         (name, "all", rows) for name, rows in every.groupby("dataset", sort=False) if rows["device"].nunique() > 1
     ]
-    return pd.DataFrame([line for group in groups for line in _operator_lines(*group)])
+    return pd.DataFrame([line for group in groups for line in _operator_lines(predictor.name, *group)])
 
 
-def _fitted(predictor: DefaultPredictor, seen: TrainingCases) -> Weights:
-    """The weights of a fresh predictor of the same parameters."""
-    return DefaultPredictor(**predictor.parameters()).fit(seen).weights
+def _fitted(predictor: Predictor, seen: TrainingCases) -> Predictor:
+    """A fresh predictor of the same parameters, fitted."""
+    return type(predictor)(**predictor.parameters()).fit(seen)
 
 
-def _operators_predicted(asked: Cases, seen: TrainingCases, weights: Weights) -> pd.DataFrame:
-    """Rows with the answers of each of OPERATOR_PREDICTORS."""
-    public, networks = seen.published_operators, weights.networks["gpu"]
+def _operators_predicted(asked: Cases, seen: TrainingCases, fitted: Predictor) -> pd.DataFrame:
+    """Rows with the answers of each of OPERATOR_BASELINES and of a predictor."""
+    public = seen.published_operators
     assert public is not None
-    # How a set measures follows from its other devices: a ratio per operator, or what its timing adds to a launch.
     least = asked.roofline_ms
-    floor_us = networks.floor_us(group_numbers(asked, weights.timing_groups))
-    answers = (least, least * _ratio_per_op(public, asked.rows), device_ms(networks, asked) + floor_us / 1e3)
+    answers = (least, least * _ratio_per_op(public, asked.rows), fitted.predict_operators(asked))
     group = asked.rows["op"].where(~asked.rows["op"].isin(_ELEMENTWISE), "elementwise")
-    named = dict(zip(OPERATOR_PREDICTORS, answers, strict=True))
+    named = dict(zip((*OPERATOR_BASELINES, fitted.name), answers, strict=True))
     return asked.rows[["dataset", "device", "device_ms"]].assign(op=group, **named)
 
 
-def _operator_lines(dataset: str, device: str, rows: pd.DataFrame) -> list[dict[str, object]]:
+def _operator_lines(judged: str, dataset: str, device: str, rows: pd.DataFrame) -> list[dict[str, object]]:
     out: list[dict[str, object]] = []
     summed = dataset == neusight.DATASET
     for op in [*([] if summed else ["all"]), *sorted(rows["op"].unique())]:
         mine = rows[(rows["op"] == op) | (op == "all")]
-        for name in neusight.PREDICTORS if summed else OPERATOR_PREDICTORS:
+        for name in (*(neusight.PREDICTORS if summed else OPERATOR_BASELINES), judged):
             errors = figures(mine[name].to_numpy(dtype=float), mine["device_ms"].to_numpy(dtype=float))
             out.append({"data set": dataset, "device": device, "op": op, "predictor": name, **errors})
     return out
@@ -105,50 +108,52 @@ def _ratio_per_op(public: Cases, rows: pd.DataFrame) -> np.ndarray:
 
 
 def models_left_out(
-    cases: TrainingCases, *, predictor: DefaultPredictor, calibration: Calibration | None = None,
+    cases: TrainingCases, *, predictor: Predictor, calibration: Calibration | None = None,
     keep: Path | None = None, progress: Progress | None = None,
 ) -> pd.DataFrame:  # fmt: skip
-    """Published models on each of their GPUs, by weights that saw no row of that GPU: figures by set and mode.
+    """Published models on each of their GPUs, by fits that saw no row of that GPU: figures by set and mode.
 
-    Intervals are of `calibration`, or of the weights that ship.
+    Intervals are of `calibration`, or of the predictor itself.
     """
     predicted = models_predicted(cases, predictor=predictor, calibration=calibration, keep=keep, progress=progress)
-    return model_lines(predicted)
+    return model_lines(predicted, predictor.name)
 
 
 def models_predicted(
-    cases: TrainingCases, *, predictor: DefaultPredictor, calibration: Calibration | None = None,
+    cases: TrainingCases, *, predictor: Predictor, calibration: Calibration | None = None,
     keep: Path | None = None, progress: Progress | None = None,
 ) -> pd.DataFrame:  # fmt: skip
     """Every published row with what was predicted for it; published rows of the other GPUs were learned from, too."""
     published = cases.published_models
     if not published:
         raise ForerunError("the store has no published times of models: see forerun data import timm")
-    scores = calibration or DefaultPredictor.shipped().weights.calibration
+    predictor.prepare(cases)
 
     def one_device(device: str) -> pd.DataFrame:
         asked, known = published.take((published.rows["device"] == device).to_numpy()), published.without_device(device)
-        weights = _fitted(predictor, cases.without_device(device))
-        mine, others = _predicted(asked, weights), _predicted(known, weights)
+        fitted = _fitted(predictor, cases.without_device(device))
+        mine, others = _predicted(asked, fitted), _predicted(known, fitted)
         mine = mine.assign(
             ratio_ms=mine["roofline_ms"] * _ratio(mine, others),
             own_ratio_ms=mine["roofline_ms"] * _ratio(mine, mine),
-            predicted_set_ms=_with_hosts_of_set(asked, mine, known, others, weights),
+            beyond=fitted.ood_sigma_of_cases(asked),
         )
-        return mine.assign(beyond=_beyond(asked, weights))
+        if "host" in fitted.supports:
+            mine["predicted_set_ms"] = _with_hosts_of_set(asked, mine, known, others, fitted)
+        return mine
 
-    place = keep and keep / fingerprint(predictor, cases, "models-by-device", 0, "gpu")
+    place = keep and keep / fingerprint(predictor, cases, "models-by-device", 0, GPU.part)
     names = sorted(published.rows["device"].unique())
-    return _with_intervals(pd.concat(kept_parts(one_device, names, place, progress), ignore_index=True), scores)
+    quick = predictor.hold_out.cheap_to_fit
+    rows = pd.concat(kept_parts(one_device, names, place, progress, in_moments=quick), ignore_index=True)
+    scores = (calibration or predictor.calibration) if predictor.calibrates else None
+    return rows if scores is None else _with_intervals(rows, scores, predictor)
 
 
-def _predicted(cases: Cases, weights: Weights) -> pd.DataFrame:
-    """Rows with their roofline and the default's times, without what copying the inputs takes."""
-    found = DefaultPredictor.of(weights).predict_cases(cases)
-    return cases.rows.assign(
-        roofline_ms=cases.roofline_ms, predicted_ms=found["predicted_latency_ms"],
-        **{f"predicted_{name}": found[f"predicted_{name}"] for name in ("device_ms", "host_ms", "disagreement")},
-    )  # fmt: skip
+def _predicted(cases: Cases, fitted: Predictor) -> pd.DataFrame:
+    """Rows with their roofline and the predictor's times, without what copying the inputs takes."""
+    found = fitted.predict_cases(cases).rename(columns={"predicted_latency_ms": "predicted_ms"})
+    return cases.rows.assign(roofline_ms=cases.roofline_ms, **{name: found[name] for name in _KEPT if name in found})
 
 
 def _ratio(asked: pd.DataFrame, known: pd.DataFrame) -> np.ndarray:
@@ -164,38 +169,31 @@ def _ratio(asked: pd.DataFrame, known: pd.DataFrame) -> np.ndarray:
 
 
 def _with_hosts_of_set(
-    asked: Cases, mine: pd.DataFrame, known: Cases, others: pd.DataFrame, weights: Weights
+    asked: Cases, mine: pd.DataFrame, known: Cases, others: pd.DataFrame, fitted: Predictor
 ) -> np.ndarray:
-    """The default's latency with the speed of hosts that host-bound calls on other GPUs show, measured the same way."""
-    host = weights.host
-    slow = np.full(len(mine), host.default_slowness)
-    eager = others["runtime"].fillna("eager") == "eager"
+    """Latency with the speed of hosts that host-bound calls on other GPUs show, measured in the same way."""
+    slow = np.full(len(mine), np.nan)
+    eager = is_usual(others)
     host_bound = (others["predicted_host_ms"] > others["predicted_device_ms"]) & eager
     for way in mine["protocol"].unique():
         there = (host_bound & (others["protocol"] == way)).to_numpy()
         if there.sum() >= ENOUGH_CALLS:
             measured = (others["latency_ms"] - others["copy_ms"]).to_numpy(dtype=float)[there]
             busy = others["predicted_device_ms"].to_numpy(dtype=float)[there]
-            slow[mine["protocol"] == way] = nearest_slowness(host, known.launches[there], busy, measured)
-    return DefaultPredictor.of(weights).predict_cases(asked, slow)["predicted_latency_ms"].to_numpy(dtype=float)
+            found = fitted.best_host_slowness(known.take(there), busy, measured)
+            slow[mine["protocol"] == way] = np.nan if found is None else found
+    usual, shown = mine["predicted_ms"].to_numpy(dtype=float), np.isfinite(slow)
+    if not shown.any():
+        return usual
+    with_hosts = fitted.predict_cases(asked, np.where(shown, slow, 1.0))["predicted_latency_ms"]
+    return np.where(shown, with_hosts.to_numpy(dtype=float), usual)
 
 
-def _beyond(cases: Cases, weights: Weights) -> np.ndarray:
-    """What is in doubt about every case beside its device: a standard deviation, in logarithms."""
-    familiar = set(weights.domain["ops"])
-    pairs = zip(cases.ops.classes, cases.ops.variants, strict=True)
-    unseen = [f"{CLASSES[c]}/{VARIANTS[v]}" not in familiar for c, v in pairs]
-    any_unseen = np.bincount(cases.case, unseen, minlength=len(cases.rows)) > 0
-    slowed = np.ones(len(cases.rows))
-    np.maximum.at(slowed, cases.case, cases.ops.power_slowdown)
-    return np.hypot(any_unseen * out_of_domain_deviation(["ops"]), power_deviation(slowed))
-
-
-def _with_intervals(rows: pd.DataFrame, calibration: Calibration) -> pd.DataFrame:
-    """The default's 90 % interval as on an unmeasured device; how much that widens comes from the other devices."""
-    predicted, disagreement = (rows[c].to_numpy(dtype=float) for c in ("predicted_ms", "predicted_disagreement"))
+def _with_intervals(rows: pd.DataFrame, calibration: Calibration, predictor: Predictor) -> pd.DataFrame:
+    """The 90 % interval as on an unmeasured device; how much that widens comes from the other devices."""
+    predicted, disagreement = rows["predicted_ms"].to_numpy(dtype=float), disagreement_of(rows, "latency_ms")
     named = rows.assign(predicted_latency_ms=rows["predicted_ms"] + rows["copy_ms"])
-    groups = np.array(DefaultPredictor().calibration_groups(named, "latency_ms"), dtype=object)
+    groups = np.array(predictor.calibration_groups(named, "latency_ms"), dtype=object)
     scores = log_ratio(named, "latency_ms")
     low, high = np.full(len(rows), np.nan), np.full(len(rows), np.nan)
     for device in rows["device"].unique():
@@ -204,16 +202,23 @@ def _with_intervals(rows: pd.DataFrame, calibration: Calibration) -> pd.DataFram
         made = replace(calibration, unseen_device=wider)
         for group in np.unique(groups[mine]):
             some = mine & (groups == group)
-            doubt = np.hypot(made.deviation(["device"]), rows["beyond"].to_numpy(dtype=float)[some])
-            low[some], high[some] = made.intervals(group, 0.9, doubt, disagreement[some])
-    bound = np.where(rows["predicted_host_ms"] > rows["predicted_device_ms"], "host", "device")
+            sigma = np.hypot(made.deviation(["device"]), rows["beyond"].to_numpy(dtype=float)[some])
+            low[some], high[some] = made.intervals(group, 0.9, sigma, disagreement[some])
     least = np.minimum(rows["roofline_ms"], predicted)
-    return rows.assign(bound=bound, low_ms=np.maximum(predicted * low, least), high_ms=predicted * high)
+    return rows.assign(low_ms=np.maximum(predicted * low, least), high_ms=predicted * high)
 
 
-def model_lines(predicted: pd.DataFrame) -> pd.DataFrame:
+def _bound(rows: pd.DataFrame) -> np.ndarray:
+    """What is predicted to set the pace: host or device; "" where the predictor does not tell them apart."""
+    host, device = (rows.get(f"predicted_{name}", pd.Series(np.nan, rows.index)) for name in ("host_ms", "device_ms"))
+    return np.where(host.isna() | device.isna(), "", np.where(host > device, "host", "device"))
+
+
+def model_lines(predicted: pd.DataFrame, judged: str) -> pd.DataFrame:
     """Figures of `models_predicted` by set, GPU, mode and what is predicted to set the pace; and of all sets."""
     lines = []
+    predicted = predicted.assign(bound=_bound(predicted))
+    own = {name.format(judged): column for name, column in OWN.items() if column in predicted}
     alone = [(*name, rows) for name, rows in predicted.groupby(["dataset", "device"])]
     together = [(name, "all", rows) for name, rows in predicted.groupby("dataset")]
     for dataset, device, rows in [*alone, *together, ("all", "all", predicted)]:
@@ -224,9 +229,9 @@ def model_lines(predicted: pd.DataFrame) -> pd.DataFrame:
                     continue
                 # What copying takes is known from the inputs, to every predictor.
                 measured, copied = mine["latency_ms"].to_numpy(dtype=float), mine["copy_ms"].to_numpy(dtype=float)
-                low, high = (mine[c].to_numpy(dtype=float) + copied for c in ("low_ms", "high_ms"))
-                for name, column in PREDICTORS.items():
-                    edges = (low, high) if name == "default" else ()
+                ends = [mine[c].to_numpy(dtype=float) + copied for c in ("low_ms", "high_ms") if c in mine]
+                for name, column in {**BASELINES, **own}.items():
+                    edges = ends if name == judged else ()
                     answers = mine[column].to_numpy(dtype=float) + copied
                     lines.append({"data set": dataset, "device": device, "mode": mode, "bound": bound,
                                   "predictor": name, **figures(answers, measured, *edges)})  # fmt: skip

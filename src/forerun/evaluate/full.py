@@ -1,8 +1,7 @@
-"""The whole scoreboard: left-out families, the exam, CPUs, memory that did not fit, and GPUs that were left out."""
+"""The whole scoreboard: held-out families, the exam, CPUs, memory that did not fit, and GPUs that were left out."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -10,67 +9,83 @@ import numpy as np
 import pandas as pd
 
 from forerun.data.store import Store
-from forerun.device import load_device
+from forerun.device import kinds
 from forerun.errors import ForerunError
-from forerun.evaluate import ablation as parts
-from forerun.evaluate import devices
-from forerun.evaluate.collect import from_rows
+from forerun.evaluate import ablation, devices
+from forerun.evaluate.collect import from_rows, kept_frame
 from forerun.evaluate.exam import GPU, exam_rows
-from forerun.evaluate.kept import kept_figures, kept_left_out
+from forerun.evaluate.kept import file_of, kept_figures, kept_left_out
 from forerun.evaluate.left_out import left_out, whole_parts
 from forerun.evaluate.metrics import DETAILS, figures
 from forerun.evaluate.parts import Progress
-from forerun.evaluate.scoreboard import Scoreboard, board, with_intervals
-from forerun.graph.sources import load_graph
-from forerun.measure.cases import workload_of
-from forerun.predictors.base import TARGETS
+from forerun.evaluate.results import Section
+from forerun.evaluate.same_rows import BASELINES
+from forerun.evaluate.scoreboard import Scoreboard, board, floor_of, with_intervals
+from forerun.predictors.base import TARGETS, Predictor
 from forerun.predictors.cases import TrainingCases
-from forerun.predictors.default import DefaultPredictor
-from forerun.predictors.default.fit import calibration_of
-from forerun.predictors.memory import estimate
-from forerun.predictors.one_ratio import OneRatioPredictor
-from forerun.predictors.registry import predictor_class
+from forerun.predictors.registry import predictor_class, saved_folder
 from forerun.predictors.saved import SHIPPED
+from forerun.runtimes.registry import runtimes
 from forerun.training.cases import operator_cases, with_timing_group
 
-NOTES = """Printed by `forerun evaluate --out docs`. Every prediction of time and energy is by a predictor that saw no
-row of the model's family (families that share a graph count as one; several are left out together). Single operators,
-some of them at shapes of well-known models, stay in training. `dummy` is the median of the other families, `one-ratio`
-the plain roofline times one fitted number, `roofline` physics with constants for kernels and launches.
-`default` assumes a host a little faster than the median, which makes errors smallest. `default, host probed` knows how
-slow the host was at that moment: from a tiny launch timed just before the case or, on rows older than that, from the
-latencies of other families measured within 20 s. Published times of models on other GPUs are learned from, without the
-families that are scored: by family, and by the letters that a model's name begins with, so near relatives under another
-name (resnetaa beside resnet) stay. Intervals of a family are calibrated on the other families only. Repeats of a case
-are left out of the figures. The intervals of `roofline` are constants and are not scored here.
+NOTES = """Printed by `forerun evaluate --out docs`. Every prediction of time and energy is by a predictor fitted
+without the model's family and its relatives: families that share a graph, or whose blocks have the same matmuls and
+convolutions and share most of their other ops, whatever their sizes (graph/blocks.py), are held out together, several
+such groups at a time. `forerun evaluate --groups` prints them. Single operators, some of them at shapes of well-known
+models, stay in training. `dummy` is the median of the other families, `one-ratio` the plain roofline times one fitted
+constant, `roofline` the device's peaks with what kernels and launches cost, as fitted to 428 calls on an H200. The
+`rule of thumb` for memory is weights, in training with gradients and optimizer state, plus two constants fitted to the
+other families: what the runtime holds, and the share of the bytes moved that is held at once. Memory of `default` is a
+simulation: nothing of it is fitted to families, but its constants were read from these rows. `default` assumes a host a
+little faster than the median, which makes errors smallest. `default, host probed` knows how slow the host was at that
+moment: from a tiny launch timed just before the case or, on rows older than that, from the latencies of other families
+measured within 20 s; its noise floor is that of latencies normalised to the usual host. Published times of models on
+other GPUs are in training, without the families that are scored, their relatives, and models whose names begin with the
+same letters. Intervals of a family are calibrated on the other families only. Repeats of a case are excluded from the
+figures. The intervals of `roofline` are constants and are not scored here.
 
-These constants were read off rows that are judged here, so the figures flatter them a little: the widening for a new
-family (`NEW_FAMILY` and `NEW_FAMILY_LATENCY` in predictors/conformal.py), how much longer a call takes by itself than
-in a loop and how long kernels take to start (`SYNCHRONISED_US` and `START_S` in predictors/energy.py), the speed of
-copies to the GPU (`COPY_GBS` in data/importers/pytorch_gpu_benchmark.py, from the RTX 2080 Ti), the number of steps
-and seeds of the fits (predictors/default), the constants of memory workspaces (predictors/memory.py), how far caches
-and the speed of the machine change times of onnxruntime (`CPU_CACHES` in predictors/specs.py, `_PYTHON_EXPONENT` in
-training/gather.py), what rows that are looked up and gradients that are added to one number wait (`_BLOCK` and
-`_WAIT_PER_FLOAT` in predictors/features.py), and what a watt yields per generation (device/catalog/generations.yaml
-says for each value which rows it comes from; fp32 on Ada was set with the L4's rows in view, and that of the A100
-comes from A100 rows). Newer choices are made without the exam's families and GPU (evaluate/exam.py)."""
-EXAM = """The exam
+These constants were read from rows that are evaluated here, so the figures are slightly optimistic: the widening for a
+new family (`NEW_FAMILY` and `NEW_FAMILY_LATENCY` in predictors/laws/conformal.py), how much longer a single call takes
+than one in a loop and how long kernels take to start (`SYNCHRONISED_US` and `START_S` in predictors/laws/energy.py),
+the speed of copies to the GPU (`COPY_GBS` in data/importers/pytorch_gpu_benchmark.py, from the RTX 2080 Ti), the number
+of steps and seeds of the fits (predictors/default), the constants of memory workspaces (predictors/laws/memory.py), how
+far caches and the speed of the machine change times of onnxruntime (`cache_gain` in runtimes/onnxruntime.py,
+`_PYTHON_EXPONENT` in training/gather.py), what lookups and gradients accumulated in one number wait (`_BLOCK` and
+`_WAIT_PER_FLOAT` in predictors/laws/features.py), and what each generation computes per watt
+(device/catalog/generations.yaml says for each value which rows it comes from; fp32 on Ada was set with the L4's rows in
+view, and that of the A100 comes from A100 rows). Newer choices are made without the test set's families and GPU
+(evaluate/exam.py).
 
-Families of models by a seed of 2026-11-16 (evaluate/exam.py): twelve on that day, and six that fell in by their names
-when first measured (starcoder2, gptj, iformer, and three kinds of network: diffusion_unet, speech_cnn, time_series). No
-constant, step count or width has been chosen on the twelve since; the constants listed above were chosen before, with
-their rows in view. Rows of the three kinds were in view when kinds of op were distinguished."""
-OPERATORS = """Operators on a GPU that was left out
+Training data, too, was chosen by what was hard to predict. These operators were measured because networks of held-out
+kinds erred most on them: `h200_operators_far`, `h200_operators_points`, `h200_operators_more` and
+`h200_operators_hardest` (sweeps/, 30,000 draws in all), and before these, operators that dominate a few families or
+kinds and that the first draw lacked: `h200_operators_rare`, `h200_operators_kinds`, `h200_operators_lookups`. No
+network was added, and shapes are drawn at random; still, errors of held-out kinds (`--split kind`) are those of kinds
+that data was added for."""
+OLDER = """These predictions were made before relatives were held out together: relatives stayed in training, as in the
+split `name`. `forerun train default` makes the harder figures."""
+BY_NAME = """Families held out by name: the easier split
 
-Most lines are of single rows, which are harder than sums, where errors cancel. Those of sums of a class over a model
-are NeuSight's own rows (fp32, forward); there, `NeuSight` is what its authors published for these very rows."""
-MODELS = """Models on a GPU that was left out
+A family is held out with those that share a graph with it, and its relatives stay in training (RoBERTa and ELECTRA when
+BERT is predicted, Mistral and Qwen2 when Llama is)."""
+EXAM = """The test set
 
-Times that others published; what copying images takes where it was timed is known to every predictor. `one ratio` knows
-from the other GPUs measured in the same way how far times lie above the roofline, `default, hosts of the set` how slow
-hosts are where enough calls show it: in the runs of 50 iterations of pytorch_gpu_benchmark, eight processes load images
-meanwhile. `default` knows neither. How much an unseen device widens an interval comes from the other devices.
-Operators of another card with the same chip may have been learned from (the A100 of 80 GB beside that of 40)."""
+Families of models drawn by a seed of 2026-11-16 (evaluate/exam.py): twelve on that day, and six later families that the
+same hash assigns to it (starcoder2, gptj, iformer, and three kinds of network: diffusion_unet, speech_cnn,
+time_series). No constant, step count or width has been chosen with the twelve in view since; the constants listed above
+were chosen before, with their rows in view. Rows of the three kinds were in view when kinds of op were distinguished,
+and all rows, those of the test set too, when the form of the energy law was found (`START_S`)."""
+OPERATORS = """Operators on a held-out GPU
+
+Most lines are of single rows, which are harder than sums, where errors cancel. Sums of a class of operators over a
+model are NeuSight's own rows (fp32, forward); `NeuSight` is what its authors published for exactly these rows."""
+MODELS = """Models on a held-out GPU
+
+Times that others published; where copying images was timed, every predictor knows what it takes. `one ratio` knows from
+the other GPUs measured in the same way how far times lie above the roofline, `{name}, hosts of the set` how slow hosts
+are where enough calls show it: in the runs of 50 iterations of pytorch_gpu_benchmark, eight processes load images
+meanwhile. `{name}` knows neither. How much an unseen device widens an interval comes from the other devices. Operators
+of another card with the same chip may be in training (the A100 of 80 GB for that of 40)."""
 _SHOWN = (
     ("latency_ms", "all"), ("latency_ms", "device-bound"), ("latency_ms", "host-bound"), ("device_ms", "all"),
     ("device_ms", "training, device-bound"), ("device_ms", "prefill"), ("device_ms", "decode"), ("energy_j", "all"),
@@ -88,7 +103,7 @@ def exam_board(
     frames: Mapping[str, pd.DataFrame], targets: Sequence[str] = TARGETS, split: str = "family"
 ) -> Scoreboard:
     """The lines of the exam's families, or with split "device" of its GPU; intervals come from the others alone."""
-    if split not in ("family", "device"):
+    if split not in ("family", "name", "device"):
         raise ForerunError(f"the exam is families and a GPU: it has no split {split!r}")
     first = next(iter(frames.values()))
     only = (first["device"] == GPU).to_numpy() if split == "device" else exam_rows(first).to_numpy()
@@ -112,18 +127,19 @@ def exam_gpu_figures(unseen_devices: pd.DataFrame) -> dict[str, float]:
     return figures(*(mine[c].to_numpy(dtype=float) for c in ("predicted_latency_ms", "latency_ms")))
 
 
-def exam_gpu(names: Sequence[str]) -> dict[str, pd.DataFrame]:
+def exam_gpu(names: Sequence[str]) -> list[Section]:
     """The lines of the exam's GPU, where they were kept."""
     found = {name: kept_figures(SHIPPED / name) for name in names}
     lines = [{"predictor": name, "target": "latency_ms", **(kept or {"n": np.nan})} for name, kept in found.items()]
-    title = f"The exam's GPU, {GPU}: times that others published"
+    title = f"The GPU of the test set, {GPU}: times that others published"
     if not any(found.values()):
         title += " (not kept: forerun evaluate NAMES --split device --exam, with the published sets imported)"
-    return {title: pd.DataFrame(lines)}
+    return [Section("exam_gpu", title, pd.DataFrame(lines))]
 
 
-#: The parts of the rows on CPUs (`TrainingCases.whole_models`), and how tables call them.
-ON_CPUS = {"cpu": "CPU", "onnxruntime": "onnxruntime on CPUs"}
+def where_run(part: str) -> str:
+    """How tables call a part of the whole models (`TrainingCases.whole_models`)."""
+    return part.upper() if part in (kinds.GPU.part, kinds.CPU.part) else f"{part} on CPUs"
 
 
 def cpu_lines(rows: pd.DataFrame, name: str = "default") -> pd.DataFrame:
@@ -131,7 +147,9 @@ def cpu_lines(rows: pd.DataFrame, name: str = "default") -> pd.DataFrame:
     rows = rows[~exam_rows(rows)].reset_index(drop=True)
     measured = rows["latency_ms"].to_numpy(dtype=float)
     first = (rows["repeat"] == 0).to_numpy()
-    baseline = left_out(OneRatioPredictor(), from_rows(rows), whole_parts(rows), folds=8, part="cpu")
+    baseline = left_out(
+        predictor_class("one-ratio")(), from_rows(rows), whole_parts(rows), folds=8, part=kinds.CPU.part
+    )
     answers = {"one-ratio": baseline["predicted_latency_ms"], name: rows["predicted_latency_ms"]}
     judged = predictor_class(name)()
     device_ms = rows["predicted_latency_ms"]  # a CPU is its own host
@@ -147,55 +165,67 @@ def cpu_lines(rows: pd.DataFrame, name: str = "default") -> pd.DataFrame:
     return pd.DataFrame(lines).drop(columns=DETAILS)
 
 
-def of_default(store: Store) -> dict[str, pd.DataFrame]:
-    """Further tables of the default predictor that is shipped: CPUs, and what did not fit."""
-    out = {
-        f"{title}: latency of left-out families": cpu_lines(kept_left_out(SHIPPED / "default", part))
-        for part, title in ON_CPUS.items()
-    }
-    return {**out, "Does it fit: cases that were run": misfits(store)}
+def notes(left_out: pd.DataFrame) -> str:
+    """What to know about figures of these predictions."""
+    return NOTES if "block" in left_out else f"{NOTES}\n\n{OLDER}"
 
 
-def misfits(store: Store) -> pd.DataFrame:
-    """Cases that were run: how many did not fit the device, and how many of these were predicted to fit."""
-    rows = store.read("models")
-    own = rows[rows["protocol"].fillna("").str.startswith("forerun/") & rows["status"].isin(("ok", "oom"))]
-    own = own[own["case"].notna() & (own["source"] != "tabular") & (own["repeat"] == 0)]
-    lines = []
-    for device, mine in own.groupby("device"):
-        failed = mine[mine["status"] == "oom"]
-        wrong = sum(_predicted_to_fit(case, str(device)) for case in failed["case"])
-        lines.append({"device": device, "cases": f"{len(mine):,}", "did not fit": len(failed),
-                      "of these predicted to fit": wrong, "share of cases": f"{wrong / len(mine):.2%}"})  # fmt: skip
-    return pd.DataFrame(lines)
+def _how_parted(left_out: pd.DataFrame) -> str:
+    return "" if "block" in left_out else " (by name: relatives stay in training)"
 
 
-def _predicted_to_fit(case: str, device: str) -> bool:
-    try:
-        return estimate(load_graph(workload_of(json.loads(case))), load_device(device)).fits is True
-    except ForerunError:  # a model or a device of the user's that is no longer known
-        return False
+def of_kept(name: str) -> list[Section]:
+    """Further tables of what was kept of a predictor, by name or folder: families by name, and CPUs."""
+    folder = saved_folder(name) or SHIPPED / name
+    of_host = (kinds.CPU.part, *(run.part for run in runtimes() if run.part is not None))
+    on_cpus = {part: kept_left_out(folder, part) for part in of_host if (folder / file_of(part)).is_file()}
+    out = [
+        Section(part, f"{where_run(part)}: latency of held-out families{_how_parted(rows)}", cpu_lines(rows, name))
+        for part, rows in on_cpus.items()
+    ]
+    by_family, by_name = (kept_frame(name, split) for split in ("family", "name"))
+    if by_name is not None and by_family is not None and "block" in by_family:
+        board_by_name = study_board({name: by_name}, "name")
+        out.insert(0, Section.titled("by_name", BY_NAME, summary(board_by_name)))
+    return out
 
 
 def summary(made: Scoreboard) -> pd.DataFrame:
     """The lines that people ask for, with the noise floor of the same rows beside them."""
     wanted = [made.lines[(made.lines["target"] == t) & (made.lines["regime"] == r)] for t, r in _SHOWN]
     found = pd.concat(wanted).drop(columns=["split", "rmse", "tau"])
-    floors = {(row["quantity"], row["regime"]): row["mean"] for row in made.noise.to_dict("records")}
-    found["noise_floor"] = [floors.get((t, r), np.nan) for t, r in zip(found["target"], found["regime"], strict=True)]
+    lines = zip(found["target"], found["regime"], found["predictor"], strict=True)
+    found["noise_floor"] = [floor_of(made.noise, *line) for line in lines]
     return found
 
 
-def ablation(cases: TrainingCases, full: pd.DataFrame, *, folds: int, steps: int) -> pd.DataFrame:
-    """What each part of the predictor buys, as text."""
-    return parts.readable(parts.ablation(cases, full, folds=folds, steps=steps))
+def judged_among(names: Sequence[str]) -> list[str]:
+    """The predictors that are more than a baseline; all of them where none is."""
+    trivial = {name for name in BASELINES if name != "default"}
+    return [name for name in names if predictor_class(name).name not in trivial] or list(names)
+
+
+def parts(predictor: Predictor, cases: TrainingCases, full: pd.DataFrame, *, folds: int | None) -> Section:
+    """What each part of a predictor buys."""
+    lines = ablation.ablation(predictor, cases, full, folds=folds)
+    steps = predictor.parameters().get("steps")
+    how = f" (one network each of {steps} steps; full: as kept)" if steps else ""
+    return Section("parts", f"What each part of {predictor.name} buys{how}", ablation.readable(lines))
 
 
 def left_out_devices(
-    cases: TrainingCases, families: pd.DataFrame, store: Store, *, predictor: DefaultPredictor,
+    cases: TrainingCases, families: pd.DataFrame, store: Store, *, predictor: Predictor,
     keep: Path | None = None, progress: Progress | None = None,
-) -> dict[str, pd.DataFrame]:  # fmt: skip
-    """Operators and whole models on GPUs of which no row was seen; intervals from the left-out families' errors."""
+) -> list[Section]:  # fmt: skip
+    """Whole models, and operators where it predicts them, on GPUs of which no row was seen; intervals from errors on
+    held-out `families`."""
+    fresh = type(predictor)(**predictor.parameters())
+    calibration = fresh.calibrate(families).calibration if predictor.calibrates else None
+    models = devices.models_left_out(cases, predictor=predictor, calibration=calibration, keep=keep, progress=progress)
+    title = MODELS.format(name=predictor.name)
+    out = [Section.titled("models", title, devices.shown(models))]
+    if not devices.knows_operators(predictor):
+        return out
     rows = store.read("operators")
     test = rows[rows["protocol"].fillna("").str.startswith("neusight/test") | (rows["device"] == "b200")]
     test = test[(test["status"] == "ok") & (test["device_ms"] > 0) & (test["devices"].fillna(1) <= 1)]
@@ -205,8 +235,5 @@ def left_out_devices(
     lines = devices.operators_left_out(
         cases, tested, store.read("models"), predictor=predictor, keep=keep, progress=progress
     )
-    models = devices.models_left_out(
-        cases, predictor=predictor, calibration=calibration_of(families, predictor), keep=keep, progress=progress
-    )
     shown = lines.drop(columns=[*DETAILS, "coverage"], errors="ignore")
-    return {OPERATORS: shown, MODELS: devices.shown(models)}
+    return [Section.titled("operators", OPERATORS, shown), *out]

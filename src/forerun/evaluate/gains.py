@@ -14,8 +14,10 @@ import numpy as np
 import pandas as pd
 
 from forerun.measure.core.models import CHANNELS_LAST
-from forerun.predictors import gain_errors
-from forerun.predictors.conformal import Calibration, calibrate
+from forerun.predictors.laws import gain_errors
+from forerun.predictors.laws.conformal import Calibration, calibrate
+from forerun.runtimes.cudagraph import CudaGraph
+from forerun.runtimes.registry import USUAL, is_usual, names_of, of_row
 
 #: Quantities whose gains are calibrated.
 TARGETS = ("latency_ms", "energy_j", "memory_mb")
@@ -29,7 +31,6 @@ _KIND_OF_NUMBER = {
     "tf32": "tf32", "amp fp16": "amp", "amp bf16": "amp", "fp16": "half", "bf16": "half", "int8": "weight-only",
     "int4": "weight-only",
 }  # fmt: skip
-_RUNTIMES = {"eager": 0, "cudagraph": 1, "compile": 1, "compile-reduce-overhead": 2}
 #: What of a case a change may change; the rest names the call.
 _CHANGED = ("batch", "dtype", "amp", "layout", "runtime", "family", "kind")
 _KEPT = (
@@ -54,7 +55,7 @@ def described(rows: pd.DataFrame, cases: pd.Series) -> pd.DataFrame:
     return rows.assign(
         call=cases.map(_call), layout=cases.map(lambda case: case.get("layout") or ""),
         number=np.where(rows["amp"].notna(), "amp " + rows["amp"].fillna(""), rows["dtype"]),
-        runtime=rows["runtime"].fillna("eager"),
+        runtime=names_of(rows),
     )  # fmt: skip
 
 
@@ -65,9 +66,9 @@ def _call(case: dict[str, Any]) -> str:
 
 def replayed(rows: pd.DataFrame) -> pd.DataFrame:
     """Every eager call that was also replayed as a CUDA graph, as a call of its own."""
-    found = rows[(rows["runtime"] == "eager") & rows["graph_ms"].notna()]
+    found = rows[is_usual(rows) & rows["graph_ms"].notna()]
     out = found.assign(
-        runtime="cudagraph", host_over_device=0.0, latency_ms=found["graph_ms"], energy_j=np.nan, memory_mb=np.nan
+        runtime=CudaGraph.name, host_over_device=0.0, latency_ms=found["graph_ms"], energy_j=np.nan, memory_mb=np.nan
     )
     return out.assign(predicted_latency_ms=found["predicted_graph_ms"]) if "predicted_graph_ms" in found else out
 
@@ -77,7 +78,7 @@ def pairs(known: pd.DataFrame) -> pd.DataFrame:
     `kinds` says what was changed."""
     both = known.merge(known, on=["call", "device", "device_kind"], suffixes=("", "_to"))
     number, other = both["number"].map(_NUMBERS), both["number_to"].map(_NUMBERS)
-    run, other_run = both["runtime"].map(_RUNTIMES), both["runtime_to"].map(_RUNTIMES)
+    run, other_run = both["runtime"].map(_steps), both["runtime_to"].map(_steps)
     host_difference = np.abs(np.log(both["host_slowness"] / both["host_slowness_to"]))
     steps = {
         "number": np.sign(other - number), "layout": (both["layout_to"] == CHANNELS_LAST).astype(int)
@@ -95,6 +96,14 @@ def pairs(known: pd.DataFrame) -> pd.DataFrame:
         side=both[["host_over_device", "host_over_device_to"]].max(axis=1).map(gain_errors.pace),
     )  # fmt: skip
     return both.reset_index(drop=True)
+
+
+def _steps(runtime: str) -> float:
+    """How far a runtime is from eager; NaN of one that is no change of another."""
+    if runtime == USUAL:
+        return 0.0
+    change = of_row(runtime).change
+    return float("nan") if change is None else float(change.steps)
 
 
 def _true(step: pd.DataFrame) -> list[list[bool]]:

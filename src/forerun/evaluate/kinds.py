@@ -10,6 +10,7 @@ from forerun.data.splits import kinds_of_network
 from forerun.evaluate import full
 from forerun.evaluate.exam import exam_rows
 from forerun.evaluate.metrics import DETAILS, figures
+from forerun.evaluate.results import Section
 from forerun.evaluate.scoreboard import board, first_of_cases, regimes, with_intervals
 from forerun.predictors.registry import predictor_class
 
@@ -17,19 +18,20 @@ from forerun.predictors.registry import predictor_class
 WELL_KNOWN = ("image classifier", "encoder", "language model", "small CNN")
 
 
-def tables(frames: Mapping[str, pd.DataFrame], targets: Sequence[str]) -> dict[str, pd.DataFrame]:
+def tables(frames: Mapping[str, pd.DataFrame], targets: Sequence[str]) -> list[Section]:
     """What the split by kind shows beside its board: all other kinds together, and device time kind by kind."""
     first = next(iter(frames.values()))
     kinds = kinds_of_network(first)
     other = (~kinds.isin(WELL_KNOWN) & ~exam_rows(first)).to_numpy()
     if not other.any():
-        return {}
+        return []
     among = ", ".join(f"{name}s" for name in WELL_KNOWN)
     together = full.summary(board(frames, split="kind", targets=targets, only=other))
-    out = {f"Kinds other than {among}: {kinds[other].nunique()} kinds": together}
+    out = [Section("kinds", f"Kinds other than {among}: {kinds[other].nunique()} kinds", together)]
     for name, frame in frames.items():
         if "predicted_device_ms" in frame:
-            out[f"Device time by kind, each left out as a whole: {name}"] = by_kind(frame, name, kinds)
+            title = f"Device time by kind, each held out as a whole: {name}"
+            out.append(Section(f"by_kind_{name}", title, by_kind(frame, name, kinds)))
     return out
 
 

@@ -8,18 +8,18 @@ each is kept as soon as it is done, so that a run that was stopped goes on where
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
 import shutil
+import uuid
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
-import forerun
+from forerun._util.source_hash import defining_file
 from forerun.data import splits
+from forerun.device.kinds import GPU
 from forerun.errors import ForerunError
 from forerun.evaluate.parts import Progress, kept_parts
 from forerun.predictors.base import TARGETS, Predictor, TooFewCases
@@ -27,14 +27,18 @@ from forerun.predictors.cases import Cases, TrainingCases
 from forerun.training.published import other_families
 
 SPLITS = {
-    "family": "whole families of models, several at a time",
+    "family": "whole families of models, several at a time; relatives, whose blocks are alike, together",
+    "name": "families by their names, several at a time: relatives stay in training",
     "kind": "whole kinds of network, one at a time",
     "model": "whole networks by name, several at a time: relatives of their family stay in training",
     "device": "whole GPUs of the published sets, one at a time",
     "random": "single rows: flatters every predictor, since near relatives stay in training",
 }
 #: What a split leaves out, one at a time or several together.
-GROUPS = {"family": "family", "model": "network", "kind": "kind of network", "device": "device", "random": "case"}
+GROUPS = {
+    "family": "family", "name": "family", "model": "network", "kind": "kind of network", "device": "device",
+    "random": "case",
+}  # fmt: skip
 #: Columns that the host's measured speed changes.
 PROBED = ("latency_ms", "energy_j")
 #: Columns that decide what is learned from a row.
@@ -43,7 +47,7 @@ _DECIDES = ("case_key", "repeat", "device", "family", "op", "shape", "dtype", "d
 
 def left_out(
     predictor: Predictor, cases: TrainingCases, split: str = "family", *, folds: int | None = None,
-    part: str = "gpu", keep: Path | None = None, progress: Progress | None = None,
+    part: str = GPU.part, keep: Path | None = None, progress: Progress | None = None,
 ) -> pd.DataFrame:  # fmt: skip
     """Every row of whole models with `predicted_<target>`, by a predictor of the same parameters that never saw it.
 
@@ -52,7 +56,7 @@ def left_out(
     the folder `keep`, so that a run that was stopped goes on; they count for the same code, rows and parameters only.
     Families and rows are left out in the predictor's own number of folds unless another is given.
     """
-    folds = folds or predictor.folds
+    folds = folds or predictor.hold_out.folds
     asked = _asked(cases, split, part)
     parts = list(_parts(asked.rows, split, folds))
     if predictor.needs_fit and len(parts) < 2 and not _others(cases, asked, split):
@@ -65,7 +69,7 @@ def left_out(
     def fit_part(name: str) -> pd.DataFrame:
         return _predicted(predictor, cases, asked, parts[names.index(name)], split, part)
 
-    quick = predictor.fits_in_moments
+    quick = predictor.hold_out.cheap_to_fit
     out: dict[str, np.ndarray] = {}
     for number, found in enumerate(kept_parts(fit_part, names, place, progress, in_moments=quick)):
         for name in found:
@@ -81,6 +85,8 @@ def groups_of(rows: pd.DataFrame, split: str) -> pd.Series:
     """What is left out together, by row."""
     if split == "family":
         return splits.independent(rows)
+    if split == "name":
+        return splits.by_name(rows)
     if split == "model":
         return rows["model"]
     return {"random": lambda: rows["case_key"], "device": lambda: rows["device"]}.get(
@@ -121,7 +127,7 @@ def _asked(cases: TrainingCases, split: str, part: str) -> Cases:
 def _parts(rows: pd.DataFrame, split: str, folds: int) -> list[np.ndarray]:
     """For every part, which rows are asked about."""
     groups = groups_of(rows, split)
-    if split in ("family", "model", "random"):
+    if split in ("family", "name", "model", "random"):
         return [test for _, test in splits.leave_out(groups, folds)]
     return [(groups == name).to_numpy() for name in sorted(groups.unique())]
 
@@ -141,23 +147,23 @@ def _predicted(
     fresh = type(predictor)(**predictor.parameters())
     if split == "device":
         seen = cases.without_device(str(mine.rows["device"].iloc[0]))
-    elif part != "gpu":
-        known: Any = {f"{part}_models": asked.take(~test)}
-        others = _empty(cases) if predictor.fits_kinds_separately else _without(cases, mine.rows, split)
-        seen = replace(others, **known)
+    elif part != GPU.part:
+        others = _empty(cases) if predictor.hold_out.fits_kinds_apart else _without(cases, mine.rows, split)
+        seen = others.with_part(part, asked.take(~test))
     else:
-        published = cases.published_models and other_families(cases.published_models, mine.rows)
+        published = cases.published_models
+        published = published and other_families(published, mine.rows, by_name=split == "name")
         if published and split == "kind":
             kinds = set(splits.kinds_of_network(mine.rows))
             published = published.take(~splits.kinds_of_network(published.rows).isin(kinds).to_numpy())
         seen = replace(cases, models=asked.take(~test), published_models=published)
-        seen = replace(seen, cpu_models=None, onnxruntime_models=None)
+        seen = replace(seen, cpu_models=None, apart={})
     try:
         fresh.fit(seen)
     except TooFewCases:  # a family may be all that a predictor learns from: without it, it has no answers
         return pd.DataFrame(np.nan, index=range(len(mine)), columns=[f"predicted_{t}" for t in predictor.targets])
     found = fresh.predict_cases(mine)
-    slowness = None if split == "device" or part != "gpu" else fresh.host_slowness_of(asked)
+    slowness = None if split == "device" or part != GPU.part else fresh.host_slowness_of(asked)
     if slowness is not None:
         probed = fresh.predict_cases(mine, slowness[test])
         columns = {f"predicted_{t}_probed": probed[f"predicted_{t}"] for t in PROBED if f"predicted_{t}" in probed}
@@ -173,8 +179,9 @@ def _without(cases: TrainingCases, asked: pd.DataFrame, split: str) -> TrainingC
     name, else their whole families."""
     if split == "model":
         return replace(cases, models=cases.models.take(~cases.models.rows["model"].isin(asked["model"]).to_numpy()))
-    published = cases.published_models and other_families(cases.published_models, asked)
-    return replace(cases, models=other_families(cases.models, asked), published_models=published)
+    named = split == "name"
+    published = cases.published_models and other_families(cases.published_models, asked, by_name=named)
+    return replace(cases, models=other_families(cases.models, asked, by_name=named), published_models=published)
 
 
 def _empty(cases: TrainingCases) -> TrainingCases:
@@ -184,9 +191,12 @@ def _empty(cases: TrainingCases) -> TrainingCases:
 
 
 def _code_hash(predictor: Predictor) -> str:
-    """Changes with any file of forerun and with the file that defines the predictor."""
-    own = Path(inspect.getfile(type(predictor)))
-    files = sorted({*Path(forerun.__file__).parent.rglob("*.py"), own})
+    """Changes with any file of forerun and with the file that defines the predictor; without such a file, as in a
+    notebook, it is another one each time."""
+    own = defining_file(type(predictor))
+    if own is None:
+        return uuid.uuid4().hex
+    files = sorted({*Path(__file__).parents[1].rglob("*.py"), own})
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 

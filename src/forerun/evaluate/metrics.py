@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from forerun._util.extras import needed
+
 #: Figures that are left out where a table has columns of its own beside them.
 DETAILS = ["rmse", "r2", "acc5"]
 
@@ -45,6 +47,7 @@ def r_squared(predicted: np.ndarray, measured: np.ndarray) -> float:
 
 def kendall_tau(a: np.ndarray, b: np.ndarray) -> float:
     """Agreement of two orders: 1 the same, 0 none, -1 reversed."""
-    from scipy.stats import kendalltau
+    with needed("this table", "evaluate"):
+        from scipy.stats import kendalltau
 
     return float(kendalltau(a, b).statistic) if len(a) > 1 else float("nan")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from forerun.device.kinds import GPU
 from forerun.evaluate import full, report
 from forerun.evaluate.kept import KEPT_SPLITS
 from forerun.evaluate.left_out import whole_parts
@@ -14,11 +15,11 @@ from forerun.predictors.base import Predictor
 
 
 def text(predictor: Predictor, parts: Mapping[str, pd.DataFrame]) -> str:
-    """The card, from a fitted predictor and its left-out predictions, by part of the rows (`kept.FILES`)."""
+    """The card, from a fitted predictor and its left-out predictions, by part of the rows (`kept.file_of`)."""
     boards = {
         split: full.study_board({predictor.name: parts[part]}, split, predictor.targets).lines
         for split, part in KEPT_SPLITS.items()
-        if part in parts and (part != "gpu" or split == whole_parts(parts[part]))
+        if part in parts and (part != GPU.part or split == whole_parts(parts[part]))
     }
     first = next(iter(boards))
     left_out = parts[KEPT_SPLITS[first]]
@@ -30,21 +31,21 @@ def text(predictor: Predictor, parts: Mapping[str, pd.DataFrame]) -> str:
         f"(commit {origin.get('commit') or 'unknown'}). Apache-2.0, like the rows of ours; docs/DATASET.md has the "
         "licence of each published set.",
         "## Training data\n\n" + report.markdown(_sets(origin)),
-        "## How it was judged\n\n" + full.NOTES + "\n\n" + _table(boards[first]),
+        "## How it was evaluated\n\n" + full.notes(left_out) + "\n\n" + _table(boards[first]),
         *(
             [
-                "## Single rows left out\n\nFlatters, since near relatives stay in training.\n\n"
+                "## Single rows held out\n\nOptimistic, since near relatives stay in training.\n\n"
                 + _table(boards["random"])
             ]
             if "random" in boards and first != "random"
             else []
         ),
         *(
-            f"## {title}, left-out families\n\n" + report.markdown(full.cpu_lines(parts[part], predictor.name))
-            for part, title in full.ON_CPUS.items()
-            if part in parts
+            f"## {full.where_run(part)}, held-out families\n\n" + report.markdown(full.cpu_lines(frame, predictor.name))
+            for part, frame in parts.items()
+            if part not in KEPT_SPLITS.values()
         ),
-        "## Where it fails\n\nFamilies with the largest error when left out:\n\n"
+        "## Where it fails\n\nFamilies with the largest error when held out:\n\n"
         + report.markdown(report.families(left_out, predictor).head(12)),
         "- One GPU shows how whole models run under our protocol; of other GPUs there are published times of image\n"
         "  classifiers, and operators.\n"

@@ -11,15 +11,16 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from forerun.predictors.default.fit import device_ms, group_numbers
-from forerun.predictors.default.weights import Weights
+from forerun.predictors.base import Predictor
+from forerun.runtimes.registry import USUAL
 from forerun.training.cases import operator_cases
 
 DATASET = "neusight, sums of a class over a model"
 GPUS = ("l4", "a100-pcie-80gb", "h100-sxm")
-PREDICTORS = ("roofline", "NeuSight", "default")
+PREDICTORS = ("roofline", "NeuSight")
 
 
 @dataclass(frozen=True)
@@ -66,22 +67,20 @@ def asked(models: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
                 if call.summed == op:
                     ops.append({**where, "op": call.op, "shape": json.dumps(call.shape), "count": call.count,
                                 "timed": call.timed, "dtype": "fp32", "direction": "forward", "devices": 1,
-                                "dataset": "neusight", "runtime": "eager"})  # fmt: skip
+                                "dataset": "neusight", "runtime": USUAL})  # fmt: skip
     return pd.DataFrame(sums), pd.DataFrame(ops)
 
 
-def predicted(models: pd.DataFrame, device: str, weights: Weights) -> pd.DataFrame:
-    """The sums of one GPU with the answer of each of PREDICTORS; that of the default by these weights."""
+def predicted(models: pd.DataFrame, device: str, predictor: Predictor) -> pd.DataFrame:
+    """The sums of one GPU with the answer of each of PREDICTORS and of a fitted predictor."""
     sums, ops = asked(models[models["device"] == device])
     if sums.empty:
         return sums
-    cases = operator_cases(ops.assign(timing_group="neusight"))
-    rows, networks = cases.rows, weights.networks["gpu"]
-    # The timing of a call adds the same as to a row of a single operator.
-    floor = rows["timed"] * networks.floor_us(group_numbers(cases, weights.timing_groups)) / 1e3
-    answers = {"roofline": cases.roofline_ms, "default": device_ms(networks, cases) + floor}
-    each = pd.DataFrame({name: rows["count"] * ms for name, ms in answers.items()})
-    return sums.join(each.groupby(rows["sum"]).sum(), on="sum")
+    # The timing of a call adds the same as to a row of a single operator; a call within another was not timed.
+    cases = operator_cases(ops.assign(timing_group=np.where(ops["timed"], "neusight", "")))
+    answers = {"roofline": cases.roofline_ms, predictor.name: predictor.predict_operators(cases)}
+    each = pd.DataFrame({name: cases.rows["count"] * ms for name, ms in answers.items()})
+    return sums.join(each.groupby(cases.rows["sum"]).sum(), on="sum")
 
 
 def _calls(row: dict[str, Any]) -> list[_Called]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from forerun.parallel import side_by_side
+from forerun._util.parallel import side_by_side
 
 #: Called with how many parts are done, and how many there are.
 Progress = Callable[[int, int], None]

@@ -24,39 +24,42 @@ from forerun.predictors.saved import SHIPPED
 
 TARGETS = {"latency_ms": "Latency", "memory_mb": "Memory", "energy_j": "Energy"}
 WORDS = {
-    "random": "single rows left out", "model": "networks left out", "family": "families left out",
-    "device": "one GPU left out",
+    "random": "single rows held out", "model": "networks held out", "family": "families held out",
+    "device": "one GPU held out",
 }  # fmt: skip
 _COLUMNS = (
     "predictor", "split", "n", "coverage", "mape", "median_ape", "rmse", "r2", "tau", "acc5", "acc10",
     "interval_coverage", "interval_width", "noise_floor", "published",
 )  # fmt: skip
-_INTRO = """Predictors that others published, rebuilt on our rows, beside those of this package. All figures come from
-answers that were kept when each was fitted, for rows that it was not fitted to. Written by
+_INTRO = """Predictors from the literature, rebuilt on our rows, beside those of this package. All figures come from
+held-out predictions that were kept when each was fitted. Written by
 
     {command}
 
-- **Single rows left out** is how most papers judge: near relatives of a row stay in training, so it flatters.
-  **Families left out** is the harder and honest one: no row of the network's family was seen (**networks left out**
-  where all rows are of one family: no row of the network was seen).{devices}
-- Predictors answer different rows, so each table has the rows of one predictor, with all others on **the same rows**.
-  `coverage` is the share of all rows that it answers, and of the others the share of its rows that they answer (rows
-  measured after a predictor was fitted are not answered by what it kept; `n` counts the others).
-  `default (families left out)` stands in where the default predictor kept no answers for single rows left out: it is
-  then judged by the harder split. `one-ratio` (the roofline times one number) and `dummy` (the median) are fitted to
-  these rows alone, without the part that is asked about. `one-ratio` multiplies the plain roofline (arithmetic and
-  bytes at the device's peaks), while `roofline` knows constants of kernels and launches. No answer of latency is below
-  the plain roofline, that of `dummy` neither. Where a baseline has no line, it does not answer that quantity.
-- Repeats of a case are left out together with it, and only its first measurement is scored.
-- `in 90 % interval` is the share of cases that the interval holds, `mean width` its width over the answer, `noise
+- **Single rows held out** is how most papers evaluate: near relatives of a row stay in training, so it is optimistic.
+  **Families held out** is harder: no row of the network's family is in training (**networks held out**
+  where all rows are of one family: no row of the network is in training).{devices}
+- Predictors cover different rows, so each table has the rows of one predictor, with all others on **the same rows**.
+  `coverage` is the share of all rows that it predicts, and of the others the share of its rows that they predict (rows
+  measured after a predictor was fitted have no kept prediction; `n` counts the others).
+  `default (families held out)` is shown where the default predictor kept no predictions for single rows held out: it is
+  then evaluated by the harder split. `one-ratio` (the roofline times one constant) and `dummy` (the median) are fitted
+  to these rows alone, without the part that is predicted. `one-ratio` multiplies the plain roofline (arithmetic and
+  bytes at the device's peaks), while `roofline` has fitted constants of kernels and launches. No predicted latency is
+  below the plain roofline, that of `dummy` neither. A baseline without a line does not predict that quantity.
+- For the default predictor, the relatives of a family are held out, too (`--split family`); the others were fitted
+  before relatives were held out: theirs stay in training, which is optimistic.
+- Repeats of a case are held out together with it, and only its first measurement is scored.
+- `in 90 % interval` is the coverage of the interval, `mean width` its width over the prediction, `noise
   floor` by how much two measurements of the same case differ, on average over the repeated ones: the error against
   one of them can be a little less.
 - Throughput is the batch over latency, so it has no table of its own.
-- RMSE is in the unit of the table. The exam's families and GPU (evaluate/exam.py) are left out.
+- RMSE is in the unit of the table. The families and the GPU of the test set (evaluate/exam.py) are excluded.
 - `published` is what the authors report, on data of their own: it says how well the method did there, not here."""
 
-_DEVICES = """ **One GPU left out**: published
-  times on a GPU of which no row was seen; only figures are kept of these, since the rows are not ours to pass on."""
+_DEVICES = """ **One GPU held out**: published
+  times on a GPU of which no row is in training; only figures are kept of these, since the rows are not ours to
+  pass on."""
 
 
 def write(path: Path, names: Sequence[str]) -> Path:
@@ -139,7 +142,7 @@ def _summary(lines: pd.DataFrame) -> str:
         theirs = own["published"].get("random", "")
         out.append({
             "predictor": label(str(name)), "target": target, WORDS["random"]: own["mape"].get("random", np.nan),
-            WORDS["family"]: own["mape"][by_family], "default, families left out": beside["mape"].mean(),
+            WORDS["family"]: own["mape"][by_family], "default, families held out": beside["mape"].mean(),
             "published": theirs,
         })  # fmt: skip
     if not out:
@@ -148,7 +151,7 @@ def _summary(lines: pd.DataFrame) -> str:
     shares = [c for c in found.columns if found[c].dtype == float]
     for name in shares:
         found[name] = [f"{100 * value:.1f} %" if np.isfinite(value) else "" for value in found[name]]
-    words = "Mean errors; everything else stands below. For mlp, whose rows are of one family, networks are left out."
+    words = "Mean errors; all other figures are below. For mlp, whose rows are of one family, networks are held out."
     return f"## In short\n\n{words}\n\n" + report.markdown(found)
 
 
@@ -182,13 +185,13 @@ def _speed(names: Sequence[str]) -> str:
         single, batch = found["single_s"], found["batch_us"]
         lines.append({
             "predictor": label(name), "single prediction, ms": _number(single and 1e3 * single),
-            "in a batch, µs a case": _number(batch), "training, s": _number(found["training_s"]),
-            "on disk": _size(found["bytes"]), "learned numbers": _number(found["parameters"], whole=True),
+            "in a batch, µs per case": _number(batch), "training, s": _number(found["training_s"]),
+            "on disk": _size(found["bytes"]), "parameters": _number(found["parameters"], whole=True),
             "single prediction of": found["single_of"] or "", "machine": found["machine"],
         })  # fmt: skip
     if not lines:
         return ""
-    words = "One answer for a graph that is known, one case among many, and the fit to all rows; capturing not counted."
+    words = "One prediction for a cached graph, one case in a batch, and the fit to all rows; capturing is not counted."
     return f"## Speed and size\n\n{words}\n\n" + report.markdown(pd.DataFrame(lines))
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from forerun._util.extras import needed
+from forerun.evaluate import results
 from forerun.evaluate.exam import exam_rows
+from forerun.evaluate.results import Section
 from forerun.evaluate.scoreboard import Scoreboard, with_intervals
 from forerun.predictors.base import Predictor
 
@@ -21,26 +25,26 @@ _HEADS = {"mape": "MAPE", "median_ape": "median APE", "rmse": "RMSE", "r2": "R²
 _TITLES = {"device_ms": "Device time", "latency_ms": "Latency"}
 
 
-def cell(name: str, value: Any) -> str:
-    """One figure as text."""
+def cell(name: str, value: Any, shares: Sequence[str] = _SHARES) -> str:
+    """One figure as text; those in `shares` are parts of one, and shown in percent."""
     if isinstance(value, str):
         return value
     if value is None or value != value:
         return ""
-    if name in _SHARES:
+    if name in shares:
         return f"{100 * value:.1f} %"
     return f"{value:,.0f}" if name in ("n", "cases") or abs(value) >= 1000 else f"{value:.3g}"
 
 
-def readable(frame: pd.DataFrame) -> pd.DataFrame:
+def readable(frame: pd.DataFrame, shares: Sequence[str] = _SHARES) -> pd.DataFrame:
     """Scoreboard lines as text, under the names that people use."""
-    texts = {c: [cell(str(c), value) for value in frame[c]] for c in frame.columns}
+    texts = {c: [cell(str(c), value, shares) for value in frame[c]] for c in frame.columns}
     return pd.DataFrame({_HEADS.get(str(c), str(c)): column for c, column in texts.items()})
 
 
-def markdown(frame: pd.DataFrame) -> str:
+def markdown(frame: pd.DataFrame, shares: Sequence[str] = _SHARES) -> str:
     """A Markdown table of scoreboard lines."""
-    shown = readable(frame)
+    shown = readable(frame, shares)
     rows = [list(shown.columns), ["---"] * shown.shape[1], *shown.to_numpy().tolist()]
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
@@ -66,35 +70,44 @@ def error_target(left_out: pd.DataFrame) -> str:
     return "device_ms" if "predicted_device_ms" in left_out else "latency_ms"
 
 
+#: The order of the sections of a scoreboard, by name.
+ORDER = (
+    "noise", "families", "by_name", "worst", "exam", "kinds", "by_kind_default", "cpu", "onnxruntime", "fits",
+    "largest_batch", "margin", "operators", "models", "parts",
+)  # fmt: skip
+
+
 def write(
-    made: Scoreboard, left_out: pd.DataFrame, predictor: Predictor, folder: Path, extra: dict[str, pd.DataFrame],
-    notes: str,
-) -> Path:  # fmt: skip
-    """SCOREBOARD.md and its plots; `left_out` are the answers of this predictor."""
+    made: Scoreboard, left_out: pd.DataFrame, predictor: Predictor, folder: Path, extra: Sequence[Section], notes: str
+) -> Path:
+    """SCOREBOARD.md, its tables as data and its plots; `left_out` are the answers of this predictor. Sections that this
+    run did not make stay as they were."""
     folder.mkdir(parents=True, exist_ok=True)
     by_family = families(left_out, predictor)
     draw(left_out[~exam_rows(left_out)], by_family, folder)
-    noise = made.noise.assign(mean=made.noise["mean"], median=made.noise["median"]).drop(columns=["p90"])
-    noise = noise.rename(columns={"mean": "mape", "median": "median_ape"})
-    parts = [
-        "# Scoreboard",
-        notes,
-        "## Noise floor: the same case measured twice\n\n" + markdown(noise),
-        "## Left-out families on the H200\n\n" + markdown(made.lines.drop(columns=["split"])),
-        "![Predicted against measured](scoreboard_scatter.png)",
-        f"## {_TITLES[error_target(left_out)]} by family, worst first\n\n" + markdown(by_family.head(25)),
-        "![Error by family](scoreboard_families.png)",
+    noise = made.noise.drop(columns=["p90"]).rename(columns={"mean": "mape", "median": "median_ape"})
+    fresh = [
+        Section("noise", "Noise floor: the same case measured twice", noise),
+        Section("families", "Held-out families on the H200", made.lines.drop(columns=["split"])),
+        Section("worst", f"{_TITLES[error_target(left_out)]} by family, worst first", by_family.head(25)),
+        *extra,
     ]
-    parts += [f"## {title}\n\n{markdown(frame)}" for title, frame in extra.items()]
+    images = {
+        "families": "![Predicted against measured](scoreboard_scatter.png)",
+        "worst": "![Error by family](scoreboard_families.png)",
+    }
+    parts = ["# Scoreboard", notes]
+    for one in results.keep(folder, fresh, ORDER):
+        parts += [f"## {one.title}", one.words, markdown(one.table), images.get(one.name, "")]
     path = folder / "SCOREBOARD.md"
-    path.write_text("\n\n".join(parts) + "\n")
+    path.write_text("\n\n".join(filter(None, parts)) + "\n")
     return path
 
 
 def draw(left_out: pd.DataFrame, by_family: pd.DataFrame, folder: Path) -> None:
     """Predicted against measured, and the error by family."""
-    import matplotlib
-
+    with needed("a figure"):
+        import matplotlib
     matplotlib.use("Agg")
     from matplotlib import pyplot
 

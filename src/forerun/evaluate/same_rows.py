@@ -24,15 +24,12 @@ from forerun.evaluate.metrics import figures
 from forerun.evaluate.scoreboard import first_of_cases, regimes, with_intervals
 from forerun.predictors.base import Predictor
 from forerun.predictors.cases import TrainingCases
-from forerun.predictors.dummy import DummyPredictor
-from forerun.predictors.one_ratio import OneRatioPredictor
 from forerun.predictors.registry import predictor_class
-from forerun.predictors.roofline import RooflinePredictor
 
 #: What stands beside every predictor; those by columns are fitted to the rows that it answers and nothing else.
 KEPT_BASELINES = ("default", "roofline")
-FITTED_BASELINES: tuple[type[Predictor], ...] = (OneRatioPredictor, DummyPredictor)
-BASELINES = (*KEPT_BASELINES, *(kind.name for kind in FITTED_BASELINES))
+FITTED_BASELINES = ("one-ratio", "dummy")
+BASELINES = (*KEPT_BASELINES, *FITTED_BASELINES)
 #: The splits of rows that are kept. Where a baseline kept no answers of a split, those without the family stand in.
 SPLITS = ("random", "model", "family")
 
@@ -89,13 +86,13 @@ def split_lines(kept: Kept, name: str, split: str, targets: Sequence[str]) -> li
         for other in KEPT_BASELINES:
             if other != name and (line := _kept_line(kept, other, rows, target, split)):
                 out.append({**about, **line})
-        for baseline in FITTED_BASELINES:
+        for baseline in (predictor_class(name)() for name in FITTED_BASELINES):
             key = (baseline.name, answered.tobytes())
             if key not in fitted:
-                fitted[key] = _fitted(baseline(), rows, split)
+                fitted[key] = _fitted(baseline, rows, split)
             found = fitted[key]
             if target in baseline.targets and found is not None:
-                ends = with_intervals(found, target, baseline(), split=split)
+                ends = with_intervals(found, target, baseline, split=split)
                 every = np.ones(len(found), dtype=bool)
                 out.append({**about, "predictor": baseline.name, **_line(found, target, every, ends)})
     return out
@@ -106,7 +103,7 @@ def _kept_line(kept: Kept, name: str, rows: pd.DataFrame, target: str, split: st
     were measured after it was fitted have none. None where it has less than half of them."""
     label = name
     if kept.frame(name, split) is None:
-        label, split = f"{name} (families left out)", "family"
+        label, split = f"{name} (families held out)", "family"
     frame = kept.frame(name, split)
     if frame is None or f"predicted_{target}" not in frame:
         return None
@@ -139,7 +136,7 @@ def _floor(frame: pd.DataFrame, rows: pd.DataFrame, target: str) -> float:
 def device_lines(predictor: Predictor, unseen: pd.DataFrame, cases: TrainingCases) -> list[dict[str, Any]]:
     """Figures of published rows on GPUs that were left out, by target, mode and GPU, without the exam's GPU; those of
     the roofline and of the median of all other rows beside them, on the rows that the predictor answered."""
-    others = {one.name: left_out(one, cases, "device") for one in (RooflinePredictor(), DummyPredictor())}
+    others = {name: left_out(predictor_class(name)(), cases, "device") for name in ("roofline", "dummy")}
     frames: Mapping[str, pd.DataFrame] = {predictor.name: unseen, **others}
     out = []
     for target in predictor.targets:

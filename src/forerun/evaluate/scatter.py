@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from forerun.errors import MissingPackage
+from forerun._util.extras import needed
 from forerun.evaluate.same_rows import Kept, scored
 from forerun.predictors.registry import predictor_class
 
@@ -39,8 +39,8 @@ def draw(kept: Kept, names: Sequence[str], target: str, folder: Path) -> Path | 
     panels = list(_panels(kept, names, target, _POINTS))
     if not panels:
         return None
-    import matplotlib
-
+    with needed("a figure"):
+        import matplotlib
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
@@ -62,7 +62,7 @@ def draw(kept: Kept, names: Sequence[str], target: str, folder: Path) -> Path | 
                 label=str(mode),
             )  # fmt: skip
         panel.plot(edge, edge, color="black", linewidth=0.8)
-        title = f"{name} ({_LEFT_OUT[split]} left out)"
+        title = f"{name} ({_LEFT_OUT[split]} held out)"
         title = title if predictor_class(name).needs_fit else name
         panel.set(xscale="log", yscale="log", title=title)
         panel.set_ylim(edge[0] / 5, edge[1] * 5)
@@ -85,10 +85,8 @@ def draw(kept: Kept, names: Sequence[str], target: str, folder: Path) -> Path | 
 
 def interactive(kept: Kept, names: Sequence[str], target: str, folder: Path) -> Path | None:
     """`predictors_scatter_<target>.html`, a page by itself in which points show their model; None as in `draw`."""
-    try:
+    with needed("an interactive figure"):
         import plotly.graph_objects as go
-    except ImportError as error:
-        raise MissingPackage("an interactive figure", "plotly", "pip install 'forerun[report]'") from error
     made = go.Figure()
     for name, _, rows in _panels(kept, names, target, _INTERACTIVE):
         pairs = zip(rows["model"], rows["mode"], rows["batch"], rows["dtype"], strict=True)

@@ -10,12 +10,14 @@ import pandas as pd
 
 from forerun.data.splits import leave_out
 from forerun.data.summary import noise_floor, regime
+from forerun.evaluate import memory_rule
 from forerun.evaluate.left_out import PROBED, groups_of, whole_parts
 from forerun.evaluate.metrics import figures
 from forerun.prediction import DEVICE_BOUND
 from forerun.predictors.base import TARGETS, Predictor, disagreement_of, log_ratio
-from forerun.predictors.conformal import calibrate
+from forerun.predictors.laws.conformal import calibrate
 from forerun.predictors.registry import predictor_class
+from forerun.runtimes.registry import names_of, of_row
 
 COLUMNS = (
     "target", "split", "regime", "predictor", "n", "coverage", "mape", "median_ape", "rmse", "r2", "tau", "acc5",
@@ -52,7 +54,7 @@ def regimes(rows: pd.DataFrame) -> dict[str, np.ndarray]:
     busy = (rows["device_ms"] / rows["latency_ms"]).to_numpy(dtype=float) >= DEVICE_BOUND
     known = rows["device_ms"].notna().to_numpy()
     mode = rows["mode"].to_numpy()
-    runs = rows["runtime"].fillna("eager").to_numpy() if "runtime" in rows else np.full(len(rows), "eager")
+    runs = names_of(rows).to_numpy(dtype=str)
     found = {
         "all": np.ones(len(rows), dtype=bool),
         "device-bound": busy & known,
@@ -60,7 +62,7 @@ def regimes(rows: pd.DataFrame) -> dict[str, np.ndarray]:
         "training, device-bound": busy & known & (mode == "training"),
     }
     found |= {m: mode == m for m in ("inference", "training", "prefill", "decode")}
-    compiled = np.char.startswith(runs.astype(str), "compile")
+    compiled = np.array([of_row(run).calibration is not None for run in runs], dtype=bool)
     return {name: mine & ~compiled for name, mine in found.items()} | {
         run: runs == run for run in np.unique(runs[compiled])
     }
@@ -100,6 +102,8 @@ def board(
         once = first_of_cases(first, measured) & (True if only is None else only)
         able = {n: f for n, f in frames.items() if target != GRAPH or f"predicted_{GRAPH}" in f}
         answers = [answer for name, frame in able.items() for answer in _answers(name, frame, target, split)]
+        if memory and (rule := memory_rule.answers(first, target)) is not None:
+            answers.insert(0, (memory_rule.NAME, rule, None, None, np.ones(len(first), dtype=bool)))
         for group, chosen in regimes(first).items():
             if (chosen & once).sum() < 5 or (memory and "bound" in group):
                 continue
@@ -108,7 +112,16 @@ def board(
                 edges = (low[mine], high[mine]) if low is not None and high is not None else (None, None)
                 found = figures(values[mine], measured[mine], *edges)
                 lines.append({"target": target, "split": split, "regime": group, "predictor": name, **found})
-    return Scoreboard(pd.DataFrame(lines, columns=list(COLUMNS)), noise(first if only is None else first[only]))
+    probed = [frame for frame in frames.values() if any(f"predicted_{t}_probed" in frame for t in PROBED)]
+    repeated = (probed or [first])[0]  # the same rows in every frame, but only some know of the host's speed
+    return Scoreboard(pd.DataFrame(lines, columns=list(COLUMNS)), noise(repeated if only is None else repeated[only]))
+
+
+def floor_of(noise_floors: pd.DataFrame, target: str, regime: str, predictor: str) -> float:
+    """The noise floor of a line: that of a probed host where the predictor knew the speed of the host."""
+    quantity = f"{target}, {HOST_PROBED}" if predictor.endswith(f", {HOST_PROBED}") else target
+    mine = noise_floors[(noise_floors["quantity"] == quantity) & (noise_floors["regime"] == regime)]
+    return float(mine["mean"].iloc[0]) if len(mine) else float("nan")
 
 
 def first_of_cases(rows: pd.DataFrame, measured: np.ndarray) -> np.ndarray:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from forerun._util.extras import needed
 from forerun.evaluate import report
 
 if TYPE_CHECKING:
@@ -39,8 +40,9 @@ def sections(folder: Path) -> list[str]:
     for path in sorted(folder.glob(f"{_PREFIX}*.json")):
         found = json.loads(path.read_text())
         table = pd.DataFrame(found["rows"], columns=found["columns"])
-        text = [f"## {found['title']}", found["words"], report.markdown(table)]
-        if found.get("figure"):
+        # Numbers of studies stand as people read them, errors in percent among them.
+        text = [f"## {found['title']}", found["words"], report.markdown(table, shares=())]
+        if found.get("figure") and (folder / found["figure"]).is_file():  # pages are built, not committed
             text.append(f"Chart: [{found['figure']}](figures/{found['figure']}).")
         text.append(f"Made by `{found['command']}`.")
         out.append("\n\n".join(text))
@@ -49,7 +51,8 @@ def sections(folder: Path) -> list[str]:
 
 def bars(table: pd.DataFrame, by: str, values: Sequence[str], unit: str) -> Figure:
     """A group of bars for each line of a table; values that are no numbers leave a gap."""
-    import plotly.graph_objects as go
+    with needed("an interactive figure"):
+        import plotly.graph_objects as go
 
     made = go.Figure()
     for name in values:

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from forerun.errors import ForerunError, MissingPackage
+from forerun._util.extras import needed
+from forerun.errors import ForerunError
 from forerun.evaluate.exam import exam_rows
 from forerun.evaluate.left_out import Progress, left_out, whole_parts
 from forerun.predictors.base import Predictor, log_ratio
@@ -178,10 +179,8 @@ def _best(kind: type[Predictor], study: Study, split: str, before: int, stopped:
 
 
 def _optuna() -> Any:
-    try:
+    with needed("forerun tune"):
         import optuna
-    except ImportError as e:
-        raise MissingPackage("forerun tune", "optuna", "pip install 'forerun[tune]'") from e
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
     return optuna

@@ -1,4 +1,8 @@
-"""Captured graphs on disk: one file per content key, written whole or not at all, rebuilt when damaged."""
+"""Captured graphs on disk: one file per content key, written whole or not at all, rebuilt when damaged.
+
+The key holds a hash of the code that captures (`made_by`), so graphs of other code are never taken for its own. When
+all files together grow beyond a limit, those that were not used for longest go.
+"""
 
 from __future__ import annotations
 
@@ -6,41 +10,59 @@ import contextlib
 import functools
 import hashlib
 import json
+import math
 import os
+import shutil
 import tempfile
+import time
 import zlib
 from pathlib import Path
 from typing import Any
 
+from forerun._util.remembered import cache_folder
+from forerun._util.source_hash import modules, remembered_source_hash
 from forerun.errors import ForerunError
 from forerun.graph.ir import Graph
 from forerun.graph.validate import validate
 
-#: Raise when capture, folding or the IR change, so that graphs of older versions are not taken for new ones.
-VERSION = 15
+#: Where the code lies that makes graphs of models.
+CAPTURING = ("graph", "capture", "frontends", "networks", "runtimes")
+#: Megabytes that all graphs may take, unless $FORERUN_CACHE_MB says otherwise.
+LIMIT_MB = 2048.0
+#: A file that is read counts as used on that day.
+_DAY_S = 86_400.0
 #: What reading a file raises that holds something other than graphs.
 _DAMAGED = (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError, MemoryError)
 
 
 def folder() -> Path:
     """Where graphs are kept: $FORERUN_CACHE, or the user's cache folder."""
-    chosen = os.environ.get("FORERUN_CACHE")
-    if not chosen:
-        from platformdirs import user_cache_dir
+    return cache_folder() / "graphs"
 
-        chosen = user_cache_dir("forerun")
-    return Path(chosen) / f"graphs-v{VERSION}"
+
+@functools.cache
+def made_by() -> str:
+    """Names the code that makes graphs of models: the rooms from frontend to graph, and what a workload is. Versions of
+    libraries are in the keys of the frontends that use them."""
+    package = Path(__file__).parents[1]
+    files = modules(*(package / room for room in CAPTURING), package / "workload.py")
+    return remembered_source_hash(files, package, "capture_code")
 
 
 def digest(key: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(key, sort_keys=True, default=str).encode()).hexdigest()
+    """The name of an entry: of a request, and of the code that answers it."""
+    return hashlib.sha256(json.dumps([made_by(), key], sort_keys=True, default=str).encode()).hexdigest()
 
 
 def read(key: str) -> list[Graph]:
     """The graphs kept under a key; none when there are none, or when the file is damaged (it is then removed)."""
     path = folder() / f"{key}.json.z"
     try:
-        return list(_parsed(path, path.stat().st_mtime_ns))
+        used = path.stat().st_mtime_ns
+        if time.time() - used / 1e9 > _DAY_S:
+            with contextlib.suppress(OSError):
+                os.utime(path)
+        return list(_parsed(path, used))
     except OSError:
         return []
     except (zlib.error, ForerunError, *_DAMAGED):
@@ -69,6 +91,35 @@ def write(key: str, graphs: list[Graph]) -> None:
             os.replace(name, folder() / f"{key}.json.z")
         except OSError:
             Path(name).unlink(missing_ok=True)
+        _forget_the_oldest()
+
+
+def _forget_the_oldest() -> None:
+    """Removes the files that were not used for longest while all of them take more than they may."""
+    for old in folder().parent.glob("graphs-v*"):  # of versions that numbered their graphs by hand
+        shutil.rmtree(old, ignore_errors=True)
+    with os.scandir(folder()) as entries:
+        files = [(found.st_mtime_ns, found.st_size, e.path) for e in entries if (found := e.stat())]
+    over = sum(size for _, size, _ in files) - limit_mb() * 2**20
+    for _, size, path in sorted(files):
+        if over <= 0:
+            return
+        Path(path).unlink(missing_ok=True)
+        over -= size
+
+
+def limit_mb() -> float:
+    """How many megabytes graphs may take; a ForerunError where $FORERUN_CACHE_MB is not a number."""
+    text = os.environ.get("FORERUN_CACHE_MB")
+    if not text:
+        return LIMIT_MB
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not found > 0:
+        raise ForerunError(f"FORERUN_CACHE_MB must be a number of megabytes above 0, got {text!r}")
+    return found
 
 
 def clear() -> int:

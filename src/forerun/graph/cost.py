@@ -7,6 +7,7 @@ arrays (one entry per batch size), so a whole column of batch sizes costs one ev
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -29,12 +30,22 @@ class Cost:
     written: Number = 0  # bytes
 
 
+def _product(sizes: list[Number]) -> Number:
+    n: Number = 1
+    for size in sizes:
+        n = n * size
+    return n
+
+
 class Shapes:
     """Tensor sizes of a graph at one batch size or at a column of them."""
 
     def __init__(self, graph: Graph, batches: np.ndarray | int | None = None) -> None:
         self.graph = graph
         self.step: Any = 0 if batches is None else batches - graph.batch
+        #: At one batch size, the numbers and bytes of tensors that were asked for: several ops share most of them.
+        self._numbers: dict[int, Number] | None = {} if np.isscalar(self.step) else None
+        self._bytes: dict[int, Number] = {}
 
     def dims(self, tensor: int) -> list[Number]:
         t = self.graph.tensors[tensor]
@@ -43,16 +54,22 @@ class Shapes:
         return [d + s * self.step if s else d for d, s in zip(t.shape, t.per_sample, strict=True)]
 
     def numel(self, tensor: int) -> Number:
-        n: Number = 1
-        for d in self.dims(tensor):
-            n = n * d
-        return n
+        if self._numbers is None:
+            return _product(self.dims(tensor))
+        if tensor not in self._numbers:
+            self._numbers[tensor] = _product(self.dims(tensor))
+        return self._numbers[tensor]
 
     def bytes(self, tensor: int) -> Number:
         """Bytes behind a tensor: an expanded view (one row seen as many) holds no more than its storage does."""
+        if tensor in self._bytes:
+            return self._bytes[tensor]
         t = self.graph.tensors[tensor]
-        s = self.graph.storages[t.storage]
-        return np.minimum(self.numel(tensor) * DTYPE_BYTES[t.dtype], s.grown(self.step))
+        held = self.graph.storages[t.storage].grown(self.step)
+        if self._numbers is None:
+            return np.minimum(self.numel(tensor) * DTYPE_BYTES[t.dtype], held)
+        self._bytes[tensor] = min(self.numel(tensor) * DTYPE_BYTES[t.dtype], held)
+        return self._bytes[tensor]
 
 
 def cost(op: Op, shapes: Shapes) -> Cost:
@@ -83,7 +100,7 @@ def _per_input(flops: int) -> Callable[[Op, Shapes], Cost]:
     def law(op: Op, s: Shapes) -> Cost:
         c = _all_bytes(op, s)
         if op.inputs:
-            c.flops = s.numel(op.inputs[0]) * flops
+            c.flops = s.numel(op.inputs[0]) * op.attrs.get("flops", flops)
         return c
 
     return law
@@ -92,10 +109,7 @@ def _per_input(flops: int) -> Callable[[Op, Shapes], Cost]:
 def _conv_macs(op: Op, s: Shapes, x: int, w: int, y: int) -> Number:
     # Each output element sums over Cin/groups * prod(kernel) products: the weight's dims after the first.
     # Transposed: each *input* element is spread over Cout/groups * prod(kernel) outputs; the same dims again.
-    per_element: Number = 1
-    for d in s.dims(w)[1:]:
-        per_element = per_element * d
-    return s.numel(x if op.attrs.get("transposed") else y) * per_element
+    return s.numel(x if op.attrs.get("transposed") else y) * _product(s.dims(w)[1:])
 
 
 def _conv(op: Op, s: Shapes) -> Cost:
@@ -117,11 +131,15 @@ def _matmul(op: Op, s: Shapes) -> Cost:
     # y[..., M, N] sums over K: the last dim of a.
     k = s.dims(op.inputs[0])[-1]
     macs = s.numel(op.outputs[0]) * k
-    if s.graph.tensors[op.inputs[1]].dtype != "int4":
+    unpacks, rest = op.attrs.get("unpacks"), sum(s.bytes(t) for t in op.inputs if t != op.inputs[1])
+    if s.graph.tensors[op.inputs[1]].dtype != "int4" or unpacks == "as_read":
         return _contraction(op, s, macs)
+    if unpacks:
+        # bitsandbytes' kernel for few rows unpacks 2.1 T weights a second on an H200: as fast as half-precision ones
+        # are read (2 bytes * 2.1 T/s = 4.2 TB/s).
+        return _contraction(op, s, macs, rest + 2 * s.numel(op.inputs[1]))
     # PyTorch's kernel for 4-bit weights takes 16 rows at a time and reads all weights for each of them.
-    passes = np.ceil(s.numel(op.inputs[0]) / k / 16)
-    rest = sum(s.bytes(t) for t in op.inputs if t != op.inputs[1])
+    passes = np.ceil(s.numel(op.inputs[0]) / np.maximum(k, 1) / 16)
     return _contraction(op, s, macs, rest + passes * s.bytes(op.inputs[1]))
 
 
@@ -149,17 +167,23 @@ def _moe_matmul_backward(op: Op, s: Shapes) -> Cost:
     return _contraction(op, s, macs, s.bytes(x) + s.bytes(gy))
 
 
-def attended_share(op: Op, s: Shapes) -> Number:
-    """The share of the S x T score matrix that is needed: causal masks and sliding windows leave part of it out."""
-    queries, keys = s.dims(op.inputs[0])[-2], s.dims(op.inputs[1])[-2]
-    window = op.attrs.get("window") or np.inf
-    if not op.attrs.get("causal"):
-        return np.minimum(keys, window) / keys
-    # Causal: the first query sees T - S + 1 keys, each later one a key more, none more than the window.
-    first = keys - queries + 1
-    short = np.clip(window - first + 1, 0, queries)  # queries that see less than a window
-    capped = np.where(short < queries, (queries - short) * np.minimum(window, keys), 0)
-    return (short * (2 * first + short - 1) / 2 + capped) / (queries * keys)
+def visible_scores(queries: Number, keys: Number, attrs: dict[str, Any]) -> Number:
+    """How many scores of a queries x keys matrix are needed: causal masks and sliding windows leave the others out."""
+    window = attrs.get("window") or np.inf
+    if not attrs.get("causal"):
+        return queries * np.minimum(keys, window)
+    # Query i sees the keys before `end`, and of these the last `window`: end is i + 1 as SDPA aligns the mask, and
+    # where a cache holds the keys before the first query so many more. Neither lies outside 0 ... keys.
+    before = keys - queries if attrs.get("cached") else 0
+
+    def summed(last: Number) -> Number:  # min(max(end, 0), keys) over every end up to `last`
+        inside = np.clip(last, 0, keys)
+        return inside * (inside + 1) / 2 + np.maximum(last - keys, 0) * keys
+
+    seen = summed(before + queries) - summed(before)
+    if window == np.inf:
+        return seen
+    return seen - summed(before + queries - window) + summed(before - window)
 
 
 def _attention(op: Op, s: Shapes) -> Cost:
@@ -167,7 +191,7 @@ def _attention(op: Op, s: Shapes) -> Cost:
     q, k, v = op.inputs[:3]
     b, h, length, d = s.dims(q)
     keys, dv = s.dims(k)[-2], s.dims(v)[-1]
-    scores = b * h * length * keys * attended_share(op, s)
+    scores = b * h * visible_scores(length, keys, op.attrs)
     c = _contraction(op, s, scores * (d + dv))
     c.flops = c.flops + 5 * scores
     if op.attrs.get("stored_scores"):  # in fp32: written, turned into shares, read again
@@ -180,22 +204,24 @@ def _attention_backward(op: Op, s: Shapes) -> Cost:
     _, q, k, v = op.inputs[:4]
     b, h, length, d = s.dims(q)
     keys, dv = s.dims(k)[-2], s.dims(v)[-1]
-    share = attended_share(Op("", "", op.inputs[1:3], (), op.attrs), s)
-    scores = b * h * length * keys * share
+    scores = b * h * visible_scores(length, keys, op.attrs)
     c = _contraction(op, s, scores * (3 * d + 2 * dv))
     c.flops = c.flops + 10 * scores
     return c
 
 
 def _rnn(op: Op, s: Shapes) -> Cost:
-    # Per step, layer and direction: gates * hidden * (inputs + hidden); later layers take directions * hidden inputs.
+    # Per step, layer and direction: gates * hidden * (inputs + outputs); later layers take directions * outputs. The
+    # outputs are the hidden state, or with a projection `proj` numbers of it: hidden * proj more.
     gates = {"lstm": 4, "gru": 3, "rnn": 1}[op.attrs["cell"]]
     hidden, layers, ways = op.attrs["hidden"], op.attrs["layers"], op.attrs["directions"]
+    proj = op.attrs.get("proj", 0)
+    out = proj or hidden
     backward = op.kind == "rnn_backward"
-    x = s.dims(op.inputs[2 if backward else 0])
-    steps = x[0] * x[1]  # T * N, in either order
-    first = gates * hidden * (x[-1] + hidden)
-    later = gates * hidden * (ways * hidden + hidden)
+    *places, features = s.dims(op.inputs[2 if backward else 0])
+    steps = _product(places)  # T * N in either order, or where sequences are packed the sum of their lengths
+    first = gates * hidden * (features + out) + hidden * proj
+    later = gates * hidden * (ways * out + out) + hidden * proj
     forward = steps * ways * (first + (layers - 1) * later)
     return _contraction(op, s, 2 * forward if backward else forward)
 
@@ -253,10 +279,16 @@ def _written_only(op: Op, s: Shapes) -> Cost:
 
 
 def _fft(op: Op, s: Shapes) -> Cost:
-    # 5 n log2 n for a complex transform of n points; n is taken as the last dimension.
+    # 5 n log2 n for a transform of n complex numbers along each axis. Real numbers are half as many complex ones, so n
+    # is that of the smaller side, and the longer side says how long a transform of real numbers is.
     c = _all_bytes(op, s)
-    n = s.numel(op.outputs[0])
-    c.flops = 5 * n * np.log2(np.maximum(2, s.dims(op.inputs[0])[-1]))
+    sides = [s.dims(op.inputs[0]), s.dims(op.outputs[0])]
+    axes, frame = op.attrs.get("axes", [-1]), op.attrs.get("frame")
+    lengths = [frame] if frame else [np.maximum(sides[0][a], sides[1][a]) for a in axes]
+    if op.attrs.get("pairs"):  # ONNX keeps the two parts of a complex number along a last axis
+        sides = [side[:-1] for side in sides[frame is not None :]]
+    n = functools.reduce(np.minimum, (_product(side) for side in sides))
+    c.flops = 5 * n * sum(np.log2(np.maximum(2, length)) for length in lengths)
     return c
 
 

@@ -26,6 +26,7 @@ class MemberShapes(Shapes):
 
     def __init__(self, graph: Graph, varying: Mapping[int, list[Number]], owners: Mapping[int, int]) -> None:
         super().__init__(graph)
+        self._numbers = None  # a number of each member: too much to keep of every tensor
         self.varying, self.owners = varying, owners
 
     def dims(self, tensor: int) -> list[Number]:

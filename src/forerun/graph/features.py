@@ -264,9 +264,12 @@ def _resize(op: Op, s: Shapes) -> tuple[Any, ...]:
 
 
 def _rnn(op: Op, s: Shapes) -> tuple[Any, ...]:
-    x = s.dims(op.inputs[2 if op.kind == "rnn_backward" else 0])
-    hidden, steps = op.attrs["hidden"], op.attrs.get("steps", x[0])
-    return x[0] * x[1] / steps, hidden, x[-1], op.attrs["layers"] * op.attrs["directions"], steps, 1, 0
+    *places, features = s.dims(op.inputs[2 if op.kind == "rnn_backward" else 0])
+    hidden: Any = op.attrs["hidden"]
+    steps: Any = op.attrs["steps"]
+    many: Any = _product(places)
+    rows = many / np.maximum(steps, 1)
+    return rows, hidden, features, op.attrs["layers"] * op.attrs["directions"], steps, 1, 0
 
 
 #: How the sizes of every kind are read: {kind: law}, each giving values for the first columns of DIMS.

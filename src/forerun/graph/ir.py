@@ -1,4 +1,4 @@
-"""The one graph that every front door produces: ops in the order they run, tensors, and the memory behind them.
+"""The one graph that every frontend produces: ops in the order they run, tensors, and the memory behind them.
 
 A `Tensor` is what an op sees (a shape and a dtype); a `Storage` is the memory behind one or more tensors (a view
 shares its base's storage) with the op indices between which it lives. Edges are true data edges: a tensor knows the
@@ -121,11 +121,13 @@ class Graph:
         step = batch - self.batch
         tensors = [
             t if t.per_sample is None
-            else replace(t, shape=tuple(d + s * step for d, s in zip(t.shape, t.per_sample, strict=True)))
+            else Tensor(tuple(d + s * step for d, s in zip(t.shape, t.per_sample, strict=True)),
+                        t.dtype, t.storage, t.producer, t.per_sample)
             for t in self.tensors
         ]  # fmt: skip
         storages = [
-            replace(s, bytes=s.grown(step), per_sample=s.per_sample + 2 * s.per_sample2 * step)
+            Storage(s.grown(step), s.role, s.born, s.dies, s.repeat,
+                    s.per_sample + 2 * s.per_sample2 * step, s.per_sample2)
             if s.per_sample or s.per_sample2 else s
             for s in self.storages
         ]  # fmt: skip

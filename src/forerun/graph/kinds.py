@@ -1,7 +1,7 @@
 """Every kind of op the cost law knows, and what an op of that kind must carry.
 
 `x, w -> y` names inputs and outputs by position. Only those that are listed matter to the law; further inputs and
-outputs count by their bytes. How to add a kind: CONTRIBUTING.md, "Add an op".
+outputs count by their bytes. How to add a kind: docs/EXTEND.md, "An op".
 """
 
 from __future__ import annotations
@@ -33,18 +33,23 @@ KINDS: dict[str, Kind] = {
     "conv_backward": Kind("gy, x, w -> gx?, gw?, gb?; wants: [bool, bool, bool]", 3, 1, {**_CONV, "wants": list}),
     "matmul": Kind(
         "a[..., M, K], b[..., K, N], bias? -> y[..., M, N]; one GEMM, or one per leading index (batched). "
-        "shared_b: one b serves every leading index (a linear layer)", 2, 1, {"shared_b": bool},
+        "shared_b: one b serves every leading index (a linear layer). unpacks: as_read | slowly, where one kernel "
+        "unpacks 4-bit weights and multiplies", 2, 1, {"shared_b": bool},
     ),
     "moe_matmul": Kind("x[T*top_k, K], w[E, K, N] -> y[T*top_k, N]; one GEMM per expert hit", 2, 1, {"experts": int}),
     "moe_matmul_backward": Kind("x[T*top_k, K], gy[T*top_k, N], w -> gw[E, K, N]", 2),
     "attention": Kind(
-        "q[B,H,S,D], k[B,Hk,T,D], v[B,Hk,T,Dv], mask? -> o[B,H,S,Dv]; window:int? (keys each query may see). "
-        "Fused: no S x T matrix is stored", 3, 1, {"causal": bool},
+        "q[B,H,S,D], k[B,Hk,T,D], v[B,Hk,T,Dv], mask? -> o[B,H,S,Dv]; window:int? (keys each query may see). causal: "
+        "query i sees keys 0 to i; with cached:bool? a cache holds T - S keys before the first query, which it sees, "
+        "too. Fused: no S x T matrix is stored", 3, 1, {"causal": bool},
     ),
     "attention_backward": Kind(
-        "go, q, k, v, o, lse, mask? -> gq, gk, gv, gmask?; window as in attention", 4, 1, {"causal": bool}
+        "go, q, k, v, o, lse, mask? -> gq, gk, gv, gmask?; window, cached as in attention", 4, 1, {"causal": bool}
     ),
-    "rnn": Kind("x[T,N,I] -> y", 1, 1, _RNN),
+    "rnn": Kind(
+        "x[T,N,I] -> y; x[sum of lengths, I] where sequences are packed:bool?; proj:int? (an LSTM's hidden state is "
+        "brought to so many numbers)", 1, 1, _RNN,
+    ),
     "rnn_backward": Kind("gy, y, x, weights... -> gx, gw...", 3, 1, _RNN),
     "embedding": Kind("table[V,D], index -> y: reads only the rows it looks up", 1),
     "embedding_backward": Kind("gy, index -> gtable: writes the whole table", 1),
@@ -59,14 +64,17 @@ KINDS: dict[str, Kind] = {
     "norm_backward": Kind("gy, x, ... -> gx, gw?, gb?", 1),
     "elementwise": Kind("... -> y: one pass, one operation an element; flops:int? per element when not 1"),
     "reduce": Kind("x -> y: sum, mean, max, norm, cumsum; axis:int? that a cumsum runs along (the last)"),
-    "sort": Kind("x -> ...: sort, topk, unique"),
+    "sort": Kind("x -> ...: sort, topk, unique, nms; flops:int? per element when not 10"),
     "pool": Kind("x -> y; window: elements read per output (adaptive: in/out)", 1, 1, {"window": int}),
     "pool_backward": Kind("gy, x -> gx", 1),
     "resize": Kind("x -> y; taps: elements read per output (4 for bilinear, 16 for bicubic)", 1, 1, {"taps": int}),
     "copy": Kind("... -> y: memory moved and nothing computed: cat, contiguous, cast, pad, clone, repeat"),
     "fill": Kind("-> y: zeros, ones, arange: writes only"),
     "random": Kind("-> y: dropout masks, samples"),
-    "fft": Kind("x -> y", 1),
+    "fft": Kind(
+        "x -> y; axes:list? that are transformed (the last); pairs:bool? (a last axis holds real and imaginary part), "
+        "frame:int? (length of a transform of pieces of x)", 1,
+    ),
     "optimizer": Kind(
         "params, grads, states... -> params...: one launch over lists of tensors; tensors:int? and lists:int? say how "
         "many, flops:int? per parameter", 0, 0, {"bytes_read": int, "bytes_written": int},

@@ -42,13 +42,35 @@ class Memory:
 Event = tuple[int, int, int]
 
 
-def events(graph: Graph, working: Iterable[int] = ()) -> list[Event]:
+def events(graph: Graph, working: Iterable[int] = ()) -> tuple[Event, ...]:
     """Every coming and going of memory in the order of one call, folded blocks walked as described above.
 
     Ops that are `working` take a piece of memory while they run and give it back: storages behind the graph's own, in
     the same order.
     """
-    return [(-gone, storage, blocks) for _, _, _, gone, storage, blocks in _placed(graph, working)]
+    lives = tuple((s.born, s.dies, s.repeat) for s in graph.storages)
+    return _ordered(_Ops(graph), lives, tuple(working))
+
+
+class _Ops:
+    """The operators of a graph as the key of a cache: those of the same graph at another batch size are the same."""
+
+    __slots__ = ("graph",)
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Ops) and self.graph.ops is other.graph.ops
+
+    def __hash__(self) -> int:
+        return id(self.graph.ops)
+
+
+@functools.lru_cache(maxsize=32)
+def _ordered(ops: _Ops, lives: tuple[tuple[int, int | None, int], ...], working: tuple[int, ...]) -> tuple[Event, ...]:
+    """The events of any graph with these operators, whose storages live so."""
+    return tuple((-gone, storage, blocks) for _, _, _, gone, storage, blocks in _placed(ops.graph, working))
 
 
 def _placed(graph: Graph, working: Iterable[int] = ()) -> list[tuple[int, int, int, int, int, int]]:
@@ -208,7 +230,7 @@ def _walk(key: GraphKey, workspaces: Workspaces | None) -> tuple[tuple[Event, ..
     needed = workspaces(graph, np.array([graph.batch])) if workspaces else {}
     size = _with(sizes(graph), needed)[:, 0].astype(int).tolist()
     roles = [s.role for s in graph.storages] + ["workspace"] * len(needed)
-    return tuple(events(graph, needed)), tuple(size), tuple(roles)
+    return events(graph, needed), tuple(size), tuple(roles)
 
 
 @functools.lru_cache(maxsize=32)  # fp16 and bf16, fp32 and tf32 have the same sizes and walk

@@ -34,7 +34,7 @@ HEAVY = frozenset(
     "logit mish mish_backward pow sigmoid sigmoid_backward silu silu_backward sin sinc sinh softplus softplus_backward "
     "special_erf special_expm1 special_log1p tanh tanh_backward xlogy "
     "Acos Acosh Asin Asinh Atanh BiasGelu BiasSplitGelu Cos Cosh Erf Erfc Exp FastGelu Gelu HardSigmoid HardSwish Log "
-    "Mish Pow QLinearSigmoid QuickGelu Sigmoid Sin Sinh Softplus Tanh".split()
+    "Mish Pow QLinearSigmoid QuickGelu Sigmoid Sin Sinh Softplus Swish Tanh".split()
 )
 #: Which norm a call is. What is not listed (a weight norm) runs along the last dimension, as a layer norm does.
 NORM_TYPES = _names(

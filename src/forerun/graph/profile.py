@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import zip_longest
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -30,6 +32,10 @@ CLASS_OF_KIND = {
 }  # fmt: skip
 
 _LAUNCHING = [CLASSES.index(c) for c in ("rnn", "sort", "scatter")]
+
+#: How many things are kept of what was worked out of one profile (`Profile.once`).
+_KEPT = 32
+T = TypeVar("T")
 
 #: Units that do the arithmetic. "vector" stands for the plain fp32 lanes that elementwise work runs on.
 UNITS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "vector", "int8")
@@ -81,6 +87,7 @@ class Profile:
     kernels: np.ndarray  # [ops], device launches of one call of the op
     variants: np.ndarray  # [ops], index into features.VARIANTS
     sizes: np.ndarray  # [ops, B, features.DIMS]
+    of_members: bool = False  # the further axis is members of a family, not batch sizes of the graph
 
     @functools.cached_property
     def distinct_ops(self) -> tuple[np.ndarray, np.ndarray]:
@@ -91,6 +98,24 @@ class Profile:
         ])  # fmt: skip
         _, first, inverse = np.unique(columns, axis=0, return_index=True, return_inverse=True)
         return first, np.bincount(inverse.ravel(), self.repeat, minlength=len(first))
+
+    @functools.cached_property
+    def distinct(self) -> Profile:
+        """The columns of the representatives alone."""
+        return self.only(self.distinct_ops[0])
+
+    def once(self, key: tuple[Any, ...], make: Callable[[], T]) -> T:
+        """What `make` returns of these columns, worked out once; of many keys the latest are kept."""
+        if key not in self._made:
+            if len(self._made) >= _KEPT:
+                self._made.clear()
+            self._made[key] = make()
+        found: T = self._made[key]
+        return found
+
+    @functools.cached_property
+    def _made(self) -> dict[tuple[Any, ...], Any]:
+        return {}
 
     @functools.cached_property
     def kinds(self) -> frozenset[tuple[int, int]]:
@@ -132,6 +157,7 @@ def profile(
     """The columns of a graph at its own batch size, or at each of `batches` (the graph must scale), or for as many
     members of a family as `batches` counts, with the sizes that `shapes` gives."""
     columns = np.array([graph.batch]) if batches is None else np.asarray(batches)
+    of_members = shapes is not None
     shapes = shapes or Shapes(graph, None if batches is None else columns)
     n = len(graph.ops)
     flops, moved, macs = (np.empty((n, len(columns))) for _ in range(3))
@@ -146,7 +172,7 @@ def profile(
         repeat=np.array([op.repeat for op in graph.ops], dtype=float),
         kernels=np.array([kernels(op, graph) for op in graph.ops], dtype=float),
         variants=np.array([variant_index(op, graph) for op in graph.ops], dtype=int),
-        sizes=dims(graph, shapes, len(columns)),
+        sizes=dims(graph, shapes, len(columns)), of_members=of_members,
     )  # fmt: skip
 
 
@@ -205,7 +231,11 @@ def kernels(op: Op, graph: Graph) -> int:
         return _ADDED_BY_ONE if math.prod(map(max, broadcast)) <= _ONE_BLOCK_SORTS else _ADDED_BY_MANY
     if op.kind in ("rnn", "rnn_backward"):
         stacked = int(op.attrs["layers"]) * int(op.attrs["directions"])
-        return _PERSISTENT_RNN * stacked if rnn_persists(op, graph) else 2 * stacked * int(op.attrs["steps"])
+        if rnn_persists(op, graph):
+            return _PERSISTENT_RNN * stacked
+        # A product and a kernel for the cells; with a projection its product, or two for its gradients.
+        each = 2 + ((2 if op.kind == "rnn_backward" else 1) if op.attrs.get("proj") else 0)
+        return each * stacked * int(op.attrs["steps"])
     return 1
 
 

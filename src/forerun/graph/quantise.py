@@ -13,48 +13,85 @@ from forerun.graph.splice import splice, storage_of
 
 #: Formats that weights can be stored in.
 FORMATS = ("int8", "int4", "fp8")
-#: Rows that PyTorch's kernel for 4-bit weights takes for one reading of them.
-ROWS_PER_READING = 16
+#: Up to so many rows bitsandbytes multiplies by 4-bit weights in one kernel; with more it unpacks them first
+#: (bitsandbytes 0.50 on an H200; between 5 and some 300 rows it takes whichever it expects to be faster).
+FEW_ROWS = 4
+#: Methods whose kernels (Marlin and its kin) unpack 4-bit weights while they multiply, however many rows there are.
+MARLIN = ("gptq", "awq", "compressed-tensors", "mxfp4")
+TORCHAO = ("torchao",)  # PyTorch's own kernel, _weight_int4pack_mm
 
 
-def quantise(graph: Graph, dtype: str, *, fused: bool = False, skip: Sequence[str] = ()) -> Graph:
+def quantise(
+    graph: Graph, dtype: str, *, method: str = "", fused: bool = False, skip: Sequence[str] = (),
+    any_batch: bool = False,
+) -> Graph:  # fmt: skip
     """`graph` with its linear and expert weights stored in `dtype`, one of FORMATS; embeddings and convolutions stay.
 
-    8-bit weights are cast before each use, which a compiler makes part of the matmul (`fused`). A weight that is also
-    looked up as an embedding (a tied output layer) stays too, as quantising libraries leave it, and so do the modules
-    that `skip` names (a part of their path).
+    8-bit weights are cast before each use, which a compiler makes part of the matmul (`fused`), or multiplied as 8-bit
+    numbers by `method` bitsandbytes. 4-bit ones are unpacked where there are many rows, or in a graph that is asked for
+    `any_batch`. A weight that is also looked up as an embedding (a tied output layer) stays too, as quantising
+    libraries leave it, and so do the modules that `skip` names (a part of their path).
     """
     chosen = _linear_weights(graph, skip)
     tensors, storages = _stored_in(graph, chosen, dtype)
-    ops, casts = list(graph.ops), {}
+    ops = list(graph.ops)
+    before: dict[int, list[Op]] = {}
+    after: dict[int, Op] = {}
     for i, op in enumerate(graph.ops):
-        if (
-            dtype != "int4"
-            and not fused
-            and op.kind in ("matmul", "moe_matmul")
-            and graph.tensors[op.inputs[1]].storage in chosen
-        ):
-            # 8-bit weights are cast before they are used; 4-bit ones have kernels that read them as they are.
+        if op.kind not in ("matmul", "moe_matmul") or graph.tensors[op.inputs[1]].storage not in chosen:
+            continue
+        if dtype == "int8" and method == "bitsandbytes" and op.kind == "matmul":
+            ops[i], before[i], after[i] = _llm_int8(i, op, graph, tensors, storages)
+        elif dtype == "int4" and method in MARLIN:
+            ops[i] = replace(op, attrs={**op.attrs, "unpacks": "as_read"})
+        elif dtype == "int4" and method in TORCHAO:
+            continue
+        elif dtype == "int4" and op.kind == "matmul" and not any_batch and _rows(op, graph) <= FEW_ROWS:
+            ops[i] = replace(op, attrs={**op.attrs, "unpacks": "slowly"})
+        elif dtype == "int4" or not fused:
             weight = graph.tensors[op.inputs[1]]
             whole = graph.storages[weight.storage]
             tensors.append(replace(weight, storage=len(storages)))
             storages.append(Storage(whole.bytes, "activation", i, i, op.repeat))
-            casts[i] = Op(
-                "copy", "aten::_to_copy", (op.inputs[1],), (len(tensors) - 1,), {}, op.scope, op.phase, op.repeat
-            )
+            cast = Op("copy", "aten::_to_copy", (op.inputs[1],), (len(tensors) - 1,), {}, op.scope, op.phase, op.repeat)
+            before[i] = [cast]
             ops[i] = replace(op, inputs=(op.inputs[0], len(tensors) - 1, *op.inputs[2:]))
-    note = _stored_note(graph, chosen, dtype)
-    if casts:
-        note += "; without a compiler they are cast at every call, which saves memory and costs time"
-    notes = [*graph.notes, note, *_kernel_notes(graph, chosen, dtype)]
+    notes = [*graph.notes, _stored_note(graph, chosen, dtype), _kernel_note(dtype, method, bool(before))]
     facts = {**graph.facts, "quantised": dtype}
-    return splice(
-        replace(graph, ops=ops, notes=notes, facts=facts),
-        tensors,
-        storages,
-        {i: [cast] for i, cast in casts.items()},
-        {},
-    )
+    return splice(replace(graph, ops=ops, notes=notes, facts=facts), tensors, storages, before, after)
+
+
+def _llm_int8(i: int, op: Op, graph: Graph, tensors: list[Tensor], storages: list[Storage]) -> tuple[Op, list[Op], Op]:
+    """LLM.int8() of bitsandbytes: (the 8-bit matmul, what is done to its input before, what to its result after).
+
+    As its kernels were recorded: the input is cast to fp16, searched for outliers and quantised row by row; the 32-bit
+    sums are scaled to fp16 and cast back.
+    """
+    x, y = op.inputs[0], op.outputs[0]
+
+    def new(like: int, dtype: str) -> int:
+        tensors.append(replace(graph.tensors[like], dtype=dtype, storage=len(storages)))
+        storages.append(storage_of(graph.tensors[like], dtype, i, op.repeat))
+        return len(tensors) - 1
+
+    def extra(kind: str, name: str, source: int, target: int) -> Op:
+        return Op(kind, name, (source,), (target,), {}, op.scope, op.phase, op.repeat)
+
+    half, sums = new(x, "fp16"), new(y, "int32")
+    whole = graph.tensors[x]
+    grows = whole.per_sample and whole.per_sample[:-1]
+    per_row = replace(whole, shape=whole.shape[:-1], dtype="bool", storage=len(storages), per_sample=grows)
+    tensors.append(per_row)
+    storages.append(storage_of(per_row, "bool", i, op.repeat))
+    found = len(tensors) - 1
+    small = new(x, "int8")
+    before = [
+        extra("copy", "aten::_to_copy", x, half),
+        extra("reduce", "aten::any", half, found),
+        extra("elementwise", "bitsandbytes::int8_vectorwise_quant", half, small),
+    ]
+    product = replace(op, inputs=(small, *op.inputs[1:2]), outputs=(sums,), attrs={**op.attrs, "unit": "int8"})
+    return product, before, extra("elementwise", "bitsandbytes::int8_mm_dequant", sums, y)
 
 
 def in_fp8(graph: Graph) -> Graph:
@@ -147,21 +184,30 @@ def _stored_note(graph: Graph, chosen: set[int], dtype: str) -> str:
     )
 
 
-def _kernel_notes(graph: Graph, chosen: set[int], dtype: str) -> list[str]:
-    """Which kernel is priced for weight-only products, and where another one would be taken."""
-    if dtype != "int4":
-        return [f"{dtype}: priced is an ordinary product after the cast; kernels that cast while they read are faster"]
-    rows = 0
-    for op in graph.ops:
-        if op.kind == "matmul" and graph.tensors[op.inputs[1]].storage in chosen:
-            shape = graph.tensors[op.inputs[0]].shape
-            rows = max(rows, math.prod(shape[:-1]))
-    note = "int4: priced is PyTorch's weight-only kernel (_weight_int4pack_mm), made for few rows as in decode"
-    if rows <= 4 * ROWS_PER_READING:
-        return [note]
-    readings = math.ceil(rows / ROWS_PER_READING)
-    return [
-        f"{note}; with {rows:,} rows it reads all weights {readings:,} times, which makes a prefill many times slower "
-        "than bf16: engines unpack the weights first there, so take the time of dtype bf16 "
-        "and the memory of int4"
-    ]
+def _rows(op: Op, graph: Graph) -> int:
+    return math.prod(graph.tensors[op.inputs[0]].shape[:-1])
+
+
+def _kernel_note(dtype: str, method: str, spliced: bool) -> str:
+    """Which kernel is priced."""
+    if dtype == "int4" and method in MARLIN:
+        return (
+            f"int4: priced is a kernel that unpacks {method} weights while it multiplies (Marlin and its kin), at the "
+            "speed of half precision or of reading the weights; no such kernel was measured"
+        )
+    if dtype == "int4" and method in TORCHAO:
+        return "int4: priced is PyTorch's kernel (_weight_int4pack_mm), which reads all weights for every 16 rows"
+    if dtype == "int4":
+        how = (
+            "unpacked to half precision before an ordinary matmul" if spliced
+            else "multiplied by one kernel that takes as long as half precision does"
+        )  # fmt: skip
+        return f"int4: priced is NF4 as bitsandbytes runs it: weights are {how}"
+    if dtype == "int8" and method == "bitsandbytes":
+        return "int8: priced is LLM.int8() of bitsandbytes: activations are quantised at every call"
+    if spliced:
+        return (
+            f"{dtype}: priced is an ordinary matmul after a cast of the weights, which without a compiler is made at "
+            "every call: it saves memory and costs time"
+        )
+    return f"{dtype}: priced is a matmul in half precision that casts the weights while it reads them"

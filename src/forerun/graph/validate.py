@@ -1,4 +1,4 @@
-"""Whether a graph is one: checked where it enters, so that a mistake of a front door is an error and not a cost."""
+"""Whether a graph is one: checked where it enters, so that a mistake of a frontend is an error and not a cost."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def _variant(op: Op, graph: Graph) -> str:
     if kind == "attention_backward" and len(op.outputs) > 3:  # of a mask, too, where that is a learned bias
         return "attention_backward:bias"
     if kind == "attention_backward":
-        return "attention_backward:masked" if len(op.inputs) > 6 else ""
+        return "attention_backward:masked" if len(op.inputs) > 6 else ""  # go, q, k, v, o, lse, mask
     if kind == "reduce" and name in op_names.SCANS:
         return "reduce:scan"
     if kind == "reduce":
@@ -86,7 +86,7 @@ def _variant(op: Op, graph: Graph) -> str:
         return "embedding_backward:sorted" if sorts_indices(op, graph) else kind
     if kind == "sort":
         return "sort:topk" if name == "topk" else ""
-    if kind == "matmul" and graph.tensors[op.inputs[1]].dtype == "int4":
+    if kind == "matmul" and graph.tensors[op.inputs[1]].dtype == "int4" and not op.attrs.get("unpacks"):
         return "matmul:int4"
     if kind == "matmul" and op.outputs:
         shape = graph.tensors[op.outputs[0]].shape
@@ -149,7 +149,10 @@ _PERSISTENT_HIDDEN = 128
 
 def rnn_persists(op: Op, graph: Graph) -> bool:
     """Whether cuDNN keeps the weights of a recurrent layer on the chip and runs all steps in one kernel; else every
-    step is a product and a kernel for its cells (seen with cuDNN 9)."""
+    step is a product and a kernel for its cells (seen with cuDNN 9). It does so neither for packed sequences, even
+    where they are equally long, nor for projected states."""
+    if op.attrs.get("packed") or op.attrs.get("proj"):
+        return False
     # Autocast, which casts the weights, runs these layers in fp16, never in bf16.
     cast = any(graph.tensors[t].producer >= 0 for t in op.inputs if len(graph.tensors[t].shape) == 2)
     half = graph.tensors[op.inputs[0]].dtype in ("fp16", "fp32") or cast

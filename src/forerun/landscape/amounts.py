@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import re
 
+from forerun._util.readable import short
 from forerun.errors import ForerunError
-from forerun.readable import short
 
 SCALES = {
     "": 1.0, "k": 1e3, "thousand": 1e3, "m": 1e6, "mn": 1e6, "million": 1e6, "millions": 1e6,
@@ -25,24 +25,24 @@ SCALE = r"(?P<scale>thousand|millions?|billions?|trillions?|quadrillion|[kKMBT](
 _COUNT = re.compile(rf"\s*~?\s*{NUMBER}\s*(?:{SCALE})?\s*", re.IGNORECASE)
 
 
-def worth(found: re.Match[str]) -> float:
-    """The number that a match of NUMBER and SCALE stands for; inf where it is too large."""
-    if (alone := found["alone"]) is not None:
+def worth(match: re.Match[str]) -> float:
+    """The value of a match of NUMBER and SCALE; inf where it is too large."""
+    if (alone := match["alone"]) is not None:
         written = f"1e{alone}"
     else:
-        written = f"{found['digits'].replace(',', '')}e{found['exponent'] or found['power'] or 0}"
-    return float(written) * SCALES[(found["scale"] or "").lower()]
+        written = f"{match['digits'].replace(',', '')}e{match['exponent'] or match['power'] or 0}"
+    return float(written) * SCALES[(match["scale"] or "").lower()]
 
 
 def count(text: str, what: str = "a number") -> float:
-    """The number that a text such as 70B or 1.5 billion stands for; larger than 0."""
+    """The value of a text such as 70B or 1.5 billion; positive."""
     bare = text.strip()
     if bare.startswith("-") and _COUNT.fullmatch(bare[1:]):
         raise ForerunError(f"{what} must be larger than 0, got {short(text)}")
-    found = _COUNT.fullmatch(bare)
-    if found is None:
+    match = _COUNT.fullmatch(bare)
+    if match is None:
         raise ForerunError(f"{what} is a number such as 70B, 1.5 million or 3e23, got {short(text)}")
-    value = worth(found)
+    value = worth(match)
     if not value > 0:
         raise ForerunError(f"{what} must be larger than 0, got {short(text)}")
     if value == math.inf:

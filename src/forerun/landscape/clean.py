@@ -13,9 +13,18 @@ import pandas as pd
 from forerun.errors import ForerunError
 from forerun.landscape import copies, names
 from forerun.landscape.copies import Copy
-from forerun.landscape.schema import HARDWARE, MODELS, Column, Step, Tables, exploded, tuples, typed
+from forerun.landscape.schema import (
+    HARDWARE,
+    MODELS,
+    Column,
+    Step,
+    Tables,
+    exploded,
+    tuples,
+    typed,
+)
 
-#: Where two copies are of the same month, the table that stands first here wins.
+#: Of two copies of the same month, the table listed first here wins.
 _RANK = ("notable", "frontier", "large_scale", "all", "models", "hardware")
 
 
@@ -44,15 +53,15 @@ def _reading(copy: Copy) -> Iterable[Step]:
     rows = len(copy.rows)
     words = f"{copy.dropped} columns of links, references and derived numbers dropped, {copy.zeros} zeros made unknown"
     if copy.unknown:
-        words += f"; columns not known and not used: {', '.join(copy.unknown)}"
+        words += f"; unknown columns, not used: {', '.join(copy.unknown)}"
     yield Step(f"read {copy.name}", rows, rows, words)
 
 
-def _clean_models(found: list[Copy]) -> tuple[pd.DataFrame, list[Step]]:
+def _clean_models(tables: list[Copy]) -> tuple[pd.DataFrame, list[Step]]:
     """One row per model, and the steps to it."""
-    parts = [copy.rows.assign(source_table=copy.table, source_copy=copy.name) for copy in found]
+    parts = [copy.rows.assign(source_table=copy.table, source_copy=copy.name) for copy in tables]
     rows = pd.concat(parts, ignore_index=True)
-    steps = [Step("mapped onto one schema", len(rows), len(rows), f"{len(found)} copies, {len(MODELS)} columns each")]
+    steps = [Step("mapped onto one schema", len(rows), len(rows), f"{len(tables)} copies, {len(MODELS)} columns each")]
     cells = sum(int((rows[column].map(len) > 1).sum()) for column in tuples(MODELS))
     steps.append(Step("split multi-valued cells", len(rows), len(rows), f"{cells} cells that list several"))
     rows, step = _unified(rows)
@@ -93,7 +102,7 @@ def _different(cells: pd.Series) -> int:
 
 
 def _plain(name: str) -> str:
-    """The form in which names of models are compared: letters and digits only."""
+    """A model's name in the form that is compared: letters and digits only."""
     return re.sub(r"[\W_]+", "", name.casefold().replace("+", "plus")) or name.casefold()
 
 
@@ -127,17 +136,21 @@ def _renamed(models: pd.DataFrame) -> dict[str, str]:
     for link, *facts in zip(*(models[name] for name in ("link", *_Known._fields)), strict=True):
         if link is not None:
             linked.setdefault(link, []).append(_Known(*facts))
-    found: dict[str, str] = {}
+    new_names: dict[str, str] = {}
     for group in linked.values():
         for old in group:
-            newer = [one for one in group if age[one.source_copy] < age[old.source_copy] and _same(old, one)]
+            newer = [
+                candidate
+                for candidate in group
+                if age[candidate.source_copy] < age[old.source_copy] and _same(old, candidate)
+            ]
             if len(newer) == 1:
-                found[old.model] = newer[0].model
-    return found
+                new_names[old.model] = newer[0].model
+    return new_names
 
 
 class _Known(NamedTuple):
-    """What a renamed model is recognised by."""
+    """What identifies a renamed model."""
 
     model: str
     published: pd.Timestamp
@@ -145,19 +158,19 @@ class _Known(NamedTuple):
     source_copy: str
 
 
-def _same(one: _Known, other: _Known) -> bool:
+def _same(first: _Known, other: _Known) -> bool:
     """Whether two rows with the same link are of one model: dates and parameters agree, names begin with each other."""
-    names_of = sorted((_plain(one.model), _plain(other.model)), key=len)
-    agree = pd.isna(one.parameters) or pd.isna(other.parameters) or one.parameters == other.parameters
-    return bool(agree and one.published == other.published and names_of[1].startswith(names_of[0]))
+    names_of = sorted((_plain(first.model), _plain(other.model)), key=len)
+    agree = pd.isna(first.parameters) or pd.isna(other.parameters) or first.parameters == other.parameters
+    return bool(agree and first.published == other.published and names_of[1].startswith(names_of[0]))
 
 
-def _clean_hardware(found: list[Copy]) -> tuple[pd.DataFrame, list[Step]]:
+def _clean_hardware(tables: list[Copy]) -> tuple[pd.DataFrame, list[Step]]:
     """One row per piece of hardware, with our device, and the steps to it."""
-    if not found:
+    if not tables:
         empty = typed(pd.DataFrame({column.name: [] for column in HARDWARE}), HARDWARE)
         return empty.assign(device=pd.Series(dtype=object), source_copy=pd.Series(dtype=object)), []
-    rows = pd.concat([copy.rows.assign(source_copy=copy.name) for copy in found], ignore_index=True)
+    rows = pd.concat([copy.rows.assign(source_copy=copy.name) for copy in tables], ignore_index=True)
     rows["hardware"] = [names.hardware(name) for name in rows["hardware"]]
     joined = _joined(rows, rows["hardware"].map(names.key), HARDWARE)
     joined["device"] = pd.Series([names.device_of(name) for name in joined["hardware"]], dtype=object)

@@ -1,4 +1,4 @@
-"""Copies of Epoch AI's tables as they lie on disk: found, read whole or refused, brought onto our columns."""
+"""Copies of Epoch AI's tables on disk: located, read whole or refused, mapped onto our columns."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any
 
 import pandas as pd
 
+from forerun._util.readable import short
 from forerun.errors import ForerunError, did_you_mean
 from forerun.landscape import amounts
 from forerun.landscape.schema import DROPPED, HARDWARE, LINK, MODELS, Column, numbers, typed
-from forerun.readable import short
 
-#: Which table a file is of, by a word in its name. Where two copies are of the same day, the earlier one here wins.
+#: Which table a file holds, by a word in its name. Of two copies of the same day, the one listed first here wins.
 TABLES = {"notable": "notable", "frontier": "frontier", "large_scale": "large_scale", "all_ai_models": "all"}
 HARDWARE_TABLE = "hardware"
 MAX_BYTES = 200 * 2**20
@@ -25,35 +25,35 @@ MAX_BYTES = 200 * 2**20
 
 @dataclass(frozen=True)
 class Copy:
-    """One CSV in our columns, and what it held besides."""
+    """One CSV in our columns, and what else it held."""
 
     name: str
     table: str
     date: str  # year and month; the newest copy of a cell wins
     rows: pd.DataFrame
-    zeros: int  # numbers that were 0, which stands for unknown
+    zeros: int  # numbers that were 0, which means unknown
     dropped: int  # columns
-    unknown: tuple[str, ...]  # headings that none of the copies has for which this was written
+    unknown: tuple[str, ...]  # headings that no copy had when this was written
 
     @property
     def of_models(self) -> bool:
-        """Whether it is of models, not of hardware."""
+        """Whether it holds models, not hardware."""
         return self.table != HARDWARE_TABLE
 
 
 def find(place: Path | str | Sequence[Path | str]) -> list[Path]:
     """The CSVs of a folder that hold models or hardware, or the files given."""
     files: list[Path] = []
-    for one in [Path(place)] if isinstance(place, str | Path) else [Path(one) for one in place]:
-        if one.is_dir():
-            held = [path for path in sorted(one.glob("*.csv")) if _table(path.stem, _headings(path)) is not None]
+    for source in [Path(place)] if isinstance(place, str | Path) else [Path(source) for source in place]:
+        if source.is_dir():
+            held = [path for path in sorted(source.glob("*.csv")) if _table(path.stem, _headings(path)) is not None]
             if not held:
-                raise ForerunError(f"no CSV in {one} has a column 'Model' or 'Hardware name', as Epoch AI's do")
+                raise ForerunError(f"no CSV in {source} has a column 'Model' or 'Hardware name', as Epoch AI's do")
             files += held
-        elif one.is_file():
-            files.append(one)
+        elif source.is_file():
+            files.append(source)
         else:
-            raise ForerunError(f"{one} is neither a CSV nor a folder of them")
+            raise ForerunError(f"{source} is neither a CSV nor a folder of them")
     return files
 
 
@@ -90,12 +90,12 @@ def read(path: Path) -> Copy:
     known = {heading for column in columns for heading in column.headings} | {LINK, *DROPPED}
     return Copy(
         name=path.stem, table=table, date=_date(path.stem, rows[_dated(columns)]), rows=rows, zeros=zeros,
-        dropped=len(headings) - len(places), unknown=tuple(one for one in headings if one not in known),
+        dropped=len(headings) - len(places), unknown=tuple(unread for unread in headings if unread not in known),
     )  # fmt: skip
 
 
 def _places(file: str, columns: tuple[Column, ...], headings: list[str]) -> dict[str, int]:
-    """Where each of our columns stands in a file; one that it must have and lacks is an error."""
+    """The position of each of our columns in a file; a missing required column is an error."""
     known = {heading for column in columns for heading in column.headings} | {LINK, *DROPPED}
     places: dict[str, int] = {}
     for column in columns:
@@ -149,7 +149,7 @@ def _headings(path: Path) -> list[str]:
 
 
 def _table(stem: str, headings: list[str]) -> str | None:
-    """Which table a file is of; None where it is none of ours."""
+    """Which table a file holds; None where it is not one of ours."""
     if "Hardware name" in headings:
         return HARDWARE_TABLE
     if not any(heading in headings for heading in MODELS[0].headings) or "Publication date" not in headings:
@@ -164,8 +164,8 @@ def _dated(columns: tuple[Column, ...]) -> str:
 
 def _date(stem: str, dates: pd.Series) -> str:
     """Year and month of a copy: out of its name, else of the newest row in it."""
-    if found := re.search(r"(20\d\d)[-_]?(0[1-9]|1[0-2])", stem):
-        return f"{found[1]}-{found[2]}"
+    if match := re.search(r"(20\d\d)[-_]?(0[1-9]|1[0-2])", stem):
+        return f"{match[1]}-{match[2]}"
     return f"{dates.max():%Y-%m}" if dates.notna().any() else "0000-00"
 
 
@@ -195,6 +195,6 @@ def _cell(text: str, column: Column, file: str, row: str) -> Any:
 
 
 def split(text: str) -> tuple[str, ...]:
-    """The parts of a cell that lists several by commas, each once; 'Ltd.' belongs to what stands before it."""
+    """The parts of a cell that lists several by commas, each once; 'Ltd.' belongs to the part before it."""
     joined = re.sub(r",\s*(Ltd|Inc|LLC)\b", r" \1", text)
     return tuple(dict.fromkeys(part.strip() for part in joined.split(",") if part.strip()))

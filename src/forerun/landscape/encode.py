@@ -1,4 +1,5 @@
-"""Rows as arrays: numbers scaled, holes closed, names encoded, texts as clusters or coordinates, components, noise."""
+"""Rows as arrays: numbers scaled, missing values imputed, names encoded, texts as clusters or coordinates, components,
+noise."""
 
 from __future__ import annotations
 
@@ -8,11 +9,11 @@ from functools import lru_cache
 
 import numpy as np
 
-from forerun.landscape.needs import extra
+from forerun._util.extras import needed
 from forerun.landscape.rows import Rows
 
 Embed = Callable[[Sequence[str]], np.ndarray]
-#: Names that fewer rows of the training part have are one column together.
+#: Names in fewer training rows than this share one column.
 LEAST_ROWS = 4
 COMPONENTS = 15
 _MAP_SIZE = 5
@@ -28,7 +29,7 @@ class Encoding:
     noise: float = 0.0
 
 
-#: The five published experiments, and two encodings more.
+#: The five published experiments, and two more encodings.
 ENCODINGS = {
     "standard scaler": Encoding(), "min-max": Encoding(scaler="minmax"),
     "embeddings with clusters": Encoding(names="clusters"), "PCA 15": Encoding(components=COMPONENTS),
@@ -51,30 +52,34 @@ def encoded(
     rows: Rows, train: np.ndarray, test: np.ndarray, encoding: Encoding, embed: Embed | None = None, seed: int = 0
 ) -> Arrays:
     """The rows of a split as arrays; noise is added to the training part only."""
-    with extra("the landscape study"):
+    with needed("the landscape study", "landscape"):
         numbers, number_names = _numbers(rows, train, encoding.scaler)
         words, word_names = _names(rows, train, encoding.names, embed)
     generator = np.random.default_rng(seed)
-    mine, other = np.hstack([numbers[train], words[train]]), np.hstack([numbers[test], words[test]])
+    own, other = np.hstack([numbers[train], words[train]]), np.hstack([numbers[test], words[test]])
     names = (*number_names, *word_names)
     if encoding.noise:
-        mine = _noisy(mine, len(number_names), encoding.noise, generator)
+        own = _noisy(own, len(number_names), encoding.noise, generator)
     if encoding.components:
         from sklearn.decomposition import PCA
 
-        many = min(encoding.components, *mine.shape)
-        found = PCA(many, random_state=0).fit(mine)
-        mine, other, names = found.transform(mine), found.transform(other), tuple(f"PC{n + 1}" for n in range(many))
-    return Arrays(mine, other, rows.known[train], rows.known[test], names)
+        many = min(encoding.components, *own.shape)
+        components = PCA(many, random_state=0).fit(own)
+        own, other, names = (
+            components.transform(own),
+            components.transform(other),
+            tuple(f"PC{n + 1}" for n in range(many)),
+        )
+    return Arrays(own, other, rows.known[train], rows.known[test], names)
 
 
 def _numbers(rows: Rows, train: np.ndarray, scaler: str) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Numbers with holes closed by the root mean square of the training part, then scaled by it."""
+    """Numbers with missing values imputed by the root mean square of the training part, then scaled by that part."""
     from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
     values = rows.frame[list(rows.numbers)].to_numpy(dtype=float)
     seen = np.isfinite(values[train]).any(axis=0)
-    values, names = values[:, seen], tuple(name for name, kept in zip(rows.numbers, seen, strict=True) if kept)
+    values, names = values[:, seen], tuple(name for name, known in zip(rows.numbers, seen, strict=True) if known)
     part = values[train]
     # Logarithms may be negative: the root mean square keeps the sign of the mean.
     usual = np.sign(np.nanmean(part, axis=0)) * np.sqrt(np.nanmean(part**2, axis=0))
@@ -91,8 +96,8 @@ def _names(rows: Rows, train: np.ndarray, how: str, embed: Embed | None) -> tupl
 
     cells = rows.frame[list(rows.categories)].astype(object).where(lambda f: f.notna(), "unknown").astype(str)
     if how == "target":
-        found = TargetEncoder(target_type="continuous", random_state=0).fit(cells.iloc[train], rows.known[train])
-        return found.transform(cells), tuple(rows.categories)
+        encoder = TargetEncoder(target_type="continuous", random_state=0).fit(cells.iloc[train], rows.known[train])
+        return encoder.transform(cells), tuple(rows.categories)
     coder = OneHotEncoder(handle_unknown="infrequent_if_exist", min_frequency=LEAST_ROWS, sparse_output=False)
     coder.fit(cells.iloc[train])
     return coder.transform(cells), tuple(coder.get_feature_names_out(list(rows.categories)))
@@ -101,8 +106,8 @@ def _names(rows: Rows, train: np.ndarray, how: str, embed: Embed | None) -> tupl
 def _mapped(rows: Rows, how: str, embed: Embed) -> tuple[np.ndarray, tuple[str, ...]]:
     """Embedded texts laid out by UMAP; as coordinates, or as the clusters that HDBSCAN finds among them.
 
-    All texts are laid out together, those of judged rows too: a text is known before anything is predicted, and no
-    target enters.
+    All texts are embedded together, those of test rows too: a text is known before anything is predicted, and no target
+    is used.
     """
     texts = tuple(dict.fromkeys(rows.words))
     place = {text: at for at, text in enumerate(texts)}
@@ -133,7 +138,7 @@ def _sentence_model() -> Embed:
 
 
 def _noisy(values: np.ndarray, numbers: int, share: float, generator: np.random.Generator) -> np.ndarray:
-    """Numbers moved by a share of their deviation, and as large a share of the rows with another row's names."""
+    """Numbers with noise of a share of their deviation; the same share of rows takes another row's names."""
     out = values.copy()
     out[:, :numbers] += generator.normal(0.0, share, (len(out), numbers)) * values[:, :numbers].std(axis=0)
     swapped = generator.random(len(out)) < share

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from forerun._util.extras import require
+from forerun._util.parallel import side_by_side
 from forerun.landscape import judge
 from forerun.landscape.encode import ENCODINGS, Arrays, encoded
 from forerun.landscape.explain import Explained, explain
@@ -18,29 +20,30 @@ from forerun.landscape.fill.judge import FillStudy, judge_fills
 from forerun.landscape.joined import METHODS, Fitted, fit, predict
 from forerun.landscape.joined import TARGETS as QUANTITIES
 from forerun.landscape.learn import ESTIMATORS, SPACES, tune
-from forerun.landscape.needs import require
 from forerun.landscape.plans import plans_of
 from forerun.landscape.rows import TARGETS, Rows, rows_of
 from forerun.landscape.schema import Tables
 from forerun.landscape.trends import Trends, trends
-from forerun.parallel import side_by_side
 
 Report = Callable[[int, int], None]
+#: What the study uses beside PyTorch and pandas.
+_PACKAGES = ("sklearn", "optuna", "shap", "lime", "umap", "plotly", "matplotlib", "pint")
 #: The target of the published experiments.
 PUBLISHED_TARGET = "cost_2023_usd"
-#: R² that were published, by experiment, and the estimator where it was named.
+#: The best R² that were published, by experiment, and the estimator that reached it.
 PUBLISHED = {
-    "standard scaler": (0.9482, "random forest"), "min-max": (0.9258, ""), "embeddings with clusters": (0.9226, ""),
-    "PCA 15": (0.8858, ""), "noise": (0.9477, "gradient boosting"),
+    "standard scaler": (0.9482, "random forest"), "min-max": (0.9258, "gradient boosting"),
+    "embeddings with clusters": (0.9226, "gradient boosting"), "PCA 15": (0.8858, "gradient boosting"),
+    "noise": (0.9477, "gradient boosting"),
 }  # fmt: skip
-#: Models that are explained one by one, as far as the tables state the target of them.
+#: Models that are explained one by one, where the tables state their target.
 SINGLE = ("GPT-3 175B (davinci)", "PaLM (540B)", "Llama 3.1-405B")
-#: Years from which on models are predicted by the joined estimate, from those before.
+#: Years from which on models are predicted by the combined estimate, from earlier ones.
 CUTS = (2024.0, 2025.0)
 TRIALS = 12
-#: Which of the later models are judged: all that a method answers, or those that every method does.
+#: Which of the later models are judged: all that a method predicts, or those that every method predicts.
 ALL, PLANNED = "all that a method answers", "plans that physics answers"
-#: The estimators of encodings and targets beside the first.
+#: The estimators for all other encodings and targets.
 FEW = ("ridge", "lasso", "decision tree", "random forest", "gradient boosting")
 #: Shares of the work, for progress: judging, tuning, costs, explaining, fills.
 _WORK = {"judge": 55, "tune": 10, "costs": 5, "explain": 10, "fill": 20}
@@ -59,7 +62,7 @@ class Later:
 
 @dataclass(frozen=True)
 class Study:
-    """All that the document shows."""
+    """Everything that the document shows."""
 
     tables: Tables
     compared: pd.DataFrame  # target, encoding, protocol, estimator and the figures of it
@@ -92,7 +95,7 @@ def run(tables: Tables, report: Report | None = None, *, trials: int = TRIALS) -
     """The study of the tables; some minutes."""
     began = _processor_s()
     progress = _Progress(report)
-    require("the landscape study")
+    require("the landscape study", *_PACKAGES, extra="landscape")
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(1):  # forked children must not wait for threads of this process
@@ -123,52 +126,60 @@ def _processor_s() -> float:
 def questions() -> list[tuple[str, str, str, str]]:
     """(target, encoding, protocol, estimator) of every comparison: cost by every encoding, the rest by the first."""
     first = next(iter(ENCODINGS))
-    asked = [(PUBLISHED_TARGET, encoding, protocol, name) for encoding in ENCODINGS for protocol in judge.PROTOCOLS
-             for name in (ESTIMATORS if encoding == first else FEW)]  # fmt: skip
-    return asked + [(target, first, protocol, name) for target in TARGETS if target != PUBLISHED_TARGET
-                    for protocol in judge.PROTOCOLS for name in FEW]  # fmt: skip
+    of_cost = [
+        (PUBLISHED_TARGET, encoding, protocol, name)
+        for encoding in ENCODINGS for protocol in judge.PROTOCOLS
+        for name in (ESTIMATORS if encoding == first else FEW)
+    ]  # fmt: skip
+    return of_cost + [
+        (target, first, protocol, name)
+        for target in TARGETS if target != PUBLISHED_TARGET
+        for protocol in judge.PROTOCOLS for name in FEW
+    ]  # fmt: skip
 
 
 def parts_of(rows: Rows, encoding: str, protocol: str) -> tuple[list[Arrays], np.ndarray | None]:
     """The encoded splits of a protocol, and the years of the training rows where it is by time."""
-    found = [s for s in judge.splits(protocol, rows.model, rows.organisation, rows.year) if len(s[0]) and len(s[1])]
-    years = rows.year[found[0][0]] if protocol == "time" and found else None
-    return [encoded(rows, train, test, ENCODINGS[encoding]) for train, test in found], years
+    splits = [s for s in judge.splits(protocol, rows.model, rows.organisation, rows.year) if len(s[0]) and len(s[1])]
+    years = rows.year[splits[0][0]] if protocol == "time" and splits else None
+    return [encoded(rows, train, test, ENCODINGS[encoding]) for train, test in splits], years
 
 
 def _compared(tables: Tables, report: Callable[[float], None]) -> pd.DataFrame:
     """Figures of every comparison; rows are encoded here and estimators fitted side by side."""
-    asked = questions()
-    keys = list(dict.fromkeys(one[:3] for one in asked))
+    combinations = questions()
+    keys = list(dict.fromkeys(combination[:3] for combination in combinations))
     rows = {(target, many): rows_of(tables, target, multiplied=many) for target in TARGETS for many in (False, True)}
     ready = {}
     for done, (target, encoding, protocol) in enumerate(keys):
         ready[target, encoding, protocol] = parts_of(rows[target, protocol == "published"], encoding, protocol)
         report(0.2 * (done + 1) / len(keys))
 
-    def figures(one: tuple[str, str, str, str]) -> dict[str, float] | None:
-        parts, years = ready[one[:3]]
-        return judge.judge(parts, one[3], {}, years) if parts else None
+    def figures(combination: tuple[str, str, str, str]) -> dict[str, float] | None:
+        parts, years = ready[combination[:3]]
+        return judge.judge(parts, combination[3], {}, years) if parts else None
 
     # Long ones first, so that the processes end together.
-    order = sorted(range(len(asked)), key=lambda at: -_length(asked[at], ready))
-    found: dict[int, dict[str, float]] = {}
-    for done, (at, values) in enumerate(zip(order, side_by_side(figures, [asked[at] for at in order]), strict=True)):
-        report(0.2 + 0.8 * (done + 1) / len(asked))
+    order = sorted(range(len(combinations)), key=lambda at: -_length(combinations[at], ready))
+    results: dict[int, dict[str, float]] = {}
+    for done, (at, values) in enumerate(
+        zip(order, side_by_side(figures, [combinations[at] for at in order]), strict=True)
+    ):
+        report(0.2 + 0.8 * (done + 1) / len(combinations))
         if values is not None:
-            found[at] = values
+            results[at] = values
     names = ("target", "encoding", "protocol", "estimator")
-    return pd.DataFrame([{**dict(zip(names, asked[at], strict=True)), **found[at]} for at in sorted(found)])
+    return pd.DataFrame([{**dict(zip(names, combinations[at], strict=True)), **results[at]} for at in sorted(results)])
 
 
-def _length(one: tuple[str, str, str, str], ready: dict[Any, tuple[list[Arrays], Any]]) -> float:
-    """About how long a comparison takes: rows, times what the estimator is known for."""
+def _length(combination: tuple[str, str, str, str], ready: dict[Any, tuple[list[Arrays], Any]]) -> float:
+    """About how long a comparison takes: rows times the estimator's usual cost."""
     slow = {"stacked": 8, "random forest": 3, "gradient boosting": 2, "histogram boosting": 3, "SVR": 1}
-    return slow.get(one[3], 0.2) * sum(len(part.train) for part in ready[one[:3]][0])
+    return slow.get(combination[3], 0.2) * sum(len(part.train) for part in ready[combination[:3]][0])
 
 
 def _tuned(tables: Tables, trials: int) -> pd.DataFrame:
-    """Settings by Optuna on later rows inside the years before 2024, judged once on what came after."""
+    """Settings by Optuna on validation rows before 2024, judged once on later ones."""
     encoding = next(iter(ENCODINGS.values()))
     lines = []
     for target in ("cost_2023_usd", "training_hours"):
@@ -180,20 +191,20 @@ def _tuned(tables: Tables, trials: int) -> pd.DataFrame:
         names = list(SPACES)
         settings = list(side_by_side(lambda name: tune(rows, train, name, encoding, trials), names))  # noqa: B023
         for name, chosen in zip(names, settings, strict=True):
-            found = judge.judge([part], name, chosen, rows.year[train])
+            figures = judge.judge([part], name, chosen, rows.year[train])
             words = ", ".join(f"{key} {value:.3g}" for key, value in chosen.items()) or "the defaults"
-            lines.append({"target": target, "estimator": name, "settings": words, **found})
+            lines.append({"target": target, "estimator": name, "settings": words, **figures})
     return pd.DataFrame(lines)
 
 
 def _costs(tables: Tables) -> pd.DataFrame:
-    """What every estimator takes on the rows of the published split, measured one after another."""
+    """Time and memory of every estimator on the rows of the published split, measured one after another."""
     parts, _ = parts_of(rows_of(tables, PUBLISHED_TARGET, multiplied=True), next(iter(ENCODINGS)), "published")
     return pd.DataFrame([{"estimator": name, **judge.costs(parts[0], name, {})} for name in ESTIMATORS])
 
 
 def _later(plans: pd.DataFrame, cut: float) -> Later:
-    """The joined estimate of models published from a year on; on all that state a target, and on full plans."""
+    """The combined estimate for models published from a year on: on all that state a target, and on complete plans."""
     fitted = fit(plans, cut)
     models = plans[plans["year"] >= cut]
     predicted = predict(fitted, models)
@@ -203,19 +214,19 @@ def _later(plans: pd.DataFrame, cut: float) -> Later:
         planned = stated & predicted[target, "physics", "value"].notna()
         for words, chosen in ((ALL, stated), (PLANNED, planned)):
             for method in METHODS:
-                asked = chosen & predicted[target, method, "value"].notna()
-                if asked.any():
+                judged = chosen & predicted[target, method, "value"].notna()
+                if judged.any():
                     lines.append({"target": target, "rows": words, "method": method,
-                                  **_later_figures(models.loc[asked, target], predicted.loc[asked, (target, method)]),
+                                  **_later_figures(models.loc[judged, target], predicted.loc[judged, (target, method)]),
                                   "stated": int(stated.sum())})  # fmt: skip
     return Later(cut, fitted, models, predicted, pd.DataFrame(lines))
 
 
-def _later_figures(known: pd.Series, found: pd.DataFrame) -> dict[str, float]:
-    off = np.abs(np.log10(found["value"] / known))
-    inside = (found["low"] <= known) & (known <= found["high"])
+def _later_figures(known: pd.Series, predicted: pd.DataFrame) -> dict[str, float]:
+    off = np.abs(np.log10(predicted["value"] / known))
+    inside = (predicted["low"] <= known) & (known <= predicted["high"])
     return {
         "n": len(known), "within 2": float((off <= np.log10(2)).mean()), "coverage": float(inside.mean()),
         "decades": float(off.mean()), "median decades": float(off.median()),
-        "width": float(np.log10(found["high"] / found["value"]).mean()),
+        "width": float(np.log10(predicted["high"] / predicted["value"]).mean()),
     }  # fmt: skip

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from forerun._util.extras import needed
 from forerun.errors import ForerunError, did_you_mean
 from forerun.landscape.encode import ENCODINGS, Arrays, encoded
 from forerun.landscape.judge import figures, splits
 from forerun.landscape.learn import estimator
-from forerun.landscape.needs import extra
 from forerun.landscape.rows import Rows
 
 ESTIMATOR = "gradient boosting"
@@ -31,13 +31,13 @@ class Explained:
     shares: pd.DataFrame  # SHAP values: a row per model, a column per feature, the most important first
     values: pd.DataFrame  # what the features are (ranks 0 to 1); NaN for names
     models: tuple[str, ...]
-    permuted: pd.DataFrame  # feature, loss of R² on models that were left out
+    permuted: pd.DataFrame  # feature, loss of R² on held-out models
     single: dict[str, list[tuple[str, float]]]  # LIME: conditions and weights, by model
-    selected: pd.DataFrame  # features, R² and share within a factor of 2 with the best so many of them
+    selected: pd.DataFrame  # features, R² and share within a factor of 2 with that many of the best
 
 
 def explain(rows: Rows, single: Sequence[str] = ()) -> Explained:
-    """Explains gradient boosting fitted to all rows; importance and choice are judged on models left out."""
+    """Explains gradient boosting fitted to all rows; importance and selection are judged on held-out models."""
     every = np.arange(len(rows))
     whole = encoded(rows, every, every, ENCODINGS["standard scaler"])
     fitted = estimator(ESTIMATOR).fit(whole.train, whole.known_train)
@@ -64,17 +64,17 @@ _NAMES = ("organisation", "country", "domain", "chip", "category", "accessibilit
 
 def _shap(fitted: Any, part: Arrays) -> pd.DataFrame:
     """SHAP values of the training rows, summed by column."""
-    with extra("an explanation"):
+    with needed("an explanation", "landscape"):
         import shap
 
-    found = shap.TreeExplainer(fitted).shap_values(part.train, check_additivity=False)
-    by_column = pd.DataFrame(found).T.groupby([_column(name, _NAMES) for name in part.names]).sum().T
+    values = shap.TreeExplainer(fitted).shap_values(part.train, check_additivity=False)
+    by_column = pd.DataFrame(values).T.groupby([_column(name, _NAMES) for name in part.names]).sum().T
     by_column.columns = by_column.columns.astype(str)
     return by_column
 
 
 def _permuted(parts: list[Arrays], left: list[Any]) -> pd.DataFrame:
-    """How much R² falls on models that were left out when a column is shuffled, the largest loss first."""
+    """How much R² on held-out models falls when a column is shuffled, the largest loss first."""
     generator = np.random.default_rng(0)
     lost: dict[str, list[float]] = {}
     for part, fitted in zip(parts, left, strict=True):
@@ -88,8 +88,8 @@ def _permuted(parts: list[Arrays], left: list[Any]) -> pd.DataFrame:
                 mixed[:, at] = mixed[generator.permutation(len(mixed))][:, at]
                 drops.append(base - figures(part.known_test, fitted.predict(mixed), 0.0)["r2"])
             lost.setdefault(str(column), []).append(float(np.mean(drops)))
-    found = pd.DataFrame({"feature": list(lost), "loss of R²": [float(np.mean(values)) for values in lost.values()]})
-    return found.sort_values("loss of R²", ascending=False, ignore_index=True)
+    losses = pd.DataFrame({"feature": list(lost), "loss of R²": [float(np.mean(values)) for values in lost.values()]})
+    return losses.sort_values("loss of R²", ascending=False, ignore_index=True)
 
 
 def _lime(fitted: Any, part: Arrays, rows: Rows, model: str) -> list[tuple[str, float]]:
@@ -97,22 +97,22 @@ def _lime(fitted: Any, part: Arrays, rows: Rows, model: str) -> list[tuple[str, 
     places = np.flatnonzero(rows.model == model)
     if not len(places):
         raise ForerunError(f"{model!r} does not state {rows.target}.{did_you_mean(model, rows.model)}")
-    with extra("an explanation"):
+    with needed("an explanation", "landscape"):
         from lime.lime_tabular import LimeTabularExplainer
 
     explainer = LimeTabularExplainer(part.train, feature_names=list(part.names), mode="regression", random_state=0)
-    found = explainer.explain_instance(part.train[places[0]], fitted.predict, num_features=_LIME_FEATURES)
-    return [(str(condition), float(weight)) for condition, weight in found.as_list()]
+    explanation = explainer.explain_instance(part.train[places[0]], fitted.predict, num_features=_LIME_FEATURES)
+    return [(str(condition), float(weight)) for condition, weight in explanation.as_list()]
 
 
 def _selected(parts: list[Arrays], left: list[Any]) -> pd.DataFrame:
-    """R² on models left out with the best 1, 2, 3 … encoded features by SHAP, chosen in each training part alone."""
+    """R² on held-out models with the best 1, 2, 3 … encoded features by SHAP, chosen in each training part alone."""
     orders = []
-    with extra("an explanation"):
+    with needed("an explanation", "landscape"):
         import shap
     for part, fitted in zip(parts, left, strict=True):
-        found = shap.TreeExplainer(fitted).shap_values(part.train, check_additivity=False)
-        orders.append(np.argsort(-np.abs(found).mean(axis=0)))
+        shapley = shap.TreeExplainer(fitted).shap_values(part.train, check_additivity=False)
+        orders.append(np.argsort(-np.abs(shapley).mean(axis=0)))
     most = min(len(part.names) for part in parts)
     lines = []
     for many in (*(size for size in SELECTIONS if size < most), most):
@@ -121,6 +121,6 @@ def _selected(parts: list[Arrays], left: list[Any]) -> pd.DataFrame:
             estimator(ESTIMATOR).fit(part.train[:, order[:many]], part.known_train).predict(part.test[:, order[:many]])
             for part, order in zip(parts, orders, strict=True)
         ])  # fmt: skip
-        found = figures(known, values, 0.0)
-        lines.append({"features": many, "r2": found["r2"], "within 2": found["within 2"]})
+        judged = figures(known, values, 0.0)
+        lines.append({"features": many, "r2": judged["r2"], "within 2": judged["within 2"]})
     return pd.DataFrame(lines)

@@ -1,14 +1,15 @@
-"""How wide an interval must be: what most errors of rows that were left out stay within."""
+"""The width of a prediction interval: a quantile of held-out errors."""
 
 from __future__ import annotations
 
 import numpy as np
 
-#: How often an interval holds the truth.
+#: The coverage of an interval.
 CONFIDENCE = 0.9
 
 
 def conformal(errors: np.ndarray) -> float:
-    """The size of error that 90 % stay within: of n sorted sizes, the one at 0.9 (n + 1), for there are few of them."""
+    """The absolute error that 90 % stay within: of n sorted ones, that at 0.9 (n + 1), the correction for few of
+    them."""
     sizes = np.sort(np.abs(errors))
     return float(sizes[min(int(np.ceil(CONFIDENCE * (len(sizes) + 1))), len(sizes)) - 1])

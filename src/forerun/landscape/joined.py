@@ -1,4 +1,5 @@
-"""Cost, time and power by physics, by what was learned, and by both joined, each with an interval; kept as numbers."""
+"""Cost, time and power by physics, by a learned model, and by both combined, each with an interval; stored as
+numbers."""
 
 from __future__ import annotations
 
@@ -14,18 +15,19 @@ import pandas as pd
 from forerun.errors import ForerunError
 from forerun.landscape.intervals import conformal
 from forerun.landscape.lines import Line, fit_line
-from forerun.landscape.physics import Laws, fit_laws, log_of, physics
+from forerun.landscape.physics import Laws, fit_laws, least_hours, log_of, physics
 
 TARGETS = ("cost_2023_usd", "training_hours", "power_w")
 METHODS = ("physics", "learned", "joined")
-#: The first year whose models are predicted from those before, to choose by and to measure errors on.
+#: The first year whose models are predicted from earlier ones, for model selection and errors.
 FIRST_YEAR = 2018
-#: Years of such errors that an interval stands on: the newest ones, since the field changes.
+#: Years of such errors that an interval is based on: the newest ones, since the field changes.
 WINDOW = 3
-#: The least half of an interval: Epoch's power is its own estimate, and a law that recovers it is no better than that.
+#: The least half-width of an interval: Epoch's power is its own estimate, and a law that recovers it is no better than
+#: that.
 LEAST_WIDTH = 0.1
 _RIDGE = 1.0
-#: Shares of what was learned in the joined logarithm, of which the best on models predicted from earlier ones is taken.
+#: Weights of the learned model in the combined logarithm; the best on models predicted from earlier ones is taken.
 _SHARES = (0.0, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
 _LOGS = {
     "log_flop": "flop", "log_total": "total_flop", "log_parameters": "parameters", "log_tokens": "tokens",
@@ -39,11 +41,11 @@ SHIPPED = Path(__file__).parent / "shipped" / "estimate.json"
 
 
 def plan_features(plans: pd.DataFrame) -> pd.DataFrame:
-    """The numbers of a plan that are learned from: logarithms, the year, and what the plan leaves open."""
-    made = {name: log_of(plans[column]) for name, column in _LOGS.items()}
-    made |= {name: plans[name].to_numpy(dtype=float) for name in _PLAIN}
-    made |= {f"no_{name}": plans[name].isna().to_numpy(dtype=float) for name in _ABSENT}
-    return pd.DataFrame(made, index=plans.index)
+    """The features of a plan: logarithms, the year, and indicators of missing values."""
+    features = {name: log_of(plans[column]) for name, column in _LOGS.items()}
+    features |= {name: plans[name].to_numpy(dtype=float) for name in _PLAIN}
+    features |= {f"no_{name}": plans[name].isna().to_numpy(dtype=float) for name in _ABSENT}
+    return pd.DataFrame(features, index=plans.index)
 
 
 @dataclass(frozen=True)
@@ -52,23 +54,23 @@ class Fitted:
 
     laws: Laws
     lines: dict[str, Line]
-    shares: dict[str, float]  # of what was learned in the joined logarithm
+    shares: dict[str, float]  # weight of the learned model in the combined logarithm
     widths: dict[str, dict[str, float]]  # half an interval as a logarithm, by target and method
     rows: dict[str, int]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        widths = {of: {name: round(width, 4) for name, width in found.items()} for of, found in self.widths.items()}
+        widths = {of: {name: round(width, 4) for name, width in by_name.items()} for of, by_name in self.widths.items()}
         return {
             "format": FORMAT, "laws": self.laws.to_dict(), "lines": {of: x.to_dict() for of, x in self.lines.items()},
             "shares": self.shares, "widths": widths, "rows": self.rows,
         }  # fmt: skip
 
     @classmethod
-    def from_dict(cls, found: dict[str, Any]) -> Fitted:
+    def from_dict(cls, content: dict[str, Any]) -> Fitted:
         """What `to_dict` gave."""
-        lines = {of: Line.from_dict(x) for of, x in found["lines"].items()}
-        return cls(Laws.from_dict(found["laws"]), lines, found["shares"], found["widths"], found["rows"])
+        lines = {of: Line.from_dict(x) for of, x in content["lines"].items()}
+        return cls(Laws.from_dict(content["laws"]), lines, content["shares"], content["widths"], content["rows"])
 
 
 def fit(plans: pd.DataFrame, before: float = np.inf) -> Fitted:
@@ -77,25 +79,32 @@ def fit(plans: pd.DataFrame, before: float = np.inf) -> Fitted:
     laws, lines = _fit_parts(known, before)
     last = int(np.ceil(min(before, known["year"].max() + 1)))
     errors = {target: _errors(known, target, range(FIRST_YEAR, last)) for target in TARGETS}
-    shares = {target: _share(found) for target, found in errors.items()}
+    shares = {target: _share(errors_of) for target, errors_of in errors.items()}
     widths = {target: _widths(errors[target], shares[target]) for target in TARGETS}
     rows = {target: int(_usable(known, target).sum()) for target in TARGETS}
     return Fitted(laws, lines, shares, widths, rows)
 
 
 def predict(fitted: Fitted, plans: pd.DataFrame) -> pd.DataFrame:
-    """Columns (target, method, value | low | high), NaN where a method does not answer."""
+    """Columns (target, method, value | low | high), NaN where a method does not predict.
+
+    No time is shorter than the chips' peaks allow. The learned model is clipped to that before it is combined: far from
+    the published models its line gives months on a single chip for what thousands of chips take months for.
+    """
     by_physics = physics(plans, fitted.laws)
     seen = plan_features(plans)
+    least = log_of(least_hours(plans))
     out: dict[tuple[str, str, str], np.ndarray] = {}
     for target in TARGETS:
         law = log_of(by_physics[target])
         line = np.where(_answerable(plans, target), fitted.lines[target].predict(seen), np.nan)
+        bound = np.where(np.isfinite(least), least, -np.inf) if target == "training_hours" else -np.inf
+        line = np.maximum(line, bound)
         for method, logs in (("physics", law), ("learned", line), ("joined", _join(law, line, fitted.shares[target]))):
             alone = "learned" if method == "joined" else method
             wide = np.where(np.isfinite(law), fitted.widths[target][method], fitted.widths[target][alone])
             for part, moved in (("value", 0.0), ("low", -1.0), ("high", 1.0)):
-                out[target, method, part] = np.exp(logs + moved * wide)
+                out[target, method, part] = np.exp(np.maximum(logs + moved * wide, bound))
     return pd.DataFrame(out, index=plans.index).sort_index(axis=1)
 
 
@@ -109,12 +118,12 @@ def save(fitted: Fitted, path: Path) -> None:
 def load(path: Path) -> Fitted:
     """What `save` wrote."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        if found["format"] != FORMAT:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if content["format"] != FORMAT:
             raise ForerunError(
                 f"{path.name} is of another version; write it again: forerun landscape experiments --numbers"
             )
-        return Fitted.from_dict(found)
+        return Fitted.from_dict(content)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ForerunError(
             f"{path} does not hold numbers that forerun landscape experiments --numbers wrote"
@@ -122,7 +131,7 @@ def load(path: Path) -> Fitted:
 
 
 def shipped() -> Fitted:
-    """What comes with the package."""
+    """The shipped coefficients."""
     return load(SHIPPED)
 
 
@@ -130,8 +139,8 @@ def _fit_parts(known: pd.DataFrame, before: float) -> tuple[Laws, dict[str, Line
     seen = plan_features(known)
     lines = {}
     for target in TARGETS:
-        some = _usable(known, target)
-        lines[target] = fit_line(seen[some], log_of(known.loc[some, target]), FEATURES, _RIDGE)
+        usable = _usable(known, target)
+        lines[target] = fit_line(seen[usable], log_of(known.loc[usable, target]), FEATURES, _RIDGE)
     return fit_laws(known, before), lines
 
 
@@ -141,25 +150,25 @@ def _usable(plans: pd.DataFrame, target: str) -> pd.Series:
 
 
 def _answerable(plans: pd.DataFrame, target: str) -> pd.Series:
-    """Rows whose plan says enough: the arithmetic or, of power, the chips."""
+    """Rows whose plan is complete enough: the arithmetic or, for power, the chips."""
     return plans["chips"].notna() if target == "power_w" else plans["flop"].notna()
 
 
 def _errors(known: pd.DataFrame, target: str, years: Iterable[int]) -> pd.DataFrame:
-    """Log errors of physics and of what was learned, for models of each year from those before it."""
-    found = []
+    """Log errors of physics and of the learned model, for models of each year predicted from earlier ones."""
+    parts = []
     for year in years:
         earlier = known[known["year"] < year]
-        asked = known[(known["year"] >= year) & (known["year"] < year + 1) & _usable(known, target)]
-        if asked.empty or _usable(earlier, target).sum() < len(FEATURES):
+        judged = known[(known["year"] >= year) & (known["year"] < year + 1) & _usable(known, target)]
+        if judged.empty or _usable(earlier, target).sum() < len(FEATURES):
             continue
         laws, lines = _fit_parts(earlier, year)
-        truth = log_of(asked[target])
-        found.append(pd.DataFrame({
-            "year": year, "physics": truth - log_of(physics(asked, laws)[target]),
-            "learned": truth - lines[target].predict(plan_features(asked)),
+        truth = log_of(judged[target])
+        parts.append(pd.DataFrame({
+            "year": year, "physics": truth - log_of(physics(judged, laws)[target]),
+            "learned": truth - lines[target].predict(plan_features(judged)),
         }))  # fmt: skip
-    return pd.concat(found, ignore_index=True) if found else pd.DataFrame(columns=["year", "physics", "learned"])
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=["year", "physics", "learned"])
 
 
 def _join(law: np.ndarray, line: np.ndarray, share: float) -> np.ndarray:
@@ -168,7 +177,7 @@ def _join(law: np.ndarray, line: np.ndarray, share: float) -> np.ndarray:
 
 
 def _share(errors: pd.DataFrame) -> float:
-    """The share with the least mean error where both answer; a half where there are no errors to choose by."""
+    """The weight with the least mean error where both predict; a half where there are no errors."""
     both = errors.dropna()
     if both.empty:
         return 0.5
@@ -177,7 +186,7 @@ def _share(errors: pd.DataFrame) -> float:
 
 
 def _widths(errors: pd.DataFrame, share: float) -> dict[str, float]:
-    """What 90 % of the newest errors stay within, by method, with the correction for few of them."""
+    """The 90 % quantile of the newest errors, by method, with the correction for few of them."""
     newest = errors[errors["year"] > errors["year"].max() - WINDOW]
     joined = (1 - share) * newest["physics"] + share * newest["learned"]
     return {

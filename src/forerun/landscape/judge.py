@@ -1,4 +1,4 @@
-"""How good an estimator is: the published split, and splits with models, organisations or years left out."""
+"""How accurate an estimator is: the published split, and splits with models, organisations or years held out."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ Split = tuple[np.ndarray, np.ndarray]
 
 
 def splits(protocol: str, model: np.ndarray, organisation: np.ndarray, year: np.ndarray) -> Iterator[Split]:
-    """(training rows, judged rows) of a protocol; every row is judged once, by time the later ones only."""
+    """(training rows, test rows) of a protocol; every row is tested once, by time the later ones only."""
     if protocol == "time":
         yield np.flatnonzero(year < CUT), np.flatnonzero(year >= CUT)
         return
     groups = {"published": np.arange(len(model)), "models": model, "organisations": organisation}[protocol]
     names, of_row = np.unique(groups, return_inverse=True)
     fold = np.random.default_rng(0).permutation(len(names)) % _FOLDS
-    for one in range(min(_FOLDS, len(names))):
-        yield np.flatnonzero(fold[of_row] != one), np.flatnonzero(fold[of_row] == one)
+    for number in range(min(_FOLDS, len(names))):
+        yield np.flatnonzero(fold[of_row] != number), np.flatnonzero(fold[of_row] == number)
 
 
 def figures(known: np.ndarray, predicted: np.ndarray, width: np.ndarray | float) -> dict[str, float]:
-    """n, R² of logarithms, mean error in decades, MAPE, shares within a factor of 2 and in the 90 % interval."""
+    """n, R² of logarithms, mean error in decades, MAPE, share within a factor of 2, coverage of the 90 % interval."""
     off = np.abs(predicted - known)
     spread = float(((known - known.mean()) ** 2).sum())
     return {
@@ -52,26 +52,28 @@ def figures(known: np.ndarray, predicted: np.ndarray, width: np.ndarray | float)
 def judge(parts: list[Arrays], name: str, settings: Mapping[str, Any], years: np.ndarray | None) -> dict[str, float]:
     """The figures of an estimator over the parts of a protocol.
 
-    An interval stands on errors of rows that were left out: those of the other parts or, with a single one, those of
-    later rows of its training part (`years`) predicted from earlier ones.
+    An interval is based on held-out errors: those of the other parts or, with a single part, those of later rows of its
+    training part (`years`) predicted from earlier ones.
     """
-    found = [estimator(name, settings).fit(part.train, part.known_train).predict(part.test) for part in parts]
-    found = [_within_reason(part, values) for part, values in zip(parts, found, strict=True)]
-    errors = [values - part.known_test for part, values in zip(parts, found, strict=True)]
+    predicted = [estimator(name, settings).fit(part.train, part.known_train).predict(part.test) for part in parts]
+    predicted = [_within_reason(part, values) for part, values in zip(parts, predicted, strict=True)]
+    errors = [values - part.known_test for part, values in zip(parts, predicted, strict=True)]
     if len(parts) > 1:
         others = [np.concatenate(errors[:at] + errors[at + 1 :]) for at in range(len(errors))]
     else:
         others = [_earlier_errors(parts[0], name, settings, years)]
     width = np.concatenate([np.full(len(e), conformal(rest)) for e, rest in zip(errors, others, strict=True)])
     known = np.concatenate([part.known_test for part in parts])
-    return figures(known, np.concatenate(found), width)
+    return figures(known, np.concatenate(predicted), width)
 
 
 def _earlier_errors(part: Arrays, name: str, settings: Mapping[str, Any], years: np.ndarray | None) -> np.ndarray:
-    """Errors inside a training part: rows in folds by time or, where no years are given, every third row left out."""
+    """Errors inside a training part: rows in folds by time or, where no years are given, every third row held out."""
     if years is None:
         places = np.arange(len(part.train))
-        folds: Any = ((np.flatnonzero(places % 3 != one), np.flatnonzero(places % 3 == one)) for one in range(3))
+        folds: Any = (
+            (np.flatnonzero(places % 3 != number), np.flatnonzero(places % 3 == number)) for number in range(3)
+        )
     else:
         folds = ordered_folds(years)
     wrong = []
@@ -85,12 +87,12 @@ def _earlier_errors(part: Arrays, name: str, settings: Mapping[str, Any], years:
 
 
 def _within_reason(part: Arrays, values: np.ndarray) -> np.ndarray:
-    """Predictions held within three decades of what training rows span: a linear model may run away on new names."""
+    """Predictions clipped to three decades around the training range: a linear model may diverge on new names."""
     return np.clip(values, part.known_train.min() - 3, part.known_train.max() + 3)
 
 
 def costs(part: Arrays, name: str, settings: Mapping[str, Any]) -> dict[str, float]:
-    """What a fit and a prediction take, measured in a process of their own: seconds and memory at peak."""
+    """Seconds and peak memory of a fit and a prediction, measured in a process of their own."""
     context = multiprocessing.get_context("spawn")
     with context.Pool(1) as pool:
         return pool.apply(_measured, (part, name, dict(settings)))
@@ -101,7 +103,7 @@ def _measured(part: Arrays, name: str, settings: dict[str, Any]) -> dict[str, fl
     import resource
     import sys
 
-    estimator(name, settings).fit(part.train[:50], part.known_train[:50])  # what is loaded at first use
+    estimator(name, settings).fit(part.train[:50], part.known_train[:50])  # loads what is imported at first use
     began = time.perf_counter()
     fitted = estimator(name, settings).fit(part.train, part.known_train)
     fit_s = time.perf_counter() - began

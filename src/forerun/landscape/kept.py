@@ -1,4 +1,4 @@
-"""The imported tables, kept in the store's folder."""
+"""The imported tables, stored in the store's folder."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from forerun._util.extras import require
 from forerun.data.places import default_folder
 from forerun.errors import ForerunError
 from forerun.landscape.schema import HARDWARE, MODELS, Step, Tables, typed
@@ -18,12 +19,18 @@ FORMAT = 1
 
 
 def folder() -> Path:
-    """Where the imported tables lie: `landscape` in the store's folder."""
+    """Where the imported tables are: `landscape` in the store's folder."""
     return default_folder() / "landscape"
+
+
+def _can_read() -> None:
+    """pandas reads and writes the tables with pyarrow."""
+    require("the landscape of published models", "pyarrow", extra="landscape")
 
 
 def keep_tables(tables: Tables) -> Path:
     """Keeps the tables in place of those imported before; all of them or nothing. Returns their folder."""
+    _can_read()
     place = folder()
     part = place.with_name(f".{place.name}-{uuid.uuid4().hex}.part")
     old = part.with_suffix(".old")
@@ -54,6 +61,7 @@ def load_tables() -> Tables:
     place = folder()
     if not place.is_dir():
         raise ForerunError("no tables were imported yet; import Epoch AI's with: forerun landscape import FOLDER")
+    _can_read()
     try:
         about = json.loads((place / "about.json").read_text(encoding="utf-8"))
         if about["format"] != FORMAT:

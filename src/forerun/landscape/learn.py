@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from forerun._util.extras import needed
 from forerun.errors import ForerunError, did_you_mean
 from forerun.landscape.encode import Encoding, encoded
-from forerun.landscape.needs import extra
 from forerun.landscape.rows import Rows
 
 #: What each estimator starts from; a search may replace some of it.
@@ -50,7 +50,7 @@ def estimator(name: str, settings: Mapping[str, Any] | None = None) -> Any:
     """An estimator of scikit-learn, not fitted."""
     if name not in DEFAULTS:
         raise ForerunError(f"unknown estimator {name!r}.{did_you_mean(name, DEFAULTS)} Known: {', '.join(DEFAULTS)}")
-    with extra("the landscape study"):
+    with needed("the landscape study", "landscape"):
         from sklearn import ensemble, linear_model, svm, tree
 
     chosen = {**DEFAULTS[name], **(settings or {})}
@@ -81,7 +81,7 @@ def tune(rows: Rows, train: np.ndarray, name: str, encoding: Encoding, trials: i
     """The settings with the least mean error on later rows of the training part; the defaults where none is better."""
     if name not in SPACES:
         return {}
-    with extra("the landscape study"):
+    with needed("the landscape study", "landscape"):
         import optuna
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     parts = [

@@ -1,4 +1,4 @@
-"""A robust linear law of named features: fitted by Huber's loss with a ridge, kept as plain numbers."""
+"""A robust linear law of named features: fitted by Huber's loss with a ridge, stored as plain numbers."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-#: Residuals beyond so many (robust) standard deviations weigh less.
+#: Residuals beyond this many (robust) standard deviations weigh less.
 _HUBER = 1.345
 _ROUNDS = 50
 
 
 @dataclass(frozen=True)
 class Line:
-    """intercept + sum of weights * (feature - mean) / scale; a feature that is not known counts as its mean."""
+    """intercept + sum of weights * (feature - mean) / scale; a missing feature counts as its mean."""
 
     features: tuple[str, ...]
     means: tuple[float, ...]
@@ -32,13 +32,13 @@ class Line:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON, of seven digits."""
-        found = asdict(self)
-        return {name: _plain(value) for name, value in found.items()}
+        values = asdict(self)
+        return {name: _plain(value) for name, value in values.items()}
 
     @classmethod
-    def from_dict(cls, found: dict[str, Any]) -> Line:
+    def from_dict(cls, content: dict[str, Any]) -> Line:
         """What `to_dict` gave."""
-        parts: dict[str, Any] = {n: tuple(value) if isinstance(value, list) else value for n, value in found.items()}
+        parts: dict[str, Any] = {n: tuple(value) if isinstance(value, list) else value for n, value in content.items()}
         return cls(**parts)
 
 
@@ -47,14 +47,14 @@ def fit_line(
 ) -> Line:
     """The line through the rows whose target is finite; `ridge` in units of rows."""
     good = np.isfinite(target)
-    some, wanted = frame[good], target[good]
-    given = np.ones(len(some)) if weights is None else weights[good]
-    values = some.reindex(columns=list(features)).to_numpy(dtype=float)
+    used, wanted = frame[good], target[good]
+    given = np.ones(len(used)) if weights is None else weights[good]
+    values = used.reindex(columns=list(features)).to_numpy(dtype=float)
     counts = np.isfinite(values).sum(axis=0)
     means = np.where(counts > 0, np.nansum(values, axis=0) / np.maximum(counts, 1), 0.0)
     spread = np.sqrt(np.nansum((values - means) ** 2, axis=0) / np.maximum(counts, 1))
     scales = np.where(spread > 1e-9, spread, 1.0)
-    scaled = _standard(some, features, means, scales)
+    scaled = _standard(used, features, means, scales)
     weight, centre = np.zeros(len(features)), float(np.median(wanted)) if len(wanted) else 0.0
     for _ in range(_ROUNDS):
         rest = wanted - centre - scaled @ weight
@@ -65,9 +65,9 @@ def fit_line(
             [np.array([[trust.sum()]]), held.sum(axis=0)[None, :]],
             [held.sum(axis=0)[:, None], scaled.T @ held + ridge * np.eye(len(features))],
         ])  # fmt: skip
-        found = np.linalg.solve(design, np.concatenate([[trust @ wanted], held.T @ wanted]))
-        moved = abs(found[0] - centre) + np.abs(found[1:] - weight).max(initial=0.0)
-        centre, weight = float(found[0]), found[1:]
+        solved = np.linalg.solve(design, np.concatenate([[trust @ wanted], held.T @ wanted]))
+        moved = abs(solved[0] - centre) + np.abs(solved[1:] - weight).max(initial=0.0)
+        centre, weight = float(solved[0]), solved[1:]
         if moved < 1e-7:
             break
     return Line(tuple(features), tuple(means.tolist()), tuple(scales.tolist()), tuple(weight.tolist()), centre)

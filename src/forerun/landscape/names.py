@@ -25,8 +25,8 @@ def organisation(name: str) -> str:
     """One name for an organisation: without its abbreviation, laboratories under their company."""
     plain = name.strip()
     known = _section("organisations")
-    if found := known.get(key(plain)):
-        return found
+    if known_as := known.get(key(plain)):
+        return known_as
     plain = re.sub(r"\s*\([A-Z][A-Za-z0-9.-]{1,9}\)$", "", plain)
     return known.get(key(plain), plain)
 
@@ -44,15 +44,15 @@ def device_of(name: str) -> str | None:
     Names match exactly, but for case, spaces, a vendor's name in front, a remark in parentheses and the word GPU.
     """
     listed = _section("devices")
-    known = {**{key(one): one for one in device_ids()}, **aliases()}
+    known = {**{key(device): device for device in device_ids()}, **aliases()}
     for form in _forms(name):
-        if found := listed.get(form) or known.get(form):
-            return found
+        if device_id := listed.get(form) or known.get(form):
+            return device_id
     return None
 
 
 def _forms(name: str) -> Iterable[str]:
-    """A hardware name as it stands, then with less and less around it."""
+    """A hardware name as written, then with less and less around it."""
     joined = re.sub(r"(\d)\s+(GB|G)\b", r"\1\2", name.strip(), flags=re.IGNORECASE)
     for text in dict.fromkeys((joined, re.sub(r"\s*\([^)]*\)", "", joined))):
         full = re.sub(r"-gpus?$", "", key(text))
@@ -63,7 +63,7 @@ def _forms(name: str) -> Iterable[str]:
 
 @cache
 def _section(section: Section) -> dict[str, str]:
-    """Every name of a section of names.yaml in the form names are compared in, and the one it stands for."""
+    """Every name of a section of names.yaml in the form names are compared in, and the name it maps to."""
     names: dict[str, str] = {}
     for chosen, others in read_yaml(Path(__file__).with_name("names.yaml"))[section].items():
         for name in dict.fromkeys(map(key, (chosen, *others))):

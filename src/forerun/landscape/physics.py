@@ -13,22 +13,22 @@ from forerun.landscape.chip_prices import nearest_price
 from forerun.landscape.lines import Line, fit_line
 
 SECONDS_PER_HOUR = 3600.0
-#: Rows that state one, below which a law is not fitted.
+#: The fewest rows that a law is fitted to.
 FEW = 3
-#: Taken where fewer rows than that state one.
+#: The defaults with fewer rows.
 USUAL_UTILISATION = 0.35
 
 
 @dataclass(frozen=True)
 class Laws:
-    """What the published rows say of chips at work; every law is fitted to rows that state its quantity."""
+    """Laws of chips at work; each is fitted to the published rows that state its quantity."""
 
     utilisation: float  # model FLOP over peak FLOP, the median of the rows that state it
-    before: float  # the laws know nothing of this year and later
+    before: float  # fitted to earlier years only
     hourly: Line  # log (USD of a chip hour over the chip's price) from its age
     usd_per_flop: Line  # log USD per FLOP by year, where no chip is named
-    watts_per_tdp: Line  # log watts that a server and its building draw for a watt of its chips' TDP, by year
-    rows: dict[str, int]  # how many rows each law stands on
+    watts_per_tdp: Line  # log watts of a server and its building for a watt of its chips' TDP, by year
+    rows: dict[str, int]  # how many rows each law is based on
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -39,10 +39,10 @@ class Laws:
         }  # fmt: skip
 
     @classmethod
-    def from_dict(cls, found: dict[str, Any]) -> Laws:
+    def from_dict(cls, content: dict[str, Any]) -> Laws:
         """What `to_dict` gave."""
-        lines = {name: Line.from_dict(found[name]) for name in ("hourly", "usd_per_flop", "watts_per_tdp")}
-        return cls(**{**found, **lines, "before": np.inf if found["before"] is None else found["before"]})
+        lines = {name: Line.from_dict(content[name]) for name in ("hourly", "usd_per_flop", "watts_per_tdp")}
+        return cls(**{**content, **lines, "before": np.inf if content["before"] is None else content["before"]})
 
 
 _HOURLY_FEATURES = ("chip_age", "tpu")
@@ -86,12 +86,22 @@ def usd_per_chip_hour(plans: pd.DataFrame, laws: Laws) -> pd.Series:
 
 
 def chip_hours(flop: pd.Series, plans: pd.DataFrame, laws: Laws) -> pd.Series:
-    """FLOP over the chip's peak at the usual utilisation."""
+    """Chip time: FLOP over the peak at the usual utilisation."""
     return flop / (plans["peak_flops"] * laws.utilisation) / SECONDS_PER_HOUR
 
 
+def least_chip_hours(plans: pd.DataFrame) -> pd.Series:
+    """FLOP over the full peak: no training takes less."""
+    return plans["flop"] / plans["peak_flops"] / SECONDS_PER_HOUR
+
+
+def least_hours(plans: pd.DataFrame) -> pd.Series:
+    """The same with all chips at once; NaN where their number is not known."""
+    return least_chip_hours(plans) / plans["chips"]
+
+
 def physics(plans: pd.DataFrame, laws: Laws) -> pd.DataFrame:
-    """Hours, USD and watts by arithmetic; NaN where a plan does not say what the arithmetic needs."""
+    """Hours, USD and watts by arithmetic; NaN where a plan lacks an input."""
     cost = chip_hours(plans["total_flop"], plans, laws) * usd_per_chip_hour(plans, laws)
     trend = plans["total_flop"] * np.exp(laws.usd_per_flop.predict(plans))
     return pd.DataFrame({
@@ -101,6 +111,6 @@ def physics(plans: pd.DataFrame, laws: Laws) -> pd.DataFrame:
 
 
 def log_of(values: Any) -> np.ndarray:
-    """Natural logarithms; NaN of what is not known or not above 0."""
+    """Natural logarithms; NaN where a value is unknown or not positive."""
     numbers = np.asarray(values, dtype=float)
     return np.log(np.where(numbers > 0, numbers, np.nan))

@@ -1,5 +1,5 @@
-"""What is known of a training before it begins, a row per model: arithmetic, chips and their facts, the time it was
-published."""
+"""What is known of a training before it begins, a row per model: arithmetic, chips and their facts, the date of
+publication."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from forerun.device import Device, load_device
+from forerun.device.kinds import TPU
 
 if TYPE_CHECKING:
     from forerun.landscape.schema import Tables
@@ -32,14 +33,14 @@ def year_of(when: Any) -> float:
     """A date as a year with its fraction; NaN where there is none."""
     if when is None or pd.isna(when):
         return float("nan")
-    found = pd.Timestamp(when)
-    return float(found.year + (found.day_of_year - 1) / 365.25)
+    moment = pd.Timestamp(when)
+    return float(moment.year + (moment.day_of_year - 1) / 365.25)
 
 
 def peak_flops(device: Device) -> float | None:
     """FLOP/s at half precision where the chip has it, at fp32 otherwise."""
-    found = [device.peak(dtype) for dtype in ("fp16", "bf16", "fp32")]
-    known = [peak for peak in found if peak]
+    peaks = [device.peak(dtype) for dtype in ("fp16", "bf16", "fp32")]
+    known = [peak for peak in peaks if peak]
     return max(known) * 1e12 if known else None
 
 
@@ -53,7 +54,7 @@ def chip_facts(device: Device) -> dict[str, Any]:
         else np.nan,
         "memory_bytes": device.memory_gb * 2**30 if device.memory_gb else np.nan,
         "bandwidth": device.bandwidth_gbs * 1e9 if device.bandwidth_gbs else np.nan,
-        "tpu": float(device.kind == "tpu"),
+        "tpu": float(device.traits is TPU),
     }  # fmt: skip
 
 
@@ -63,7 +64,7 @@ def _catalogued(device_id: str) -> Mapping[str, Any]:
 
 
 def hardware_facts(hardware: pd.DataFrame) -> pd.DataFrame:
-    """The hardware table with a plan's columns, by name; what the table leaves open comes from the catalogue."""
+    """The hardware table with a plan's columns, by name; missing values come from the catalogue."""
     peaks = hardware.reindex(columns=list(_PEAKS)).apply(pd.to_numeric, errors="coerce").max(axis=1)
     out = pd.DataFrame({
         "hardware": hardware["hardware"], "device": hardware["device"], "peak_flops": peaks,
@@ -73,7 +74,9 @@ def hardware_facts(hardware: pd.DataFrame) -> pd.DataFrame:
         "tpu": hardware["hardware"].str.contains("TPU", na=False).astype(float),
     })  # fmt: skip
     none = dict.fromkeys(_FACTS, np.nan)
-    listed = pd.DataFrame([_catalogued(one) if isinstance(one, str) else none for one in out["device"]], out.index)
+    listed = pd.DataFrame(
+        [_catalogued(device) if isinstance(device, str) else none for device in out["device"]], out.index
+    )
     for name in _FACTS:
         # The catalogue's peaks are dense and checked against datasheets; of the rest, the table comes first.
         first, second = (listed, out) if name in ("peak_flops", "tpu") else (out, listed)
@@ -88,18 +91,18 @@ def _facts_of(
     names: Iterable[str], devices: Iterable[str | None], known: Mapping[str, Mapping[str, float]]
 ) -> dict[str, float]:
     """The facts of a row's chips: the geometric mean where several are named."""
-    found: list[dict[str, float]] = []
+    per_row: list[dict[str, float]] = []
     for name, device in zip(names, devices, strict=False):
         facts = dict(known.get(name, {}))
         if isinstance(device, str):
             facts = {**_catalogued(device), **{k: v for k, v in facts.items() if pd.notna(v)}}
         if facts:
-            found.append({k: float(v) for k, v in facts.items()})
-    if not found:
+            per_row.append({k: float(v) for k, v in facts.items()})
+    if not per_row:
         return dict.fromkeys(_FACTS, float("nan"))
-    if len(found) == 1:
-        return found[0]
-    values = {name: np.array([facts[name] for facts in found]) for name in _FACTS}
+    if len(per_row) == 1:
+        return per_row[0]
+    values = {name: np.array([facts[name] for facts in per_row]) for name in _FACTS}
     values = {name: known[np.isfinite(known)] for name, known in values.items()}
     logs = {name: _mean(np.log(values[name])) for name in _FACTS if name not in ("chip_year", "tpu")}
     return {
@@ -134,10 +137,10 @@ def plans_of(tables: Tables) -> pd.DataFrame:
 
 
 def with_arithmetic(plans: pd.DataFrame) -> pd.DataFrame:
-    """The plans with tokens, the FLOP of the run and what they stand on, and the age of the chip.
+    """The plans with tokens, the FLOP of the run and their source, and the age of the chip.
 
-    A tuned model's hours are those of its tuning, while its stated cost belongs to its stated compute, which counts the
-    base model: `flop` is of the run, `total_flop` of all that the model stands on.
+    A fine-tuned model's hours are those of its tuning, while its stated cost belongs to its stated compute, which
+    counts the base model: `flop` is of the run, `total_flop` includes the base model.
     """
     tokens = plans["dataset_size"] * plans["epochs"].fillna(1.0)
     counted = (FLOP_PER_PARAMETER_AND_TOKEN * plans["parameters"] * tokens).where(plans["language"] > 0)
@@ -153,7 +156,7 @@ def plan(
     *, flop: float, basis: str, parameters: float | None, tokens: float | None, device: Device, chips: float | None,
     when: date, domain: str = LANGUAGE,
 ) -> pd.DataFrame:  # fmt: skip
-    """The plan of a training that is asked about: one row with the columns that `plans_of` gives."""
+    """The plan of one training run: one row with the columns of `plans_of`."""
     row = {
         "model": "", "year": year_of(when), "parameters": parameters or np.nan, "tokens": tokens or np.nan,
         "flop": flop, "total_flop": flop, "basis": basis, "chips": chips or np.nan, "domain": domain,
@@ -170,5 +173,5 @@ def _list(cell: Any) -> list[Any]:
 
 
 def _first(cell: Any) -> str | None:
-    found = _list(cell)
-    return str(found[0]) if found else None
+    values = _list(cell)
+    return str(values[0]) if values else None

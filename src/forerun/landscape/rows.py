@@ -1,4 +1,4 @@
-"""The rows that are learned from: for each target the models (or chips) that state it: numbers, names, words."""
+"""Training rows: for each target the models (or chips) that state it: numbers, names, words."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from forerun.landscape.physics import SECONDS_PER_HOUR, log_of
 from forerun.landscape.plans import hardware_facts, plans_of, year_of
 from forerun.landscape.schema import HARDWARE, Tables, exploded, numbers
 
-#: What is learned: the column, in words.
+#: The targets: the column, in words.
 TARGETS = {
     "cost_2023_usd": "training cost, 2023 USD", "training_hours": "training time, h", "power_w": "power draw, W",
     "compute_flop": "training compute, FLOP", "price_usd": "release price of hardware, USD",
@@ -29,7 +29,7 @@ CATEGORIES = ("organisation", "country", "domain", "chip", "category", "accessib
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of one target: `frame` has the columns that are learned from, the rest is beside it.
+    """Rows of one target: `frame` has the features.
 
     `known` are the decimal logarithms of the target as stated, never filled.
     """
@@ -87,7 +87,7 @@ def _model_rows(tables: Tables, target: str, multiplied: bool) -> Rows:
 
 
 def _at_peak(plans: pd.DataFrame, target: str) -> dict[str, np.ndarray]:
-    """The target by arithmetic at the chips' full peak, with no fitted number in it; nothing where there is none."""
+    """The target by arithmetic at the chips' full peak, without fitted numbers; empty where there is none."""
     chip_hours = plans["flop"] / plans["peak_flops"] / SECONDS_PER_HOUR
     if target == "training_hours":
         return {"physics": log_of(chip_hours / plans["chips"])}

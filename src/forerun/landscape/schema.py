@@ -126,7 +126,7 @@ LINK = "Link"
 #: Columns that cleaning makes: devices are ids of our catalogue in the order of `hardware`, None where unknown.
 MADE_MODELS = ("devices", "source_table", "source_copy")
 MADE_HARDWARE = ("device", "source_copy")
-#: What models are of, as the tables spell it.
+#: The domains, as the tables spell them.
 DOMAINS = (
     "Language", "Vision", "Multimodal", "Image generation", "Video", "Speech", "Biology", "Games", "Robotics", "Audio",
     "Recommendation", "Mathematics", "3D modeling", "Medicine", "Earth science", "Search", "Driving",
@@ -154,7 +154,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Tables:
-    """The cleaned tables: one row per model and one per piece of hardware; how they came to be."""
+    """The cleaned tables: one row per model and one per piece of hardware; the steps that made them."""
 
     models: pd.DataFrame
     hardware: pd.DataFrame
@@ -175,22 +175,24 @@ def tuples(columns: tuple[Column, ...]) -> list[str]:
 
 def typed(rows: pd.DataFrame, columns: tuple[Column, ...]) -> pd.DataFrame:
     """The rows with one type per column: floats (nan is unknown), dates, tuples, bools; text is a str or None."""
-    made: dict[str, pd.Series] = {}
+    cells_by_name: dict[str, pd.Series] = {}
     kinds = {column.name: column.kind for column in columns}
     for name in rows.columns:
         kind = "words" if name == "devices" else kinds.get(name, "text")
         cells = rows[name]
         if kind in ("number", "sum", "share"):
-            made[name] = pd.to_numeric(cells).astype(float)
+            cells_by_name[name] = pd.to_numeric(cells).astype(float)
         elif kind == "date":
-            made[name] = pd.to_datetime(cells).astype("datetime64[s]")
+            cells_by_name[name] = pd.to_datetime(cells).astype("datetime64[s]")
         elif kind == "flag":
-            made[name] = cells.map(lambda cell: cell is True or cell is np.True_).astype(bool)
+            cells_by_name[name] = cells.map(lambda cell: cell is True or cell is np.True_).astype(bool)
         elif kind == "words":
-            made[name] = pd.Series([tuple(cell) for cell in cells], index=rows.index, dtype=object)
+            cells_by_name[name] = pd.Series([tuple(cell) for cell in cells], index=rows.index, dtype=object)
         else:
-            made[name] = pd.Series([None if pd.isna(cell) else cell for cell in cells], index=rows.index, dtype=object)
-    return pd.DataFrame(made, index=rows.index)
+            cells_by_name[name] = pd.Series(
+                [None if pd.isna(cell) else cell for cell in cells], index=rows.index, dtype=object
+            )
+    return pd.DataFrame(cells_by_name, index=rows.index)
 
 
 def exploded(models: pd.DataFrame) -> pd.DataFrame:

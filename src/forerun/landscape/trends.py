@@ -1,4 +1,4 @@
-"""How the field moves: medians and records by year, domain or maker, growth a year, the price of a chip hour."""
+"""Trends of the field: medians and records by year, domain or maker, growth a year, the price of a chip hour."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ QUANTITIES = {
 }  # fmt: skip
 #: Years that growth is measured over: those of deep learning.
 SINCE = 2012
-#: The share of models, by training compute at their time, that are at the front.
+#: The share of models, by training compute at their time, that are at the frontier.
 FRONT = 0.1
-#: Groups with fewer models are left out.
+#: Groups with fewer models are dropped.
 LEAST_MODELS = 3
 
 
@@ -60,15 +60,15 @@ def trends(tables: Tables, by: Sequence[str] = ("year",)) -> Trends:
 def _groups(models: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     """The number of models of each group, and the median of every quantity that its models state."""
     grouped = models.dropna(subset=by).groupby(by)
-    found = grouped[list(QUANTITIES)].median()
-    found.insert(0, "models", grouped.size())
-    return found[found["models"] >= LEAST_MODELS].reset_index()
+    medians = grouped[list(QUANTITIES)].median()
+    medians.insert(0, "models", grouped.size())
+    return medians[medians["models"] >= LEAST_MODELS].reset_index()
 
 
 def _growth(plans: pd.DataFrame) -> pd.DataFrame:
-    """Factors a year by a line through logarithms since 2012, of all models and of those at the front."""
+    """Factors a year by a line through logarithms since 2012, of all models and of those at the frontier."""
     recent = plans[plans["year"] >= SINCE]
-    # At the front: the largest tenth of the models of the year around it.
+    # At the frontier: the largest tenth of the models of the year around it.
     compute = recent["total_flop"].to_numpy(dtype=float)
     year = recent["year"].to_numpy(dtype=float)
     front = np.array([
@@ -93,12 +93,12 @@ def _prices(plans: pd.DataFrame) -> pd.DataFrame:
     """What an hour of a chip cost: as the rows state it (cost over chips and hours), and by the law of its age."""
     laws = fit_laws(plans)
     hourly = plans["cost_2023_usd"] / plans["training_hours"] / plans["chips"]
-    found = plans[["model", "year", "hardware", "chip_age"]].assign(
+    prices = plans[["model", "year", "hardware", "chip_age"]].assign(
         chip_price_usd=price_of(plans, np.inf),
         stated_usd_per_hour=hourly,
         law_usd_per_hour=usd_per_chip_hour(plans, laws),
     )
-    return found[np.isfinite(log_of(hourly)) & found["hardware"].notna()].sort_values("year", ignore_index=True)
+    return prices[np.isfinite(log_of(hourly)) & prices["hardware"].notna()].sort_values("year", ignore_index=True)
 
 
 def _records(table: pd.DataFrame) -> list[dict[str, Any]]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from forerun._util.readable import short
 from forerun.device import Device
 from forerun.device.hosts import find_host, host_ids
 from forerun.errors import ForerunError
 from forerun.measure.saved_host import AGAIN, SLOWNESS, SavedProbe, UnusableProbe, saved
 from forerun.prediction import AssumedHost
-from forerun.readable import short
 
 #: Words of `--host` that are no name of the catalogue and no number.
 WORDS = ("default", "reference", "this")
@@ -22,7 +22,7 @@ def assume(requested: str | float, device: Device | None = None, *, honoured: bo
     is taken: 'reference', 'this' (as probed here), a name of the catalogue, or a number.
     """
     if requested == "default":
-        if device is None or device.kind == "cpu" or not honoured:
+        if device is None or device.traits.is_host or not honoured:
             return AssumedHost("reference", REFERENCE)
         return _by_itself(device)
     if requested == "reference":

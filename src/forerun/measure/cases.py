@@ -5,15 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from forerun.errors import ForerunError
-from forerun.graph.families import FILES, family_of, is_family
-from forerun.graph.sources import hf_catalog, huggingface, vision_zoo
+from forerun.frontends import zoo
+from forerun.frontends.huggingface import catalog as hf_catalog
+from forerun.frontends.huggingface import frontend as huggingface
+from forerun.frontends.huggingface.quantised import without_quantisation
 from forerun.measure.core.models import CHANNELS_LAST, task_of
-from forerun.measure.core.runtimes import COMPILE_MODES
+from forerun.networks import FILES, family_of, is_family
+from forerun.runtimes.registry import USUAL, runtime, runtimes
 from forerun.workload import Workload
 
 DTYPES = ("fp32", "tf32", "fp16", "bf16", "int8", "int4")
-#: The core's sgd has momentum 0.9, as is usual.
-OPTIMIZERS = {"sgd": "momentum", "adamw": "adamw"}
+#: What the core calls an optimizer -> what a workload does. The core's sgd has momentum 0.9, as is usual.
+OPTIMIZERS = {"sgd": "momentum", "adamw": "adamw", "plain_sgd": "sgd", "adam": "adam"}
+#: Formats of weights that the core measures, as the dtype that a question has.
+_WEIGHT_FORMATS = {"nf4": "int4", "llm_int8": "int8"}
 _TASKS = {"sequence-classification": "text-classification", "causal-lm": "causal-lm", "base": "base"}
 
 
@@ -24,13 +29,17 @@ def case_of(workload: Workload) -> dict[str, Any]:
         raise ForerunError("forerun measure takes a model by name, a Hugging Face id, or a family such as cnn:…")
     if workload.task is not None or isinstance(workload.input_shape, dict):
         raise ForerunError("task and inputs by name cannot be measured yet")
-    if workload.runtime == "cudagraph":
-        raise ForerunError("runtime cudagraph needs no measuring of its own: every eager row has it as graph_ms")
-    if workload.runtime not in ("eager", *COMPILE_MODES):
-        able = ", ".join(("eager", *COMPILE_MODES))
-        raise ForerunError(f"runtime {workload.runtime} cannot be measured with {name}; choose from {able}")
-    if workload.runtime != "eager" and mode == "decode":
-        raise ForerunError(f"a decode step with runtime {workload.runtime} cannot be measured yet")
+    run = runtime(workload.runtime)
+    if (problem := run.why_not_measured(mode)) is not None:
+        raise ForerunError(problem)
+    if not run.calls_modules:
+        able = ", ".join(one.name for one in runtimes() if one.calls_modules)
+        raise ForerunError(f"runtime {run.name} cannot be measured with {name}; choose from {able}")
+    if workload.weight_format:
+        raise ForerunError(
+            f"{name} is published with {workload.weight_format} weights, which are not measured yet; "
+            f"choose a dtype: {workload.dtype} is measured with dequantised ones"
+        )
     if workload.dtype not in DTYPES:
         raise ForerunError(f"dtype {workload.dtype} cannot be measured yet; choose {', '.join(DTYPES)}")
     case: dict[str, Any] = {
@@ -40,13 +49,10 @@ def case_of(workload: Workload) -> dict[str, Any]:
         "dtype": workload.dtype,
         "name": name,
     }
-    if workload.runtime != "eager":
+    if run.name != USUAL:
         case["runtime"] = workload.runtime
     if mode == "training":
-        optimizer = next((ours for ours, name in OPTIMIZERS.items() if name == workload.optimizer), None)
-        if optimizer is None:
-            raise ForerunError(f"training with {workload.optimizer} is not measured; choose momentum or adamw")
-        case["optimizer"] = optimizer
+        case["optimizer"] = next(ours for ours, name in OPTIMIZERS.items() if name == workload.optimizer)
     if workload.amp:
         if mode == "decode":
             raise ForerunError("a decode step under autocast cannot be measured yet")
@@ -62,7 +68,8 @@ def case_of(workload: Workload) -> dict[str, Any]:
         length = workload.seq_len or huggingface.DEFAULT_SEQ_LEN
         if known.task == "encoder" and mode == "training":
             case["task"] = "sequence-classification"
-        return case | {"source": "hf", "config": known.config, "seq_len": length}
+        config = without_quantisation(known.config)  # the network is built from its config, with weights of our own
+        return case | {"source": "hf", "config": config, "seq_len": length}
     if mode in ("prefill", "decode") or workload.seq_len is not None:
         raise ForerunError(f"{name} is not a language model: it has no {mode} mode and no seq_len")
     if workload.dtype in ("int8", "int4"):
@@ -72,20 +79,25 @@ def case_of(workload: Workload) -> dict[str, Any]:
             raise ForerunError(f"the name {name} gives the input: change it in the name")
         family = family_of(name)
         return case | {"source": family.prefix, "name": family.name(**family.parse(name))}
-    if not vision_zoo.matches(name):
+    if not zoo.matches(name):
         raise ForerunError(
             f"{name} cannot be built for measuring; give a name, a catalogued id, or a family such as cnn:…"
         )
-    library, bare, changed = vision_zoo.parse(name)
-    vision_zoo.check_reparam(library, bare, changed, mode)
+    library, bare, changed = zoo.parse(name)
+    zoo.check_reparam(library, bare, changed, mode)
     if isinstance(workload.input_shape, tuple):
         case["input_shape"] = list(workload.input_shape)
     return case | {"source": library or "timm", "name": bare, **({"overrides": changed} if changed else {})}
 
 
+def stored_dtype(dtype: str) -> str:
+    """The dtype of a row whose case has this one: what a question would ask for."""
+    return _WEIGHT_FORMATS.get(dtype, dtype)
+
+
 def workload_of(case: dict[str, Any], file: str | None = None) -> Workload:
-    """The case as a workload that the front doors take; `file` is where the ONNX file of such a case is."""
-    settings: dict[str, Any] = {"batch": case["batch"], "dtype": case["dtype"], "mode": case["mode"]}
+    """The case as a workload that the frontends take; `file` is where the ONNX file of such a case is."""
+    settings: dict[str, Any] = {"batch": case["batch"], "dtype": stored_dtype(case["dtype"]), "mode": case["mode"]}
     if case.get("runtime"):
         settings["runtime"] = case["runtime"]
     if case["mode"] == "training":
@@ -104,16 +116,16 @@ def workload_of(case: dict[str, Any], file: str | None = None) -> Workload:
         return Workload({**case["config"], **overrides}, seq_len=case.get("seq_len"), task=task, **settings)
     if case["source"] in FILES:
         return Workload(case["name"], **settings)
-    overrides.pop("init_weights", None)  # the door never initialises any
+    overrides.pop("init_weights", None)  # nothing is ever initialised
     shape = None if "img_size" in overrides else case.get("input_shape")
-    name = vision_zoo.full_name(case["source"], case["name"], overrides)
+    name = zoo.full_name(case["source"], case["name"], overrides)
     return Workload(name, input_shape=tuple(shape) if shape else None, **settings)
 
 
 def model_name(case: dict[str, Any]) -> str:
-    """What a case's model is called in the store: a name that the front doors take, but for configs of our own."""
+    """What a case's model is called in the store: a name that the frontends take, but for configs of our own."""
     if case["source"] in FILES or case["source"] in ("tabular", "onnx"):
         return str(case["name"])
     if case["source"] == "hf" and "/" in case["name"]:
         return str(case["name"])
-    return vision_zoo.full_name(case["source"], case["name"], case.get("overrides") or {})
+    return zoo.full_name(case["source"], case["name"], case.get("overrides") or {})

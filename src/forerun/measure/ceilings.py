@@ -10,8 +10,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from forerun._util.documents import read_json
 from forerun.device import Device, device_ids, fields, load_device
-from forerun.documents import read_json
+from forerun.device.kinds import read_by
 from forerun.errors import ForerunError
 from forerun.measure.machine import catalogue_id, name_of
 from forerun.measure.saved_host import utc_time
@@ -122,7 +123,7 @@ class Ceilings:
 
     def _identity(self) -> dict[str, Any]:
         about = self.part("device")
-        out: dict[str, Any] = {"name": self.reported, "kind": "cpu" if about.get("kind") == "cpu" else "gpu"}
+        out: dict[str, Any] = {"name": self.reported, "kind": read_by(about.get("kind")).name}
         capability = fields.number(_as_float(about.get("capability")))
         if capability is not None:
             out["compute_capability"] = capability
@@ -132,16 +133,19 @@ class Ceilings:
         """The fields that a prediction needs, as far as they were measured."""
         about, values = self.part("device"), self.values
         single = values.get("measured_fp32_tflops", 0.0)
-        is_cpu = about.get("kind") == "cpu"  # its curve mixes caches of several levels
+        is_host = read_by(about.get("kind")).is_host  # the curve of a CPU mixes caches of several levels
         out = {}
         for field in fields.PEAKS:
             reached = values.get(f"measured_{field}")
             if reached is not None and (fields.peak_dtype(field) in _ALWAYS or reached > single):
                 out[field] = reached
         found = {
+            # What processes see is all that is known of its memory: nothing more is kept back from it.
             "memory_gb": _scaled(self.found.get("memory_mb"), 1 / 1024),
+            "driver_memory_mb": _scaled(self.found.get("memory_mb")),
+            "usable_memory_mb": _scaled(self.found.get("memory_mb")),
             "bandwidth_gbs": values.get("measured_bandwidth_gbs"),
-            "l2_cache_mb": None if is_cpu else values.get("measured_l2_mb"),
+            "l2_cache_mb": None if is_host else values.get("measured_l2_mb"),
             "sm_count": _scaled(about.get("sms")), "tdp_w": _scaled(about.get("power_limit_w")),
             "idle_w": values.get("measured_idle_w"),
         }  # fmt: skip

@@ -6,9 +6,10 @@ import contextlib
 import json
 from typing import TYPE_CHECKING, Any
 
+from forerun._util.documents import write_json
 from forerun.device import Device, aliases, load_device
+from forerun.device.kinds import CPU, read_by
 from forerun.device.reading import key
-from forerun.documents import write_json
 from forerun.errors import ForerunError
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ _SMALL_SHAPE, _LONGEST_S = (128, 128, 128), 1.0
 def name_of(device: dict[str, Any], host: dict[str, Any]) -> str:
     """The name that a machine reports for the device of a row; CPUs of one name differ by how many cores there are."""
     reported = str(device.get("name", "unknown"))
-    if device.get("kind") != "cpu":
+    if not read_by(device.get("kind")).is_host:
         return reported
     model = f" {device['model']}" if device.get("model") else ""
     return f"{reported}{model}, {host.get('cores')} cores"
@@ -76,7 +77,7 @@ def _probed(device_id: str, reported: str) -> Device:
     peaks = {name.removesuffix("_tflops"): value for name, value in found.items() if name.endswith("_tflops")}
     provenance = dict.fromkeys(found, "measured by a probe on this machine")
     return Device(
-        id=device_id, name=reported, kind="cpu", peak_tflops=peaks, bandwidth_gbs=found["bandwidth_gbs"],
+        id=device_id, name=reported, kind=CPU.name, peak_tflops=peaks, bandwidth_gbs=found["bandwidth_gbs"],
         memory_gb=found["memory_gb"], provenance=provenance,
     )  # fmt: skip
 
@@ -91,7 +92,7 @@ def probe() -> dict[str, float]:
     from forerun.measure.core import host_facts, meters
     from forerun.measure.core.ceilings import bandwidth, effort
 
-    meter, found = meters.load("cpu")(), {}
+    meter, found = meters.METERS.kind(CPU.meters[0])(), {}
     with torch.inference_mode():
         for dtype in ("fp32", "bf16", "int8"):
             with contextlib.suppress(RuntimeError):  # a build without 8-bit products

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from forerun.errors import ForerunError
+from forerun.measure.busy import Watch
 from forerun.measure.cases import case_of
 from forerun.measure.onnx_runtime import is_onnx, measure_onnx
 from forerun.workload import Workload
@@ -13,12 +14,19 @@ from forerun.workload import Workload
 def measure_workload(workload: Workload, device: str = "auto") -> dict[str, Any]:
     """One row: times with their spread, memory, energy where a meter exists, machine and software.
 
-    `device` names a meter; `auto` takes the best one of this machine.
+    `device` names a meter; `auto` takes the best one of this machine. A row that was measured while other programs used
+    the machine has the status `busy` and the reason.
     """
-    if is_onnx(workload.model):
-        return measure_onnx(workload, device)
+    watch = Watch()
+    row = measure_onnx(workload, device) if is_onnx(workload.model) else _measure(workload, device)
+    share, reason = watch.busy()
+    row["others_share"] = share
+    return row if reason is None else {**row, "status": "busy", "reason": reason}
+
+
+def _measure(workload: Workload, device: str) -> dict[str, Any]:
     case = case_of(workload)
-    from forerun.graph import torch_compat
+    from forerun.capture import torch_compat
 
     torch_compat.prepare()
     import torch

@@ -6,10 +6,12 @@ import os
 from pathlib import Path
 from typing import Any
 
-from forerun.errors import ForerunError, MissingPackage
+from forerun._util.extras import needed
+from forerun.errors import ForerunError
+from forerun.runtimes.onnxruntime import OnnxRuntime
+from forerun.runtimes.registry import USUAL
 from forerun.workload import Workload
 
-RUNTIME = "onnxruntime"
 #: onnxruntime's names of element types -> those of NumPy.
 _NUMPY = {
     "float": "float32", "float16": "float16", "double": "float64", "int64": "int64", "int32": "int32",
@@ -22,6 +24,11 @@ def is_onnx(model: Any) -> bool:
     return isinstance(model, (str, Path)) and Path(model).suffix.lower() == ".onnx"
 
 
+def runtime_of(model: Any, runtime: str) -> str:
+    """The runtime that `forerun measure` runs a model under: a file under the one that runs files."""
+    return OnnxRuntime.name if is_onnx(model) else runtime
+
+
 def measure_onnx(workload: Workload, device: str = "auto", *, limit_s: float = float("inf")) -> dict[str, Any]:
     """One row, like that of `once.measure_workload`, with the runtime `onnxruntime`.
 
@@ -30,10 +37,10 @@ def measure_onnx(workload: Workload, device: str = "auto", *, limit_s: float = f
     path = Path(workload.model)
     _check(workload, path, device)
     runtime = _library()
-    from forerun.graph import torch_compat
+    from forerun.capture import torch_compat
 
     torch_compat.prepare()
-    from forerun.graph.sources.door import file_hash, first_line
+    from forerun.frontends.base import file_hash, first_line
     from forerun.measure.core import host_facts, meters, protocol, specs
     from forerun.measure.core.worker import now_text
 
@@ -43,7 +50,7 @@ def measure_onnx(workload: Workload, device: str = "auto", *, limit_s: float = f
     try:
         session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         given = _inputs(session.get_inputs(), workload, path.name)
-        meter = meters.meter_for("cpu")
+        meter = meters.meter_for(str(OnnxRuntime.meter))
         call = protocol.Call(lambda: session.run(None, given), limit_s=limit_s)
         results = protocol.measure(call, meter)
     except ForerunError:
@@ -53,10 +60,10 @@ def measure_onnx(workload: Workload, device: str = "auto", *, limit_s: float = f
     case = {
         "kind": "model", "source": "onnx", "name": path.stem, "path": path.name, "sha256": file_hash(path),
         "mode": "inference", "batch": workload.batch, "dtype": "fp32", "threads": threads,
-        "input_shape": {name: list(value.shape) for name, value in given.items()}, "runtime": RUNTIME,
+        "input_shape": {name: list(value.shape) for name, value in given.items()}, "runtime": OnnxRuntime.name,
         "seq_len": workload.seq_len,
     }  # fmt: skip
-    software = {**host_facts.software(meter), RUNTIME: runtime.__version__}
+    software = {**host_facts.software(meter), OnnxRuntime.name: runtime.__version__}
     return {
         "kind": "model", "key": specs.key_of(case), "repeat": 0, "case": case, "status": "ok",
         "protocol": protocol.PROTOCOL_VERSION, "time": now_text(), **results,
@@ -68,21 +75,19 @@ def measure_onnx(workload: Workload, device: str = "auto", *, limit_s: float = f
 def _check(workload: Workload, path: Path, device: str) -> None:
     if not path.is_file():
         raise ForerunError(f"there is no file {path}")
-    if device not in ("auto", "cpu"):
+    if device not in ("auto", OnnxRuntime.meter):
         raise ForerunError(f"ONNX files are measured on this machine's CPU, not by the meter {device}")
     if workload.mode != "inference":
         raise ForerunError("an ONNX file can be measured for inference only")
-    if workload.amp or workload.channels_last or workload.runtime not in ("eager", RUNTIME):
+    if workload.amp or workload.channels_last or workload.runtime not in (USUAL, OnnxRuntime.name):
         raise ForerunError("an ONNX file is measured as it is: leave out amp, channels_last and other runtimes")
     if workload.dtype != "fp32":
         raise ForerunError(f"an ONNX file is measured in its own dtypes: leave out --dtype {workload.dtype}")
 
 
 def _library() -> Any:
-    try:
+    with needed("measuring an ONNX file"):
         import onnxruntime
-    except ImportError as e:
-        raise MissingPackage("measuring an ONNX file", RUNTIME, "pip install 'forerun[onnxruntime]'") from e
     return onnxruntime
 
 

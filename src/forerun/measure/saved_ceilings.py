@@ -6,7 +6,7 @@ import datetime
 from pathlib import Path
 from typing import Any
 
-from forerun.documents import write_json
+from forerun._util.documents import write_json
 from forerun.errors import ForerunError
 from forerun.measure.ceilings import Ceilings, read
 from forerun.measure.saved_host import ago, folder

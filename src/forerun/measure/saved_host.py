@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from forerun.documents import read_json, write_json
+from forerun._util.documents import read_json, write_json
+from forerun._util.folders import user_data
 from forerun.errors import ForerunError
 from forerun.measure.host import HostSpeed
 
@@ -52,11 +53,7 @@ class UnusableProbe(ForerunError):
 def folder() -> Path:
     """Where what was measured of this machine is kept."""
     chosen = os.environ.get("FORERUN_STORE")
-    if chosen:
-        return Path(chosen)
-    from platformdirs import user_data_dir
-
-    return Path(user_data_dir("forerun"))
+    return Path(chosen) if chosen else user_data()
 
 
 def place() -> Path:

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from forerun.errors import ForerunError, MissingPackage, did_you_mean
-from forerun.graph.families.base import Setting, read_settings
+from forerun._util.extras import needed
+from forerun.errors import ForerunError, did_you_mean
+from forerun.networks.base import Setting, read_settings
 
 PREFIX = "tabular:"
 SEED = 0
@@ -57,11 +58,8 @@ def settings_of(kind: str) -> tuple[str, ...]:
 
 def library(module: str) -> Any:
     """A module of scikit-learn or XGBoost, which are an extra."""
-    try:
+    with needed("a tabular model of this kind", "tabular"):
         return importlib.import_module(module)
-    except ImportError as e:
-        package = module.partition(".")[0].replace("sklearn", "scikit-learn")
-        raise MissingPackage("a tabular model of this kind", package, "pip install 'forerun[tabular]'") from e
 
 
 def build(kind: str, **settings: int) -> Any:

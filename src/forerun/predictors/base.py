@@ -18,13 +18,21 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
+from forerun._util.readable import short
 from forerun.device import Device, all_devices
+from forerun.device.kinds import USUAL as USUAL_KIND
+from forerun.device.kinds import part_of
 from forerun.errors import ForerunError
 from forerun.graph.profile import Profile
-from forerun.predictors.conformal import Calibration, calibrate, out_of_domain_deviation
+from forerun.prediction import CONFIDENCES
+from forerun.predictors.hold_out import HoldOut
+from forerun.predictors.laws.conformal import Calibration, calibrate, ood_deviation
+from forerun.predictors.laws.specs import op_roofline_s
+from forerun.predictors.laws.spreads import not_below
 from forerun.predictors.saved import Saved
-from forerun.predictors.specs import op_roofline_s
-from forerun.workload import MODES, RUNTIMES, UNMEASURED_RUNTIMES, Workload
+from forerun.runtimes.registry import USUAL as USUAL_RUNTIME
+from forerun.runtimes.registry import names, runtime
+from forerun.workload import MODES, Workload
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,9 +56,10 @@ class Times:
     host_ms: np.ndarray
     roofline_ms: np.ndarray  # the least time that the device's peaks allow
     energy_j: np.ndarray
-    memory_mb: np.ndarray | None = None  # None: by simulation (predictors/memory.py), as for most predictors
+    memory_mb: np.ndarray | None = None  # None: by simulation (predictors/laws/memory.py), as for most predictors
     memory_allocated_mb: np.ndarray | None = None
     disagreement: np.ndarray | None = None  # how far networks that differ by their seed disagree, in logarithms
+    held: np.ndarray | None = None  # [.., .., bounds.HELD] what was beyond a bound of physics and is put at it
 
     def of_device(self, place: int) -> Times:
         """The same for one device alone."""
@@ -62,10 +71,10 @@ class Times:
 
 
 @dataclass(frozen=True)
-class OutOfDomain:
+class OutOfDistribution:
     """One thing about a case that no measurement behind the predictor shows."""
 
-    what: str  # device | ops | dtype | generation
+    what: str  # device | ops | dtype | generation | runtime
     reason: str  # a sentence for people
 
 
@@ -78,32 +87,24 @@ class Predictor(Saved, abc.ABC):
 
     #: How it is called in commands, tables and files; the same as its entry point.
     name: ClassVar[str]
-    #: What its answers stand on: learned, or roofline (physics and a spec sheet).
+    #: What its answers are based on: learned, or roofline (physics and a spec sheet).
     basis: ClassVar[str] = "learned"
     #: The quantities and modes that it answers.
     targets: ClassVar[tuple[str, ...]] = ("latency_ms", "device_ms", "energy_j")
     modes: ClassVar[tuple[str, ...]] = MODES
     #: Settings of a question that change its answer: confidence, host, runtime. All others are refused.
-    honours: ClassVar[frozenset[str]] = frozenset({"confidence"})
+    supports: ClassVar[frozenset[str]] = frozenset({"confidence"})
 
     #: Whether it must be fitted before it can answer.
     needs_fit: ClassVar[bool] = True
-    #: Whether its intervals come from left-out errors (`calibrate`); False: it has constants for them.
+    #: Whether its intervals come from errors on held-out cases (`calibrate`); False: it has constants for them.
     calibrates: ClassVar[bool] = True
-    #: Whether GPUs and CPUs are fitted independently, so that a part of one leaves the fit of the other as it is.
-    fits_kinds_separately: ClassVar[bool] = False
-    #: Whether a fit takes milliseconds, so that starting processes for several would take longer.
-    fits_in_moments: ClassVar[bool] = False
     #: Whether `fit` and `predict_cases` look at operators and graphs; False: at the columns of the table only.
     reads_graphs: ClassVar[bool] = True
     #: Columns that they look at beyond those that every table has (predictors/cases.py).
     columns: ClassVar[tuple[str, ...]] = ()
-    #: The splits (evaluate/left_out.py) that `forerun train` fits it for, part by part, and keeps the answers of.
-    kept_splits: ClassVar[tuple[str, ...]] = ("family", "kind", "device")
-    #: How many parts families or rows are left out in.
-    folds: ClassVar[int] = 16
-    #: Whether these answers are kept with all columns of the rows; False: with those that are needed to score them.
-    keeps_all_columns: ClassVar[bool] = True
+    #: How cases are held out when it is judged, where the defaults do not suit it.
+    hold_out: ClassVar[HoldOut] = HoldOut()
 
     confidence: float = DEFAULT_CONFIDENCE
     host_slowness: float | None = None  # times slower than the reference host; None: the host was not measured
@@ -128,19 +129,24 @@ class Predictor(Saved, abc.ABC):
         self.calibration_ = calibrate(groups, np.concatenate([log_ratio(left_out, t) for t in self.targets]))
         return self
 
+    @property
+    def calibration(self) -> Calibration | None:
+        """What `calibrate` learned; None: its intervals are not learned, or not yet."""
+        return self.calibration_
+
     def calibration_groups(self, left_out: pd.DataFrame, target: str) -> list[str]:
         """The group whose errors decide the interval of each row: `spread` looks up the same names."""
         pairs = zip(kinds_of_rows(left_out), left_out["mode"], strict=True)
-        return [f"{target}/{'cpu' if kind == 'cpu' else 'gpu'}/{mode}" for kind, mode in pairs]
+        return [f"{target}/{part_of(kind)}/{mode}" for kind, mode in pairs]
 
     def spread(
         self, target: str, times: Times, profile: Profile, devices: Sequence[Device], workload: Workload
     ) -> np.ndarray:
         """The interval of a target at the predictor's confidence: (low, high) as factors on the value, last axis."""
         value = getattr(times, target)
-        calibration = self.calibration_ or Calibration({}, {})
-        wider = self.doubt(profile, devices, workload).tolist()
-        kinds = ["cpu" if device.kind == "cpu" else "gpu" for device in devices]
+        calibration = self.calibration or Calibration({}, {})
+        wider = self.ood_sigma(profile, devices, workload).tolist()
+        kinds = [device.traits.part for device in devices]
         factors = [
             calibration.factors(f"{target}/{kind}/{workload.mode}", self.confidence, by)
             for kind, by in zip(kinds, wider, strict=True)
@@ -153,7 +159,7 @@ class Predictor(Saved, abc.ABC):
         return None
 
     def basis_for(self, device: Device) -> str:
-        """What an answer on this device stands on; a predictor may know less of some devices."""
+        """What an answer on this device is based on; a predictor may know less of some devices."""
         return self.basis
 
     def measured_devices(self) -> frozenset[str] | None:
@@ -161,7 +167,7 @@ class Predictor(Saved, abc.ABC):
         return None
 
     def generation_measured(self, device: Device) -> bool:
-        """Whether measurements of this generation of devices are behind its answers; else they stand on peaks."""
+        """Whether measurements of this generation of devices are behind its answers; else they are based on peaks."""
         if self.basis_for(device) == "roofline":
             return False
         measured = self.measured_devices()
@@ -171,14 +177,21 @@ class Predictor(Saved, abc.ABC):
             d.architecture for d in all_devices() if d.id in measured
         }
 
-    def out_of_domain(self, profile: Profile, device: Device, workload: Workload) -> list[OutOfDomain]:
+    def out_of_distribution(self, profile: Profile, device: Device, workload: Workload) -> list[OutOfDistribution]:
         """Everything about a case that no measurement behind the predictor shows."""
         return []
 
-    def doubt(self, profile: Profile, devices: Sequence[Device], workload: Workload) -> np.ndarray:
-        """Per device, what being out of the known domain adds to the error: a standard deviation, in logarithms."""
-        found = [self.out_of_domain(profile, device, workload) for device in devices]
-        return np.array([out_of_domain_deviation([one.what for one in many]) for many in found])
+    def ood_sigma(self, profile: Profile, devices: Sequence[Device], workload: Workload) -> np.ndarray:
+        """Per device, what being out of distribution adds to the error: a standard deviation, in logarithms."""
+        found = [self.out_of_distribution(profile, device, workload) for device in devices]
+        return np.array([ood_deviation([one.what for one in many]) for many in found])
+
+    def ood_sigma_of_cases(self, cases: Cases) -> np.ndarray:
+        """The same of every case of a table, without what is added by its device being unseen."""
+        if type(self).out_of_distribution is Predictor.out_of_distribution:
+            return np.zeros(len(cases))
+        found = [self.out_of_distribution(*one) for one in cases.profiles()]
+        return np.array([ood_deviation([one.what for one in many if one.what != "device"]) for many in found])
 
     def learned_share(self, profile: Profile, device: Device, workload: Workload) -> float | None:
         """The share of device time in kinds of op that measurements show; None where the question has no meaning."""
@@ -196,6 +209,19 @@ class Predictor(Saved, abc.ABC):
         """What each number that it sees contributes to the latency at the first batch size; None: it cannot say."""
         return None
 
+    def predict_operators(self, cases: Cases) -> np.ndarray | None:
+        """Device time in milliseconds of single operators, with what the timing of their group (`timing_group`, ours
+        where there is none) adds to a call; None: it predicts whole models alone."""
+        return None
+
+    def ablation(
+        self, cases: TrainingCases, folds: Sequence[tuple[np.ndarray, np.ndarray]]
+    ) -> dict[str, pd.DataFrame]:  # fmt: skip
+        """What simpler forms of it predict of `cases.models` (`predicted_<target>`), by what it adds to the one before.
+        `folds` has the rows to learn from and the rows to predict, part by part: no form learns from the part that it
+        predicts. Empty where its parts cannot be told apart."""
+        return {}
+
     @classmethod
     def search_space(cls, trial: Trial) -> dict[str, Any]:
         """The constructor's parameters that a trial of `forerun tune` suggests; none where there is nothing to tune."""
@@ -211,7 +237,7 @@ class Predictor(Saved, abc.ABC):
         """The rows and weights behind its answers, and their dates."""
         return dict(self.provenance_)
 
-    def stands_on(self, provenance: dict[str, Any]) -> Self:
+    def record_provenance(self, provenance: dict[str, Any]) -> Self:
         """Notes what it was fitted to (training/provenance.py), to be saved with it."""
         self.provenance_ = provenance
         return self
@@ -220,30 +246,31 @@ class Predictor(Saved, abc.ABC):
         """Why it cannot answer this question, as a sentence, or None."""
         if workload.mode not in self.modes:
             return f"the predictor {self.name} answers {', '.join(self.modes)}, not {workload.mode}"
-        if workload.runtime in UNMEASURED_RUNTIMES:
-            named = ", ".join(RUNTIMES)
-            return f"{workload.runtime} is not measured on any device, so no time is predicted for it: choose {named}"
-        if workload.runtime == "onnxruntime" and device.kind != "cpu":
-            return f"onnxruntime is measured on CPUs only, so no time is predicted for it on {device.id}"
-        if workload.runtime != "eager" and "runtime" not in self.honours:
-            return f"the predictor {self.name} knows runtime eager only, not {workload.runtime}"
-        if workload.runtime == "cudagraph" and device.kind not in ("gpu", "soc"):
-            return f"{device.id} is a {device.kind}, which has no CUDA graphs: leave runtime at eager"
-        if self.host_slowness is not None and device.kind == "cpu":
+        run = runtime(workload.runtime)
+        if not run.measured:
+            able = ", ".join(names(measured=True))
+            return f"{run.name} is not measured on any device, so no time is predicted for it: choose {able}"
+        if (problem := run.problem(workload) or run.device_problem(device)) is not None:
+            return problem
+        if run.name != USUAL_RUNTIME and "runtime" not in self.supports:
+            return f"the predictor {self.name} knows runtime {USUAL_RUNTIME} only, not {run.name}"
+        if self.host_slowness is not None and device.traits.is_host:
             return f"{device.id} is a CPU and its own host: leave host at default"
         return None
 
     def parts_answered(self, cases: TrainingCases) -> list[str]:
         """The parts of `cases.whole_models` that it has answers for."""
-        return [part for part in cases.whole_models if part != "onnxruntime" or "runtime" in self.honours]
+        return [part for part in cases.whole_models if part not in cases.apart or "runtime" in self.supports]
 
     def with_settings(self, *, confidence: float = DEFAULT_CONFIDENCE, host_slowness: float | None = None) -> Self:
         """The same predictor for another confidence and another host; what it cannot honour is refused."""
-        if not 0.5 <= confidence <= 0.99:
-            raise ForerunError(f"confidence must be from 0.5 to 0.99, got {confidence}")
-        if confidence != DEFAULT_CONFIDENCE and "confidence" not in self.honours:
+        known = isinstance(confidence, (int, float)) and not isinstance(confidence, bool)
+        least, most = CONFIDENCES
+        if not known or not least <= confidence <= most:
+            raise ForerunError(f"confidence must be from {least} to {most}, got {short(confidence)}")
+        if confidence != DEFAULT_CONFIDENCE and "confidence" not in self.supports:
             raise ForerunError(f"the predictor {self.name} has intervals of {DEFAULT_CONFIDENCE:.0%} only")
-        if host_slowness is not None and "host" not in self.honours:
+        if host_slowness is not None and "host" not in self.supports:
             raise ForerunError(f"the predictor {self.name} knows nothing of hosts: leave host at default")
         out = copy.copy(self)
         out.confidence, out.host_slowness = confidence, host_slowness
@@ -258,6 +285,11 @@ class Predictor(Saved, abc.ABC):
 
     def host_slowness_of(self, cases: Cases) -> np.ndarray | None:
         """How many times slower than the reference host the host was at each row; None: it has no notion of hosts."""
+        return None
+
+    def best_host_slowness(self, cases: Cases, device_ms: np.ndarray, latency_ms: np.ndarray) -> float | None:
+        """The one speed of hosts that explains these calls best, whose device times were predicted; None: it has no
+        notion of hosts."""
         return None
 
     def predict_cases(self, cases: Cases, host_slowness: np.ndarray | None = None) -> pd.DataFrame:
@@ -295,18 +327,11 @@ def disagreement_of(left_out: pd.DataFrame, target: str) -> np.ndarray:
 
 
 def kinds_of_rows(rows: pd.DataFrame) -> list[str]:
-    """gpu or cpu, by row of a table of cases."""
-    return rows["device_kind"].tolist() if "device_kind" in rows else ["gpu"] * len(rows)
+    """The kind of device of every row of a table of cases."""
+    return rows["device_kind"].tolist() if "device_kind" in rows else [USUAL_KIND] * len(rows)
 
 
 def for_kind(learned: dict[str, Any], kind: str) -> Any:
     """What was learned for a kind of device: that of CPUs for a CPU, else that of GPUs, or whichever there is."""
-    wanted = "cpu" if kind == "cpu" else "gpu"
+    wanted = part_of(kind)
     return learned[wanted] if wanted in learned else next(iter(learned.values()))
-
-
-def not_below(spread: np.ndarray, value: np.ndarray, least: np.ndarray) -> np.ndarray:
-    """Interval factors whose lower end stays at or above `least`, the bound that physics sets."""
-    floor = np.divide(least, value, out=np.zeros_like(value), where=value > 0)
-    spread[..., 0] = np.minimum(np.maximum(spread[..., 0], floor), 1.0)
-    return spread

@@ -12,10 +12,11 @@ the store (`data/schema.py`) and the following, which are all that a predictor n
 | `loop_ms` | time of a call in a loop that does not wait for each call to end; energy is measured over it |
 | `roofline_ms` | the least time that the device's peaks allow |
 | `flops`, `bytes`, `kernel_launches` | work of one call: operations, bytes moved, kernels launched |
-| `macs`, `nodes`, `edges`, `heads` … | further numbers of the graph (`GRAPH_NUMBERS` in whole_model/numbers.py) |
+| `macs`, `nodes`, `edges`, `heads` … | further numbers of the graph (predictors/laws/graph_numbers.py) |
 | `op_kinds` | the kinds of op in the graph, separated by spaces |
+| `block` | the kinds of op in the block that the network repeats (graph/blocks.py): relatives have the same |
 | `device_kind` | gpu or cpu |
-| `simulated_memory_mb`, `simulated_memory_allocated_mb`, `memory_group` | memory by simulation (predictors/memory.py) |
+| `simulated_memory_mb`, `simulated_memory_allocated_mb`, `memory_group` | simulated (predictors/laws/memory.py) |
 | `copy_ms` | published rows only: part of `latency_ms` that copies inputs to the device |
 
 `latency_ms` of onnxruntime's rows is their median call at the speed of an undisturbed machine (`training/gather.py`).
@@ -29,7 +30,7 @@ Operators (`TrainingCases.operators`, `published_operators`) have `op`, `shape`,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -37,11 +38,12 @@ import numpy as np
 import pandas as pd
 
 from forerun.device import Device, load_device
+from forerun.device.kinds import CPU, GPU
+from forerun.frontends import load_graph
 from forerun.graph.ir import Graph
 from forerun.graph.profile import Profile, profile
-from forerun.graph.runtimes import as_run
-from forerun.graph.sources import load_graph
-from forerun.predictors.features import OpTable
+from forerun.predictors.laws.features import OpTable
+from forerun.runtimes.registry import as_run
 from forerun.workload import Workload
 
 
@@ -124,12 +126,13 @@ class TrainingCases:
     published_operators: Cases | None = None  # of other people's data sets
     cpu_models: Cases | None = None  # whole models on CPUs under our own protocol
     published_models: Cases | None = None  # of other people's data sets, on other GPUs
-    onnxruntime_models: Cases | None = None  # ONNX files that onnxruntime ran on CPUs under our own protocol
+    #: Whole models on CPUs under runtimes whose rows are learned by themselves (`Runtime.part`), by the part.
+    apart: Mapping[str, Cases] = field(default_factory=dict)
 
     @property
     def whole_models(self) -> dict[str, Cases]:
-        """Whole models under our own protocol where there are any: PyTorch's on gpu and cpu, and onnxruntime's."""
-        found = {"gpu": self.models, "cpu": self.cpu_models, "onnxruntime": self.onnxruntime_models}
+        """Whole models under our own protocol where there are any: PyTorch's on GPUs and CPUs, and those apart."""
+        found = {GPU.part: self.models, CPU.part: self.cpu_models, **self.apart}
         return {kind: part for kind, part in found.items() if part}
 
     @property
@@ -138,14 +141,21 @@ class TrainingCases:
         named = {
             "models": self.models, "operators": self.operators, "published operators": self.published_operators,
             "published models": self.published_models, "CPU models": self.cpu_models,
-            "onnxruntime models": self.onnxruntime_models,
+            **{f"{part} models": cases for part, cases in self.apart.items()},
         }  # fmt: skip
         return {name: part for name, part in named.items() if part is not None and len(part)}
 
+    def with_part(self, part: str, cases: Cases) -> TrainingCases:
+        """With other whole models in the place of a part of them."""
+        if part in (GPU.part, CPU.part):
+            return replace(self, models=cases) if part == GPU.part else replace(self, cpu_models=cases)
+        return replace(self, apart={**self.apart, part: cases})
+
     def without_device(self, device: str) -> TrainingCases:
         """Everything but the rows of one device."""
-        parts = {f.name: getattr(self, f.name) for f in fields(self)}
-        return TrainingCases(**{name: part and part.without_device(device) for name, part in parts.items()})
+        parts = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "apart"}
+        kept: Any = {name: part and part.without_device(device) for name, part in parts.items()}
+        return TrainingCases(**kept, apart={name: part.without_device(device) for name, part in self.apart.items()})
 
 
 def join(parts: Sequence[Cases]) -> Cases:

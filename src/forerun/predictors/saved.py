@@ -5,20 +5,23 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-from importlib.metadata import version
+import lzma
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from forerun.documents import read_json
+from forerun._util.companion import companion
+from forerun._util.documents import read_json
+from forerun._util.version import __version__
 from forerun.errors import ForerunError
-from forerun.predictors import kernels
-from forerun.predictors.conformal import Calibration
+from forerun.predictors.laws import kernels
+from forerun.predictors.laws.conformal import Calibration
 
 FORMAT = 2
 FILE, ARRAYS = "predictor.json", "arrays.safetensors"
-#: A folder for each predictor that comes with the package already fitted.
+MAX_UNPACKED = 2**28  # of a compressed file
+#: A folder for each predictor that comes with the package already fitted; published ones come with forerun-data.
 SHIPPED = Path(__file__).parent / "shipped"
 
 
@@ -27,10 +30,16 @@ class Saved:
 
     name: ClassVar[str]
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Learned arrays are C-contiguous from the start, as a file gives them back: a matrix product rounds by the
+        memory order of its operands, and a predictor answers the same before it is saved and after it is loaded."""
+        learned = name.endswith("_") and not name.startswith("_")
+        super().__setattr__(name, np.asarray(value, order="C") if learned and isinstance(value, np.ndarray) else value)
+
     @classmethod
     def shipped(cls) -> Self:
         """The fitted predictor that comes with the package."""
-        return cls.load(SHIPPED / cls.name)
+        return cls.load(shipped_folder(cls.name))
 
     def parameters(self) -> dict[str, Any]:
         """What the constructor was given: it stores every argument under its own name."""
@@ -47,14 +56,14 @@ class Saved:
 
         folder.mkdir(parents=True, exist_ok=True)
         learned = self.learned()
-        arrays = {k: np.asarray(v, order="C") for k, v in learned.items() if isinstance(v, np.ndarray)}
+        arrays = {k: v for k, v in learned.items() if isinstance(v, np.ndarray)}
         plain = {
             k: {"calibration": v.to_dict()} if isinstance(v, Calibration) else v
             for k, v in learned.items()
             if k not in arrays
         }
         rest = {
-            "predictor": self.name, "format": FORMAT, "forerun": version("forerun"), "parameters": self.parameters(),
+            "predictor": self.name, "format": FORMAT, "forerun": __version__, "parameters": self.parameters(),
             "learned": plain,
         }  # fmt: skip
         text = json.dumps(rest, indent=1, sort_keys=True, default=lambda number: number.item())
@@ -68,7 +77,7 @@ class Saved:
     def load(cls, folder: Path) -> Self:
         """The predictor that `save` wrote."""
         from safetensors import SafetensorError
-        from safetensors.numpy import load_file
+        from safetensors.numpy import load as load_arrays
 
         saved = read_description(folder)
         if saved.get("predictor") != cls.name:
@@ -77,16 +86,44 @@ class Saved:
             raise ForerunError(f"{folder} is of format {saved.get('format')}, this forerun reads {FORMAT}")
         try:
             out = cls(**saved["parameters"])
-            arrays = load_file(folder / ARRAYS) if (folder / ARRAYS).exists() else {}
+            data = content(folder / ARRAYS)
+            arrays = load_arrays(data) if data is not None else {}
             for key, value in {**saved["learned"], **arrays}.items():
                 if not key.endswith("_") or key.startswith("_"):
                     raise ValueError(f"{key} is not the name of a learned value")
                 calibrated = isinstance(value, dict) and set(value) == {"calibration"}
                 setattr(out, key, Calibration.from_dict(value["calibration"]) if calibrated else value)
-        except (KeyError, TypeError, ValueError, AttributeError, OSError, SafetensorError) as error:
+        except (
+            KeyError, TypeError, ValueError, AttributeError, OSError, lzma.LZMAError, SafetensorError
+        ) as error:  # fmt: skip
             reason = f"{type(error).__name__}: {str(error)[:200]}"
             raise ForerunError(f"{folder} holds no whole predictor {cls.name}: {reason}") from error
         return out
+
+
+def content(path: Path) -> bytes | None:
+    """The bytes of a predictor's file, which forerun-data has compressed; None where there is no such file."""
+    if path.is_file():
+        return path.read_bytes()
+    packed = path.with_name(f"{path.name}.xz")
+    return lzma.LZMADecompressor().decompress(packed.read_bytes(), MAX_UNPACKED) if packed.is_file() else None
+
+
+def pack(folder: Path) -> None:
+    """Compresses what is large in a folder of forerun-data: halves of weights, and trees as text."""
+    for path in (folder / ARRAYS, *folder.glob("*.json")):
+        if path.is_file() and path.stat().st_size > 2**20:
+            two_bytes = {"lc": 0, "lp": 1, "pb": 1} if path.name == ARRAYS else {}
+            filters = [{"id": lzma.FILTER_LZMA2, "preset": 9, **two_bytes}]
+            path.with_name(f"{path.name}.xz").write_bytes(lzma.compress(path.read_bytes(), filters=filters))
+            path.unlink()
+
+
+def shipped_folder(name: str) -> Path:
+    """Where a predictor that is shipped fitted lies: in this package, or in forerun-data."""
+    apart = companion()
+    there = apart / "predictors" / name if apart else SHIPPED / name
+    return there if (there / FILE).is_file() else SHIPPED / name
 
 
 def read_description(folder: Path) -> dict[str, Any]:
@@ -102,5 +139,5 @@ def read_description(folder: Path) -> dict[str, Any]:
 
 def weights_hash(folder: Path) -> str:
     """Names what was fitted: the arrays, or the description where there are none; without either, our constants."""
-    path = next((folder / name for name in (ARRAYS, FILE) if (folder / name).exists()), Path(kernels.__file__))
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+    known = (data for name in (ARRAYS, FILE) if (data := content(folder / name)) is not None)
+    return hashlib.sha256(next(known, None) or Path(kernels.__file__).read_bytes()).hexdigest()[:16]

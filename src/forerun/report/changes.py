@@ -1,4 +1,4 @@
-"""What could be changed in the case of the report: what `forerun.optimise` claims, for throughput."""
+"""Changes of the report's case: what `forerun.optimise` claims, for throughput."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from forerun.report.study import Study
 
 @dataclass(frozen=True)
 class Change:
-    """One change of settings with what it gains in throughput."""
+    """One change of settings with its gain in throughput."""
 
     device: str
     mode: str
@@ -34,10 +34,10 @@ class Change:
 
 
 def changes(study: Study, device: Device, mode: str) -> list[Change]:
-    """Changes that are claimed on a device, the largest gain first; none where the case itself has no answer."""
+    """Changes that are claimed on a device, the largest gain first; none where the case itself cannot be predicted."""
     try:
         settings = study.workload(mode=mode).to_dict() | {"model": study.model}
-        found = single_changes(
+        lines = single_changes(
             device=device, captures=study.captures, goal="throughput", predictor=study.predictor,
             confidence=study.confidence, host=study.host, region=study.region, **settings,
         )  # fmt: skip
@@ -45,6 +45,6 @@ def changes(study: Study, device: Device, mode: str) -> list[Change]:
         return []
     return [
         Change(device.id, mode, line.name, line.kind, line.gain, line.after.latency_ms, line.after.throughput)
-        for line in found
+        for line in lines
         if line.verdict == CLAIMED and line.where == "settings" and line.case.device == device
     ]

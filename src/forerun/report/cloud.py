@@ -18,7 +18,7 @@ from forerun.report.study import Precision, Study
 
 CLOUDS = ("aws", "gcp", "azure")
 ABOUT = (
-    "GPUs only: other accelerators have software of their own, whose speed nobody measured here. On-demand prices, one "
+    "GPUs only: other accelerators have software of their own, which was not measured. On-demand prices, one "
     "region each, as of the date shown. Training uses every GPU of an instance, "
     "data parallel, batch {batch} each; a million inferences are calls of batch {batch} that keep every GPU busy. Each "
     "device runs in the fastest precision that it has and that fits."
@@ -28,7 +28,7 @@ BARS, ROWS = 15, 30
 
 @dataclass(frozen=True)
 class Offer:
-    """An instance with what the work costs on it."""
+    """An instance with the cost of the work on it."""
 
     instance: Instance
     precision: Precision
@@ -50,21 +50,21 @@ def cloud(study: Study) -> Level:
     devices = [load_device(name) for name in dict.fromkeys(i.device_id for i in instances)]
     training = _training(study, instances, devices)
     inference = _inference(study, instances, devices)
-    asked = {d.id for d in study.devices}
+    own_ids = {d.id for d in study.devices}
     findings, pictures, tables = [], [], []
     for offers, what, title in (
         (training, "training", f"Cost of training: {study.job.dataset_size:,} samples, {study.job.epochs} epochs"),
         (inference, "a million inferences", "Cost of a million inferences"),
     ):
         if not offers:
-            findings.append(f"What {what} costs is not predicted.")
+            findings.append(f"The cost of {what} is not predicted.")
             continue
-        findings.append(_finding(offers, what, asked))
-        pictures.append(_bars(offers[:BARS], title, asked))
-        tables.append(_table(offers, title, asked))
-    missing = sorted(asked - {i.device_id for i in instances})
+        findings.append(_finding(offers, what, own_ids))
+        pictures.append(_bars(offers[:BARS], title, own_ids))
+        tables.append(_table(offers, title, own_ids))
+    missing = sorted(own_ids - {i.device_id for i in instances})
     if missing:
-        findings.append(f"No instance of AWS, GCP or Azure in the catalogue carries {' or '.join(missing)}.")
+        findings.append(f"No instance of AWS, GCP or Azure in the catalogue has {' or '.join(missing)}.")
     caption = "Cheapest first, with intervals. Orange: devices of this report."
     groups = [Group("Cheapest instances", pictures, caption, wide=True)] if pictures else []
     data = {"training": [o.row() for o in training], "inference": [o.row() for o in inference]}
@@ -73,11 +73,11 @@ def cloud(study: Study) -> Level:
 
 def _offered() -> list[Instance]:
     """The cheapest instance for each cloud, device and count of devices."""
-    found: dict[tuple[str, str, int], Instance] = {}
+    cheapest: dict[tuple[str, str, int], Instance] = {}
     for instance in sorted(all_instances(), key=lambda i: i.usd_per_hour):
-        if instance.cloud in CLOUDS and load_device(instance.device_id).kind == "gpu":
-            found.setdefault((instance.cloud, instance.device_id, instance.device_count), instance)
-    return list(found.values())
+        if instance.cloud in CLOUDS and load_device(instance.device_id).traits.is_board:
+            cheapest.setdefault((instance.cloud, instance.device_id, instance.device_count), instance)
+    return list(cheapest.values())
 
 
 def _training(study: Study, instances: list[Instance], devices: list[Device]) -> list[Offer]:
@@ -94,7 +94,7 @@ def _training(study: Study, instances: list[Instance], devices: list[Device]) ->
             step = scaled(
                 answer.latency_ms, gradient_mb(parameters, weights), by_id[i.device_id], i.device_count
             ).step_ms
-        except ForerunError:  # how its devices are connected is not known
+        except ForerunError:  # the interconnect is unknown
             continue
         steps = steps_per_epoch(study.job.dataset_size, study.batch, i.device_count) * study.job.epochs
         job = totals(step, None, steps, usd_per_device_hour=i.usd_per_device_hour, devices=i.device_count)
@@ -115,13 +115,13 @@ def _inference(study: Study, instances: list[Instance], devices: list[Device]) -
     return sorted(out, key=lambda o: o.usd.value)
 
 
-def _finding(offers: list[Offer], what: str, asked: set[str]) -> str:
+def _finding(offers: list[Offer], what: str, own_ids: set[str]) -> str:
     first = offers[0]
     text = f"Cheapest for {what}: {_name(first)}, {value_text(first.usd)}"
     text += f" in {value_text(first.hours, interval=False)}" if first.hours else ""
-    own = next((o for o in offers if o.instance.device_id in asked), None)
+    own = next((o for o in offers if o.instance.device_id in own_ids), None)
     if own is not None and own is not first:
-        text += f"; of the devices asked for, {_name(own)} at {value_text(own.usd)}"
+        text += f"; of the report's devices, {_name(own)} at {value_text(own.usd)}"
         text += f" in {value_text(own.hours, interval=False)}" if own.hours else ""
     quick = min((o for o in offers if o.hours), key=lambda o: o.hours.value, default=None)  # type: ignore[union-attr]
     if quick is not None and quick is not first:
@@ -135,24 +135,24 @@ def _name(offer: Offer) -> str:
     return f"{i.cloud} {i.id} ({i.device_count} x {i.device_id}, {offer.precision.label})"
 
 
-def _bars(offers: list[Offer], title: str, asked: set[str]) -> Chart:
-    made = charts.figure("US dollars", "", height=60 + 26 * len(offers))
-    made.add_bar(
+def _bars(offers: list[Offer], title: str, own_ids: set[str]) -> Chart:
+    chart = charts.figure("US dollars", "", height=60 + 26 * len(offers))
+    chart.add_bar(
         x=[o.usd.value for o in offers],
         y=[f"{o.instance.id} · {o.instance.device_count} x {o.instance.device_id}" for o in offers],
         orientation="h", showlegend=False,
-        marker={"color": [charts.COLOURS[1 if o.instance.device_id in asked else 0] for o in offers]},
+        marker={"color": [charts.COLOURS[1 if o.instance.device_id in own_ids else 0] for o in offers]},
         error_x={"type": "data", "symmetric": False, "array": [o.usd.high - o.usd.value for o in offers],
                  "arrayminus": [o.usd.value - o.usd.low for o in offers], "thickness": 1.2, "width": 3,
                  "color": "#8b8f98"},
         hovertemplate="%{y}: %{x:.3g} USD<extra></extra>",
     )  # fmt: skip
-    made.update_yaxes(autorange="reversed", ticksuffix=" ")
-    made.update_xaxes(rangemode="tozero")
-    return Chart(title, made)
+    chart.update_yaxes(autorange="reversed", ticksuffix=" ")
+    chart.update_xaxes(rangemode="tozero")
+    return Chart(title, chart)
 
 
-def _table(offers: list[Offer], title: str, asked: set[str]) -> Table:
+def _table(offers: list[Offer], title: str, own_ids: set[str]) -> Table:
     lines = [
         (
             o.instance.cloud, o.instance.id, f"{o.instance.device_count} x {o.instance.device_id}", o.precision.label,
@@ -163,5 +163,5 @@ def _table(offers: list[Offer], title: str, asked: set[str]) -> Table:
     ]  # fmt: skip
     timed = offers[0].hours is not None
     head = ("cloud", "instance", "devices", "precision", "USD/h", *(["time"] if timed else []), "cost", "price of")
-    marked = [at for at, o in enumerate(offers) if o.instance.device_id in asked]
+    marked = [at for at, o in enumerate(offers) if o.instance.device_id in own_ids]
     return Table(title, head, lines, (4, 5, 6) if timed else (4, 5), marked, shown=8)

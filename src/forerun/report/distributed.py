@@ -1,24 +1,31 @@
-"""The distributed level: data parallel training on 1 to 8 devices; `advice.data_parallel` has the law."""
+"""The distributed level: data parallel training on 1 to 8 devices; the formula is in `advice.data_parallel`."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from forerun.advice.data_parallel import WORTH_ADDING, Scaled, gradient_mb, link_gbs, scaling, worth_adding
+from forerun._util.readable import pretty
+from forerun.advice.data_parallel import (
+    WORTH_ADDING,
+    Scaled,
+    gradient_mb,
+    link_gbs,
+    scaling,
+    worth_adding,
+)
 from forerun.advice.job import steps_per_epoch, totals
+from forerun.api.tables import TableRow
 from forerun.device import Device
 from forerun.errors import ForerunError
 from forerun.prediction import Estimate
-from forerun.readable import pretty
 from forerun.report import charts
 from forerun.report.parts import Chart, Group, Key, Level, Table, percent, plain, value_text
 from forerun.report.study import Precision, Study
-from forerun.tables import TableRow
 
 COUNTS = tuple(range(1, 9))
 ABOUT = (
-    "Data parallel: every GPU takes a batch of its own, then a ring all-reduce sums the gradients over the link "
-    "between them, while the backward pass still runs. The precision is the fastest one that fits."
+    "Data parallel: every GPU has its own batch, and a ring all-reduce sums the gradients over the interconnect, "
+    "overlapping the backward pass. The precision is the fastest one that fits."
 )
 
 
@@ -30,16 +37,16 @@ def distributed(study: Study) -> Level:
     for number, device in enumerate(study.devices):
         colour = charts.colour(number)
         if device.id not in fastest:
-            findings.append(f"On {device.id} no training step at batch {study.batch} is predicted that fits.")
+            findings.append(f"On {device.id} no training step at batch {study.batch} is predicted to fit.")
             continue
         precision, answer = fastest[device.id]
         try:
-            found = scaled_steps(study, device, precision, answer)
+            steps = scaled_steps(study, device, precision, answer)
             rate, link = link_gbs(device)
         except ForerunError as e:
             findings.append(f"{device.id}: {e}.")
             continue
-        epoch = [epoch_h(study, one) for one in found]
+        epoch = [epoch_h(study, step) for step in steps]
         hours += [e.low for e in epoch] + [e.high for e in epoch]
         charts.curve(epochs, COUNTS, epoch, device.id, colour)
         for batch, dash in _batches(study):
@@ -47,32 +54,32 @@ def distributed(study: Study) -> Level:
             if isinstance(other, TableRow):
                 line = scaled_steps(study, device, precision, other)
                 shares.add_scatter(
-                    x=list(COUNTS), y=[100 * one.efficiency for one in line], mode="lines+markers",
+                    x=list(COUNTS), y=[100 * step.efficiency for step in line], mode="lines+markers",
                     name=f"{device.id}, batch {batch}", line={"color": colour, "width": 2, "dash": dash},
                     marker={"size": 5}, hovertemplate="%{x} GPUs: %{y:.1f} %<extra>%{fullData.name}</extra>",
                 )  # fmt: skip
         lines = [
             (
-                f"{one.devices}", value_text(one.step_ms), f"{pretty(one.all_reduce_ms)} ms", percent(one.efficiency),
-                value_text(e), value_text(_job(study, one)),
+                f"{step.devices}", value_text(step.step_ms), f"{pretty(step.all_reduce_ms)} ms",
+                percent(step.efficiency), value_text(e), value_text(_job(study, step)),
             )
-            for one, e in zip(found, epoch, strict=True)
+            for step, e in zip(steps, epoch, strict=True)
         ]  # fmt: skip
         head = ("GPUs", "step", "all-reduce", "efficiency", "epoch", "whole job")
         title = (
             f"{device.name}: {precision.label}, batch {study.batch} per GPU, {link} of {pretty(rate)} GB/s a direction"
         )
         tables.append(Table(title, head, lines, range(6), shown=None if len(study.devices) == 1 else 0))
-        rows += [_row(study, device, precision, one, e) for one, e in zip(found, epoch, strict=True)]
-        worth[device.id] = worth_adding(found, study.batch)
-        findings.append(_finding(study, device, found, epoch))
+        rows += [_row(study, device, precision, step, e) for step, e in zip(steps, epoch, strict=True)]
+        worth[device.id] = worth_adding(steps, study.batch)
+        findings.append(_finding(study, device, steps, epoch))
     if hours:
         charts.log_axis(epochs, hours)
         _hour_ticks(epochs, hours)
     shares.update_yaxes(range=[0, 104])
     caption = (
-        f"Batch {study.batch} on each GPU; the band holds the interval of the step and what is assumed of the link. "
-        "Efficiency is the throughput over that of as many GPUs that need not agree."
+        f"Batch {study.batch} on each GPU; the band covers the interval of the step and the assumptions on the link. "
+        "Efficiency is the throughput over that of as many independent GPUs."
     )
     keys = [Key(d.id, charts.colour(at)) for at, d in enumerate(study.devices)]
     keys += [Key(f"batch {batch}", charts.GREY, "line" if dash == "solid" else dash) for batch, dash in _batches(study)]
@@ -82,51 +89,51 @@ def distributed(study: Study) -> Level:
 
 
 def scaled_steps(study: Study, device: Device, precision: Precision, answer: TableRow) -> list[Scaled]:
-    """The step on 1 to 8 devices, by the law of data parallelism."""
+    """The step on 1 to 8 devices, by the formula of data parallelism."""
     weights = study.workload(precision=precision, mode="training").weight_dtype
     parameters = study.graph(mode="training").parameters
     return scaling(answer.latency_ms, gradient_mb(parameters, weights), device, COUNTS)
 
 
-def epoch_h(study: Study, one: Scaled) -> Estimate:
-    steps = steps_per_epoch(study.job.dataset_size, study.batch, one.devices)
-    return totals(one.step_ms, None, steps, devices=one.devices).hours
+def epoch_h(study: Study, step: Scaled) -> Estimate:
+    steps = steps_per_epoch(study.job.dataset_size, study.batch, step.devices)
+    return totals(step.step_ms, None, steps, devices=step.devices).hours
 
 
-def _job(study: Study, one: Scaled) -> Estimate:
-    return epoch_h(study, one).scaled(study.job.epochs, "h")
+def _job(study: Study, step: Scaled) -> Estimate:
+    return epoch_h(study, step).scaled(study.job.epochs, "h")
 
 
-def _row(study: Study, device: Device, precision: Precision, one: Scaled, epoch: Estimate) -> dict[str, Any]:
+def _row(study: Study, device: Device, precision: Precision, step: Scaled, epoch: Estimate) -> dict[str, Any]:
     return {
-        "device": device.id, "dtype": precision.dtype, "amp": precision.amp, "batch": study.batch, "gpus": one.devices,
-        "step_ms": plain(one.step_ms), "all_reduce_ms": one.all_reduce_ms, "efficiency": one.efficiency,
+        "device": device.id, "dtype": precision.dtype, "amp": precision.amp, "batch": study.batch, "gpus": step.devices,
+        "step_ms": plain(step.step_ms), "all_reduce_ms": step.all_reduce_ms, "efficiency": step.efficiency,
         "epoch_h": plain(epoch),
     }  # fmt: skip
 
 
-def _finding(study: Study, device: Device, found: list[Scaled], epoch: list[Estimate]) -> str:
-    most, last = worth_adding(found, study.batch), found[-1]
+def _finding(study: Study, device: Device, steps: list[Scaled], epoch: list[Estimate]) -> str:
+    most, last = worth_adding(steps, study.batch), steps[-1]
     share = f"{percent(last.efficiency)} of {last.devices} times the throughput"
     gain = f"an epoch falls from {value_text(epoch[0], interval=False)} to {value_text(epoch[-1], interval=False)}"
     if most == last.devices:
-        return f"{device.id}: every GPU up to {most} pays; {last.devices} of them reach {share}: {gain}."
+        return f"{device.id}: every GPU up to {most} is worth adding; {last.devices} of them reach {share}: {gain}."
     return (
-        f"{device.id}: beyond {most} GPU{'s' if most > 1 else ''} one more adds less than {percent(WORTH_ADDING)} of a "
+        f"{device.id}: beyond {most} GPU{'s' if most > 1 else ''} another adds less than {percent(WORTH_ADDING)} of a "
         f"GPU at batch {study.batch}; {last.devices} of them reach {share}, and {gain}. A larger batch per GPU scales "
         "further."
     )
 
 
 def _batches(study: Study) -> list[tuple[int, str]]:
-    """The report's batch and a smaller one, which hides less of the sums."""
+    """The report's batch and a smaller one, which overlaps less of the all-reduce."""
     return list({max(1, study.batch // 8): "dot", study.batch: "solid"}.items())
 
 
-def _hour_ticks(made: Any, hours: list[float]) -> None:
+def _hour_ticks(chart: Any, hours: list[float]) -> None:
     """Ticks of the epoch axis in seconds, minutes and hours."""
     marks = [s / 3600 for s in (1, 2, 5, 10, 20, 30)] + [m / 60 for m in (1, 2, 5, 10, 20, 30)]
     marks += [1, 2, 5, 10, 24, 48, 120, 240, 480, 960]
     able = [m for m in marks if 0.7 * min(hours) <= m <= 1.4 * max(hours)] or [min(hours)]
     able = able[:: max(1, len(able) // 8)]
-    made.update_yaxes(tickvals=able, ticktext=[value_text(Estimate(m, m, m, "h"), interval=False) for m in able])
+    chart.update_yaxes(tickvals=able, ticktext=[value_text(Estimate(m, m, m, "h"), interval=False) for m in able])

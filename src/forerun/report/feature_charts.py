@@ -1,4 +1,4 @@
-"""Charts of what features do to a predicted latency: of one answer, and over many cases."""
+"""Charts of feature attributions of a predicted latency: of one prediction, and over many cases."""
 
 from __future__ import annotations
 
@@ -8,50 +8,53 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from forerun._util.readable import pretty
 from forerun.errors import ForerunError
-from forerun.predictors.attribution import Attribution, number, times
-from forerun.readable import pretty
+from forerun.predictors.attribution import Attribution
 from forerun.report import charts
+from forerun.views.attribution import number, times
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-#: What makes a call slower, and what makes it faster.
+#: Colours of features that make a call slower, and faster.
 SLOWER, FASTER = "#e07b39", "#3b82c4"
 
 
-def waterfall(found: Attribution, count: int = 12) -> Figure:
-    """From what the predictor usually says to its answer, a bar for every feature on a logarithmic axis."""
-    shown, rest = found.top(count)
-    steps = [(f"{one.feature} = {'unknown' if one.value is None else number(one.value)}", one.factor) for one in shown]
-    if len(found.factors) > len(shown):
-        steps.append((f"{len(found.factors) - len(shown)} more", rest))
-    made = charts.figure("latency, ms", "", height=110 + 30 * (len(steps) + 2))
-    at = found.usual_ms
-    _bar(made, "usual", at, at, f"{pretty(at)} ms", charts.GREY)
+def waterfall(attribution: Attribution, count: int = 12) -> Figure:
+    """From the predictor's mean to its prediction, a bar for every feature on a logarithmic axis."""
+    shown, rest = attribution.top(count)
+    steps = [
+        (f"{part.feature} = {'unknown' if part.value is None else number(part.value)}", part.factor) for part in shown
+    ]
+    if len(attribution.factors) > len(shown):
+        steps.append((f"{len(attribution.factors) - len(shown)} more", rest))
+    chart = charts.figure("latency, ms", "", height=110 + 30 * (len(steps) + 2))
+    at = attribution.usual_ms
+    _bar(chart, "usual", at, at, f"{pretty(at)} ms", charts.GREY)
     reached = [at]
     for name, factor in steps:
-        _bar(made, name, at, at * factor, times(factor), SLOWER if factor > 1 else FASTER)
+        _bar(chart, name, at, at * factor, times(factor), SLOWER if factor > 1 else FASTER)
         at *= factor
         reached.append(at)
-    _bar(made, "predicted", at, at, f"{pretty(at)} ms", charts.GREY)
-    charts.log_axis(made, [min(reached) / 1.3, max(reached) * 1.3], axis="xaxis")
-    made.update_layout(
-        title={"text": f"{found.model} on {found.device}: what the predictor {found.predictor} sees"},
+    _bar(chart, "predicted", at, at, f"{pretty(at)} ms", charts.GREY)
+    charts.log_axis(chart, [min(reached) / 1.3, max(reached) * 1.3], axis="xaxis")
+    chart.update_layout(
+        title={"text": f"{attribution.model} on {attribution.device}: what the predictor {attribution.predictor} sees"},
         margin={"l": 230, "t": 50}, bargap=0.3, yaxis={"autorange": "reversed", "type": "category"},
     )  # fmt: skip
-    return made
+    return chart
 
 
-def _bar(made: Figure, name: str, start: float, end: float, words: str, colour: str) -> None:
-    """A bar from the one latency to the other; a dot where they are the same."""
+def _bar(chart: Figure, name: str, start: float, end: float, words: str, colour: str) -> None:
+    """A bar from one latency to the other; a dot where they are equal."""
     if start == end:
-        made.add_scatter(
+        chart.add_scatter(
             x=[end], y=[name], mode="markers+text", text=[words], textposition="middle right",
             marker={"size": 10, "color": colour}, hoverinfo="skip",
         )  # fmt: skip
         return
-    made.add_bar(
+    chart.add_bar(
         x=[abs(end - start)], base=[min(start, end)], y=[name], orientation="h", marker={"color": colour},
         text=[words], textposition="outside", hovertemplate=f"{pretty(start)} → {pretty(end)} ms<extra></extra>",
     )  # fmt: skip
@@ -60,39 +63,39 @@ def _bar(made: Figure, name: str, start: float, end: float, words: str, colour: 
 def summary_bars(table: pd.DataFrame, count: int = 15) -> Figure:
     """The features that change latencies most, by the mean size of their factor (`trees.summary.summary`)."""
     top = table.head(count)
-    made = charts.figure("mean change of the latency, %", "", height=90 + 26 * len(top))
-    made.add_bar(
+    chart = charts.figure("mean change of the latency, %", "", height=90 + 26 * len(top))
+    chart.add_bar(
         x=(100 * (np.exp(top["mean_log"]) - 1)).tolist(), y=top["feature"].tolist(), orientation="h",
         marker={"color": FASTER}, hovertemplate="%{y}: %{x:.3g} %<extra></extra>",
     )  # fmt: skip
-    made.update_layout(margin={"l": 150}, yaxis={"autorange": "reversed", "type": "category"})
-    return made
+    chart.update_layout(margin={"l": 150}, yaxis={"autorange": "reversed", "type": "category"})
+    return chart
 
 
 def beeswarm(shares: pd.DataFrame, values: pd.DataFrame, count: int = 12) -> Figure:
-    """A point for every case and feature: right is slower, and the colour is how large the feature is among all."""
+    """A point for every case and feature: right is slower, and the colour is the rank of the feature's value."""
     order = shares.abs().mean().sort_values(ascending=False, kind="stable").index[:count]
     rng = np.random.default_rng(0)
-    made = charts.figure("factor on the latency", "", height=110 + 34 * len(order))
+    chart = charts.figure("factor on the latency", "", height=110 + 34 * len(order))
     for place, name in enumerate(order):
         rank = values[name].rank(pct=True)
-        made.add_scatter(
+        chart.add_scatter(
             x=np.exp(shares[name]).tolist(), y=(place + 0.25 * rng.uniform(-1, 1, len(shares))).tolist(),
             mode="markers", name=str(name), text=[number(v) if v == v else "unknown" for v in values[name]],
             marker={"size": 4, "color": rank.fillna(0.5).tolist(), "colorscale": [[0, FASTER], [1, SLOWER]]},
             hovertemplate=f"{name} = %{{text}}: × %{{x:.3g}}<extra></extra>",
         )  # fmt: skip
     low, high = (float(np.exp(f(shares[list(order)].to_numpy()))) for f in (np.min, np.max))
-    charts.log_axis(made, [low, high], axis="xaxis")
+    charts.log_axis(chart, [low, high], axis="xaxis")
     ticks: dict[str, Any] = {"tickvals": list(range(len(order))), "ticktext": [str(n) for n in order]}
-    made.update_layout(margin={"l": 150}, yaxis={"autorange": "reversed", **ticks})
-    return made
+    chart.update_layout(margin={"l": 150}, yaxis={"autorange": "reversed", **ticks})
+    return chart
 
 
-def write(made: Figure, path: Path) -> None:
-    """A chart as a page of its own, which needs no network."""
+def write(chart: Figure, path: Path) -> None:
+    """A chart as a self-contained page."""
     if path.suffix.lower() not in (".html", ".htm"):
         raise ForerunError(f"a figure is written as a page: give a name that ends in .html, not {path.name}")
     if not path.parent.is_dir():
         raise ForerunError(f"there is no folder {path.parent} for {path.name}")
-    made.write_html(path, include_plotlyjs=True, full_html=True)
+    chart.write_html(path, include_plotlyjs=True, full_html=True)

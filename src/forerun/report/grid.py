@@ -1,4 +1,4 @@
-"""Cases over precision and batch, as rows and as curves: what the training and the inference level share."""
+"""Cases over precision and batch, as rows and as curves: shared by the training and the inference level."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from forerun.api.tables import TableRow
 from forerun.device import Device
 from forerun.prediction import Estimate
 from forerun.report import charts
 from forerun.report.parts import Chart, Group, Key, plain, value_text
 from forerun.report.study import Precision, Study
-from forerun.tables import TableRow
 
 if TYPE_CHECKING:
     from forerun.data.measured import Measured
 
-#: Estimates that a row has.
+#: The estimates of a row.
 SAME = ("latency_ms", "throughput", "memory_mb", "energy_j", "power_w")
 
 
 @dataclass(frozen=True)
 class Case:
-    """One precision and batch on a device, with its prediction and what was measured of it."""
+    """One precision and batch on a device, with its prediction and its measurement."""
 
     device: Device
     precision: Precision
@@ -51,7 +51,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Grid:
-    """All cases that have an answer, and why the others have none."""
+    """All predicted cases, and why the others could not be predicted."""
 
     cases: Sequence[Case]
     refused: dict[str, str]  # "bf16 on v100-16gb" -> why
@@ -69,59 +69,60 @@ def grid(study: Study, mode: str, precisions: Sequence[Precision], batches: Sequ
     for device in study.devices:
         for precision in precisions:
             for batch in batches:
-                asked = {"precision": precision, "batch": batch, "mode": mode}
-                found = study.answer(device, **asked)
-                if isinstance(found, str):
-                    refused[f"{precision.label} on {device.id}"] = found
+                case = {"precision": precision, "batch": batch, "mode": mode}
+                answer = study.answer(device, **case)
+                if isinstance(answer, str):
+                    refused[f"{precision.label} on {device.id}"] = answer
                     break
-                cases.append(Case(device, precision, batch, found, study.measured(device, **asked)))
+                cases.append(Case(device, precision, batch, answer, study.measured(device, **case)))
     return Grid(cases, refused)
 
 
-def refusals(found: Grid) -> list[str]:
-    """One sentence for each reason."""
+def refusals(all_cases: Grid) -> list[str]:
+    """One sentence per reason."""
     by_reason: dict[str, list[str]] = {}
-    for what, why in found.refused.items():
+    for what, why in all_cases.refused.items():
         by_reason.setdefault(why, []).append(what)
     return [f"Not predicted: {', '.join(what)} ({why})." for why, what in by_reason.items()]
 
 
 def curves(
-    found: Grid, study: Study, title: str, y: str, pick: Callable[[Case], Estimate | None],
+    all_cases: Grid, study: Study, title: str, y: str, pick: Callable[[Case], Estimate | None],
     measured: Callable[[Case], float | None], caption: str, *, capacity: bool = False,
 ) -> list[Group]:  # fmt: skip
-    """One chart a device: a curve over the batch for each precision, measured points over it, one scale for all."""
-    used = dict.fromkeys(c.precision for c in found.cases)
+    """One chart per device: a curve over the batch for each precision, measured points over it, one scale for all."""
+    used = dict.fromkeys(c.precision for c in all_cases.cases)
     palette = {p: charts.colour(at) for at, p in enumerate(used)}
-    known = [e for c in found.cases if (e := pick(c)) is not None]
+    known = [e for c in all_cases.cases if (e := pick(c)) is not None]
     out: list[Chart] = []
     if not known:
         return []
     limits = [e.low for e in known if e.low > 0] + [e.high for e in known]
     for device in study.devices:
-        made = charts.figure("batch", y)
-        for precision in found.precisions(device):
-            cases = [c for c in found.of(device, precision) if pick(c) is not None]
+        chart = charts.figure("batch", y)
+        for precision in all_cases.precisions(device):
+            cases = [c for c in all_cases.of(device, precision) if pick(c) is not None]
             estimates: list[Any] = [pick(c) for c in cases]
             hollow = [not c.fits for c in cases]
-            charts.curve(made, [c.batch for c in cases], estimates, precision.label, palette[precision], hollow=hollow)
+            charts.curve(chart, [c.batch for c in cases], estimates, precision.label, palette[precision], hollow=hollow)
             seen = [
                 (c.batch, v, c.measured) for c in cases if c.measured is not None and (v := measured(c)) is not None
             ]
-            charts.measured_points(made, seen, precision.label, palette[precision])
-        if not found.of(device):
+            charts.measured_points(chart, seen, precision.label, palette[precision])
+        if not all_cases.of(device):
             continue
-        charts.batches_axis(made, sorted({c.batch for c in found.of(device)}))
+        charts.batches_axis(chart, sorted({c.batch for c in all_cases.of(device)}))
         extra = []
-        if capacity and device.memory_mb is not None:
-            extra = [device.memory_mb / 1024]
-            made.add_hline(
+        if capacity and device.usable_mb is not None:
+            extra = [device.usable_mb / 1024]
+            chart.add_hline(
                 y=extra[0], line={"dash": "dash", "width": 1.5, "color": charts.COLOURS[4]},
-                annotation={"text": f"memory of {device.id}", "font": {"size": 11}}, annotation_position="top left",
+                annotation={"text": f"usable memory of {device.id}", "font": {"size": 11}},
+                annotation_position="top left",
             )  # fmt: skip
-        charts.log_axis(made, [*limits, *extra])
-        out.append(Chart(device.name, made))
+        charts.log_axis(chart, [*limits, *extra])
+        out.append(Chart(device.name, chart))
     keys = [Key(p.label, colour) for p, colour in palette.items()]
-    if any(c.measured is not None and measured(c) is not None for c in found.cases):
+    if any(c.measured is not None and measured(c) is not None for c in all_cases.cases):
         keys.append(Key("measured", charts.GREY, "diamond"))
     return [Group(title, out, caption, keys)]

@@ -1,10 +1,10 @@
-"""The inference level: latency and throughput against batch and precision, how busy the device is, MIG slices."""
+"""The inference level: latency and throughput against batch and precision, device utilisation, MIG slices."""
 
 from __future__ import annotations
 
+from forerun._util.readable import pretty
 from forerun.device import Device
 from forerun.prediction import Estimate, Prediction
-from forerun.readable import pretty
 from forerun.report.grid import Case, curves, grid, refusals
 from forerun.report.parts import Level, Table, percent, value_text
 from forerun.report.study import Study
@@ -13,14 +13,14 @@ ABOUT = "One call handles a whole batch ({mode}, runtime {runtime}). Busy is the
 
 
 def inference(study: Study) -> Level:
-    found = grid(study, study.mode, study.inference_precisions, study.inference_batches)
+    all_cases = grid(study, study.mode, study.inference_precisions, study.inference_batches)
     about = ABOUT.format(mode=study.mode, runtime=study.settings.get("runtime") or "eager")
-    if not found.cases:
-        reason = next(iter(found.refused.values()), "no precision can be run")
+    if not all_cases.cases:
+        reason = next(iter(all_cases.refused.values()), "no precision can be run")
         return Level("inference", "Inference", about, [f"Inference is not predicted: {reason}."])
     tables = []
     for device in study.devices:
-        cases = found.of(device)
+        cases = all_cases.of(device)
         lines = [
             (
                 c.precision.label, f"{c.batch:,}", value_text(c.answer.latency_ms), value_text(c.answer.throughput),
@@ -35,7 +35,7 @@ def inference(study: Study) -> Level:
             "latency",
             "throughput",
             "busy",
-            "pace set by",
+            "bound by",
             "memory needed",
             "energy per call",
         )
@@ -46,22 +46,24 @@ def inference(study: Study) -> Level:
         tables += _slices(study, device)
     caption = "Bands are intervals; hollow points do not fit the device's memory."
     pictures = [
-        *curves(found, study, "Latency", "ms per call", lambda c: c.answer.latency_ms,
+        *curves(all_cases, study, "Latency", "ms per call", lambda c: c.answer.latency_ms,
                 _measured_ms, caption),
-        *curves(found, study, "Throughput", f"{_unit(found.cases[0])}", lambda c: c.answer.throughput,
+        *curves(all_cases, study, "Throughput", f"{_unit(all_cases.cases[0])}", lambda c: c.answer.throughput,
                 _measured_rate, caption),
-        *curves(found, study, "How busy the device is", "% of the latency", _busy_estimate,
-                _measured_busy, "At 100 % the device sets the pace; below, launching the kernels does."),
+        *curves(all_cases, study, "How busy the device is", "% of the latency", _busy_estimate,
+                _measured_busy, "At 100 % a call is device-bound; below, it is bound by launch overhead."),
     ]  # fmt: skip
-    findings = [_finding(found.of(device), device) for device in study.devices]
+    findings = [_finding(all_cases.of(device), device) for device in study.devices]
     findings += [mig_advice(study, device) for device in study.devices]
     data = {
         "mode": study.mode,
-        "rows": [c.row() for c in found.cases],
-        "refused": found.refused,
+        "rows": [c.row() for c in all_cases.cases],
+        "refused": all_cases.refused,
         "mig": _mig_data(study),
     }
-    return Level("inference", "Inference", about, [f for f in findings if f] + refusals(found), pictures, tables, data)
+    return Level(
+        "inference", "Inference", about, [f for f in findings if f] + refusals(all_cases), pictures, tables, data
+    )
 
 
 def _busy_estimate(case: Case) -> Estimate | None:
@@ -100,17 +102,17 @@ def _finding(cases: list[Case], device: Device) -> str | None:
         return None
     quick = min(able, key=lambda c: (c.answer.latency_ms.value, c.batch))
     best = max(able, key=_rate)
-    # The smallest batch that reaches nine tenths of the best throughput: beyond it latency grows and little is won.
+    # The smallest batch that reaches nine tenths of the best throughput: beyond it latency grows with little gain.
     enough = min(
         (c for c in able if c.precision == best.precision and _rate(c) >= 0.9 * _rate(best)), key=lambda c: c.batch
     )
     busy_from = next((c.batch for c in able if c.precision == best.precision and c.answer.bound == "device"), None)
     if busy_from is None:
-        pace = "the host sets the pace at every batch that was tried"
+        pace = "it is host-bound at every batch that was tried"
     elif busy_from == 1:
-        pace = "the device sets the pace at every batch"
+        pace = "it is device-bound at every batch"
     else:
-        pace = f"from batch {busy_from:,} on the device sets the pace, below it the host"
+        pace = f"it is device-bound from batch {busy_from:,} on, and host-bound below"
     return (
         f"On {device.id} the shortest call takes {value_text(quick.answer.latency_ms)} ({quick.precision.label}, batch "
         f"{quick.batch}); throughput reaches {value_text(best.answer.throughput)} in {best.precision.label} at batch "
@@ -119,19 +121,19 @@ def _finding(cases: list[Case], device: Device) -> str | None:
 
 
 def mig_advice(study: Study, device: Device) -> str | None:
-    """Whether cutting the device into slices serves more samples than the whole of it, in a sentence."""
+    """Whether MIG slices together serve more samples than the whole device, in a sentence."""
     answer = study.predict(device)
     if isinstance(answer, str) or answer.throughput is None or answer.latency_ms is None:
         return None
     if not answer.mig_options:
-        return f"{device.id} cannot be cut into MIG slices."
+        return f"{device.id} cannot be split into MIG slices."
     if not any(o.fits for o in answer.mig_options):
         return f"No MIG slice of {device.id} has the memory for {study.precision.label} at batch {study.batch}."
     able = [(o, o.latency_ms) for o in answer.mig_options if o.fits and o.latency_ms is not None]
     if not able:
-        return f"The smallest MIG slice that fits is {answer.mig}; how fast slices of {device.id} are is not known."
+        return f"The smallest MIG slice that fits is {answer.mig}; the speed of slices of {device.id} is unknown."
     rates = {o.profile: o.instances * answer.throughput.value * answer.latency_ms.value / ms for o, ms in able}
-    best, best_ms = max(able, key=lambda one: rates[one[0].profile])
+    best, best_ms = max(able, key=lambda pair: rates[pair[0].profile])
     ratio = rates[best.profile] / answer.throughput.value
     what = f"{best.instances} x {best.profile} on {device.id}"
     if ratio > 1.1:
@@ -167,5 +169,5 @@ def _slices(study: Study, device: Device) -> list[Table]:
 
 
 def _mig_data(study: Study) -> dict[str, list[dict[str, object]]]:
-    found = {d.id: study.predict(d) for d in study.devices}
-    return {name: [vars(o) for o in a.mig_options] for name, a in found.items() if isinstance(a, Prediction)}
+    answers = {d.id: study.predict(d) for d in study.devices}
+    return {name: [vars(o) for o in a.mig_options] for name, a in answers.items() if isinstance(a, Prediction)}

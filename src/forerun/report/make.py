@@ -1,4 +1,4 @@
-"""`make_report`: asks the five levels, sums them up in words, and writes the page."""
+"""`make_report`: builds the five levels, summarises them in words, and writes the page."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from forerun._util.readable import short
+from forerun.api.arguments import several, whole_number
+from forerun.api.questions import given_model
 from forerun.device import Device, load_device
-from forerun.errors import ForerunError
+from forerun.errors import ArgumentError, ForerunError
 from forerun.prediction import Prediction
-from forerun.questions import given_model
 from forerun.report import charts
 from forerun.report.cloud import cloud
 from forerun.report.distributed import distributed
@@ -26,7 +28,7 @@ from forerun.report.study import Job, Precision, Study
 from forerun.report.summary import Summary, summary
 from forerun.report.training import training
 
-#: ImageNet-1k, and the epochs that its usual recipes train: what is priced where no job is given.
+#: The default job: ImageNet-1k, and the epochs of its usual recipes.
 DATASET_SIZE, EPOCHS = 1_281_167, 90
 MOST_DEVICES = 6
 LEVELS: tuple[Callable[[Study], Level], ...] = (operators, training, distributed, inference, cloud)
@@ -72,8 +74,8 @@ def make_report(
     """A page on how `model` runs on each of `devices`: operators, training, distributed, inference, cloud.
 
     Written to `output` where one is given, in place of a file that is there. `batch`, `dtype` and `amp` are those of
-    the case that the operators and the summary are about; `mode` is inference, prefill or decode. `dataset_size` and
-    `epochs` are the training job whose time and price are given. `progress` is called with (done, total). The other
+    the case of the operators and the summary; `mode` is inference, prefill or decode. `dataset_size` and
+    `epochs` are the training job whose time and price are shown. `progress` is called with (done, total). The other
     settings are those of a workload. Like `predict_many`, it takes the reference host for every device and shows the
     store's measurements beside predictions, never in their place.
     """
@@ -107,32 +109,35 @@ def _study(
     model: Any, devices: Any, *, precision: tuple[str | None, str | None], optimizer: str | None, mode: str,
     settings: dict[str, Any], host: str | float, **rest: Any,
 ) -> Study:  # fmt: skip
-    one = isinstance(devices, (str, Path, Device, dict))
-    chosen: Sequence[Device] = list(dict.fromkeys(load_device(d) for d in ([devices] if one else devices)))
+    single = isinstance(devices, (str, Path, Device, dict))
+    chosen: Sequence[Device] = list(
+        dict.fromkeys(load_device(d) for d in ([devices] if single else several("devices", devices)))
+    )
     if not 1 <= len(chosen) <= MOST_DEVICES:
         raise ForerunError(f"a report is about 1 to {MOST_DEVICES} devices, got {len(chosen)}")
     if mode == "training":
-        raise ForerunError("a report has training anyway: mode is the call that answers, inference, prefill or decode")
+        raise ForerunError("a report always has training: mode is the other call, inference, prefill or decode")
     dtype, amp = precision
-    asked = given_model(model, {**settings, "dtype": dtype, "amp": amp, "mode": mode, "batch": rest["batch"]})
+    workload = given_model(model, {**settings, "dtype": dtype, "amp": amp, "mode": mode, "batch": rest["batch"]})
     checked = (
         given_model(model, {**settings, "mode": "training", "optimizer": optimizer}).optimizer if optimizer else "adamw"
     )
     return Study(
-        model, chosen, precision=Precision(asked.dtype, asked.amp), mode=asked.mode, optimizer=str(checked),
-        settings=settings, host="reference" if host == "default" else host, **rest,
+        model, chosen, precision=Precision(workload.shown_dtype, workload.amp), mode=workload.mode,
+        optimizer=str(checked), settings=settings, host="reference" if host == "default" else host, **rest,
     )  # fmt: skip
 
 
 def _job(dataset_size: Any, epochs: Any) -> Job:
     for name, value in (("dataset_size", dataset_size), ("epochs", epochs)):
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 10**12:
-            raise ForerunError(f"{name} must be a whole number of 1 or more, got {value!r}")
+        whole_number(name, value, most=10**12)
     return Job(dataset_size, epochs)
 
 
 def _checked(output: str | Path) -> Path:
     """The path to write to, once it is clear that it can be written."""
+    if not isinstance(output, (str, Path)):
+        raise ArgumentError("{} is the name of a file, got {got}", "output", got=short(output))
     path = Path(output)
     if path.is_dir():
         raise ForerunError(f"{path} is a folder; give the name of a file, such as {path / 'report.html'}")
@@ -146,7 +151,7 @@ def _checked(output: str | Path) -> Path:
 
 
 def _write(path: Path, html: str) -> None:
-    """Puts the page in place whole; a reader sees the old one or the new one."""
+    """Replaces the page atomically; a reader sees the old one or the new one."""
     try:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}.", suffix=".part")
         try:
@@ -176,7 +181,7 @@ def _about(study: Study, known: Prediction) -> list[str]:
     today = datetime.datetime.now(datetime.UTC).date()
     return [
         f"{_millions(known.parameters)} parameters{size}{length}; {work}. Predicted before anything ran, by forerun on "
-        f"{today}; intervals hold {100 * study.confidence:.0f} % of the time."
+        f"{today}; intervals have {100 * study.confidence:.0f} % confidence."
     ]
 
 
@@ -191,17 +196,17 @@ def _boxes(words: Summary) -> list[tuple[str, Sequence[str]]]:
 
 
 def _notes(answers: Sequence[Prediction | str]) -> list[str]:
-    found = [f"{a.device}: {note}" for a in answers if isinstance(a, Prediction) for note in a.notes]
-    shared = [note.partition(": ")[2] for note in found]
+    lines = [f"{a.device}: {note}" for a in answers if isinstance(a, Prediction) for note in a.notes]
+    shared = [note.partition(": ")[2] for note in lines]
     return list(
         dict.fromkeys(
-            n if shared.count(n) == len(answers) > 1 else whole for whole, n in zip(found, shared, strict=True)
+            n if shared.count(n) == len(answers) > 1 else whole for whole, n in zip(lines, shared, strict=True)
         )
     )
 
 
 def _data(study: Study, known: Prediction, levels: Sequence[Level], words: Summary) -> dict[str, Any]:
-    from forerun import __version__
+    from forerun._util.version import __version__
 
     return {
         "forerun": __version__, "model": known.model, "parameters": known.parameters, "macs": known.macs,

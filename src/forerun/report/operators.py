@@ -1,4 +1,4 @@
-"""The operator level: roofline, the operators that take most of the time, what the heaviest one depends on."""
+"""The operator level: roofline, the operators that take most of the time, the sensitivity of the heaviest one."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from forerun._util.readable import pretty
+from forerun.api.explanation import Explanation, OpTime
 from forerun.device import Device
 from forerun.errors import ForerunError
-from forerun.explanation import Explanation, OpTime
-from forerun.readable import pretty
 from forerun.report import charts
 from forerun.report.parts import Chart, Group, Key, Level, Table, percent
 from forerun.report.sensitivity import sensitivity
@@ -58,21 +58,21 @@ def operators(study: Study) -> Level:
     if extra:
         groups += extra.groups
         findings += extra.findings
-    found = {"devices": data, "sensitivity": extra.data if extra else None}
-    return Level("operators", "Operators", about, findings, groups, tables, found)
+    content = {"devices": data, "sensitivity": extra.data if extra else None}
+    return Level("operators", "Operators", about, findings, groups, tables, content)
 
 
-def _columns(found: Explanation) -> dict[str, Any]:
+def _columns(explanation: Explanation) -> dict[str, Any]:
     """An explanation as JSON, its ops column by column."""
-    ops = [vars(o) for o in found.ops]
+    ops = [vars(o) for o in explanation.ops]
     names = list(ops[0]) if ops else []
-    return {**found.to_dict(), "ops": {name: [o[name] for o in ops] for name in names}}
+    return {**explanation.to_dict(), "ops": {name: [o[name] for o in ops] for name in names}}
 
 
-def by_bound(found: Explanation) -> dict[str, float]:
-    """The share of the device time in operators that arithmetic, memory or launches limit, largest first."""
+def by_bound(explanation: Explanation) -> dict[str, float]:
+    """The share of the device time by limit of the operators (compute, memory, launch), largest first."""
     shares: dict[str, float] = {}
-    for op in found.ops:
+    for op in explanation.ops:
         shares[op.bound] = shares.get(op.bound, 0.0) + op.share
     return dict(sorted(shares.items(), key=lambda item: -item[1]))
 
@@ -86,7 +86,7 @@ def _training(study: Study, device: Device) -> Explanation | None:
 
 def roofline(device: Device, call: Explanation, step: Explanation | None) -> Chart:
     """FLOP/s that operators reach against FLOP per byte, under the ceilings of the device."""
-    made = charts.figure("FLOP per byte of memory traffic", "FLOP/s", height=430)
+    chart = charts.figure("FLOP per byte of memory traffic", "FLOP/s", height=430)
     later = [o for o in step.ops if o.phase == "backward"] if step else []
     drawn = [o for o in (*call.ops, *later) if o.gflops > 0 and o.mb > 0 and o.time_ms > 0]
     xs = [_intensity(o) for o in drawn] or [1.0]
@@ -94,22 +94,22 @@ def roofline(device: Device, call: Explanation, step: Explanation | None) -> Cha
     bandwidth = (device.bandwidth_gbs or 0) * 1e9
     left = min(0.05, min(xs) / 2)
     right = max(max(xs) * 2, 4 * max(peaks.values(), default=1.0) / bandwidth if bandwidth else 1000.0)
-    _ceilings(made, device, peaks, bandwidth, left, right)
+    _ceilings(chart, device, peaks, bandwidth, left, right)
     for name, ops, symbol in (("forward", call.ops, "circle"), ("backward", later, "triangle-up")):
         for bound, colour in charts.BOUND.items():
             members = [o for o in ops if o.bound == bound and o in drawn]
             if members:
-                _points(made, members, f"{name}, {bound}-bound", symbol, colour)
+                _points(chart, members, f"{name}, {bound}-bound", symbol, colour)
     ys = [_rate(o) for o in drawn] + list(peaks.values()) or [1.0]
-    made.update_layout(margin_r=118)
+    chart.update_layout(margin_r=118)
     floor = max(min(ys) / 2, max(ys) / 1e6)
-    charts.log_axis(made, [left, right], axis="xaxis")
-    charts.log_axis(made, [floor, 2 * max(ys)])
-    return Chart(device.name, made)
+    charts.log_axis(chart, [left, right], axis="xaxis")
+    charts.log_axis(chart, [floor, 2 * max(ys)])
+    return Chart(device.name, chart)
 
 
 def _hidden(call: Explanation) -> float:
-    """The share of the time in operators that do no arithmetic, which a logarithmic scale cannot show."""
+    """The share of the time in operators without arithmetic, which a logarithmic scale cannot show."""
     return sum(o.share for o in call.ops if not (o.gflops > 0 and o.mb > 0))
 
 
@@ -124,7 +124,7 @@ def _caption(study: Study, hidden: float) -> str:
     )
 
 
-def _ceilings(made: Any, device: Device, peaks: dict[str, float], bandwidth: float, left: float, right: float) -> None:
+def _ceilings(chart: Any, device: Device, peaks: dict[str, float], bandwidth: float, left: float, right: float) -> None:
     """Roofs of memory and peaks of each dtype, as the datasheet has them and, dashed, as they were measured."""
     merged: dict[float, list[str]] = {}
     for dtype, peak in peaks.items():
@@ -132,7 +132,7 @@ def _ceilings(made: Any, device: Device, peaks: dict[str, float], bandwidth: flo
     top, calibrated = max(merged, default=1e12), device.calibrated
 
     def line(x: list[float], y: list[float], dash: str) -> None:
-        made.add_scatter(
+        chart.add_scatter(
             x=x, y=y, mode="lines", hoverinfo="skip", line={"color": charts.GREY, "width": 1.5, "dash": dash}
         )
 
@@ -142,32 +142,32 @@ def _ceilings(made: Any, device: Device, peaks: dict[str, float], bandwidth: flo
 
     for peak, dtypes in merged.items():
         reached = [c for dtype in dtypes if (c := calibrated.get(f"measured_{dtype}_tflops")) is not None]
-        for one in reached:
-            line([one * 1e12 / bandwidth if bandwidth else left, right], [one * 1e12] * 2, "dash")
+        for ceiling in reached:
+            line([ceiling * 1e12 / bandwidth if bandwidth else left, right], [ceiling * 1e12] * 2, "dash")
         line([peak / bandwidth if bandwidth else left, right], [peak, peak], "solid")
         measured = f" ({pretty(max(reached))})" if reached else ""
-        _label(made, right, peak, f" {', '.join(dtypes)} {pretty(peak / 1e12)} T{measured}", "left", "middle")
+        _label(chart, right, peak, f" {', '.join(dtypes)} {pretty(peak / 1e12)} T{measured}", "left", "middle")
     if bandwidth:
         where = roof(bandwidth, "solid")
         reached_gbs = calibrated.get("measured_bandwidth_gbs")
         if reached_gbs is not None:
             roof(reached_gbs * 1e9, "dash")
         words = f"memory {bandwidth / 1e9:,.0f}" + (f" ({reached_gbs:,.0f})" if reached_gbs is not None else "")
-        _label(made, where, bandwidth * where, f"{words} GB/s ", "right", "bottom")
+        _label(chart, where, bandwidth * where, f"{words} GB/s ", "right", "bottom")
     if (cache_gbs := calibrated.get("measured_l2_gbs")) is not None:
         where = roof(cache_gbs * 1e9, "dash") * 6  # higher up than the memory's label
-        _label(made, where, cache_gbs * 1e9 * where, f"L2 ({cache_gbs:,.0f}) GB/s ", "right", "bottom")
+        _label(chart, where, cache_gbs * 1e9 * where, f"L2 ({cache_gbs:,.0f}) GB/s ", "right", "bottom")
 
 
-def _label(made: Any, x: float, y: float, text: str, xanchor: str, yanchor: str) -> None:
-    made.add_annotation(
+def _label(chart: Any, x: float, y: float, text: str, xanchor: str, yanchor: str) -> None:
+    chart.add_annotation(
         x=math.log10(x), y=math.log10(y), text=text, showarrow=False, xanchor=xanchor, yanchor=yanchor,
         font={"size": 11}, opacity=0.85,
     )  # fmt: skip
 
 
-def _points(made: Any, ops: Sequence[OpTime], name: str, symbol: str, colour: str) -> None:
-    made.add_scatter(
+def _points(chart: Any, ops: Sequence[OpTime], name: str, symbol: str, colour: str) -> None:
+    chart.add_scatter(
         x=[_intensity(o) for o in ops], y=[_rate(o) for o in ops], mode="markers", name=name,
         marker={"symbol": symbol, "color": colour, "opacity": 0.75, "line": {"width": 0.5, "color": "#ffffff"},
                 "size": [6 + 34 * math.sqrt(o.share) for o in ops]},
@@ -187,17 +187,19 @@ def _rate(op: OpTime) -> float:
     return op.gflops * 1e12 / op.time_ms
 
 
-def _top(found: Explanation, title: str, shown: int) -> Table:
+def _top(explanation: Explanation, title: str, shown: int) -> Table:
     lines = [
         (
             o.op, o.scope, o.shape, o.phase, f"{o.calls}", f"{pretty(o.time_ms)} ms", percent(o.share), o.bound,
             f"{pretty(_rate(o) / 1e12)}" if o.gflops else "", f"{pretty(_intensity(o))}" if o.gflops and o.mb else "",
         )
-        for o in found.ops[:MOST]
+        for o in explanation.ops[:MOST]
     ]  # fmt: skip
     head = ("operator", "first in", "shape", "pass", "calls", "time", "share", "bound by", "TFLOP/s", "FLOP/byte")
-    rest = len(found.ops) - len(lines)
-    caption = f"{rest} more take {percent(sum(o.share for o in found.ops[MOST:]))} of the time." if rest > 0 else ""
+    rest = len(explanation.ops) - len(lines)
+    caption = (
+        f"{rest} more take {percent(sum(o.share for o in explanation.ops[MOST:]))} of the time." if rest > 0 else ""
+    )
     return Table(title, head, lines, (4, 5, 6, 8, 9), shown=shown, caption=caption)
 
 

@@ -1,16 +1,16 @@
-"""The page: one HTML file with its style, its charts, plotly itself and the data, and no reference to anything else."""
+"""The page: one self-contained HTML file with its style, its charts, plotly and the data."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from forerun import blocks
-from forerun.blocks import Column, Row
-from forerun.pages import table_html
-from forerun.pages.bars import text
-from forerun.pages.charts import chart_html, charts_html, json_text, page_head
 from forerun.report.parts import Group, Key, Level, Table
+from forerun.views import blocks
+from forerun.views.blocks import Column, Row
+from forerun.views.html.bars import text
+from forerun.views.html.charts import chart_html, charts_html, json_text, page_head
+from forerun.views.html.tables import table_html
 
 
 def page(
@@ -39,7 +39,7 @@ def page(
 {_list(notes)}</section>
 </main>
 <footer>Every number is a prediction (<code>forerun predict --no-measured</code>) unless it says measured. The page
-holds all its data as JSON in the element <code>report-data</code>.</footer>
+has all its data as JSON in the element <code>report-data</code>.</footer>
 <script type="application/json" id="report-data">{json_text(data)}</script>
 {charts_html(charts)}
 </body>
@@ -76,7 +76,7 @@ def _group(group: Group, charts: list[dict[str, Any]]) -> str:
 
 
 def keys_html(keys: Sequence[Key]) -> str:
-    """A legend; nothing where it has no entries."""
+    """A legend; empty without entries."""
     entries = "".join(
         f'<li><i class="{key.sign}" style="color:{key.colour}">{_SIGNS[key.sign]}</i>{text(key.words)}</li>'
         for key in keys

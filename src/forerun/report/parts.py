@@ -1,4 +1,4 @@
-"""What a report is made of: levels with findings in words, charts, tables and plain data."""
+"""Parts of a report: levels with findings in words, charts, tables and plain data."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from forerun._util.readable import in_readable_units, pretty
 from forerun.prediction import Estimate
-from forerun.readable import in_readable_units, pretty
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -32,7 +32,7 @@ class Key:
 
 @dataclass(frozen=True)
 class Group:
-    """Charts that belong side by side, and what the reader should know about them."""
+    """Charts side by side, and their caption."""
 
     title: str
     charts: Sequence[Chart]
@@ -72,21 +72,21 @@ def plain(estimate: Estimate | None) -> dict[str, Any] | None:
     return None if estimate is None else {n: getattr(estimate, n) for n in ("value", "low", "high")}
 
 
-def value_text(found: Estimate | None, *, interval: bool = True) -> str:
+def value_text(estimate: Estimate | None, *, interval: bool = True) -> str:
     """'7.31 ms (5.65 … 10.5)'."""
-    if found is None:
+    if estimate is None:
         return "unknown"
-    if found.unit == "h":
-        value, low, high, unit = _hours(found)
+    if estimate.unit == "h":
+        value, low, high, unit = _hours(estimate)
     else:
-        value, low, high, unit = in_readable_units(found.value, found.low, found.high, found.unit)
+        value, low, high, unit = in_readable_units(estimate.value, estimate.low, estimate.high, estimate.unit)
     return f"{value} {unit} ({low} … {high})" if interval else f"{value} {unit}"
 
 
-def _hours(found: Estimate) -> tuple[str, str, str, str]:
+def _hours(estimate: Estimate) -> tuple[str, str, str, str]:
     sizes = ((1 / 60, 3600, "s"), (1, 60, "min"), (72, 1, "h"), (float("inf"), 1 / 24, "days"))
-    factor, unit = next((factor, unit) for most, factor, unit in sizes if found.value < most)
-    return pretty(found.value * factor), pretty(found.low * factor), pretty(found.high * factor), unit
+    factor, unit = next((factor, unit) for most, factor, unit in sizes if estimate.value < most)
+    return pretty(estimate.value * factor), pretty(estimate.low * factor), pretty(estimate.high * factor), unit
 
 
 def percent(share: float) -> str:

@@ -1,4 +1,4 @@
-"""What the time of the heaviest layer depends on: batch, kernel size, stride, filters; forward and backward.
+"""Sensitivity of the time of the heaviest layer: batch, kernel size, stride, filters; forward and backward.
 
 The layer is built alone, behind one trainable number, so that its backward pass also gives the gradient of its input;
 its times are those of `forerun explain` in a training step.
@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from forerun.api import explain
+from forerun._util.readable import pretty
+from forerun.api.explanation import Explanation
+from forerun.api.predict import explain
 from forerun.errors import ForerunError
-from forerun.explanation import Explanation
+from forerun.frontends import load_graphs
 from forerun.graph.ir import Graph, Op
-from forerun.graph.sources import load_graphs
-from forerun.readable import pretty
 from forerun.report import charts
 from forerun.report.parts import Chart, Group, Key
 from forerun.report.study import Study
@@ -53,20 +53,20 @@ class Layer:
         from torch import nn
 
         if self.kind == "linear":
-            made: Any = nn.Linear(self.shape[-1], self.filters, bias=False, device="meta")
+            module: Any = nn.Linear(self.shape[-1], self.filters, bias=False, device="meta")
         else:
             name = f"Conv{'Transpose' if self.transposed else ''}{len(self.kernel)}d"
             settings: dict[str, Any] = {
                 "stride": self.stride, "padding": self.padding, "dilation": self.dilation, "groups": self.groups,
                 "bias": False, "device": "meta",
             }  # fmt: skip
-            made = getattr(nn, name)(self.shape[0], self.filters, self.kernel, **settings)
+            module = getattr(nn, name)(self.shape[0], self.filters, self.kernel, **settings)
 
         class Alone(nn.Module):
             def __init__(self) -> None:
                 super().__init__()
                 self.before = nn.Parameter(torch.ones((), device="meta"))
-                self.layer = made
+                self.layer = module
 
             def forward(self, x: Any) -> Any:
                 return self.layer(x * self.before)
@@ -76,7 +76,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """Charts of the times of one layer, and what they show."""
+    """Charts of the times of one layer, and the finding."""
 
     groups: Sequence[Group] = ()
     findings: Sequence[str] = ()
@@ -86,10 +86,10 @@ class Sensitivity:
 def sensitivity(study: Study, call: Explanation) -> Sensitivity | None:
     """The heaviest convolution or linear layer of a call, with its sizes changed one at a time; None: it has none."""
     graph = study.graph()
-    found = heaviest(call, graph)
-    if found is None:
+    heaviest_layer = heaviest(call, graph)
+    if heaviest_layer is None:
         return None
-    layer, share, scope = found
+    layer, share, scope = heaviest_layer
     sweeps = _sweeps(layer, study)
     pictures, data = [], []
     times: dict[str, list[tuple[float, list[tuple[float, float]]]]] = {}
@@ -123,7 +123,7 @@ def sensitivity(study: Study, call: Explanation) -> Sensitivity | None:
 
 
 def heaviest(call: Explanation, graph: Graph) -> tuple[Layer, float, str] | None:
-    """The convolution or linear layer with the longest time, its share of it, and where it stands."""
+    """The convolution or linear layer with the longest time, its share of it, and its scope."""
     for row in call.ops:
         for op in graph.ops:
             shapes = " x ".join(str(graph.tensors[t].shape) for t in op.inputs[:2])
@@ -173,7 +173,7 @@ def _sweeps(layer: Layer, study: Study) -> dict[str, Sweep]:
     depthwise = layer.groups > 1 and layer.groups == layer.shape[0]
 
     def with_filters(n: int) -> Layer:
-        if depthwise:  # a filter a channel
+        if depthwise:  # one filter per channel
             return replace(layer, filters=n, groups=n, shape=(n, *layer.shape[1:]))
         return replace(layer, filters=n)
 
@@ -199,8 +199,8 @@ def _sweeps(layer: Layer, study: Study) -> dict[str, Sweep]:
 
 
 def _captured(layer: Layer, study: Study) -> Graph:
-    asked = _workload(layer.build(), study, input_shape=layer.shape, batch=study.batch)
-    graph, scalable = load_graphs(asked)
+    workload = _workload(layer.build(), study, input_shape=layer.shape, batch=study.batch)
+    graph, scalable = load_graphs(workload)
     return scalable or graph
 
 
@@ -212,32 +212,32 @@ def _workload(model: Any, study: Study, **settings: Any) -> Workload:
 
 def _times(graph: Graph, batch: int, device: Any, study: Study) -> tuple[float, float]:
     """Milliseconds of the layer's operators in the forward and in the backward pass."""
-    asked = _workload(graph, study, batch=batch)
-    values = {n: getattr(asked, n) for n in asked.__dataclass_fields__ if n != "model"}
-    found = explain(graph, device, predictor=study.predictor, host=study.host, **values)
-    own = [o for o in found.ops if o.scope == "layer"]
+    workload = _workload(graph, study, batch=batch)
+    values = {n: getattr(workload, n) for n in workload.__dataclass_fields__ if n != "model"}
+    explanation = explain(graph, device, predictor=study.predictor, host=study.host, **values)
+    own = [o for o in explanation.ops if o.scope == "layer"]
     forward, backward = (sum(o.time_ms for o in own if o.phase == p) for p in ("forward", "backward"))
     return forward, backward
 
 
 def _chart(axis: str, times: list[tuple[float, list[tuple[float, float]]]], study: Study) -> Chart:
-    made = charts.figure(axis, "ms", height=300)
+    chart = charts.figure(axis, "ms", height=300)
     everything: list[float] = []
     for number, device in enumerate(study.devices):
         colour = charts.colour(number)
         for at, (name, dash) in enumerate((("forward", "solid"), ("backward", "dash"))):
             y = [both[number][at] for _, both in times]
             everything += y
-            made.add_scatter(
+            chart.add_scatter(
                 x=[v for v, _ in times], y=y, mode="lines+markers", name=f"{device.id}, {name}",
                 line={"color": colour, "width": 2, "dash": dash}, marker={"size": 5},
                 hovertemplate=f"{axis} %{{x}}: %{{y:.3g}} ms<extra>%{{fullData.name}}</extra>",
             )  # fmt: skip
-    charts.log_axis(made, [v for v in everything if v > 0])
-    charts.batches_axis(made, [int(v) for v, _ in times])
+    charts.log_axis(chart, [v for v in everything if v > 0])
+    charts.batches_axis(chart, [int(v) for v, _ in times])
     if axis in ("kernel size", "stride"):
-        made.update_xaxes(type="linear")
-    return Chart(f"against {axis}", made)
+        chart.update_xaxes(type="linear")
+    return Chart(f"against {axis}", chart)
 
 
 def _trend(times: dict[str, list[tuple[float, list[tuple[float, float]]]]], layer: Layer) -> str:

@@ -1,4 +1,4 @@
-"""What a report is about: the model, the devices, the job; and the predictions that its levels ask for."""
+"""The subject of a report: the model, the devices, the job; and the predictions that its levels need."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from forerun.api import explain, predict_many, predict_workload
+from forerun.api.explanation import Explanation
+from forerun.api.predict import explain, predict_many, predict_workload
+from forerun.api.questions import Captures, given_model, profiled
+from forerun.api.tables import TableRow, read_row
 from forerun.device import Device
 from forerun.errors import ForerunError
-from forerun.explanation import Explanation
 from forerun.graph.ir import Graph
-from forerun.graph.runtimes import filed_under
 from forerun.prediction import Prediction
-from forerun.questions import Captures, given_model, profiled
-from forerun.tables import TableRow, read_row
-from forerun.workload import Workload
+from forerun.runtimes.registry import filed_under
+from forerun.workload import PUBLISHED, Workload
 
 if TYPE_CHECKING:
     from forerun.data.measured import Measured
@@ -26,13 +26,15 @@ TRAINING_BATCHES = (8, 16, 32, 64, 128, 256)
 
 @dataclass(frozen=True)
 class Precision:
-    """The dtype of the weights, and that of autocast over them."""
+    """The dtype of the weights (`published`: quantised as the checkpoint has them), and that of autocast over them."""
 
     dtype: str
     amp: str | None = None
 
     @property
     def label(self) -> str:
+        if self.dtype == PUBLISHED:
+            return "as published"
         return f"{self.dtype} + amp {self.amp}" if self.amp and self.dtype != "fp32" else (
             f"amp {self.amp}" if self.amp else self.dtype
         )  # fmt: skip
@@ -44,7 +46,7 @@ TRAINING = (Precision("fp32"), Precision("tf32"), Precision("fp32", "fp16"), Pre
 
 @dataclass(frozen=True)
 class Job:
-    """The training that is priced: so many samples, so many times."""
+    """The training job: samples and epochs."""
 
     dataset_size: int
     epochs: int
@@ -52,13 +54,13 @@ class Job:
 
 @dataclass
 class Study:
-    """The question of a report; every number is asked for here, as `forerun.predict` gives it with `measured=False`."""
+    """The request of a report; every number is predicted here, as `forerun.predict` gives it with `measured=False`."""
 
     model: Any
     devices: Sequence[Device]
     batch: int
-    precision: Precision  # of the case that the operators and the summary are about
-    mode: str  # of a call that answers: inference, prefill or decode
+    precision: Precision  # of the case of the operators and the summary
+    mode: str  # of the non-training call: inference, prefill or decode
     optimizer: str
     job: Job
     settings: dict[str, Any] = field(default_factory=dict)  # the other settings of the workload
@@ -76,7 +78,7 @@ class Study:
 
     @property
     def training_precisions(self) -> list[Precision]:
-        own = [] if self.precision.dtype in ("int8", "int4", "fp8") else [self.precision]
+        own = [] if self.precision.dtype in ("int8", "int4", "fp8", PUBLISHED) else [self.precision]
         return list(dict.fromkeys([*own, *TRAINING]))
 
     @property
@@ -90,19 +92,19 @@ class Study:
     def workload(
         self, *, batch: int | None = None, precision: Precision | None = None, mode: str | None = None, **changes: Any
     ) -> Workload:
-        """The case of the report, with what is changed in it."""
+        """The case of the report, with changes."""
         chosen, kind = precision or self.precision, mode or self.mode
-        asked = given_model(
+        given = given_model(
             self.model,
             {
                 **self.settings, "batch": batch or self.batch, "dtype": chosen.dtype, "amp": chosen.amp, "mode": kind,
                 "optimizer": self.optimizer if kind == "training" else None, **changes,
             },
         )  # fmt: skip
-        return self.captures.workload(asked)
+        return self.captures.workload(given)
 
     def predict(self, device: Device) -> Prediction | str:
-        """The whole prediction of the report's own case, or the sentence that says why there is none."""
+        """The whole prediction of the report's own case, or the reason for none."""
         if device.id not in self._predictions:
             try:
                 self._predictions[device.id] = predict_workload(
@@ -114,7 +116,7 @@ class Study:
         return self._predictions[device.id]
 
     def answers(self, devices: Sequence[Device] | None = None, **case: Any) -> dict[str, TableRow | str]:
-        """A case on every device by its id: the numbers of the prediction, or why there are none."""
+        """A case on every device by its id: the prediction, or the reason for none."""
         chosen = self.devices if devices is None else devices
         key = (tuple(d.id for d in chosen), repr(sorted(case.items())))
         if key not in self._answers:
@@ -133,22 +135,22 @@ class Study:
         return self.answers(**case)[device.id]
 
     def explain(self, device: Device, **case: Any) -> Explanation:
-        asked = self.workload(**case)
-        values = {n: getattr(asked, n) for n in asked.__dataclass_fields__ if n != "model"}
-        return explain(asked.model, device, predictor=self.predictor, host=self.host, **values)
+        workload = self.workload(**case)
+        values = {n: getattr(workload, n) for n in workload.__dataclass_fields__ if n != "model"}
+        return explain(workload.model, device, predictor=self.predictor, host=self.host, **values)
 
     def graph(self, **case: Any) -> Graph:
         return profiled(self.workload(**case)).graph
 
     def measured(self, device: Device, **case: Any) -> Measured | None:
-        """What the store knows of a case."""
+        """The stored measurement of a case."""
         from forerun.data.measured import find
-        from forerun.data.places import may_hold
+        from forerun.data.places import readable
 
-        if not may_hold(device.id):
+        if not readable(device.id):
             return None
-        asked = self.workload(**case)
-        return find(filed_under(profiled(asked).graph, asked), asked, device.id)
+        workload = self.workload(**case)
+        return find(filed_under(profiled(workload).graph, workload), workload, device.id)
 
     def fastest(
         self, precisions: Sequence[Precision], mode: str, devices: Sequence[Device] | None = None
@@ -156,9 +158,9 @@ class Study:
         """For each device the precision with the shortest call at the report's batch, among those that fit."""
         best: dict[str, tuple[Precision, TableRow]] = {}
         for precision in precisions:
-            for device, found in self.answers(devices, precision=precision, mode=mode).items():
-                if isinstance(found, str) or found.fits is False:
+            for device, answer in self.answers(devices, precision=precision, mode=mode).items():
+                if isinstance(answer, str) or answer.fits is False:
                     continue
-                if device not in best or found.latency_ms.value < best[device][1].latency_ms.value:
-                    best[device] = (precision, found)
+                if device not in best or answer.latency_ms.value < best[device][1].latency_ms.value:
+                    best[device] = (precision, answer)
         return best

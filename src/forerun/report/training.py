@@ -3,37 +3,37 @@
 from __future__ import annotations
 
 from forerun.advice.job import Totals, steps_per_epoch, totals
+from forerun.api.tables import TableRow
 from forerun.prediction import Estimate
 from forerun.report.grid import Case, curves, grid, refusals
 from forerun.report.parts import Level, Table, plain, value_text
 from forerun.report.study import Study
-from forerun.tables import TableRow
 
 ABOUT = (
     "A step is a forward pass, a backward pass and {optimizer}. An epoch is {samples:,} samples, the job {epochs} of "
-    "them (--dataset-size, --epochs); loading data is assumed to keep up."
+    "them (--dataset-size, --epochs); data loading is assumed to keep up."
 )
 
 
 def epoch_and_job(study: Study, answer: TableRow, batch: int) -> tuple[Totals, Totals]:
-    """What an epoch and the whole job take on one device, at the pace of a predicted step."""
+    """Totals of an epoch and the whole job on one device, at the rate of a predicted step."""
     steps = steps_per_epoch(study.job.dataset_size, batch)
     step = answer.latency_ms
     return (totals(step, answer.energy_j, steps), totals(step, answer.energy_j, steps * study.job.epochs))
 
 
 def training(study: Study) -> Level:
-    found = grid(study, "training", study.training_precisions, study.training_batches)
+    all_cases = grid(study, "training", study.training_precisions, study.training_batches)
     about = ABOUT.format(optimizer=study.optimizer, samples=study.job.dataset_size, epochs=study.job.epochs)
-    if not found.cases:
-        reason = next(iter(found.refused.values()), "no precision can be trained")
+    if not all_cases.cases:
+        reason = next(iter(all_cases.refused.values()), "no precision can be trained")
         return Level("training", "Training", about, [f"Training is not predicted: {reason}."], data={"refused": reason})
     rows, tables = [], []
     for device in study.devices:
         lines: list[tuple[str, ...]] = []
         marked = []
-        best = min((c for c in found.of(device) if c.fits), key=_ms_per_sample, default=None)
-        for case in found.of(device):
+        best = min((c for c in all_cases.of(device) if c.fits), key=_ms_per_sample, default=None)
+        for case in all_cases.of(device):
             epoch, job = epoch_and_job(study, case.answer, case.batch)
             rows.append(
                 {**case.row(), "epoch_h": plain(epoch.hours), "total_h": plain(job.hours),
@@ -53,18 +53,19 @@ def training(study: Study) -> Level:
             tables.append(Table(f"Training on {device.name}", head, lines, range(1, 8), marked, shown=0))
     caption = "Bands are intervals; hollow points do not fit the device's memory."
     pictures = [
-        *curves(found, study, "Training throughput", "samples per second", _rate,
+        *curves(all_cases, study, "Training throughput", "samples per second", _rate,
                 _measured_rate, caption),
-        *curves(found, study, "Memory of a training step", "GB", lambda c: c.answer.memory_mb.scaled(1 / 1024, "GB"),
+        *curves(all_cases, study, "Memory of a training step", "GB",
+                lambda c: c.answer.memory_mb.scaled(1 / 1024, "GB"),
                 lambda c: _scaled(c, "memory_mb", 1 / 1024), caption, capacity=True),
-        *curves(found, study, "Energy of a training step, per sample", "J per sample",
+        *curves(all_cases, study, "Energy of a training step, per sample", "J per sample",
                 lambda c: c.answer.energy_j and c.answer.energy_j.scaled(1 / c.batch, "J"),
                 lambda c: _scaled(c, "energy_j", 1 / c.batch), caption),
     ]  # fmt: skip
-    findings = [_finding(study, found.of(device), device.id) for device in study.devices]
-    data = {"optimizer": study.optimizer, "rows": rows, "refused": found.refused}
+    findings = [_finding(study, all_cases.of(device), device.id) for device in study.devices]
+    data = {"optimizer": study.optimizer, "rows": rows, "refused": all_cases.refused}
     return Level(
-        "training", "Training", about, [f for f in findings if f] + refusals(found), pictures, tables, data
+        "training", "Training", about, [f for f in findings if f] + refusals(all_cases), pictures, tables, data
     )  # fmt: skip
 
 

@@ -10,19 +10,20 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from forerun._util.parallel import side_by_side
 from forerun.data.importers import importers
 from forerun.device import Device, load_device
 from forerun.errors import ForerunError
+from forerun.graph.blocks import block_of
 from forerun.graph.ir import Graph
 from forerun.graph.profile import Profile, profile
 from forerun.measure.cases import workload_of
-from forerun.parallel import side_by_side
 from forerun.predictors.cases import Cases, as_asked
-from forerun.predictors.energy import energy_terms
-from forerun.predictors.features import OpTable, op_table
-from forerun.predictors.host import launch_counts
-from forerun.predictors.memory import estimate
-from forerun.predictors.whole_model.numbers import of_graph
+from forerun.predictors.laws.energy import energy_terms
+from forerun.predictors.laws.features import OpTable, op_table
+from forerun.predictors.laws.graph_numbers import of_graph
+from forerun.predictors.laws.host import launch_counts
+from forerun.predictors.laws.memory import estimate
 from forerun.training import operators
 from forerun.workload import Workload
 
@@ -100,7 +101,7 @@ def _look(graph: Graph, dtype: str, device: Device) -> _Seen:
         "memory_group": memory.calibration_group, "fused_attentions": sum(op.kind == "attention" for op in graph.ops),
         "flops": float(flops.sum()), "bytes": float(moved[0]), "device_kind": device.kind,
         "kernel_launches": float(columns.kernels @ columns.repeat), **of_graph(columns),
-        "op_kinds": " ".join(sorted({op.kind for op in graph.ops})),
+        "op_kinds": " ".join(sorted({op.kind for op in graph.ops})), "block": block_of(graph),
     }  # fmt: skip
     joules = energy_terms(columns, [device])[0, 0]
     representatives, counts = columns.distinct_ops  # layers come many times

@@ -9,14 +9,18 @@ import pandas as pd
 
 from forerun.data import onnx_graphs
 from forerun.data.importers import importers
+from forerun.data.measured import in_priced_format
 from forerun.data.splits import in_turns
 from forerun.data.sql import row_ids
 from forerun.data.store import Store
 from forerun.data.summary import without_masked_replays
 from forerun.device import load_device
+from forerun.device.kinds import CPU, GPU
 from forerun.errors import ForerunError
-from forerun.measure.core.runtimes import COMPILE_MODES
+from forerun.measure.core.quantised import BITSANDBYTES
 from forerun.predictors.cases import Cases, TrainingCases
+from forerun.runtimes.base import Runtime
+from forerun.runtimes.registry import names_of, runtimes
 from forerun.training import operators, published
 from forerun.training.cases import (
     Progress,
@@ -43,44 +47,51 @@ def gather(
     taken, evenly over the kinds of operator; all without it.
     """
     own = own_rows(chosen_models(store, where))
-    kind = own["device"].map(kinds_of(own["device"]))
-    gpu = own[(kind == "gpu") & own["device_ms"].notna()]
+    part = own["device"].map(parts_of(own["device"]))
+    gpu = own[(part == GPU.part) & own["device_ms"].notna()]
     if gpu.empty:
         chosen = f" that meets {where!r}" if where else ""
         raise ForerunError(
             f"no row{chosen} is of a model that ran well on a GPU under our own protocol (forerun data ls)"
         )
-    cpu = own[kind == "cpu"]
+    cpu = own[part == CPU.part]
     ops = store.read("operators")
     ops = ops[(ops["status"] == "ok") & (ops["device_ms"] > 0) & ops["op"].map(operators.known)]
-    ops = ops[ops["device"].map(kinds_of(ops["device"])) == "gpu"]
+    ops = ops[~ops["dtype"].isin(BITSANDBYTES)]  # several kernels each, of which graph/quantise.py makes several ops
+    ops = ops[ops["device"].map(parts_of(ops["device"])) == GPU.part]
     ours = ops[ops["protocol"].str.startswith("forerun/")]
     if operators_kept is not None:
         ours = ours.loc[in_turns(ours["op"])[:operators_kept]]
     others = sample(ops) if public else ops.iloc[:0]
-    models = as_captured(model_cases(gpu, progress))
+    models, chosen_rows = as_captured(model_cases(gpu, progress)), chosen_models(store, where)
+    apart = {run.part: cases_apart(run, store, chosen_rows, progress) for run in runtimes() if run.part is not None}
     return TrainingCases(
         models,
         operator_cases(ours, progress) if len(ours) else models.take(np.zeros(len(models), dtype=bool)),
         operator_cases(others, progress) if len(others) else None,
         model_cases(cpu, progress) if len(cpu) else None,
         published.published_cases(store, progress) if public and published.has_any(store.read("models")) else None,
-        onnxruntime_cases(store, chosen_models(store, where), progress),
+        {part: cases for part, cases in apart.items() if cases is not None},
     )
 
 
-def onnxruntime_cases(store: Store, models: pd.DataFrame, progress: Progress | None = None) -> Cases | None:
-    """ONNX files that onnxruntime ran under our own protocol, as it fuses them; their graphs are kept with the rows."""
-    rows = models[(models["runtime"] == "onnxruntime") & (models["status"] == "ok")]
+def cases_apart(
+    run: Runtime, store: Store, models: pd.DataFrame, progress: Progress | None = None
+) -> Cases | None:  # fmt: skip
+    """What a runtime that is learned by itself ran on CPUs under our own protocol, as it fuses graphs; those of files
+    are kept with the rows."""
+    rows = models[(models["runtime"] == run.name) & (models["status"] == "ok")]
     rows = rows[rows["protocol"].fillna("").str.startswith("forerun/")]
-    rows = rows[rows["device"].map(kinds_of(rows["device"])) == "cpu"]
+    rows = rows[rows["device"].map(parts_of(rows["device"])) == CPU.part]
     if rows.empty:
         return None
+    if not run.runs_files:
+        return model_cases(rows, progress)
     graphs = onnx_graphs.kept(store)
     rows = rows[rows["graph_hash"].isin(list(graphs))]
     rows = rows.assign(latency_ms=_undisturbed)
     workloads = [
-        Workload(graphs[name], batch=int(batch), dtype="fp32", runtime="onnxruntime")
+        Workload(graphs[name], batch=int(batch), dtype="fp32", runtime=run.name)
         for name, batch in zip(rows["graph_hash"], rows["batch"], strict=True)
     ]
     return workload_cases(rows, workloads, progress) if len(rows) else None
@@ -112,25 +123,27 @@ def chosen_models(store: Store, where: str | None) -> pd.DataFrame:
 
 
 def own_rows(models: pd.DataFrame) -> pd.DataFrame:
-    """Successful rows of PyTorch models under our own protocol, run eagerly or compiled."""
+    """Successful rows of PyTorch models under our own protocol, but for those that are learned apart."""
     own = models[models["protocol"].fillna("").str.startswith("forerun/") & (models["status"] == "ok")]
-    own = own[own["runtime"].fillna("eager").isin(["eager", *COMPILE_MODES])]
-    own = own[~own["source"].isin(["tabular", "onnx"])]
+    own = own[names_of(own).isin([run.name for run in runtimes() if run.calls_modules and run.part is None])]
+    own = own[~own["source"].isin(["tabular", "onnx"]) & in_priced_format(own)]
     # Stores of older versions hold repeats without a number of their own.
     own = own[own["case_key"].isna() | ~own.duplicated(["case_key", "device", "repeat"])]
     return without_masked_replays(own)
 
 
-def kinds_of(devices: pd.Series) -> dict[str, str | None]:
-    """gpu, cpu … by device; None for what the catalogue does not have, which nothing can be learned from."""
+def parts_of(devices: pd.Series) -> dict[str, str | None]:
+    """By device, whether its rows teach of GPUs or of CPUs; None for kinds that nothing is learned of, and for what the
+    catalogue does not have."""
 
-    def kind(name: str) -> str | None:
+    def part(name: str) -> str | None:
         try:
-            return load_device(name).kind
+            traits = load_device(name).traits
         except ForerunError:
             return None
+        return traits.part if traits.learned else None
 
-    return {name: kind(name) for name in devices.unique()}
+    return {name: part(name) for name in devices.unique()}
 
 
 def sample(ops: pd.DataFrame) -> pd.DataFrame:

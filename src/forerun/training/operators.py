@@ -31,7 +31,7 @@ def graph_of(op: str, shape: str, dtype: str, direction: str) -> Graph:
     """What one call of an operator launches."""
     import torch
 
-    from forerun.graph.capture import record
+    from forerun.capture.capture import record
     from forerun.graph.splice import with_hidden_ops
     from forerun.measure.core.operators import build, find
 
@@ -90,7 +90,8 @@ def _grouped_attention(sizes: dict[str, int], dtype: str) -> Graph:
             size *= n
         storages.append(Storage(int(size * DTYPE_BYTES[dtype]), "activation"))
         tensors.append(Tensor(shape, dtype, i))
-    op = Op("attention", "attention", (0, 1, 2), (3,), {"causal": bool(sizes.get("causal"))})
+    attrs = {"causal": bool(sizes.get("causal")), **({"cached": True} if sizes["kv"] != sizes["q"] else {})}
+    op = Op("attention", "attention", (0, 1, 2), (3,), attrs)
     return Graph("sdpa", [op], tensors, storages, 0, 0)
 
 

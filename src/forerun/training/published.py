@@ -12,6 +12,7 @@ import pandas as pd
 
 from forerun.data.importers import importers
 from forerun.data.importers._cases import on_one_gpu
+from forerun.data.splits import relatives
 from forerun.data.store import Store
 from forerun.errors import ForerunError
 from forerun.graph.ir import Graph
@@ -57,10 +58,13 @@ def has_any(rows: pd.DataFrame) -> bool:
     return bool(rows["dataset"].isin([name for name, one in importers().items() if one.models_in_training]).any())
 
 
-def other_families(published: Cases, asked: pd.DataFrame) -> Cases:
-    """Without the families of the rows that are asked for, whatever each set calls them."""
+def other_families(published: Cases, asked: pd.DataFrame, *, by_name: bool = False) -> Cases:
+    """Without the families of the rows that are asked for, whatever each set calls them, and without their relatives
+    unless families are left out `by_name`."""
     families, stems = set(asked["family"].dropna()), {_stem(name) for name in asked["model"]}
     known = published.rows["family"].isin(families) | published.rows["model"].map(_stem).isin(stems)
+    if not by_name:
+        known |= relatives(published.rows, asked)
     return published.take(~known.to_numpy())
 
 

@@ -1,1 +1,1 @@
-"""What is shown of decisions, as lines and tables: one file for each."""
+"""Views of answers as lines and tables: one file for each kind."""

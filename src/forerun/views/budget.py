@@ -1,21 +1,30 @@
-"""What is shown of the budget of one model."""
+"""View of the budget of one model."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
-from forerun.blocks import BLANK, Block, Cell, Column, Line, Notes, Row, Table, number_cells, readable_cells
-from forerun.readable import in_readable_units, pretty
-from forerun.show import interval_heading, setting_words
+from forerun._util.readable import in_readable_units, pretty
+from forerun.decisions.budget.curve_choice import NetworkRow
+from forerun.decisions.budget.job_budget import JobBudget
+from forerun.decisions.budget.jobs import JobRow
+from forerun.prediction import Estimate
+from forerun.views.blocks import (
+    BLANK,
+    Block,
+    Cell,
+    Column,
+    Line,
+    Notes,
+    Row,
+    Table,
+    number_cells,
+    readable_cells,
+)
+from forerun.views.rendering import blocks
+from forerun.views.words import interval_heading, setting_words
 
-if TYPE_CHECKING:
-    from forerun.decisions.budget.curve_choice import NetworkRow
-    from forerun.decisions.budget.job_budget import JobBudget
-    from forerun.decisions.budget.jobs import JobRow
-    from forerun.prediction import Estimate
-
-#: A terminal narrower than this gets fewer columns, never cut numbers.
+#: A terminal narrower than this gets fewer columns, never truncated numbers.
 WIDE = 120
 #: Rows of a table of devices; the rest is counted.
 ROWS = 15
@@ -27,27 +36,28 @@ _BINDS = {"hours": "time", "cost_usd": "money", "energy_kwh": "energy", "carbon_
 
 
 def legend(confidence: float) -> str:
-    """What the verdicts mean."""
-    return f"meets: the whole {100 * confidence:g} % interval keeps the limits; probably: the estimate does"
+    """The legend of the verdicts."""
+    return f"meets: the whole {100 * confidence:g} % interval is within the limits; probably: the estimate is"
 
 
 def time_unit(hours: Sequence[float]) -> tuple[str, float]:
-    """The unit for a column of times, and what hours are multiplied by."""
+    """The unit for a column of times, and the factor on hours."""
     shortest = min(hours, default=1.0)
     if shortest >= 0.5:
         return "hours", 1.0
     return ("minutes", 60.0) if shortest >= 1 / 120 else ("seconds", 3600.0)
 
 
-#: What the mark behind a device says.
-BY_PEAKS = "* by its peaks alone: no device of its generation was measured, so it is at best probable and ranks last"
+#: The legend of the mark behind a device.
+BY_PEAKS = "* from its peaks alone: no device of its generation was measured, so it is at best probable and ranks last"
 
 
 def marked(row: JobRow | NetworkRow) -> str:
-    """The device, with a mark where no measurement shows one of its generation."""
+    """The device, with a mark where no device of its generation was measured."""
     return row.device if row.generation_measured else f"{row.device} *"
 
 
+@blocks.register
 def job_view(b: JobBudget, width: int | None = 160) -> Iterator[Block]:
     """A job: one device in full, several as a table; no width: a page, which has all rows and columns."""
     single = len(b.rows) == 1
@@ -63,7 +73,7 @@ def job_view(b: JobBudget, width: int | None = 160) -> Iterator[Block]:
     if b.notes:
         yield Notes(b.notes)
     for reason in dict.fromkeys(b.left_out.values()):
-        yield Line(f"Left out: {reason}", "faint")
+        yield Line(f"Excluded: {reason}", "faint")
 
 
 def _devices(r: JobRow) -> str:
@@ -108,7 +118,9 @@ def _one_device(b: JobBudget) -> Iterator[Block]:
         yield Line(f"Price: {r.price}", "faint")
     if r.largest is not None:
         sure = f"{r.surely_largest:,} with {100 * b.confidence:g} % confidence"
-        yield Line(f"Fits into the budget: {_counted(r.largest, b.unit)}, {sure}; {_BINDS[r.binds or 'hours']} binds")
+        yield Line(
+            f"Fits into the budget: {_counted(r.largest, b.unit)}, {sure}; limited by {_BINDS[r.binds or 'hours']}"
+        )
     yield from _batches(b)
     yield from _counts(b)
 
@@ -123,9 +135,9 @@ def _batches(b: JobBudget) -> Iterator[Block]:
     yield Line(f"Batch: {b.best_batch} is the smallest that is about as fast per sample as any", "heading")
     rows = []
     for r in b.batches:
-        asked = "asked for" if r.batch == b.workload["batch"] else ""
+        remark = "as requested" if r.batch == b.workload["batch"] else ""
         taken = (readable_cells(e)[0] for e in (r.hours, r.cost_usd, r.memory_mb))
-        cells = (f"{r.batch:,}", pretty(r.samples_per_s.value), *taken, asked)
+        cells = (f"{r.batch:,}", pretty(r.samples_per_s.value), *taken, remark)
         rows.append(Row(cells, "best" if r.batch == b.best_batch else ""))
     heads = [Column(name, right=True) for name in ("batch", "samples/s", "time", "cost", "memory")]
     yield Table([*heads, Column("")], rows)
@@ -140,9 +152,9 @@ def _counts(b: JobBudget) -> Iterator[Block]:
     if not b.limits:
         title = "More devices of one machine, data parallel"
     elif fewest is None:
-        title = "More devices of one machine: none of 1 to 8 keeps the limits"
+        title = "More devices of one machine: none of 1 to 8 is within the limits"
     else:
-        words = "keeps the limits" if fewest.verdict == "meets" else "probably keeps the limits"
+        words = "meets the limits" if fewest.verdict == "meets" else "probably meets the limits"
         title = f"More devices of one machine: {fewest.devices} is the smallest number that {words}"
     yield Line(title, "heading")
     rows = []
@@ -161,7 +173,7 @@ def _many_devices(b: JobBudget, width: int | None) -> Iterator[Block]:
             does = f"{_counted(r.count, b.unit)}, " if b.asked is None else ""
             money = readable_cells(r.cost_usd)[0]
             words = f" ({r.verdict})" if r.verdict else ""
-            peaks = "" if r.generation_measured else " by its peaks alone"
+            peaks = "" if r.generation_measured else " from its peaks alone"
             yield Line(f"{label}: {_devices(r)}{peaks}, {does}{readable_cells(r.hours)[0]}, {money}{words}")
     if b.limits:
         limits = (" ".join(in_readable_units(v, v, v, _QUANTITIES[n][1])[::3]) for n, v in b.limits.items())
@@ -175,7 +187,7 @@ def _many_devices(b: JobBudget, width: int | None) -> Iterator[Block]:
         yield Line(BY_PEAKS, "faint")
     if len(large) > len(shown):
         yield Line(f"and {len(large) - len(shown)} more devices (--json has all)", "faint")
-    for fits, words in ((False, "Too little memory"), (None, "Memory not known, so it may not fit")):
+    for fits, words in ((False, "Too little memory"), (None, "Memory unknown, so it may not fit")):
         named = [r.device for r in b.rows if r.fits is fits]
         if named:
             yield Line(f"{words}: {', '.join(named)}", "faint")
@@ -187,15 +199,19 @@ def _devices_table(b: JobBudget, rows: Sequence[JobRow], wide: bool) -> Table:
     names = ["device", "USD", *([interval] if wide else []), unit, interval]
     names += ["kWh", "kg CO2", "memory GB"] if wide else []
     names += [f"most {b.unit}", "limits"] if b.limits else []
-    found = []
+    lines = []
     for r in rows:
-        taken = r if r.count else r.each  # of one that does not fit, where none does
+        taken = r if r.count else r.each  # of one part that does not fit, where none does
         cost = number_cells(taken.cost_usd)
         cells: list[Cell] = [marked(r), *(cost if wide else cost[:1]), *number_cells(taken.hours, factor)]
         if wide:
             rest = ((taken.energy_kwh, 1.0), (taken.carbon_kg, 1.0), (r.memory_mb, 1 / 1024))
             cells += [number_cells(e, unit_factor)[0] for e, unit_factor in rest]
         cells += [f"{r.largest:,}", r.verdict or ""] if b.limits else []
-        found.append(Row(cells, _TONES.get(r.verdict or "meets", "")))
-    heads = [Column(name, right=name not in ("device", "limits"), wrap=name == "device") for name in names]
-    return Table(heads, found, gap=2 if wide else 1, shown=ROWS)
+        lines.append(Row(cells, _TONES.get(r.verdict or "meets", "")))
+    ranks = {"kg CO2": 3, "kWh": 2, "memory GB": 2, f"most {b.unit}": 1}
+    heads = [
+        Column(name, right=name not in ("device", "limits"), wrap=name == "device", rank=ranks.get(name, 0))
+        for name in names
+    ]
+    return Table(heads, lines, gap=2 if wide else 1, shown=ROWS)

@@ -1,18 +1,27 @@
-"""What is shown of the choice of a network under a budget."""
+"""View of the choice of a network under a budget."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from forerun.blocks import Block, Cell, Column, Line, Notes, Row, Span, Table, number_cells, readable_cells
-from forerun.readable import in_readable_units
-from forerun.show import count, interval_heading, setting_words
+from forerun._util.readable import in_readable_units
+from forerun.decisions.budget.curve_choice import CurveChoice
+from forerun.decisions.budget.model_choice import ModelChoice
+from forerun.views.blocks import (
+    Block,
+    Cell,
+    Column,
+    Line,
+    Notes,
+    Row,
+    Span,
+    Table,
+    number_cells,
+    readable_cells,
+)
 from forerun.views.budget import BY_PEAKS, ROWS, WIDE, legend, marked, time_unit
-
-if TYPE_CHECKING:
-    from forerun.decisions.budget.curve_choice import CurveChoice
-    from forerun.decisions.budget.model_choice import ModelChoice
+from forerun.views.rendering import blocks
+from forerun.views.words import count, interval_heading, setting_words
 
 _UNITS = {"latency_ms": "ms", "hours": "h", "cost_usd": "USD", "energy_kwh": "kWh", "carbon_kg": "kg"}
 
@@ -23,8 +32,9 @@ def limit_words(limits: dict[str, float]) -> str:
     return f" within {' and '.join(words)}" if limits else ""
 
 
+@blocks.register
 def model_view(c: ModelChoice, width: int | None = 160) -> Iterator[Block]:
-    """Published models that keep the limits, most accurate first."""
+    """Published models within the limits, most accurate first."""
     yield Line(f"Most accurate published models{limit_words(c.limits)} on {c.device}", "title")
     job = f", {c.job}" if c.job else ""
     yield Line(f"{setting_words(c.workload)}{job}", "faint")
@@ -48,6 +58,7 @@ def model_view(c: ModelChoice, width: int | None = 160) -> Iterator[Block]:
         yield Notes(c.notes)
 
 
+@blocks.register
 def curve_view(c: CurveChoice, width: int | None = 160) -> Iterator[Block]:
     """Networks of the accuracy curves, best first."""
     where = "the best network of each device" if c.several_devices else f"on {c.rows[0].device}"
@@ -81,6 +92,6 @@ def curve_view(c: CurveChoice, width: int | None = 160) -> Iterator[Block]:
     if len(c.rows) > len(shown):
         yield Line(f"and {len(c.rows) - len(shown)} more (--json has all)", "faint")
     if c.too_slow:
-        yield Line(f"{c.too_slow} networks do not end an epoch within the limits", "faint")
+        yield Line(f"{c.too_slow} networks do not finish an epoch within the limits", "faint")
     if c.notes:
         yield Notes(c.notes)

@@ -1,12 +1,12 @@
-"""What is shown of the landscape: an estimate of a training, trends, what was filled, how tables were cleaned."""
+"""Views of the landscape: an estimate of a training run, trends, imputed values, how tables were cleaned."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from forerun.blocks import BLANK, Block, Column, Line, Notes, Row, Span, Table
-from forerun.readable import pretty
+from forerun._util.readable import pretty
+from forerun.views.blocks import BLANK, Block, Column, Line, Notes, Row, Span, Table
 
 _SCALES = ((1e12, "T"), (1e9, "B"), (1e6, "M"))
 _NAMES = {"time": "Time", "cost": "Cost", "power": "Power"}
@@ -27,7 +27,7 @@ def amount(value: float) -> str:
 
 
 def scaled(value: float, unit: str) -> tuple[float, str]:
-    """What a value is divided by for its unit to be readable, and that unit."""
+    """The divisor for a readable unit, and that unit."""
     units = {
         "USD": ((1e9, "B USD"), (1e6, "M USD"), (1e3, "k USD")), "W": ((1e6, "MW"), (1e3, "kW")),
         "kWh": ((1e6, "GWh"), (1e3, "MWh")), "kg": ((1e3, "t"),), "h": ((48, "days"),),
@@ -39,18 +39,18 @@ def scaled(value: float, unit: str) -> tuple[float, str]:
 
 
 def estimate_view(answer: Any) -> Iterator[Block]:
-    """The estimate by three methods, what follows from it, and what is not known."""
-    asked = answer.question
-    chips = f"{asked.count:,} × " if asked.count else ""
-    like = f"like {asked.like}: " if asked.like else ""
-    size = [f"{amount(asked.parameters)} parameters"] if asked.parameters else []
-    size += [f"{amount(asked.tokens)} tokens"] if asked.tokens else []
+    """The estimate by three methods, what follows from it, and what is unknown."""
+    question = answer.question
+    chips = f"{question.count:,} × " if question.count else ""
+    like = f"like {question.like}: " if question.like else ""
+    size = [f"{amount(question.parameters)} parameters"] if question.parameters else []
+    size += [f"{amount(question.tokens)} tokens"] if question.tokens else []
     yield Line(
-        f"Training, {like}{', '.join(size) or 'as published'}, on {chips}{asked.device.id}, {asked.when}", "title"
+        f"Training, {like}{', '.join(size) or 'as published'}, on {chips}{question.device.id}, {question.when}", "title"
     )
-    how = "6 × parameters × tokens" if asked.basis == "6ND" else "as stated of the published model"
+    how = "6 × parameters × tokens" if question.basis == "6ND" else "as stated of the published model"
     yield Line(
-        f"{asked.flop:.3g} FLOP ({how}); utilisation {answer.utilisation:.0%}, the median of published trainings"
+        f"{question.flop:.3g} FLOP ({how}); utilisation {answer.utilisation:.0%}, the median of published trainings"
     )
     columns = [
         Column(""), Column("estimate", right=True, units=True), Column("90 % interval", right=True, relative=True),
@@ -58,12 +58,12 @@ def estimate_view(answer: Any) -> Iterator[Block]:
     ]  # fmt: skip
     rows = []
     for name, title in _NAMES.items():
-        found = getattr(answer, name)
-        joined = found["joined"]
+        methods = getattr(answer, name)
+        joined = methods["joined"]
         reason = answer.unknown.get(name, "")
         unit = scaled(joined.value, joined.unit) if joined else None
         rows.append(_row(title, joined, _REMARKS[name] if joined else reason, unit=unit))
-        rows += [_row(f"by {_METHODS[method]}", found[method], answer.unknown.get(f"{name} by {method}", ""), 1, unit)
+        rows += [_row(f"by {_METHODS[method]}", methods[method], answer.unknown.get(f"{name} by {method}", ""), 1, unit)
                  for method in ("physics", "learned") if joined]  # fmt: skip
     rows.append(_row("Rent", answer.rent_usd, answer.unknown.get("rent", "the same chip hours on demand")))
     rows.append(_row("Energy", answer.energy_kwh, answer.unknown.get("energy", "")))
@@ -74,7 +74,7 @@ def estimate_view(answer: Any) -> Iterator[Block]:
         yield Notes(answer.notes)
 
 
-_METHODS = {"physics": "arithmetic", "learned": "published models"}
+_METHODS = {"physics": "physics", "learned": "learned model"}
 
 
 def _row(title: str, e: Any, remark: str, depth: int = 0, unit: tuple[float, str] | None = None) -> Row:

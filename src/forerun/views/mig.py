@@ -1,4 +1,5 @@
-"""A packing of workloads onto MIG slices as tables: who runs where, what it takes, how to create it, the plain rule."""
+"""A packing of workloads onto MIG slices as tables: placement, totals, the commands that create it, the
+memory-threshold rule."""
 
 from __future__ import annotations
 
@@ -6,28 +7,37 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING
 
-from forerun.blocks import BLANK, Block, Cell, Column, Line, Notes, Row, Table, number_cells
-from forerun.readable import in_readable_units, pretty, visible
-from forerun.show import interval_heading
+from forerun._util.readable import in_readable_units, pretty, visible
+from forerun.decisions.mig.answer import MigPacking, PlacedWorkload, Totals
+from forerun.prediction import Estimate
+from forerun.views.blocks import (
+    BLANK,
+    Block,
+    Cell,
+    Column,
+    Line,
+    Notes,
+    Row,
+    Table,
+    number_cells,
+)
+from forerun.views.rendering import blocks
+from forerun.views.words import interval_heading
 
-if TYPE_CHECKING:
-    from forerun.decisions.mig.answer import MigPacking, PlacedWorkload, Totals
-    from forerun.prediction import Estimate
-
-#: A terminal narrower than this gets fewer columns, never cut numbers.
+#: A terminal narrower than this gets fewer columns, never truncated numbers.
 _WIDE = 140
 _GOALS = {
     "gpus": "fewest GPUs, then least mean slowdown",
     "energy": "fewest GPUs, then least energy",
-    "power": "least power at the rates asked",
+    "power": "least power at the requested rates",
     "latency": "least worst slowdown",
 }
 
 
+@blocks.register
 def packing_view(p: MigPacking, width: int | None = 160) -> Iterator[Block]:
-    """A packing: who runs where, what it takes, the commands that create it, and what the plain rule would do."""
+    """A packing: placement, totals, the commands that create it, and the memory-threshold rule."""
     count, goal = len(p.placed), "power" if p.goal == "energy" and p.placed[0].rate is not None else p.goal
     yield Line(f"{count} workload{_s(count)} on {p.totals.gpus} {p.device} with MIG: {_GOALS[goal]}", "title")
     yield _table(p.placed, width, p.confidence)
@@ -53,18 +63,18 @@ def _table(placed: Sequence[PlacedWorkload], width: int | None, confidence: floa
     words = ["GPU", "slice", "at", "workload"]
     if wide:
         names = ["memory GB", span, "of slice", "latency ms", span, "whole GPU ms", "slowdown", "throughput"]
-    else:  # intervals stand below their values
+    else:  # intervals below their values
         names = [f"memory GB{below}", "of\nslice", f"latency ms{below}", "slow-\ndown"]
     lines: list[list[Cell]] = []
-    for gpu, group in groupby(placed, key=lambda one: one.gpu):
-        for first, one in enumerate(group):
-            s = one.on_slice
-            share, slowdown = f"{s.memory_mb.value / s.usable_mb:.0%}", f"x {pretty(one.slowdown)}"
+    for gpu, group in groupby(placed, key=lambda placement: placement.gpu):
+        for first, placement in enumerate(group):
+            s = placement.on_slice
+            share, slowdown = f"{s.memory_mb.value / s.usable_mb:.0%}", f"x {pretty(placement.slowdown)}"
             memory, latency = number_cells(s.memory_mb, 1 / 1024), number_cells(s.latency_ms)
-            cells: list[Cell] = [str(gpu) if not first else "", s.profile, _place(one), one.workload]
+            cells: list[Cell] = [str(gpu) if not first else "", s.profile, _place(placement), placement.workload]
             if wide:
                 throughput = f"{pretty(s.throughput.value)} {s.throughput.unit}"
-                cells += [*memory, share, *latency, pretty(one.whole_gpu_ms.value), slowdown, throughput]
+                cells += [*memory, share, *latency, pretty(placement.whole_gpu_ms.value), slowdown, throughput]
             else:
                 cells += ["\n".join(map(str, memory)), share, "\n".join(map(str, latency)), slowdown]
             lines.append(cells)
@@ -74,7 +84,7 @@ def _table(placed: Sequence[PlacedWorkload], width: int | None, confidence: floa
         for cells in lines:
             cells[3] = _folded(visible(str(cells[3])), width - taken - gap)
     heads = [Column(name, wrap=name == "workload") for name in words] + [Column(name, right=True) for name in names]
-    tones = ["doubtful" if one.remarks else "" for one in placed]
+    tones = ["doubtful" if placement.remarks else "" for placement in placed]
     return Table(heads, [Row(cells, tone) for cells, tone in zip(lines, tones, strict=True)], gap=gap)
 
 
@@ -83,7 +93,7 @@ def _longest(cells: Sequence[Cell]) -> int:
 
 
 def _folded(name: str, width: int) -> str:
-    """A name in lines that are no longer than `width`, broken where its parts end."""
+    """A name in lines of at most `width` characters, broken between its parts."""
     lines = [""]
     for part in re.findall(r"[^:,/?&_-]*[:,/?&_-]+|[^:,/?&_-]+", name):
         if lines[-1] and len(lines[-1]) + len(part) > width:
@@ -109,7 +119,7 @@ def _totals(totals: Totals) -> str:
     else:
         words.append("energy unknown")
     if totals.power_w is not None:
-        words.append(f"{pretty(totals.power_w.value)} W ({_span(totals.power_w)}) at these rates, waiting included")
+        words.append(f"{pretty(totals.power_w.value)} W ({_span(totals.power_w)}) at these rates, idle power included")
     return ", ".join(words)
 
 
@@ -118,13 +128,13 @@ def _free(p: MigPacking) -> str:
         return "No further slice can be created on these GPUs."
     by_gpu = [
         f"{', '.join(f'{profile} at {start}' for _, profile, start in rows)} on GPU {gpu}"
-        for gpu, rows in ((gpu, list(rows)) for gpu, rows in groupby(p.free, key=lambda one: one[0]))
+        for gpu, rows in ((gpu, list(rows)) for gpu, rows in groupby(p.free, key=lambda free_slice: free_slice[0]))
     ]
     return f"Free: {'; '.join(by_gpu)}."
 
 
 def _rule(p: MigPacking) -> Iterator[Block]:
-    """What choosing by nominal memory alone would do."""
+    """The packing by nominal memory alone."""
     chosen = [
         f"{name} x {len(list(same))}" for name, same in groupby(sorted(o.on_slice.profile for o in p.rule.placed))
     ]
@@ -135,13 +145,13 @@ def _rule(p: MigPacking) -> Iterator[Block]:
         yield Line(f"  {line}", "bad")
     close = sum(bool(o.remarks) for o in p.rule.placed)
     if not problems:
-        yield Line("  It meets what is asked" + (" by the estimates." if close else "."))
+        yield Line("  It meets all constraints" + (" by the estimates." if close else "."))
     if close:
         yield Line(f"  {close} workload{_s(close)} not by the upper end of an interval.", "doubtful")
 
 
 def _counted(sentences: list[str]) -> list[str]:
-    """Each sentence once, with how often it was there."""
+    """Each sentence once, with its count."""
     return [text + (f" ({times} times)" if times > 1 else "") for text, times in Counter(sentences).items()]
 
 

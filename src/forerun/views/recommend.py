@@ -1,4 +1,4 @@
-"""What is shown of a recommendation."""
+"""View of a recommendation."""
 
 from __future__ import annotations
 
@@ -6,21 +6,38 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from forerun.blocks import BLANK, Block, Cell, Column, Folded, Line, Notes, Row, Table, number_cells, readable_cells
-from forerun.readable import pretty
-from forerun.show import interval_heading, setting_words
+from forerun._util.readable import pretty
+from forerun.decisions.recommend.recommendation import Recommendation
+from forerun.views.blocks import (
+    BLANK,
+    Block,
+    Cell,
+    Column,
+    Folded,
+    Line,
+    Notes,
+    Row,
+    Table,
+    number_cells,
+    readable_cells,
+)
+from forerun.views.rendering import blocks
+from forerun.views.words import interval_heading, setting_words
 
-#: Columns that a narrow terminal has as far as there is room, the most needed first: numbers are never cut.
+#: Columns that a narrow terminal shows as far as they fit, the most needed first: numbers are never truncated.
 _DISPENSABLE = ("interval", "latency", "cost", "throughput", "price", "energy", "front")
-#: Below this the cloud stands for the instance, so that numbers have room.
+#: Below this width the cloud replaces the instance, so that numbers fit.
 _NARROW = 100
-#: Columns of words, which stand to the left.
+#: Columns of words, aligned left.
 _WORDS = ("device", "instance", "verdict", "dtype", "runtime", "front")
-#: Reasons of excluded candidates that are shown unless all are asked for.
+#: Columns that a narrow page hides, the highest first. The goal always stays.
+_RANKS = {"batch": 1, "verdict": 1, "latency": 1, "cost": 1, "throughput": 2, "dtype": 2, "runtime": 2, "instance": 3,
+          "price": 3, "energy": 4, "carbon": 4, "front": 5}  # fmt: skip
+#: Reasons of excluded candidates that are shown by default.
 _REASONS = 6
-#: Members of a front that are shown unless all are asked for.
+#: Members of a front that are shown by default.
 _MEMBERS = 5
-#: What is shown of a choice: the field, its heading, and its heading where there is little room.
+#: The columns of a choice: the field, its heading, and its short heading.
 _FIELDS = {
     "latency": ("latency_ms", "latency", "latency"), "cost": ("usd_per_million", "USD/million {items}", "USD/M"),
     "throughput": ("throughput", "{items}/s", "{items}/s"), "price": ("usd_per_hour", "USD/h", "USD/h"),
@@ -28,8 +45,11 @@ _FIELDS = {
 }  # fmt: skip
 
 
-def recommendation_view(r: Any, width: int | None = 160, top: int = 10, everything: bool = False) -> Iterator[Block]:
-    """The answer in a sentence, the choices in order, what was left out, and what the numbers assume.
+@blocks.register
+def recommendation_view(
+    r: Recommendation, width: int | None = 160, top: int = 10, everything: bool = False
+) -> Iterator[Block]:
+    """The answer in a sentence, the choices in order, what was excluded, and the assumptions.
 
     No width: a page, which has all columns and folds the rows beyond `top` away.
     """
@@ -50,23 +70,27 @@ def recommendation_view(r: Any, width: int | None = 160, top: int = 10, everythi
 def _table(r: Any, rows: Sequence[Any], width: int | None, top: int) -> Table:
     """The choices: all columns where they fit, else short headings and the columns that are needed most. What
     distinguishes rows stays: the instance, or the cloud where each of its devices has one row."""
-    found, gap = _columns(r, rows, wide=True), 2
-    if width is not None and _width(found, gap) > width:
-        found, gap = _columns(r, rows, wide=False), 1
+    columns, gap = _columns(r, rows, wide=True), 2
+    if width is not None and _width(columns, gap) > width:
+        columns, gap = _columns(r, rows, wide=False), 1
         by_cloud = rows is not r.candidates and len({(_device(c), c.cloud) for c in rows}) == len(rows)
         if by_cloud and width < _NARROW:
-            found["instance"] = ("cloud", [c.cloud or "" for c in rows])
-        spare = [name for name in _DISPENSABLE if name in found and name != r.goal]
-        room = width - _width({name: column for name, column in found.items() if name not in spare}, gap)
+            columns["instance"] = ("cloud", [c.cloud or "" for c in rows])
+        spare = [name for name in _DISPENSABLE if name in columns and name != r.goal]
+        room = width - _width({name: column for name, column in columns.items() if name not in spare}, gap)
         for name in spare:
-            needs = _width({name: found[name]}, gap)
+            needs = _width({name: columns[name]}, gap)
             if needs > room:
-                del found[name]
+                del columns[name]
             else:
                 room -= needs
-    heads = [Column(head, right=name not in _WORDS, wrap=name == "instance") for name, (head, _) in found.items()]
+    ranks = _RANKS | {r.goal: 0}
+    heads = [
+        Column(head, right=name not in _WORDS, wrap=name == "instance", rank=ranks.get(name, 0))
+        for name, (head, _) in columns.items()
+    ]
     tones = ["" if row.verdict == "meets" else "faint" for row in rows]
-    cells = zip(*(cells for _, cells in found.values()), strict=True)
+    cells = zip(*(cells for _, cells in columns.values()), strict=True)
     return Table(heads, [Row(c, tone) for c, tone in zip(cells, tones, strict=True)], gap=gap, shown=top)
 
 
@@ -82,12 +106,12 @@ def _columns(r: Any, rows: Sequence[Any], wide: bool) -> dict[str, tuple[str, li
             out["interval"] = (interval_heading(r.confidence), [interval for _, interval in cells])
     out["verdict"] = ("verdict", [c.verdict for c in rows])
     on = [(("cost", c.on_latency_cost_front), ("energy", c.on_energy_throughput_front)) for c in rows]
-    out["front"] = ("front", [", ".join(name for name, is_on in one if is_on) for one in on])
+    out["front"] = ("front", [", ".join(name for name, is_on in fronts if is_on) for fronts in on])
     return out
 
 
 def _identity(r: Any, rows: Sequence[Any]) -> dict[str, tuple[str, list[Cell]]]:
-    """The columns that say what a row is: the runtime only where it is not the one asked for."""
+    """The columns that identify a row: the runtime only where it is not the requested one."""
     out: dict[str, tuple[str, list[Cell]]] = {
         "device": ("device", [_device(c) for c in rows]),
         "instance": ("instance", [f"{c.cloud} {_instance(c)}" if c.instance else "" for c in rows]),
@@ -108,7 +132,7 @@ def _headline(r: Any) -> str:
 
 
 def _answer(r: Any) -> str:
-    """The first choice as people would say it."""
+    """The first choice in a sentence."""
     c = r.best
     verdict = "; ".join(c.reasons) or f"fits with {100 * r.confidence:g} % confidence"
     where = f" ({c.cloud} {_instance(c)})" if c.instance else ""
@@ -126,7 +150,7 @@ def _instance(c: Any) -> str:
 
 
 def _with_interval(e: Any) -> tuple[str, Cell]:
-    """The value with the unit that its heading leaves open, and its interval."""
+    """The value with the unit that its heading lacks, and its interval."""
     if isinstance(e, float):
         return pretty(e), ""
     return readable_cells(e) if e is None or e.unit in ("ms", "J", "g") else number_cells(e)
@@ -148,8 +172,8 @@ def _fronts(r: Any, everything: bool, in_terminal: bool) -> Iterator[Block]:
         else:
             places = sorted({round(k * (len(front) - 1) / (_MEMBERS - 1)) for k in range(_MEMBERS)})
             words = "; ".join(_member(r, front[at], pair) for at in places)
-            some = "" if len(places) == len(front) else f" ({len(places)} of {len(front)} shown, --all has them)"
-            yield Line(f"{name}{some}: {words}", "faint")
+            shown_of = "" if len(places) == len(front) else f" ({len(places)} of {len(front)} shown, --all has them)"
+            yield Line(f"{name}{shown_of}: {words}", "faint")
 
 
 def _member(r: Any, c: Any, pair: Sequence[str]) -> str:
@@ -163,14 +187,16 @@ def _member(r: Any, c: Any, pair: Sequence[str]) -> str:
 
 
 def _front_table(r: Any, front: Sequence[Any], pair: Sequence[str], folded_under: str = "") -> Table:
-    found = _identity(r, front)
+    columns = _identity(r, front)
     for name in pair:
         values: list[Cell] = [_with_interval(getattr(c, _FIELDS[name][0]))[0] for c in front]
-        found[name] = (_FIELDS[name][2].format(items=r.items), values)
+        columns[name] = (_FIELDS[name][2].format(items=r.items), values)
+    ranks = _RANKS | dict.fromkeys(pair, 0)
     heads = [
-        Column(head, right=name not in _WORDS, wrap=name in ("device", "instance")) for name, (head, _) in found.items()
+        Column(head, right=name not in _WORDS, wrap=name in ("device", "instance"), rank=ranks.get(name, 0))
+        for name, (head, _) in columns.items()
     ]
-    rows = [Row(cells) for cells in zip(*(cells for _, cells in found.values()), strict=True)]
+    rows = [Row(cells) for cells in zip(*(cells for _, cells in columns.values()), strict=True)]
     return Table(heads, rows, folded_under, shown=0 if folded_under else None)
 
 
@@ -181,7 +207,7 @@ def _excluded(r: Any, everything: bool, in_terminal: bool) -> Folded:
     for e in shown:
         many = f"{e.count} x " if e.count and e.count > 1 else ""
         lines.append(f"{many}{e.device}{f' ({e.instance})' if e.instance else ''}: {e.reason}")
-    return Folded(f"Left out: {len(r.excluded):,}{more}", lines)
+    return Folded(f"Excluded: {len(r.excluded):,}{more}", lines)
 
 
 def _examples(excluded: Sequence[Any]) -> list[Any]:

@@ -1,4 +1,4 @@
-"""What the server can list: devices, models, and how far predictions are off."""
+"""What the server can list: devices, models, and the scoreboard."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ def devices(name: str | None = None) -> Any:
 
 def models(name: str | None = None) -> Any:
     """`forerun models --json`."""
-    from forerun.graph.sources.known_models import known_models, one_model
+    from forerun.frontends.known_models import known_models, one_model
 
     return (name and one_model(name)) or known_models(name)
 
 
 def scoreboard() -> dict[str, Any]:
-    """Errors, coverage and widths on left-out families: what `forerun evaluate` prints of the shipped predictors."""
+    """Errors, coverage and widths on held-out families: what `forerun evaluate` prints for the shipped predictors."""
     from forerun.evaluate import full
     from forerun.evaluate.kept import kept_left_out
     from forerun.predictors.saved import SHIPPED
@@ -34,6 +34,6 @@ def scoreboard() -> dict[str, Any]:
 
 
 def records(frame: Any) -> list[dict[str, Any]]:
-    """A table as plain data, one row a dict."""
-    found: list[dict[str, Any]] = json.loads(frame.to_json(orient="records"))
-    return found
+    """A table as plain data, one dict per row."""
+    rows: list[dict[str, Any]] = json.loads(frame.to_json(orient="records"))
+    return rows

@@ -1,126 +1,75 @@
-"""MCP: the questions as tools with typed arguments, for assistants; over standard input and output, or over HTTP.
+"""MCP: the operations as tools with typed arguments, for assistants; over standard input and output, or over HTTP.
 
 An assistant can look for a bottleneck (`explain`), propose a change (`optimise`) and check it (`predict`).
 """
 
 from __future__ import annotations
 
-import functools
-import inspect
-from collections.abc import Awaitable, Callable
-from typing import Annotated, Any, get_type_hints
+import asyncio
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 from fastapi import FastAPI
-from mcp.server import MCPServer
-from mcp.server.mcpserver.exceptions import ToolError
-from pydantic import BaseModel, Field
+from mcp import types
+from mcp.server.lowlevel import Server
+from mcp.server.stdio import stdio_server
+from mcp.server.transport_security import TransportSecuritySettings
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from forerun import __version__
-from forerun.errors import ForerunError
-from forerun.web import catalogues
+from forerun._util.readable import short
+from forerun._util.version import __version__
+from forerun.errors import ForerunError, did_you_mean
+from forerun.web.compact import MOST_BYTES
+from forerun.web.local_files import LocalFiles
+from forerun.web.mcp_tools import TOOLS, Answer
 from forerun.web.models import without_folders
-from forerun.web.requests import (
-    CompareRequest,
-    ExplainRequest,
-    OptimiseRequest,
-    PredictRequest,
-    RecommendRequest,
-)
+from forerun.web.traffic import QueueFull
 
-Answer = Callable[[str, dict[str, Any]], Awaitable[Any]]
-Name = Annotated[str | None, Field(max_length=200)]
-_INSTRUCTIONS = """\
+log = logging.getLogger("forerun.web")
+_INSTRUCTIONS = f"""\
 forerun predicts how a deep-learning model will run on a device before anyone runs it: latency, throughput, memory,
-energy, cost, each with an interval and the basis it stands on. Times are milliseconds, memory MB of 2**20 bytes. Name
+energy, cost, each with a prediction interval and its basis. Times are milliseconds, memory MB of 2**20 bytes. Name
 the interval beside every number you pass on. To speed a model up: `explain` shows where the time goes, `optimise` what
-a change would gain, `predict` with the changed settings checks it. `models` and `devices` list the known names.
+a change would gain, `predict` with the changed settings checks it. `models` and `devices` list the known names. An
+answer has at most {MOST_BYTES:,} bytes; `more` in it says what is omitted and how to get it (`detail`, `fields`,
+`page`).
 """
-#: The most ops of an explanation that an assistant gets: the rest adds up to little and fills its memory.
-_OPS = 25
 
 
-def make_mcp(answer: Answer) -> MCPServer:
+def make_mcp(answer: Answer) -> Server[Any]:
     """The tools; `answer` takes the name of an operation and its request."""
-    server = MCPServer("forerun", version=__version__, instructions=_INSTRUCTIONS)
 
-    async def asked(operation: str, request: BaseModel) -> Any:
-        try:
-            return await answer(operation, request.model_dump())
-        except ForerunError as error:
-            raise ToolError(without_folders(str(error))) from error
-
-    async def predict(request: PredictRequest) -> dict[str, Any]:
-        """How a model will run on a device: every estimate with its interval and basis."""
-        return dict(await asked("predict", request))
-
-    async def compare(request: CompareRequest) -> list[dict[str, Any]]:
-        """One model on several devices, fastest first."""
-        return list(await asked("compare", request))
-
-    async def recommend(request: RecommendRequest) -> dict[str, Any]:
-        """Which device, instance, batch and dtype to take, within limits, by a goal."""
-        return dict(await asked("recommend", request))
-
-    async def optimise(request: OptimiseRequest) -> dict[str, Any]:
-        """What to change so that a model runs better on a device: gains with their intervals."""
-        return dict(await asked("optimise", request))
-
-    async def explain(request: ExplainRequest) -> dict[str, Any]:
-        """Where the time goes: the longest ops, their shares, and what limits each."""
-        found = dict(await asked("explain", request))
-        rest = found["ops"][_OPS:]
-        found["ops"] = found["ops"][:_OPS]
-        return found | {"other_ops": len(rest), "other_ops_share": sum(op["share"] for op in rest)}
-
-    for tool, fields in (
-        (predict, PredictRequest), (compare, CompareRequest), (recommend, RecommendRequest),
-        (optimise, OptimiseRequest), (explain, ExplainRequest),
-    ):  # fmt: skip
-        server.tool(description=tool.__doc__)(_with_fields(tool, fields))
-
-    @server.tool(description="The device catalogue by id, or one device with the source of every field.")
-    def devices(name: Name = None) -> Any:
-        try:
-            found = catalogues.devices(name)
-        except ForerunError as error:
-            raise ToolError(str(error)) from error
-        return found if name else [_brief(device) for device in found]
-
-    @server.tool(description="The models that are known by name; with `name`, those that contain it.")
-    def models(name: Name = None) -> dict[str, Any]:
-        try:
-            return dict(catalogues.models(name))
-        except ForerunError as error:
-            raise ToolError(str(error)) from error
-
-    return server
-
-
-def _with_fields(tool: Callable[[Any], Awaitable[Any]], fields: type[BaseModel]) -> Callable[..., Awaitable[Any]]:
-    """The tool with the request's fields as its own arguments, which is how assistants read and fill them."""
-
-    @functools.wraps(tool)
-    async def flat(**given: Any) -> Any:
-        return await tool(fields(**given))
-
-    known = fields.model_fields.items()
-    arguments = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[field.annotation, field])
-        if field.is_required()
-        else inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[field.annotation, field], default=field.default
+    async def list_tools(_: Any, __: Any) -> types.ListToolsResult:
+        return types.ListToolsResult(
+            tools=[types.Tool(name=t.name, description=t.about, input_schema=t.schema()) for t in TOOLS.values()]
         )
-        for name, field in known
-        if field.exclude is not True
-    ]
-    result = get_type_hints(tool)["return"]
-    flat.__signature__ = inspect.Signature(arguments, return_annotation=result)  # type: ignore[attr-defined]
-    flat.__annotations__ = {a.name: a.annotation for a in arguments} | {"return": result}
-    return flat
+
+    async def call_tool(_: Any, call: types.CallToolRequestParams) -> types.CallToolResult:
+        try:
+            tool = TOOLS.get(call.name)
+            if tool is None:
+                hint = did_you_mean(call.name, TOOLS, limit=1) or f" There are {', '.join(TOOLS)}."
+                raise ForerunError(f"there is no tool {short(call.name)}.{hint}")
+            return _result(await tool.answer(call.arguments or {}, answer))
+        except ForerunError as error:
+            return _result(without_folders(str(error))[:MOST_BYTES], is_error=True)
+        except QueueFull:
+            return _result("the server is at its request limit; try again in a moment", is_error=True)
+        except Exception:  # the traceback goes to the log
+            log.exception("the tool %s", short(call.name))
+            return _result("internal server error (logged)", is_error=True)
+
+    return Server(
+        "forerun", version=__version__, instructions=_INSTRUCTIONS, on_list_tools=list_tools, on_call_tool=call_tool
+    )
 
 
-def _brief(device: dict[str, Any]) -> dict[str, Any]:
-    return {name: device.get(name) for name in ("id", "name", "kind", "vendor", "memory_gb", "bandwidth_gbs", "tdp_w")}
+def _result(text: str, *, is_error: bool = False) -> types.CallToolResult:
+    return types.CallToolResult(content=[types.TextContent(type="text", text=text)], is_error=is_error)
 
 
 def mount_mcp(app: FastAPI) -> None:
@@ -131,18 +80,66 @@ def mount_mcp(app: FastAPI) -> None:
             return await app.state.answering.answer(operation, request)
 
     server = make_mcp(answer)
-    inner = server.streamable_http_app(streamable_http_path="/mcp", stateless_http=True, json_response=True)
+    inner = server.streamable_http_app(
+        streamable_http_path="/mcp", stateless_http=True, json_response=True,
+        # The gate has checked Host and Origin, and knows names that this would not.
+        transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
+    )  # fmt: skip
+    for route in inner.routes:
+        if isinstance(route, Route):
+            route.app = _in_sentences(route.app)
     app.router.routes.extend(inner.routes)
     app.state.lives.append(lambda: server.session_manager.run())
 
 
-def serve_stdio() -> None:
-    """Answers an assistant that started this process, until it closes the pipe."""
-    import asyncio
+_REFUSED = {400: "this is not an MCP message (JSON-RPC 2.0)", 405: "MCP messages are sent by POST, one per request",
+            406: "an MCP client must accept application/json and text/event-stream"}  # fmt: skip
 
-    from forerun.web.operations import OPERATIONS
+
+def _in_sentences(app: ASGIApp) -> ASGIApp:
+    """The transport with its refusals as JSON-RPC and in one sentence. GET would open an endless stream that this
+    server does not use: MCP allows refusing it."""
+
+    async def refuse(status: int, scope: Scope, receive: Receive, send: Send) -> None:
+        error = {"code": -32600, "message": _REFUSED.get(status, _REFUSED[400])}
+        allowed = {"Allow": "POST"} if status == 405 else None
+        await JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, status, allowed)(scope, receive, send)
+
+    async def answered(scope: Scope, receive: Receive, send: Send) -> None:
+        refused = 0
+
+        async def sent(message: Message) -> None:
+            nonlocal refused
+            if message["type"] == "http.response.start" and message["status"] >= 400:
+                refused = message["status"]
+            if not refused:
+                await send(message)
+
+        if scope["method"] != "POST":
+            await refuse(405, scope, receive, send)
+            return
+        await app(scope, receive, sent)
+        if refused:
+            await refuse(refused, scope, receive, send)
+
+    return answered
+
+
+def serve_stdio(folders: Sequence[Path]) -> None:
+    """Serves an assistant that started this process, until it closes the pipe; models may be files in the folders."""
+    files = LocalFiles(folders)
+
+    def answered(operation: str, request: dict[str, Any]) -> Any:
+        from forerun.web.operations import OPERATIONS
+
+        return OPERATIONS[operation](files.opened(request))
 
     async def answer(operation: str, request: dict[str, Any]) -> Any:
-        return await asyncio.to_thread(OPERATIONS[operation], request)
+        return await asyncio.to_thread(answered, operation, request)
 
-    make_mcp(answer).run("stdio")
+    async def run() -> None:
+        server = make_mcp(answer)
+        async with stdio_server() as (incoming, outgoing):
+            await server.run(incoming, outgoing, server.create_initialization_options())
+
+    asyncio.run(run())

@@ -1,6 +1,6 @@
-"""The questions themselves: a request's fields in, plain data out, the same as the command line prints with --json.
+"""The operations: a request's fields in, plain data out, the same as the command line prints with --json.
 
-Page, REST and MCP call these, in the server's process where an answer is at hand and in a worker where it is not.
+Page, REST and MCP call these, in the server's process where the graph is cached and in a worker where it is not.
 """
 
 from __future__ import annotations
@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from forerun._util.readable import short
 from forerun.errors import ForerunError
-from forerun.readable import short
 from forerun.web.catalogues import records
 from forerun.web.models import device_of, model_of
 from forerun.web.requests import WorkloadFields
 
 
 def workload_settings(request: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of the workload, its model as the library takes it; what was left out is left to the library."""
-    found = {n: request[n] for n in WorkloadFields.model_fields if n != "model" and request.get(n) is not None}
-    return {"model": model_of(request["model"]), **found}
+    """The settings of the workload, its model as the library takes it; the library has the defaults."""
+    settings = {n: request[n] for n in WorkloadFields.model_fields if n != "model" and request.get(n) is not None}
+    return {"model": model_of(request["model"]), **settings}
 
 
 def others(request: Mapping[str, Any], *without: str) -> dict[str, Any]:
@@ -27,22 +27,22 @@ def others(request: Mapping[str, Any], *without: str) -> dict[str, Any]:
 
 
 def _checked_predictor(request: Mapping[str, Any]) -> None:
-    """A predictor is named; a folder of one is a path, and no path of a request is opened."""
+    """Predictors are given by name only: a folder is a path, and no path of a request is opened."""
     from forerun.predictors.registry import predictors
 
     wanted = request.get("predictor", "default")
     if wanted not in predictors():
-        raise ForerunError(f"the server has the predictors {', '.join(predictors())}; {short(wanted)} is none of them")
+        raise ForerunError(f"the server has the predictors {', '.join(predictors())}, not {short(wanted)}")
 
 
 def devices_given(given: Any) -> Any:
     """A device, or several, as the library takes them."""
-    return [device_of(one) for one in given] if isinstance(given, list) else device_of(given)
+    return [device_of(device) for device in given] if isinstance(given, list) else device_of(given)
 
 
 def predict(request: dict[str, Any]) -> dict[str, Any]:
     """`forerun predict --json`."""
-    from forerun.api import predict as ask
+    from forerun.api.predict import predict as ask
 
     _checked_predictor(request)
     return ask(
@@ -52,16 +52,16 @@ def predict(request: dict[str, Any]) -> dict[str, Any]:
 
 def predict_many(request: dict[str, Any]) -> list[dict[str, Any]]:
     """The rows of `forerun.predict_many`."""
-    from forerun.api import predict_many as ask
+    from forerun.api.predict import predict_many as ask
 
     _checked_predictor(request)
-    cases = [workload_settings(one) for one in request["workloads"]]
+    cases = [workload_settings(workload) for workload in request["workloads"]]
     return records(ask(cases, devices_given(request["devices"]), **others(request, "workloads", "devices")))
 
 
 def compare(request: dict[str, Any]) -> list[dict[str, Any]]:
     """`forerun compare --json`."""
-    from forerun.api import compare as ask
+    from forerun.api.predict import compare as ask
 
     _checked_predictor(request)
     return records(
@@ -71,7 +71,7 @@ def compare(request: dict[str, Any]) -> list[dict[str, Any]]:
 
 def explain(request: dict[str, Any]) -> dict[str, Any]:
     """`forerun explain --json`."""
-    from forerun.api import explain as ask
+    from forerun.api.predict import explain as ask
 
     _checked_predictor(request)
     return ask(
@@ -95,10 +95,10 @@ def recommend(request: dict[str, Any]) -> dict[str, Any]:
 
     _checked_predictor(request)
     devices = {"devices": devices_given(request["devices"])} if request.get("devices") else {}
-    found = ask(**workload_settings(request), **devices, **others(request, "candidates", "devices")).to_dict()
+    content = ask(**workload_settings(request), **devices, **others(request, "candidates", "devices")).to_dict()
     if not request.get("candidates"):
-        del found["candidates"]
-    return found
+        del content["candidates"]
+    return content
 
 
 def budget(request: dict[str, Any]) -> dict[str, Any]:
@@ -111,26 +111,25 @@ def budget(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def scoreboard(_: dict[str, Any]) -> dict[str, Any]:
-    """The shipped predictor on what it was not fitted to; some seconds of work."""
-    from forerun.web.catalogues import scoreboard as made
+    """The shipped predictor on held-out data; takes some seconds."""
+    from forerun.web.catalogues import scoreboard as read
 
-    return made()
+    return read()
 
 
-def _of_page(name: str) -> Callable[[dict[str, Any]], Any]:
-    """An operation of the page, whose modules are imported when it is first asked for."""
+Operation = Callable[[dict[str, Any]], Any]
+
+OPERATIONS: dict[str, Operation] = {
+    f.__name__: f for f in (predict, predict_many, compare, explain, optimise, recommend, budget, scoreboard)
+}
+
+
+def add_operation(name: str, operation: Operation) -> None:
+    """Adds an operation of another module, such as the page's."""
 
     def run(request: dict[str, Any]) -> Any:
-        from forerun.web.page.answers import ANSWERS
-
         if "predictor" in request:
             _checked_predictor(request)
-        return ANSWERS[name](request)
+        return operation(request)
 
-    return run
-
-
-OPERATIONS: dict[str, Callable[[dict[str, Any]], Any]] = {
-    **{f.__name__: f for f in (predict, predict_many, compare, explain, optimise, recommend, budget, scoreboard)},
-    **{f"page_{n}": _of_page(n) for n in ("predict", "compare", "recommend", "optimise", "budget", "explain", "data")},
-}
+    OPERATIONS[name] = run

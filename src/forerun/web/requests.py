@@ -1,4 +1,4 @@
-"""What can be asked of the server: the fields of every request, with their bounds. REST and MCP share them."""
+"""Requests to the server: the fields of each, with their bounds. REST and MCP share them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,21 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from forerun.advice.limits import GOALS as RECOMMEND_GOALS
 from forerun.decisions.optimise.goals import GOALS as OPTIMISE_GOALS
-from forerun.workload import AMP, DTYPES, MODES, OPTIMIZERS, RUNTIMES, UNMEASURED_RUNTIMES
+from forerun.prediction import CONFIDENCES
+from forerun.runtimes.registry import USUAL, names
+from forerun.workload import (
+    AMP,
+    DTYPES,
+    MODES,
+    OPTIMIZERS,
+    PUBLISHED,
+)
 
 Mode = Literal[*MODES]  # type: ignore[valid-type]
-Dtype = Literal[*DTYPES]  # type: ignore[valid-type]
+Dtype = Literal[*DTYPES, PUBLISHED]  # type: ignore[valid-type]
 Optimizer = Literal[*OPTIMIZERS]  # type: ignore[valid-type]
 Amp = Literal[*AMP]  # type: ignore[valid-type]
-Runtime = Literal[*RUNTIMES, *UNMEASURED_RUNTIMES]  # type: ignore[valid-type]
+Runtime = Literal[*names()]  # type: ignore[valid-type]
 OptimiseGoal = Literal[*OPTIMISE_GOALS]  # type: ignore[valid-type]
 RecommendGoal = Literal[*RECOMMEND_GOALS]  # type: ignore[valid-type]
 Size = Annotated[int, Field(ge=1, le=2**31 - 1)]
@@ -44,12 +52,12 @@ class WorkloadFields(Asked):
         Field(
             min_length=1, max_length=500,
             description="A name (resnet50, timm/…, torchvision/…), a Hugging Face id of the catalogue, a family with "
-            "its settings (cnn:depth=6,filters=32), or what POST /v1/uploads answered (upload:…).",
+            "its settings (cnn:depth=6,filters=32), or the name that POST /v1/uploads returned (upload:…).",
             examples=["resnet50", "meta-llama/Llama-3.1-8B"],
         ),
     ]  # fmt: skip
     batch: Size = 1
-    dtype: Dtype | None = Field(None, description="Default: the model's own, else fp32.")
+    dtype: Dtype | None = Field(None, description="Default: published, the checkpoint's own dtype, else fp32.")
     mode: Mode = "inference"
     input_shape: Shape | Annotated[dict[Word, Shape], Field(max_length=64)] | None = Field(
         None, description="Of one sample, without the batch: [3, 224, 224]; or by the names of inputs."
@@ -57,7 +65,7 @@ class WorkloadFields(Asked):
     seq_len: Size | None = None
     optimizer: Optimizer | None = None
     amp: Amp | None = None
-    runtime: Runtime = "eager"
+    runtime: Runtime = USUAL  # type: ignore[valid-type]
     task: Word | None = None
     image_size: Size | Annotated[list[Size], Field(min_length=2, max_length=2)] | None = None
     images: Annotated[int, Field(ge=0, le=4096)] | None = None
@@ -65,10 +73,10 @@ class WorkloadFields(Asked):
 
 
 class Setting(Asked):
-    """What a question is answered with."""
+    """The predictor, its interval, and the host."""
 
     predictor: Word = Field("default", description="The name of a registered predictor.")
-    confidence: Annotated[float, Field(ge=0.01, le=0.999)] = 0.9
+    confidence: Annotated[float, Field(ge=CONFIDENCES[0], le=CONFIDENCES[1])] = 0.9
     host: Word | Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)] = Field(
         "default", description="The host around the device: a name, or how many times slower than the reference host."
     )
@@ -85,7 +93,7 @@ class PredictRequest(WorkloadFields, Place):
     """One model on one device."""
 
     device: DeviceField
-    measured: bool = Field(True, description="Answer from the store where it has the very case.")
+    measured: bool = Field(True, description="Return the stored measurement where exactly this case was measured.")
 
     model_config = ConfigDict(
         extra="forbid",
@@ -150,8 +158,8 @@ class OptimiseRequest(WorkloadFields, Place):
 class RecommendRequest(WorkloadFields, Setting):
     """Which device, instance, batch and dtype, within limits, by a goal."""
 
-    batch: None = Field(None, exclude=True, description="Left out: give batches.")  # type: ignore[assignment]
-    dtype: None = Field(None, exclude=True, description="Left out: give dtypes.")
+    batch: None = Field(None, exclude=True, description="Not used: give batches.")  # type: ignore[assignment]
+    dtype: None = Field(None, exclude=True, description="Not used: give dtypes.")
     goal: RecommendGoal = "cost"
     max_latency_ms: Amount | None = None
     min_throughput: Amount | None = Field(None, description="Samples or tokens per second.")
@@ -177,7 +185,7 @@ class RecommendRequest(WorkloadFields, Setting):
 
 
 class BudgetRequest(WorkloadFields, Place):
-    """What a job takes, what fits into a budget, and which network to take."""
+    """What a job takes, what fits into a budget, and which network to choose."""
 
     batch: Size | None = None  # type: ignore[assignment]
     mode: Literal["training", "inference"] = "training"

@@ -1,4 +1,4 @@
-"""REST: every question of the command line under /v1, with the same JSON."""
+"""REST: every operation of the command line under /v1, with the same JSON."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field
 
 from forerun.prediction import Prediction
 from forerun.web.catalogues import devices, models
+from forerun.web.connections import client_key
 from forerun.web.requests import (
     BudgetRequest,
     CompareRequest,
@@ -23,14 +24,14 @@ from forerun.web.requests import (
 
 
 class Problem(BaseModel):
-    """What was wrong, in one sentence, and the number under which the server logged the request."""
+    """What was wrong, in one sentence, and the number of the request in the server's log."""
 
     error: str
     request_id: str
 
 
 class Uploaded(BaseModel):
-    """How the upload is named in requests, and how long it is kept after its last use."""
+    """The name of the upload in requests, and how long it is stored after its last use."""
 
     model: str = Field(examples=["upload:0f3b7c5e9a1d4c2e8f6a0b1c2d3e4f50"])
     name: str
@@ -40,11 +41,11 @@ class Uploaded(BaseModel):
 
 
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
-    400: {"model": Problem, "description": "The request is no JSON, or misses what it must have."},
+    400: {"model": Problem, "description": "The request is not JSON, or a required field is missing."},
     401: {"model": Problem, "description": "The bearer token is missing or wrong."},
-    404: {"model": Problem, "description": "There is nothing of that name."},
+    404: {"model": Problem, "description": "The name is unknown."},
     413: {"model": Problem, "description": "The request or the upload is too large."},
-    422: {"model": Problem, "description": "The question has no answer; the sentence says what to change."},
+    422: {"model": Problem, "description": "The request is invalid or infeasible; the message says what to change."},
     429: {"model": Problem, "description": "Too many requests, of this client or of all."},
 }
 router = APIRouter(prefix="/v1", responses=_PROBLEMS)
@@ -55,67 +56,68 @@ def json_response(data: Any, status: int = 200) -> Response:
     return Response(orjson.dumps(data, option=orjson.OPT_SERIALIZE_NUMPY), status, media_type="application/json")
 
 
-async def _answer(request: Request, operation: str, asked: BaseModel) -> Response:
+async def _answer(request: Request, operation: str, body: BaseModel) -> Response:
     state = request.app.state
     async with state.places.place():
-        return json_response(await state.answering.answer(operation, asked.model_dump()))
+        return json_response(await state.answering.answer(operation, body.model_dump()))
 
 
 _Responses = dict[int | str, dict[str, Any]]
-_ROWS: _Responses = {200: {"description": "One row a case.", "content": {"application/json": {"schema": {
+_ROWS: _Responses = {200: {"description": "One row per case.", "content": {"application/json": {"schema": {
     "type": "array", "items": {"type": "object", "required": ["model", "device", "error"]}}}}}}  # fmt: skip
 _OBJECT: _Responses = {200: {"content": {"application/json": {"schema": {"type": "object"}}}}}
 
 
 @router.post("/predict", response_model=None, responses={200: {"model": Prediction}})
-async def predict(request: Request, asked: PredictRequest) -> Response:
-    """How a model will run on a device: every estimate with its interval, and the basis it stands on."""
-    return await _answer(request, "predict", asked)
+async def predict(request: Request, body: PredictRequest) -> Response:
+    """How a model will run on a device: every estimate with its prediction interval and its basis."""
+    return await _answer(request, "predict", body)
 
 
 @router.post("/predict_many", response_model=None, responses=_ROWS)
-async def predict_many(request: Request, asked: PredictManyRequest) -> Response:
+async def predict_many(request: Request, body: PredictManyRequest) -> Response:
     """Every workload on every device; a case that cannot run has its reason in `error`."""
-    return await _answer(request, "predict_many", asked)
+    return await _answer(request, "predict_many", body)
 
 
 @router.post("/compare", response_model=None, responses=_ROWS)
-async def compare(request: Request, asked: CompareRequest) -> Response:
+async def compare(request: Request, body: CompareRequest) -> Response:
     """One model on several devices, fastest first."""
-    return await _answer(request, "compare", asked)
+    return await _answer(request, "compare", body)
 
 
 @router.post("/explain", response_model=None, responses=_OBJECT)
-async def explain(request: Request, asked: ExplainRequest) -> Response:
+async def explain(request: Request, body: ExplainRequest) -> Response:
     """Where the time goes, op by op."""
-    return await _answer(request, "explain", asked)
+    return await _answer(request, "explain", body)
 
 
 @router.post("/recommend", response_model=None, responses=_OBJECT)
-async def recommend(request: Request, asked: RecommendRequest) -> Response:
-    """Which device, instance, batch and dtype to take, within limits, by a goal."""
-    return await _answer(request, "recommend", asked)
+async def recommend(request: Request, body: RecommendRequest) -> Response:
+    """Which device, instance, batch and dtype to choose, within limits, by a goal."""
+    return await _answer(request, "recommend", body)
 
 
 @router.post("/optimise", response_model=None, responses=_OBJECT)
-async def optimise(request: Request, asked: OptimiseRequest) -> Response:
+async def optimise(request: Request, body: OptimiseRequest) -> Response:
     """What to change so that the model runs better, each change with its predicted gain and interval."""
-    return await _answer(request, "optimise", asked)
+    return await _answer(request, "optimise", body)
 
 
 @router.post("/budget", response_model=None, responses=_OBJECT)
-async def budget(request: Request, asked: BudgetRequest) -> Response:
+async def budget(request: Request, body: BudgetRequest) -> Response:
     """What a job takes in time, money, energy and carbon, and what fits into a budget."""
-    return await _answer(request, "budget", asked)
+    return await _answer(request, "budget", body)
 
 
 Named = Annotated[str | None, Query(min_length=1, max_length=200)]
 
 
 @router.get("/devices", response_model=None)
-def get_devices(name: Named = None) -> Response:
+def get_devices(request: Request, name: Named = None) -> Response:
     """The device catalogue, or one device with the source of every field."""
-    return json_response(devices(name))
+    with request.app.state.answering.uploads():
+        return json_response(devices(name))
 
 
 @router.get("/models", response_model=None)
@@ -126,7 +128,7 @@ def get_models(name: Named = None) -> Response:
 
 @router.get("/scoreboard", response_model=None)
 async def get_scoreboard(request: Request) -> Response:
-    """How far predictions are off on families that the predictor was not fitted to, with the noise floor."""
+    """Errors of the predictor on held-out families, with the noise floor."""
     state = request.app.state
     async with state.places.place():
         return json_response(await state.answering.scoreboard())
@@ -143,10 +145,10 @@ async def upload(
 ) -> Response:
     """Takes a file as the body of the request: an ONNX model, a config.json of Hugging Face, or a device as YAML."""
     state = request.app.state
-    async with state.places.place():
-        found = await state.uploads.take(file_name, _body(request))
+    client = client_key(request.client.host) if request.client else ""
+    file = await state.uploads.take(file_name, _body(request), client)  # in no queue: a slow client would hold it up
     state.metrics.uploads.inc()
-    about = {"model": found.model, "name": found.name, "kind": found.kind, "bytes": found.bytes}
+    about = {"model": file.model, "name": file.name, "kind": file.kind, "bytes": file.bytes}
     return json_response({**about, "kept_minutes": state.settings.upload_minutes}, 201)
 
 
@@ -165,6 +167,6 @@ def delete_upload(request: Request, number: Annotated[str, Field(pattern="^[0-9a
 
 def problem(sentence: str, request_id: str, status: int, **headers: str) -> Response:
     """A refusal as JSON."""
-    found = json_response({"error": sentence, "request_id": request_id}, status)
-    found.headers.update(headers)
-    return found
+    response = json_response({"error": sentence, "request_id": request_id}, status)
+    response.headers.update(headers)
+    return response

@@ -1,4 +1,4 @@
-"""Who may ask how much: tokens, rates, places in the queue, and what is counted of it."""
+"""Access and load: tokens, rates, places in the queue, and metrics."""
 
 from __future__ import annotations
 
@@ -7,23 +7,27 @@ import base64
 import hmac
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from forerun.web.heads import METHODS
+
 _MOST_CLIENTS = 10_000
+_STATUSES = frozenset(HTTPStatus)
 
 
 class Rates:
-    """A bucket of requests for each client, filled at a steady rate."""
+    """A token bucket for each client, filled at a steady rate."""
 
     def __init__(self, per_s: float, burst: int) -> None:
         self._per_s, self._burst = per_s, float(burst)
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def wait_s(self, client: str) -> float:
-        """0 where the client may ask now, else the seconds until it may."""
+        """0 where the client may send a request now, else the seconds until it may."""
         if self._per_s <= 0:
             return 0.0
         now = time.monotonic()
@@ -37,11 +41,11 @@ class Rates:
 
 
 class QueueFull(Exception):
-    """More requests wait than the server lets wait."""
+    """The queue is full."""
 
 
 class Places:
-    """So many requests are answered at a time, so many wait, and the next is sent away."""
+    """A limited number of requests run at a time, a limited number wait, and others are refused."""
 
     def __init__(self, running: int, waiting: int) -> None:
         self._running = asyncio.Semaphore(running)
@@ -76,10 +80,11 @@ def token_matches(header: str | None, token: str) -> bool:
 
 
 class Metrics:
-    """What Prometheus reads."""
+    """Metrics for Prometheus. Labels are from sets that are fixed before the first request: a client cannot add any."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self._paths: frozenset[str] = frozenset()
         self.requests = Counter(
             "forerun_requests", "Requests answered.", ["path", "method", "status"], registry=self.registry
         )
@@ -89,3 +94,14 @@ class Metrics:
         )  # fmt: skip
         self.taken = Gauge("forerun_requests_in_progress", "Requests answered or waiting now.", registry=self.registry)
         self.uploads = Counter("forerun_uploads", "Files that were uploaded.", registry=self.registry)
+
+    def know(self, paths: Iterable[str]) -> None:
+        """The paths, as templates, that are counted separately; the others are counted together."""
+        self._paths = frozenset(paths)
+
+    def note(self, path: str, method: str, status: int, seconds: float) -> None:
+        """Counts a request."""
+        path = path if path in self._paths else "other"
+        method = method if method in METHODS else "other"
+        self.requests.labels(path, method, str(status) if status in _STATUSES else "other").inc()
+        self.seconds.labels(path).observe(seconds)

@@ -1,9 +1,9 @@
-"""Processes that answer what takes long or what nobody has vetted: models to be captured, decisions, uploaded files.
+"""Worker processes for long or untrusted work: models to capture, decisions, uploaded files.
 
-A job is the name of an operation and its request as JSON; so is its answer. A worker that misses the deadline, takes
-too much memory or crashes is replaced by a fresh one, and its job ends with one sentence; where the worker ended, after
-a second try. Jobs run in a worker's main thread, so that reading a file in a child of its own (`forerun.limits`) costs
-milliseconds.
+A job is the name of an operation and its request as JSON; the answer is JSON too. A worker that misses the deadline,
+takes too much memory or crashes is replaced by a fresh one, and its job ends with one sentence; if the worker crashed,
+after a retry. Jobs run in a worker's main thread, so that reading a file in a child of its own (`forerun._util.limits`)
+costs milliseconds.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from forerun import limits
+from forerun._util import limits
 from forerun.errors import ForerunError
 
 _START_S = 120.0
@@ -33,31 +34,43 @@ class _Ended(Exception):
 class Workers:
     """A few worker processes, each with one job at a time."""
 
-    def __init__(self, count: int, folder: Path, *, job_s: float, memory_mb: int) -> None:
-        self._folder, self._job_s, self._memory_mb = folder, job_s, memory_mb
+    def __init__(
+        self, count: int, *, job_s: float, memory_mb: int, hub: bool = False, operations: Sequence[str] = ()
+    ) -> None:
+        """`operations` are modules that a worker imports because they add operations."""
+        self._count, self._job_s, self._memory_mb, self._hub = count, job_s, memory_mb, hub
+        self._operations = tuple(operations)
+        self._uploads = self._empty = Path()
         self._idle: queue.LifoQueue[_Worker] = queue.LifoQueue()
         self._all: list[_Worker] = []
         self._lock = threading.Lock()
+        self._closed = True
+
+    def start(self, folder: Path) -> None:
+        """Starts the processes. They work in an empty folder: a name in a request is not a path, and there is nothing
+        to open. Uploads are in `uploads`."""
+        self._uploads, self._empty = folder / "uploads", folder / "empty"
+        self._empty.mkdir(exist_ok=True)
         self._closed = False
-        for _ in range(count):
+        for _ in range(self._count):
             self._add()
 
     def run(self, operation: str, request: dict[str, Any]) -> Any:
-        """The operation's answer; a ForerunError says what the user can put right."""
+        """The operation's answer; a ForerunError says what the user can change."""
         try:
             return self._run_once(operation, request)
-        except _Ended:  # perhaps for a reason of its own, such as the system's lack of memory: once more in a fresh one
+        except _Ended:  # perhaps for another reason, such as the system's lack of memory: one retry in a fresh worker
             try:
                 return self._run_once(operation, request)
             except _Ended:
                 raise ForerunError(
-                    "the question ended the process that worked on it, probably for lack of memory "
-                    f"({self._memory_mb:,} MB are the server's limit)"
+                    "the request crashed its worker process, probably for lack of memory "
+                    f"(the server's limit is {self._memory_mb:,} MB)"
                 ) from None
 
     def _run_once(self, operation: str, request: dict[str, Any]) -> Any:
         worker = self._idle.get()
-        while not worker.alive():  # ended while nobody asked
+        while not worker.alive():  # ended while idle
             self._replace(worker)
             worker = self._idle.get()
         try:
@@ -92,7 +105,7 @@ class Workers:
         with self._lock:
             if self._closed:
                 return
-            worker = _Worker(self._folder, self._memory_mb)
+            worker = _Worker(self._empty, self._uploads, self._memory_mb, self._hub, self._operations)
             self._all.append(worker)
         self._idle.put(worker)
 
@@ -100,13 +113,17 @@ class Workers:
 class _Worker:
     """One process. Lines of JSON go in by its standard input and come back by its standard output."""
 
-    def __init__(self, folder: Path, memory_mb: int) -> None:
+    def __init__(self, folder: Path, uploads: Path, memory_mb: int, hub: bool, operations: Sequence[str]) -> None:
         self.started = threading.Event()
         self._answers: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        command = f"import sys; sys.path[:] = {sys.path!r}; from forerun.web.workers import serve; serve({memory_mb})"
+        path = [os.path.abspath(place) for place in sys.path]  # relative paths are relative to this process
+        start = f"from forerun.web.workers import serve; serve({memory_mb}, *sys.argv[1:])"
+        command = f"import sys; sys.path[:] = {path!r}; {start}"
+        environment = {**os.environ} if hub else {**os.environ, "HF_HUB_OFFLINE": "1"}
         self._process = subprocess.Popen(
-            [sys.executable, "-c", command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=folder
-        )
+            [sys.executable, "-c", command, str(uploads), *operations], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            cwd=folder, env=environment,
+        )  # fmt: skip
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:
@@ -134,20 +151,20 @@ class _Worker:
         except queue.Empty:
             self.close()
             raise ForerunError(
-                f"the question takes longer than {deadline_s:.0f} s, which is the server's limit; ask it on the "
-                "command line, or ask for less"
+                f"the request takes longer than {deadline_s:.0f} s, the server's limit; use the command line, "
+                "or a smaller request"
             ) from None
         except OSError:
             answer = None
         if answer is None:
             self.close()
             raise _Ended
-        found = json.loads(answer)
-        if "error" in found:
-            raise ForerunError(found["error"])
-        if "defect" in found:
-            raise RuntimeError(found["defect"])
-        return found["result"]
+        content = json.loads(answer)
+        if "error" in content:
+            raise ForerunError(content["error"])
+        if "defect" in content:
+            raise RuntimeError(content["defect"])
+        return content["result"]
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
@@ -160,21 +177,25 @@ class _Worker:
                     stream.close()
 
 
-def serve(memory_mb: int) -> None:
-    """What a worker process does: jobs from standard input, one answer a line, until the server ends."""
+def serve(memory_mb: int, uploads: str, *operations: str) -> None:
+    """The loop of a worker process: jobs from standard input, one answer per line, until the server ends."""
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a library prints must not stand between the answers
+    os.dup2(2, 1)  # output of libraries must not mix with the answers
     threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
     import torch
 
+    from forerun.web.models import uploads_in
     from forerun.web.operations import OPERATIONS
 
+    for module in operations:
+        import_module(module)
     torch.set_num_threads(1)
     limits.restrict(limits.Limits(cpu_s=1e7, memory_mb=memory_mb))
     _write(answers, {"ready": True})
-    for line in sys.stdin.buffer:
-        job = json.loads(line)
-        _write(answers, _answer(OPERATIONS[job["operation"]], job["request"]))
+    with uploads_in(Path(uploads)):
+        for line in sys.stdin.buffer:
+            job = json.loads(line)
+            _write(answers, _answer(OPERATIONS[job["operation"]], job["request"]))
 
 
 def _write(out: Any, data: dict[str, Any]) -> None:
@@ -188,15 +209,15 @@ def _answer(operation: Callable[[dict[str, Any]], Any], request: dict[str, Any])
     except ForerunError as error:
         return {"error": str(error)}
     except (MemoryError, RecursionError):
-        return {"error": "the question takes more memory than the server gives to one"}
-    except Exception as error:  # noqa: BLE001 - a defect is logged by the server and is no reason to end the worker
+        return {"error": "the request takes more memory than the server allows"}
+    except Exception as error:  # noqa: BLE001 - a defect is logged by the server and does not end the worker
         import traceback
 
         return {"defect": f"{type(error).__name__}: {error}\n{traceback.format_exc(limit=-12)}"}
 
 
 def _end_with_parent(parent: int) -> None:
-    """A worker does not outlive the server, however that ended."""
+    """A worker does not outlive the server, however that ends."""
     while os.getppid() == parent:
         time.sleep(1.0)
     os._exit(0)

@@ -11,7 +11,7 @@ from forerun.data.importers.base import Loaded
 
 HERE = {"a100_sxm": "a100-sxm4-80gb", "b60": "arc-pro-b60"}
 RUNTIMES = {"trtllm": "trt-llm", "vllm": "vllm", "sglang": "sglang", "nccl": "nccl"}
-#: Models that our catalogue has under another owner, or before they were quantised.
+#: Models that our catalogue has under another owner, or unquantised.
 MODELS = {
     "zhipuai/GLM-5": "zai-org/GLM-5",
     "nvidia/Llama-3.1-8B-Instruct-FP8": "meta-llama/Llama-3.1-8B-Instruct",

@@ -2,8 +2,8 @@
 
 In the repository a table lies at systems/data/SYSTEM/FAMILY/BACKEND/VERSION/TABLE.parquet, in older commits without the
 family and as CSV (TABLE.txt). Of every system, backend and table the newest version is read that is not a mere addition
-to an older one; of collectives, which are few, every version. The tables hold 24 million rows, of which training takes
-some hundred per operator and GPU, so a fixed sample of each is kept.
+to an older one; of collectives, which are few, every version. The tables have 24 million rows, of which training takes
+some hundred per operator and GPU, so a fixed sample of each is imported.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Found:
     copied: bool
 
     def read(self, name: str) -> pd.DataFrame:
-        """A table, all its files below each other."""
+        """A table, all its files concatenated."""
         if self.copied:
             frames = [pd.read_parquet(self.folder / f"{part}.parquet") for part in COPIES.get(name, (name,))]
         else:
@@ -69,9 +69,9 @@ class Found:
             system, *_, backend, version, _ = path.relative_to(self.folder / "data").parts
             if path.suffix in (".parquet", ".txt"):
                 versions.setdefault((system, backend), []).append((version, path))
-        for (system, backend), found in versions.items():
-            found.sort(key=lambda one: _order(one[0]))
-            for version, path in found if name in COLLECTIVES else [_newest_whole(found)]:
+        for (system, backend), paths in versions.items():
+            paths.sort(key=lambda pair: _order(pair[0]))
+            for version, path in paths if name in COLLECTIVES else [_newest_whole(paths)]:
                 yield {"system": system, "backend_dir": backend, "version_dir": version}, path
 
 
@@ -83,10 +83,10 @@ def find(folder: Path) -> Found:
     return Found(folder, copied=True)
 
 
-def _newest_whole(found: list[tuple[str, Path]]) -> tuple[str, Path]:
+def _newest_whole(versions: list[tuple[str, Path]]) -> tuple[str, Path]:
     """Of versions in their order the last whose file is at least half as large as the largest."""
-    largest = max(path.stat().st_size for _, path in found)
-    return [one for one in found if one[1].stat().st_size >= largest / 2][-1]
+    largest = max(path.stat().st_size for _, path in versions)
+    return [pair for pair in versions if pair[1].stat().st_size >= largest / 2][-1]
 
 
 def _sampled(frame: pd.DataFrame, name: str) -> pd.DataFrame:
@@ -103,7 +103,7 @@ def _plain(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _order(version: str) -> tuple[list[int], bool, list[int]]:
-    """A version as something to sort by: 1.2.0rc5 comes before 1.2.0, 0.5.10 after 0.5.9."""
+    """The sort key of a version: 1.2.0rc5 comes before 1.2.0, 0.5.10 after 0.5.9."""
     release, pre, rest = re.fullmatch(r"([\d.]*)(rc|dev|a|b)?(.*)", version).groups()  # type: ignore[union-attr]
     numbers = [int(n) for n in re.findall(r"\d+", release)]
     return numbers, pre is None, [int(n) for n in re.findall(r"\d+", rest)]

@@ -1,4 +1,4 @@
-"""Published rows of whole models as training cases: which rows training can read, and one row a case."""
+"""Published rows of whole models as training cases: which rows training can use, and one row per case."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pandas as pd
 from forerun.device import load_device
 from forerun.errors import ForerunError
 
-#: What a case is: rows that agree in all of these are repeats of each other.
+#: The columns of a case: rows equal in all of these are repeats.
 CASE = ["dataset", "device", "model", "mode", "dtype", "amp", "batch", "input_shape", "protocol", "software", "runtime"]
 
 
@@ -17,7 +17,7 @@ RUNTIMES = ("eager", "compile")
 
 
 def on_one_gpu(rows: pd.DataFrame) -> pd.DataFrame:
-    """Model rows that training can read: with a time, eager or compiled, on one GPU of the catalogue."""
+    """Model rows that training can use: with a time, eager or compiled, on one GPU of the catalogue."""
     rows = rows[(rows["status"] == "ok") & rows["runtime"].isin(RUNTIMES) & (rows["latency_ms"] > 0)]
     rows = rows[rows["devices"].fillna(1) == 1]
     gpu = rows["device"].map({name: _is_gpu(name) for name in rows["device"].unique()})
@@ -36,6 +36,6 @@ def one_row_a_case(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _is_gpu(name: str) -> bool:
     try:
-        return load_device(name).kind == "gpu"
+        return load_device(name).traits.is_board
     except ForerunError:
         return False

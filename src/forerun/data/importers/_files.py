@@ -11,7 +11,7 @@ _POINTER = b"version https://git-lfs"
 
 
 def roots(folder: Path, inner: str) -> Iterator[Path]:
-    """Where the files of a repository may lie: `inner` of a clone, or the folder itself."""
+    """Where the files of a repository may be: `inner` of a clone, or the folder itself."""
     for place in (folder / inner, folder):
         if place.is_dir():
             yield place
@@ -19,7 +19,7 @@ def roots(folder: Path, inner: str) -> Iterator[Path]:
 
 def matching(folder: Path, inner: str, pattern: str) -> list[Path]:
     """The files that match in `inner` of a clone or in the folder itself, sorted by name; empty when there are none."""
-    return next((found for place in roots(folder, inner) if (found := sorted(place.glob(pattern)))), [])
+    return next((paths for place in roots(folder, inner) if (paths := sorted(place.glob(pattern)))), [])
 
 
 def read(path: Path) -> pd.DataFrame:
@@ -33,12 +33,12 @@ def read(path: Path) -> pd.DataFrame:
 def table(folder: Path, theirs: str, ours: str) -> pd.DataFrame:
     """One table: the authors' CSV file (a path in their repository), or a Parquet copy of it."""
     copy, csv = folder / ours, Path(theirs)
-    found = [copy] if copy.exists() else matching(folder, str(csv.parent), csv.name)
-    if not found:
+    paths = [copy] if copy.exists() else matching(folder, str(csv.parent), csv.name)
+    if not paths:
         raise missing(theirs, ours)
-    return read(found[0])
+    return read(paths[0])
 
 
 def missing(*names: str) -> FileNotFoundError:
-    """The error of a folder that holds none of these files."""
+    """The error for a folder without these files."""
     return FileNotFoundError(" or ".join(names))

@@ -13,7 +13,7 @@ from forerun.data.importers._shapes import json_column
 
 
 def model_names(names: pd.Series, ours: Mapping[str, str], dataset: str) -> pd.Series:
-    """The names that our front doors accept; `dataset/slug` for the models they do not have."""
+    """The names that our frontends accept; `dataset/slug` for the models they do not have."""
     return names.map({name: ours.get(name) or f"{dataset}/{slug(name)}" for name in names.unique()})
 
 
@@ -34,7 +34,7 @@ def as_json(columns: pd.DataFrame | Mapping[str, Any], index: pd.Index | None = 
 
 @functools.cache
 def _family(model: str) -> str | None:
-    from forerun.graph.sources.hf_catalog import architecture
+    from forerun.frontends.huggingface.catalog import architecture
 
-    found = architecture(model)
-    return str(found.config["model_type"]) if found else None
+    published = architecture(model)
+    return str(published.config["model_type"]) if published else None

@@ -1,4 +1,4 @@
-"""Tables of Markdown documents, with the headings they stand under."""
+"""Tables of Markdown documents, with their headings."""
 
 from __future__ import annotations
 

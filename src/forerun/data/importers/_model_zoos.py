@@ -1,4 +1,4 @@
-"""The model zoos as their repositories hold them: MODEL_ZOO.md of Detectron2, metafiles of MMDetection and others."""
+"""The model zoos as in their repositories: MODEL_ZOO.md of Detectron2, metafiles of MMDetection and others."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ def openmmlab(clone: Path) -> pd.DataFrame:
 def _models(metafile: Any) -> Iterator[dict[str, Any]]:
     if not isinstance(metafile, dict):
         return
-    collections = {one["Name"]: one.get("Metadata") or {} for one in metafile.get("Collections") or ()}
+    collections = {
+        collection["Name"]: collection.get("Metadata") or {} for collection in metafile.get("Collections") or ()
+    }
     for model in metafile.get("Models") or ():
         own = model.get("Metadata") or {}
         shared = collections.get(model.get("In Collection"), {})

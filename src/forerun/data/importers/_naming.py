@@ -1,4 +1,4 @@
-"""How published data sets call devices, dtypes and families of vision models, in our words; for all importers."""
+"""Names of devices, dtypes and families of vision models in published data sets, mapped to ours; for all importers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-#: What others write, reduced to lower-case letters and digits -> our catalogue id. The catalogue's own names and
+#: Other spellings, reduced to lower-case letters and digits -> our catalogue id. The catalogue's own names and
 #: aliases need no entry. A name that one data set alone uses in its own sense belongs in that importer (`here`).
 DEVICES = {
     # neusight, aiconfigurator, vidur
@@ -45,7 +45,7 @@ DEVICES = {
     "rtx6000problackwellse": "rtx-pro-6000-server",
     "tputrillium": "tpu-v6e",
 }
-#: Devices that the catalogue lacks, where the plain slug of what others write would not do.
+#: Devices that the catalogue lacks, where the plain slug of the name would be wrong.
 UNLISTED = {
     "amdinstinctmi250": "mi250",
     "amdmi250gpu": "mi250",  # the catalogue has the MI250X
@@ -59,7 +59,7 @@ DTYPES = {
     "half": "fp16", "float16": "fp16", "float": "fp32", "float32": "fp32", "double": "fp64", "float64": "fp64",
     "bfloat16": "bf16",
 }  # fmt: skip
-#: Words in front of a model's name for whose weights or which variant it is, not which family.
+#: Prefixes of a model's name for the weights or the variant, not the family.
 _TAGS = r"^(?:(?:tf|legacy|gluon|ssl|swsl|ig|tv|jx|ens|adv|nf|dm|gc|eca|ese|bat|sam2|test|wide|tiny|lambda)_)+"
 
 
@@ -69,14 +69,14 @@ def bare(name: str) -> str:
 
 
 def slug(name: str) -> str:
-    """A plain name for what we have no id for: lower case, with dashes."""
+    """A slug for a name without an id: lower case, with dashes."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
 def device_id(name: str, here: Mapping[str, str] | None = None) -> str:
     """Our id of a device; a slug of the name when the catalogue does not have it. Never a partial match.
 
-    `here` is what the data set at hand means by a name, where that is known better than for data sets in general.
+    `here` maps names that this data set uses in its own sense.
     """
     meant = (here or {}).get(name, name)
     known_as = _catalogue() | UNLISTED | DEVICES
@@ -104,7 +104,7 @@ def _catalogue() -> dict[str, str]:
     """Every name and alias of the catalogue, in the form in which names are compared."""
     from forerun.device import aliases, device_ids
 
-    return {bare(name): found for name, found in (aliases() | {i: i for i in device_ids()}).items()}
+    return {bare(name): listed for name, listed in (aliases() | {i: i for i in device_ids()}).items()}
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""Columns of JSON, made whole columns at a time: shapes of operators, versions of software, what else a row holds."""
+"""Columns of JSON, built column-wise: shapes of operators, versions of software, other fields of a row."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pandas as pd
 
 
 def json_column(frame: pd.DataFrame) -> pd.Series:
-    """Every row as compact JSON with sorted keys, nulls left out; a row of nulls is null.
+    """Every row as compact JSON with sorted keys, nulls omitted; a row of nulls is null.
 
     Equal rows give equal text, so that shapes can be compared as strings. Each distinct value is written once.
     """

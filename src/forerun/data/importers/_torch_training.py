@@ -1,4 +1,4 @@
-"""What published training loops run beside forward and backward: gradients that old versions of PyTorch zero first."""
+"""What published training loops run besides forward and backward: old versions of PyTorch zero the gradients first."""
 
 from __future__ import annotations
 

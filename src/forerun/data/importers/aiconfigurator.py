@@ -42,21 +42,21 @@ class AIConfiguratorImporter(Importer):
 
     def load(self, folder: Path) -> Loaded:
         loaded = Loaded({})
-        found = tables.find(folder)
+        files = tables.find(folder)
 
         def read(name: str) -> pd.DataFrame:
-            return _without_copies(loaded, found.read(name))
+            return _without_copies(loaded, files.read(name))
 
         parts = [
             *(_gemm(loaded, read("gemm")), _moe(loaded, read("moe"))),
             *(_attention(loaded, read("attention_context")), _attention(loaded, read("attention_generation"))),
             *(_nccl(read("nccl")), _custom(loaded, read("custom_allreduce"))),
         ]
-        loaded.tables = {"operators": pd.concat(parts, ignore_index=True), "models": serving(loaded, found.serving())}
+        loaded.tables = {"operators": pd.concat(parts, ignore_index=True), "models": serving(loaded, files.serving())}
         return loaded
 
     def timing_group(self, rows: pd.DataFrame) -> pd.Series:
-        """By engine: each replays graphs with a launch of its own."""
+        """By engine: each replays graphs with its own launch overhead."""
         return rows["runtime"].where(rows["runtime"].isin(("vllm", "trt-llm")), "other").astype(object)
 
 

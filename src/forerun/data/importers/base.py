@@ -1,7 +1,7 @@
 """The contract of an importer: how a published data set becomes rows of the store, and which of them training uses.
 
-An importer is a class that registers under the entry point group `forerun.importers`, in this package or in any other
-that is installed beside it:
+An importer is a class that a package, this one or any other that is installed beside it, names under the entry point
+group `forerun.importers`, or that a notebook passes to `forerun.register`:
 
     [project.entry-points."forerun.importers"]
     my_bench = "my_package.bench:MyBenchImporter"
@@ -10,7 +10,7 @@ that is installed beside it:
 
 An importer reads the files as their authors publish them (a clone of the repository, or the folder in it), converts
 units to ours (milliseconds, MB of 2**20 bytes, joules, watts) and leaves what the source does not state null. It drops
-the rows that the source warns of and counts them, with the reason, in `Loaded.dropped`.
+the rows that the source warns about and counts them, with the reason, in `Loaded.dropped`.
 
 Importing a set does not make it training data. An importer states that with `operator_rows` for rows of operators, and
 by overriding `model_rows` for rows of whole models; `timing_group` states how the rows were timed.
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Loaded:
-    """Tables of rows (names of `schema.TABLES`), and how many rows were left out, by reason."""
+    """Tables of rows (names of `schema.TABLES`), and how many rows were dropped, by reason."""
 
     tables: dict[str, pd.DataFrame]
     dropped: dict[str, int] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class Source:
 
     @property
     def folder(self) -> str:
-        """What `git clone` calls the folder."""
+        """The folder of `git clone`."""
         return self.repository.rstrip("/").rpartition("/")[2]
 
     @property
@@ -79,7 +79,7 @@ class Importer(ABC):
     #: More repositories, where the set is spread over several: they are cloned side by side into one folder.
     more_sources: tuple[Source, ...] = ()
 
-    #: What must be made of the repository's files before they can be imported; empty where they are read as published.
+    #: The preparation that the repository's files need before import; empty where they are read as published.
     prepared: str = ""
 
     #: How many operator rows are taken for training, per device, operator, dtype, runtime and protocol.
@@ -89,27 +89,27 @@ class Importer(ABC):
     def load(self, folder: Path) -> Loaded:
         """The rows in a folder. FileNotFoundError, KeyError, ValueError and TypeError become one clear sentence.
 
-        Columns `dataset` and `status` may be left out: they are filled with `name` and `ok`.
+        Columns `dataset` and `status` may be omitted: they are filled with `name` and `ok`.
         """
 
     def timing_group(self, rows: pd.DataFrame) -> pd.Series:
-        """How each row was timed: training fits a launch floor of its own to each group.
+        """How each row was timed: training fits a launch floor to each group.
 
         Rows with the empty name were timed like ours, without such a floor.
         """
         return pd.Series(self.name, index=rows.index, dtype=object)
 
     def model_rows(self, rows: pd.DataFrame) -> pd.DataFrame | None:
-        """The rows of whole models that training uses, one row a case; None when the set has none.
+        """The rows of whole models that training uses, one row per case; None when the set has none.
 
         `rows` are rows of this set with a time, eager or compiled, on one GPU of the catalogue. The result has
         `case_key` (equal for the same program on different devices), `latency_ms` (the median of repeats) and `copy_ms`
-        (the part of it that copies inputs to the device); see `_cases.one_row_a_case`.
+        (the part of it that copies inputs to the device); `one_row_a_case` makes both.
         """
         return None
 
     def workload(self, row: dict[str, Any]) -> Workload:
-        """What a row of `model_rows` ran, as a prediction would be asked for."""
+        """The workload of a row of `model_rows`."""
         from forerun.workload import Workload
 
         training = row["mode"] == "training"
@@ -127,8 +127,8 @@ class Importer(ABC):
 
     def graph(self, workload: Workload, software: object = None) -> Graph:
         """The graph of what was timed, where that is not the workload's own; `software` is the row's (JSON or null)."""
-        from forerun.graph.runtimes import as_run
-        from forerun.graph.sources import load_graph
+        from forerun.frontends import load_graph
+        from forerun.runtimes.registry import as_run
 
         return as_run(load_graph(workload), workload.runtime)
 

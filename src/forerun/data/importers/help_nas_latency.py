@@ -75,9 +75,9 @@ def _space(folder: Path, space: str, loaded: Loaded) -> pd.DataFrame:
 def _cut(arch: pd.Series) -> pd.Series:
     """Whether every path from a cell's input (node 0) to its output (node 3) is cut by a `none`."""
     # |0->1|+|0->2|1->2|+|0->3|1->3|2->3|
-    kept = arch.str.extractall(r"(\w+)~\d")[0].unstack() != "none"
-    second = kept[1] | (kept[0] & kept[2])
-    return ~(kept[3] | (kept[0] & kept[4]) | (second & kept[5]))
+    present = arch.str.extractall(r"(\w+)~\d")[0].unstack() != "none"
+    second = present[1] | (present[0] & present[2])
+    return ~(present[3] | (present[0] & present[4]) | (second & present[5]))
 
 
 def _names(space: str, arch: pd.Series) -> tuple[pd.Series, pd.Series | None]:

@@ -68,7 +68,7 @@ def _copied(folder: Path) -> _Tables:
 
 
 def _read(folder: Path) -> _Tables:
-    """The same from Plots/, where the figures' folders hold the other tables: they are known by their columns."""
+    """The same from Plots/, where the figures' folders hold the other tables, identified by their columns."""
     for place in roots(folder, "Plots"):
         main = place / "All_results.csv"
         if not main.exists():
@@ -76,9 +76,9 @@ def _read(folder: Path) -> _Tables:
         others = [pd.read_csv(path).rename(columns=str.strip) for path in sorted(place.glob("*/*.csv"))]
         parts = []
         for columns in ([*RUN, "avg_power"], [*RUN, "Parallelism Type"], [*FIRST, "end_latency"]):
-            found = [table[columns] for table in others if set(columns) <= set(table)]
+            matching = [table[columns] for table in others if set(columns) <= set(table)]
             empty = pd.DataFrame(columns=columns)
-            parts.append(pd.concat(found).drop_duplicates(ignore_index=True) if found else empty)
+            parts.append(pd.concat(matching).drop_duplicates(ignore_index=True) if matching else empty)
         return pd.read_csv(main).rename(columns=str.strip), *parts
     raise missing("Plots/All_results.csv", "all_results.parquet")
 
@@ -106,7 +106,7 @@ def _whole(loaded: Loaded, frame: pd.DataFrame) -> pd.DataFrame:
     one_by_one = frame["Framework"] == "llama.cpp"
     notes = {
         "warning": slow_start.map({True: "time hardly grows with the length: start-up is in it", False: None}),
-        "prompt_chunk": one_by_one.map({True: 1.0, False: None}),  # llama-bench -b 1 feeds the prompt token by token
+        "prompt_chunk": one_by_one.map({True: 1.0, False: None}),  # llama-bench -b 1 reads the prompt token by token
     }
     return _rows(frame).assign(
         protocol=DATASET, seq_len=frame[LENGTH], tokens_out=frame[LENGTH], latency_ms=frame["Latency"] * 1e3,
@@ -143,8 +143,8 @@ def _splits(frame: pd.DataFrame) -> pd.Series:
 
 def _in(frame: pd.DataFrame, other: pd.DataFrame) -> pd.Series:
     """Whether each row is the same run (same case, same latency) as one of the other table."""
-    found = pd.MultiIndex.from_frame(frame[SAME]).isin(pd.MultiIndex.from_frame(other[SAME]))
-    return pd.Series(found, index=frame.index)
+    in_other = pd.MultiIndex.from_frame(frame[SAME]).isin(pd.MultiIndex.from_frame(other[SAME]))
+    return pd.Series(in_other, index=frame.index)
 
 
 def _latency_at(frame: pd.DataFrame, factor: float) -> pd.Series:

@@ -20,7 +20,7 @@ DATASET = "llmfoundry_mfu"
 DEVICES = {"a100_40gb": "a100-sxm4-40gb", "a100_80gb": "a100-sxm4-80gb", "h100_80gb": "h100-sxm"}
 #: The released models, which differ in that they have ALiBi in place of learned positions.
 MODELS = {"7b": "mosaicml/mpt-7b", "30b": "mosaicml/mpt-30b"}
-#: Precision in the tables -> weights kept as, computed in.
+#: Precision in the tables -> dtype of the weights, dtype of the arithmetic.
 PRECISIONS = {"amp_bf16": ("fp32", "bf16"), "amp_fp8": ("fp32", "fp8"), "bf16": ("bf16", None)}
 
 

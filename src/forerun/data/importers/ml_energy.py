@@ -57,7 +57,7 @@ def _read(folder: Path) -> pd.DataFrame:
 def _rows(frame: pd.DataFrame) -> pd.DataFrame:
     task = frame["path"].str.split("/").str[:2].str.join("/")  # diffusion/text-to-image, llm_text_generation/chat …
     diffusion = task.str.startswith("diffusion/")
-    unit = frame["Energy/image (J)"].fillna(frame["Energy/video (J)"])  # one picture or one film
+    unit = frame["Energy/image (J)"].fillna(frame["Energy/video (J)"])  # one image or one video
     notes = pd.DataFrame({
         "average_batch": frame["Avg BS (reqs)"], "average_tokens_out": frame["Avg Output Tokens"],
         "energy_of": diffusion.map({True: "batch", False: "request"}),

@@ -45,8 +45,8 @@ class ModelZooTrainMemoryImporter(Importer):
             *_mmsegmentation(_table(folder, "mmsegmentation", "mmsegmentation.parquet"), loaded),
         ]
         models = pd.concat(parts, ignore_index=True).assign(runtime="eager")
-        gb = {d: load_device(d).memory_gb for d in models["device"].unique() if known(d)}
-        too_much = models["memory_allocated_mb"] > models["device"].map(gb) * 1024
+        have = {d: load_device(d).memory_mb for d in models["device"].unique() if known(d)}
+        too_much = models["memory_allocated_mb"] > models["device"].map(have)
         loaded.tables["models"] = loaded.drop(models, too_much, "more memory than the named card has")
         return loaded
 

@@ -53,7 +53,7 @@ class NemoMegatronPerfImporter(Importer):
 
 
 def _read(folder: Path) -> pd.DataFrame:
-    """The tables of docs/performance-summary*.md. Model or system, whichever is no column, is in the heading."""
+    """The tables of docs/performance-summary*.md. Model or system, whichever is not a column, is in the heading."""
     parts = []
     for path in matching(folder, "docs", "performance-summary*.md"):
         for headings, table in tables(path.read_text(encoding="utf-8")):
@@ -63,7 +63,7 @@ def _read(folder: Path) -> pd.DataFrame:
             facts = {"section": section, "container": re.search(r"([\d.]+) NeMo Container", section)}
             for name in ("Model", "System"):
                 facts[name] = re.search(rf"> {name}: (.+)$", section)
-            known = {name: found[1] if isinstance(found, re.Match) else found for name, found in facts.items() if found}
+            known = {name: fact[1] if isinstance(fact, re.Match) else fact for name, fact in facts.items() if fact}
             parts.append(table.assign(**{name: value for name, value in known.items() if name not in table}))
     if not parts:
         raise missing("docs/performance-summary*.md", "tables_long.parquet")
@@ -107,5 +107,5 @@ def _rows(table: pd.DataFrame) -> pd.DataFrame:
 
 def _two(cells: pd.Series) -> pd.DataFrame:
     """`4 (8)` -> 4 and 8; a cell with one value holds for both."""
-    found = cells.astype("string").str.extract(r"^(?P<first>[^(]+?)(?: \((?P<second>.+)\))?$")
-    return found.assign(second=found["second"].fillna(found["first"]))
+    pairs = cells.astype("string").str.extract(r"^(?P<first>[^(]+?)(?: \((?P<second>.+)\))?$")
+    return pairs.assign(second=pairs["second"].fillna(pairs["first"]))

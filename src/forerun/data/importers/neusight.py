@@ -1,4 +1,4 @@
-"""NeuSight (ASPLOS 2025): fp32 operators and whole transformers in PyTorch 2.1, on GPUs that were seen and unseen.
+"""NeuSight (ASPLOS 2025): fp32 operators and whole transformers in PyTorch 2.1, on seen and unseen GPUs.
 
 Operators: `protocol` is neusight/train or neusight/test, as the authors split them (L4 and H100 are in test only).
 Their `Latency` is the only number and becomes `device_ms`; it holds one launch (the smallest operators all take 0.025
@@ -40,7 +40,7 @@ TEST_FILES = ("bmm", "linear", "vec")
 #: The published checkpoints among their models; the others follow configurations of their own.
 MODELS = {"bert_large": "bert-large-uncased", "gpt2_large": "gpt2-large", "opt_13": "facebook/opt-1.3b"}
 MODEL_FAMILIES = {"bert_large": "bert", "gpt2_large": "gpt2", "gpt3_xl": "gpt2", "gpt3_27": "gpt2", "opt_13": "opt"}
-#: What a model's `extra` calls sums over it -> their column, and the classes that are summed.
+#: Sums in a model's `extra` -> their column, and the classes that are summed.
 SUMS = {"op_ms": "label", "neusight_op_ms": "neusight"}
 SUMMED = {"bmm": "BMM", "linear": "Linear", "softmax": "VECsoftmax", "layer_norm": "VECln"}
 _LABEL = re.compile(r"(?P<model>\w+)-(?P<mode>inf|train)-(?P<seqlen>\d+)-(?P<batch>\d+)(?:-(?P<option>\w+))?")
@@ -150,14 +150,14 @@ def _shapes(frame: pd.DataFrame) -> pd.Series:
 def _sums(summary: pd.DataFrame) -> _Sums:
     """By row of a single GPU in eager mode: the SUMS of each class. 0 stands for a class that was not timed."""
     eager = summary[summary["option"].isna()].rename(columns={"model_name": "model"})
-    found = {}
+    by_row = {}
     for row in eager.to_dict("records"):
         sums = {
             name: {op: ms for op, theirs in SUMMED.items() if (ms := row[f"{column}_{theirs}_fw_latency"]) > 0}
             for name, column in SUMS.items()
         }
-        found[tuple(row[name] for name in _ROW)] = {name: by_op for name, by_op in sums.items() if by_op}
-    return found
+        by_row[tuple(row[name] for name in _ROW)] = {name: by_op for name, by_op in sums.items() if by_op}
+    return by_row
 
 
 def _models(frame: pd.DataFrame, sums: _Sums) -> pd.DataFrame:

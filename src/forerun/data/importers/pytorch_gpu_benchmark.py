@@ -2,7 +2,7 @@
 
 Times of 50 iterations (20 in the oldest files): mean, median and minimum. Training is forward, loss and backward
 without an optimizer step. Several GPUs run under DataParallel with 12 images each. Every device was measured by
-somebody else between 2019 and 2025 with other software, which is not read.
+another contributor between 2019 and 2025 with other software, which is not read.
 
 The oldest files (20 iterations) time images that lie on the GPU; in all others eight processes load images meanwhile,
 and copying them to the GPU is part of the time.
@@ -45,7 +45,7 @@ _EARLY = (
 _FILE = re.compile(
     r"(?P<device>.+?)(?:__(?P<n_gpu>\d)X)?__(?P<precision>half|float|double)_model_(?P<mode>inference|train)_benchmark"
 )
-#: What the project's README says where no config.json lies beside the tables.
+#: The README's settings, for tables without a config.json.
 _BATCH, _SIZE = 12, 224
 
 
@@ -133,7 +133,7 @@ def _rows(raw: pd.DataFrame) -> pd.DataFrame:
 
 
 def _extra(raw: pd.DataFrame) -> pd.Series:
-    """What the row needs to be read rightly: unverified batch sizes, another number of classes, no optimizer."""
+    """Caveats of the row: unverified batch sizes, another number of classes, no optimizer."""
     empty = pd.Series("", raw.index)
     batch = empty.mask(raw["batch_source"] != "config.json", '"batch_source":"README, not verified",')
     classes = empty.mask(raw["num_classes"] == 200, '"classes":200,')
@@ -142,7 +142,7 @@ def _extra(raw: pd.DataFrame) -> pd.Series:
 
 
 def _copy_ms(cases: pd.DataFrame) -> np.ndarray:
-    """What copying the images takes, where that is part of the time."""
+    """The time of copying the images, where that is part of the time."""
     sizes = {shape: float(np.prod(json.loads(shape))) for shape in cases["input_shape"].unique()}
     pixels = cases["input_shape"].map(sizes).astype("float64")  # also when there are no cases
     item_bytes = cases["dtype"].map(_ITEM_BYTES).astype("float64")

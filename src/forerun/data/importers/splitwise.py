@@ -1,7 +1,7 @@
 """Splitwise: time of the prompt and of each further token of Llama 2 70B and BLOOM 176B on DGX machines.
 
 `ttft_ms` is the prompt's time, `tpot_ms` the time per further token, `latency_ms` the whole request; five repeats of
-each case. Runs that ended before the tokens asked for keep the first two, without latency and tokens_out.
+each case. Runs that ended before the requested tokens have the first two, without latency and tokens_out.
 Power is published as a fraction of something the source does not name, for the A100 only: it stays in `extra`.
 """
 

@@ -5,9 +5,9 @@ inference as in training. The tables do not name the optimizer; the script that 
 momentum. Layout, software and compiler come from the names of the files; the protocol `timm/channels_last` is that of
 images and weights with their channels last.
 
-Newer tables were made with branches and norms merged (`--reparam`), which nothing in them says but the number of
-parameters: training takes each row as the network that has as many, and leaves out rows of which today's timm has none
-or that could be of either.
+Newer tables were made with branches and norms merged (`--reparam`), which shows only in the number of
+parameters: training takes each row as the network with that number, and drops rows that match no network of today's
+timm or both.
 
 `results-imagenet.csv` has the accuracies of the published weights; they become rows of table `accuracies`.
 """
@@ -68,7 +68,7 @@ class TimmImporter(Importer):
 
     #: How many models are training data; the whole set would take hours to capture.
     training_models = 110
-    #: Tables of newer cards are imported and not trained on: they are GPUs that no weights have seen.
+    #: Tables of newer cards are imported and not trained on: they are held-out GPUs.
     training_devices = ("rtx3090", "rtx4090")
 
     def load(self, folder: Path) -> Loaded:
@@ -88,8 +88,8 @@ class TimmImporter(Importer):
         return one_row_a_case(as_timed(_newest_and_smallest(rows, self.training_models)))
 
     def workload(self, row: dict[str, Any]) -> Workload:
-        asked = super().workload(row | {"optimizer": "momentum"})
-        return replace(asked, channels_last=row["protocol"] == _CHANNELS_LAST)
+        base = super().workload(row | {"optimizer": "momentum"})
+        return replace(base, channels_last=row["protocol"] == _CHANNELS_LAST)
 
     def graph(self, workload: Workload, software: object = None) -> Graph:
         graph = super().graph(workload)
@@ -241,7 +241,7 @@ def _network(model: str, input_shape: str, mode: str, parameters: float) -> str 
 @functools.cache
 def _parameters(model: str, input_shape: str) -> tuple[float, float]:
     """As the model comes and with its branches merged; infinitely many where it cannot be built."""
-    from forerun.graph.sources.vision_zoo import timm_parameters
+    from forerun.frontends.zoo import timm_parameters
 
     try:
         return timm_parameters(model, tuple(json.loads(input_shape)))

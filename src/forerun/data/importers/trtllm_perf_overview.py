@@ -38,8 +38,8 @@ PROTOCOLS = {"offline max-throughput": "max-throughput", "Peak Throughput": "pea
 class TrtllmPerfOverviewImporter(Importer):
     """Throughput of serving; not used in training.
 
-    The three documents (docs/source/performance/perf-overview.md of each version) have tables of different forms. What
-    is read is one table made of them by hand, trtllm_perf_tidy.parquet.
+    The three documents (docs/source/performance/perf-overview.md of each version) have tables of different forms. The
+    importer reads one table compiled from them by hand, trtllm_perf_tidy.parquet.
     """
 
     name = DATASET
@@ -78,8 +78,8 @@ def _rows(frame: pd.DataFrame) -> pd.DataFrame:
 def _split(cells: pd.Series) -> pd.DataFrame:
     """How many ways the model is split: `4`, `4.0`, `TP1,PP2`; DEP4 is attention on 4 copies, experts over the 4."""
     plain = cells.str.replace(r"\.0$", "", regex=True).str.replace(r"^(\d+)$", r"TP\1", regex=True)
-    found = {name: plain.str.extract(rf"\b{name.upper()}(\d+)")[0].astype("float64") for name in ("tp", "dep", "pp")}
-    unclear = cells[found["tp"].isna() == found["dep"].isna()]
+    parallel = {name: plain.str.extract(rf"\b{name.upper()}(\d+)")[0].astype("float64") for name in ("tp", "dep", "pp")}
+    unclear = cells[parallel["tp"].isna() == parallel["dep"].isna()]
     if len(unclear):
         raise ValueError(f"column tp has {', '.join(sorted(unclear.unique()))}")
-    return pd.DataFrame({"tp": found["tp"], "dp": found["dep"], "ep": found["dep"], "pp": found["pp"]})
+    return pd.DataFrame({"tp": parallel["tp"], "dp": parallel["dep"], "ep": parallel["dep"], "pp": parallel["pp"]})

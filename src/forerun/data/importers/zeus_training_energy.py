@@ -65,14 +65,14 @@ def _power(folder: Path) -> pd.DataFrame:
     copy = folder / "zeus_power_all.parquet"
     if copy.exists():
         return pd.read_parquet(copy)
-    found = matching(folder, _TRACE, "summary_power_*.csv")
-    if not found:
+    traces = matching(folder, _TRACE, "summary_power_*.csv")
+    if not traces:
         raise missing(f"{_TRACE}/summary_power_*.csv", copy.name)
-    return pd.concat([read(path).assign(gpu=path.stem.rpartition("_")[2]) for path in found], ignore_index=True)
+    return pd.concat([read(path).assign(gpu=path.stem.rpartition("_")[2]) for path in traces], ignore_index=True)
 
 
 def _named(raw: pd.DataFrame) -> pd.DataFrame:
-    """What both tables hold of a workload. The protocol names the data set: BERT was trained on two."""
+    """The columns of a workload in both tables. The protocol names the data set: BERT was trained on two."""
     facts = pd.DataFrame([_MODELS[name] for name in raw["network"]], raw.index, ["model", "source", "family"])
     return facts.assign(batch=raw["batch_size"], protocol=f"{DATASET}/" + raw["dataset"])
 

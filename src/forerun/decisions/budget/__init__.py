@@ -1,1 +1,1 @@
-"""What a job takes, what fits into a budget, and which model to take."""
+"""What a job takes, what fits into a budget, and which model to choose."""

@@ -1,20 +1,28 @@
-"""`forerun.budget`: what a job takes, what fits into a budget, and which model to take.
+"""`forerun.budget`: what a job takes, what fits into a budget, and which model to choose.
 
 A model's name asks for a job of that model. `timm` and `torchvision` ask which published model is the most accurate
-that keeps a limit, `cnn` which network of our own accuracy curves is.
+within a limit, `cnn` which network of our own accuracy curves is.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from forerun._util.readable import short
 from forerun.advice.job import Limits
+from forerun.api.arguments import number, several, whole_number
+from forerun.api.questions import given_model
 from forerun.decisions.budget.curve_choice import CurveChoice, choose_network
 from forerun.decisions.budget.datasets import DataSet, load_dataset
-from forerun.decisions.budget.job_budget import MOST_DEVICES, Asked, JobBudget, on_many_devices, on_one_device
+from forerun.decisions.budget.job_budget import (
+    MOST_DEVICES,
+    Asked,
+    JobBudget,
+    on_many_devices,
+    on_one_device,
+)
 from forerun.decisions.budget.jobs import Job
 from forerun.decisions.budget.model_choice import ModelChoice, choose_model
 from forerun.decisions.budget.published_accuracy import COLLECTIONS
@@ -23,14 +31,12 @@ from forerun.device import Device, load_device
 from forerun.device.cloud import load_instance
 from forerun.errors import ArgumentError, ForerunError
 from forerun.predictors.base import Predictor
-from forerun.questions import given_model
-from forerun.readable import short
 
 #: The family whose accuracy curves are in the store.
 CURVES = "cnn"
-#: Samples per step where none are given: training, and one call at a time where a latency is limited.
+#: Default samples per step: of training, and of a call with a latency limit.
 DEFAULT_BATCH = 32
-#: Published models that are tried at most.
+#: The most published models that are tried.
 MOST = 40
 
 
@@ -71,14 +77,14 @@ def budget(
     keeps up. `settings` are those of a workload.
 
     With `model` 'timm' or 'torchvision': the most accurate published models whose latency (`max_latency_ms`, at batch
-    1) or whose job keeps the limits on `device`, trying `most` of them. With 'cnn': the network of our accuracy curves
-    that is the most accurate within the limits.
+    1) or whose job is within the limits on `device`, trying `most` of them. With 'cnn': the network of our accuracy
+    curves that is the most accurate within the limits.
     """
     limits = _limits(max_hours, max_seconds, max_usd, max_kwh, max_carbon_kg)
     counts = {"dataset_size": dataset_size, "epochs": epochs, "steps": steps, "eval_size": eval_size}
     _check_numbers({**counts, "most": most, "batch": batch}, gpus, loading_samples_per_s, max_latency_ms)
     given: dict[str, Any] = {**counts, "gpus": gpus != 1, "loading_samples_per_s": loading_samples_per_s}
-    asked = Asked(region, instance, {"predictor": predictor, "confidence": confidence, "host": host})
+    request = Asked(region, instance, {"predictor": predictor, "confidence": confidence, "host": host})
     devices = _devices(device, instance)
     known = _dataset(model, dataset, dataset_size)
     if model == CURVES:
@@ -87,7 +93,7 @@ def budget(
             "max_latency_ms": max_latency_ms is not None,
         }  # fmt: skip
         refuse_unused("the accuracy curves are of training as it was run", unused)
-        return choose_network(devices, limits, asked, **settings)
+        return choose_network(devices, limits, request, **settings)
     if model in COLLECTIONS:
         if max_latency_ms is not None:
             unused = {**given, "dataset": dataset, "mode": mode not in (None, "inference")}
@@ -96,14 +102,14 @@ def budget(
             refuse_unused("a job of published models is training", {"mode": mode not in (None, "training")})
         job = _job(limits, known, dataset_size, epochs, steps, eval_size, loading_samples_per_s, required=False)
         return choose_model(
-            model, devices, job, asked, max_latency_ms=max_latency_ms, batch=batch, gpus=gpus, most=most,
+            model, devices, job, request, max_latency_ms=max_latency_ms, batch=batch, gpus=gpus, most=most,
             progress=progress, settings=settings,
         )  # fmt: skip
     if max_latency_ms is not None:
         raise ArgumentError(
             "{} chooses among published models: {known}", "max_latency_ms", known=" or ".join(COLLECTIONS)
         )
-    mode = mode or "training"
+    mode = "training" if mode is None else mode
     if mode not in ("training", "inference"):
         raise ArgumentError("a job is of {} training or inference, not {got}", "mode", got=short(mode))
     if mode == "inference" and steps is None:
@@ -111,17 +117,20 @@ def budget(
     job = _job(limits, known, dataset_size, epochs, steps, eval_size, loading_samples_per_s)
     work = given_model(model, {"batch": DEFAULT_BATCH if batch is None else batch, "mode": mode, **settings})
     if len(devices) == 1:
-        return on_one_device(work, devices[0], job, asked, gpus, known)
-    return on_many_devices(work, devices, job, asked, gpus, known)
+        return on_one_device(work, devices[0], job, request, gpus, known)
+    return on_many_devices(work, devices, job, request, gpus, known)
 
 
 def _check_numbers(whole: dict[str, Any], gpus: int, loading_samples_per_s: Any, max_latency_ms: Any) -> None:
     """Refuses numbers that no job can have."""
     for name, value in whole.items():
-        _whole(name, value)
-    _positive("loading_samples_per_s", loading_samples_per_s, zero=False)
-    _positive("max_latency_ms", max_latency_ms)
-    if not 1 <= _whole("gpus", gpus) <= MOST_DEVICES:
+        if value is not None:
+            whole_number(name, value)
+    if loading_samples_per_s is not None:
+        number("loading_samples_per_s", loading_samples_per_s, zero=False)
+    if max_latency_ms is not None:
+        number("max_latency_ms", max_latency_ms)
+    if whole_number("gpus", gpus) > MOST_DEVICES:
         raise ArgumentError(
             "{} must be 1 to {most}: links between machines are not known, got {got}", "gpus", most=MOST_DEVICES,
             got=short(gpus),
@@ -145,7 +154,8 @@ def _limits(
         raise ArgumentError("give {} or {}, not both", "max_hours", "max_seconds")
     given = {"max_hours": hours, "max_seconds": seconds, "max_usd": usd, "max_kwh": kwh, "max_carbon_kg": carbon_kg}
     for name, value in given.items():
-        _positive(name, value)
+        if value is not None:  # a limit of zero is a limit: the answer names the nearest feasible one
+            number(name, value)
     return Limits(seconds / 3600 if seconds is not None else hours, usd, kwh, carbon_kg)
 
 
@@ -166,23 +176,5 @@ def _job(
 def _devices(device: Any, instance: str | None) -> list[Device]:
     if device is None:
         return [load_device(load_instance(instance).device_id)] if instance else []
-    several = isinstance(device, Iterable) and not isinstance(device, (str, Path, dict, Device))
-    return list(dict.fromkeys(load_device(d) for d in (device if several else [device])))
-
-
-def _whole(name: str, value: Any) -> int:
-    if value is None:
-        return 0
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ArgumentError("{} must be a whole number of 1 or more, got {got}", name, got=short(value))
-    return value
-
-
-def _positive(name: str, value: Any, zero: bool = True) -> None:
-    """A limit of zero is a limit: the answer says what the nearest one that can be kept is."""
-    if value is None:
-        return
-    good = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    if not good or value < 0 or (value == 0 and not zero):
-        least = "of 0 or more" if zero else "above 0"
-        raise ArgumentError("{} must be a number {least}, got {got}", name, least=least, got=short(value))
+    many = isinstance(device, Iterable) and not isinstance(device, (str, Path, dict, Device))
+    return list(dict.fromkeys(load_device(d) for d in (several("device", device) if many else [device])))

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from forerun._util.rendered import Rendered
 from forerun.advice import cost as cost_advice
 from forerun.advice import job as law
 from forerun.advice.job import Limits, Totals
 from forerun.advice.verdict import held_back
-from forerun.api import predict_many
-from forerun.blocks import Block
-from forerun.data.store import Store
+from forerun.api.predict import predict_many
+from forerun.api.tables import read_row
 from forerun.decisions.budget.datasets import DataSet, curve_datasets, load_dataset
 from forerun.decisions.budget.job_budget import Asked
 from forerun.decisions.budget.jobs import Case
@@ -30,9 +30,9 @@ from forerun.decisions.budget.refusals import LIMITS, amount, estimate, not_know
 from forerun.device import Device, all_devices
 from forerun.device.cloud import instances_for
 from forerun.errors import ForerunError
-from forerun.graph.families import family_of
+from forerun.networks import family_of
 from forerun.prediction import Estimate
-from forerun.tables import read_row
+from forerun.runtimes.registry import USUAL
 from forerun.workload import Workload
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ OF = "cifar10"
 
 @dataclass(frozen=True)
 class NetworkRow:
-    """A network on a device: the epochs that fit, and the accuracy that our run had after so many."""
+    """A network on a device: the epochs that fit, and the accuracy of our run after that many."""
 
     device: str
     model: str
@@ -53,16 +53,16 @@ class NetworkRow:
     epoch: Totals  # what one epoch of our runs takes
     epoch_of_all: Totals  # what one epoch takes over all images of the data set
     epochs: Estimate  # trained within the limits, at most as many as were run
-    accuracy: Estimate  # 0 to 1; the interval holds that of the epochs and the chance in which images were tested
+    accuracy: Estimate  # 0 to 1; the interval covers that of the epochs and the sampling of test images
     whole: Totals  # what these epochs take
     all_epochs: bool  # the limits leave room for every epoch that was run
     basis: str
-    generation_measured: bool  # False: no measurement shows a device of its generation
+    generation_measured: bool  # False: no device of its generation was measured
 
 
 @dataclass(frozen=True)
-class CurveChoice:
-    """Networks by accuracy, best first; of several devices, the best network of each, what was measured first."""
+class CurveChoice(Rendered):
+    """Networks by accuracy, best first; of several devices, the best network of each, measured generations first."""
 
     data: dict[str, Any]  # the images behind the accuracies
     data_of: dict[str, Any]  # the whole data set that they are of
@@ -70,49 +70,35 @@ class CurveChoice:
     confidence: float
     rows: tuple[NetworkRow, ...]
     several_devices: bool
-    too_slow: int  # networks without a finished epoch
+    too_slow: int  # networks that finish no epoch
     notes: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
 
-    def blocks(self, width: int | None = None) -> Iterator[Block]:
-        """What is shown of it, in a terminal of some width or on a page."""
-        from forerun.views.choices import curve_view
 
-        yield from curve_view(self, width)
-
-    def __rich_console__(self, console: Any, options: Any) -> Any:
-        yield from self.blocks(options.max_width)
-
-    def _repr_html_(self) -> str:
-        from forerun.pages import budget_html, notebook
-
-        return notebook(budget_html(self))
-
-
-def choose_network(devices: Sequence[Device], limits: Limits, asked: Asked, **settings: Any) -> CurveChoice:
+def choose_network(devices: Sequence[Device], limits: Limits, request: Asked, **settings: Any) -> CurveChoice:
     """The networks of the curves, ranked by the accuracy that the limits leave room for."""
-    given = {name: value not in (None, False, "eager", "fp32") for name, value in settings.items()}
+    given = {name: value not in (None, False, USUAL, "fp32") for name, value in settings.items()}
     refuse_unused("the accuracy curves are of training as it was run", given)
     curves, data = _curves()
     candidates = list(devices) or [d for d in all_devices() if instances_for(d)]
-    made = list(_rows(curves, data, candidates, limits, asked))
-    found = [r for r in made if not isinstance(r, str)]
-    if not found:
-        raise ForerunError(f"no device can run this: {made[0]}")
-    trained = [r for r in found if r.epochs.value >= 1]
+    answers = list(_rows(curves, data, candidates, limits, request))
+    rows = [r for r in answers if not isinstance(r, str)]
+    if not rows:
+        raise ForerunError(f"no device can run this: {answers[0]}")
+    trained = [r for r in rows if r.epochs.value >= 1]
     if not trained:
-        raise _no_epoch(found, limits)
+        raise _no_epoch(rows, limits)
     several = len(candidates) > 1
     best = sorted(trained, key=_rank)
     if several:
         best = sorted({r.device: r for r in reversed(best)}.values(), key=_rank)
     alone = min(best, key=lambda r: _rank(r)[1:])
     return CurveChoice(
-        dataclasses.asdict(data), dataclasses.asdict(load_dataset(OF)), limits.given(), asked.options["confidence"],
-        tuple(best), several, len(found) - len(trained),
-        (*_held_back(best[0], alone), *_notes(data, curves, best, asked.options["confidence"])),
+        dataclasses.asdict(data), dataclasses.asdict(load_dataset(OF)), limits.given(), request.options["confidence"],
+        tuple(best), several, len(rows) - len(trained),
+        (*_held_back(best[0], alone), *_notes(data, curves, best, request.options["confidence"])),
     )  # fmt: skip
 
 
@@ -123,8 +109,8 @@ def _rank(r: NetworkRow) -> tuple[bool, float, float, float]:
 
 
 def _held_back(first: NetworkRow, alone: NetworkRow) -> Iterator[str]:
-    """A sentence where a device that no measurement shows would come first by accuracy, or by money where it is as
-    accurate."""
+    """A note where a device of an unmeasured generation would come first by accuracy, or by cost at equal
+    accuracy."""
     if alone.generation_measured == first.generation_measured:
         return
     if f"{alone.accuracy.value:.1%}" != f"{first.accuracy.value:.1%}":
@@ -136,6 +122,8 @@ def _held_back(first: NetworkRow, alone: NetworkRow) -> Iterator[str]:
 
 def _curves() -> tuple[pd.DataFrame, DataSet]:
     """The curves of the store whose images are known, and these images."""
+    from forerun.data.store import Store  # needs an extra, which a budget without curves does without
+
     known = curve_datasets(OF)
     rows = Store().read("curves")
     rows = rows[rows["dataset"].isin(known) & (rows["status"] == "ok") & rows["model"].str.startswith("cnn:")]
@@ -146,30 +134,30 @@ def _curves() -> tuple[pd.DataFrame, DataSet]:
 
 
 def _rows(
-    curves: pd.DataFrame, data: DataSet, devices: Sequence[Device], limits: Limits, asked: Asked
+    curves: pd.DataFrame, data: DataSet, devices: Sequence[Device], limits: Limits, request: Asked
 ) -> Iterator[NetworkRow | str]:
-    """A row for each network and device, or why there is none."""
+    """A row for each network and device, or the reason for none."""
     runs = [(run, _workload(run)) for _, run in curves.sort_values("epoch").groupby("case_key", sort=True)]
-    table = predict_many([work for _, work in runs], devices, region=asked.region, **asked.options)
-    prices = cost_advice.choose_instances(devices, asked.instance)
-    places = [asked.place(device, price) for device, price in zip(devices, prices, strict=True)]
+    table = predict_many([work for _, work in runs], devices, region=request.region, **request.options)
+    prices = cost_advice.choose_instances(devices, request.instance)
+    places = [request.place(device, price) for device, price in zip(devices, prices, strict=True)]
     answers = (read_row(row) for row in table.to_dict("records"))
     images = (data.training, load_dataset(OF).training)
     for run, work in runs:
         for device, place in zip(devices, places, strict=True):
-            found = next(answers)
-            if isinstance(found, str):
-                yield found
+            answer = next(answers)
+            if isinstance(answer, str):
+                yield answer
                 continue
             each, of_all = (
                 law.totals(
-                    found.latency_ms, found.energy_j, law.steps_per_epoch(count, work.batch),
+                    answer.latency_ms, answer.energy_j, law.steps_per_epoch(count, work.batch),
                     usd_per_device_hour=place.hourly_usd, grid=place.grid,
                 )
                 for count in images
             )  # fmt: skip
-            noise = _share_noise(data.evaluation, asked.options["confidence"])
-            yield _row(run, work, Case.of_row(device, found), each, of_all, limits, noise, place.learned)
+            noise = _share_noise(data.evaluation, request.options["confidence"])
+            yield _row(run, work, Case.of_row(device, answer), each, of_all, limits, noise, place.learned)
 
 
 def _workload(run: pd.DataFrame) -> Workload:
@@ -187,7 +175,7 @@ def _row(
     last = int(run["epoch"].max())
     settings = family_of(work.model).parse(work.model)
     value, fewest, most = (min(last, _epochs(each, limits, end)) for end in ("value", "high", "low"))
-    epochs = Estimate(value, fewest, most, "epochs")  # slow epochs are few
+    epochs = Estimate(value, fewest, most, "epochs")  # slow epochs: fewest
     # Before its first epoch ends, a network guesses.
     at = np.array([0.0, *run["epoch"]])
     reached = np.array([1 / settings["classes"], *run["test_accuracy"]])
@@ -212,7 +200,7 @@ def _epochs(each: Totals, limits: Limits, end: str) -> float:
 
 
 def _no_epoch(rows: Sequence[NetworkRow], limits: Limits) -> ForerunError:
-    """The error of limits within which no network ends an epoch."""
+    """The error where no network finishes an epoch within the limits."""
     given = limits.given()
     for name, limit in given.items():
         known = [(e, r) for r in rows if (e := getattr(r.epoch, name)) is not None]
@@ -220,17 +208,17 @@ def _no_epoch(rows: Sequence[NetworkRow], limits: Limits) -> ForerunError:
             return not_known(name, ", ".join(dict.fromkeys(r.device for r in rows)))
         e, nearest = min(known, key=lambda pair: (not pair[1].generation_measured, pair[0].value))
         if min(e.value for e, _ in known) > limit:
-            peaks = "" if nearest.generation_measured else ", by its peaks alone,"
+            peaks = "" if nearest.generation_measured else " (from its peaks alone)"
             return ForerunError(
-                f"no network ends an epoch within {amount(name, limit)}: {LIMITS[name][0]} binds, and the nearest is "
-                f"{nearest.model} on {nearest.device}{peaks} with {estimate(name, e)}"
+                f"no network finishes an epoch within {amount(name, limit)}: {LIMITS[name][0]} is the limiting "
+                f"constraint; the nearest is {nearest.model} on {nearest.device}{peaks} with {estimate(name, e)}"
             )
     wanted = " and ".join(amount(name, limit) for name, limit in given.items())
-    return ForerunError(f"no network ends an epoch within {wanted} together: raise one of them")
+    return ForerunError(f"no network finishes an epoch within {wanted} together: raise one of them")
 
 
 def _share_noise(images: int, confidence: float) -> Callable[[float], float]:
-    """By how much an accuracy may be off because it was tested on so many images and not on more: binomial."""
+    """The binomial sampling error of an accuracy on a test set of this size."""
     deviations = statistics.NormalDist().inv_cdf((1 + confidence) / 2)
     return lambda accuracy: deviations * math.sqrt(accuracy * (1 - accuracy) / images)
 
@@ -238,8 +226,8 @@ def _share_noise(images: int, confidence: float) -> Callable[[float], float]:
 def _notes(data: DataSet, curves: pd.DataFrame, rows: Sequence[NetworkRow], confidence: float) -> Iterator[str]:
     last, batches = int(curves["epoch"].max()), sorted(curves["batch"].unique())
     yield (
-        f"accuracies are of our own runs on {data.name} ({data.source}): they rank networks, they are not what all of "
-        "CIFAR-10 gives; an epoch is over these images"
+        f"accuracies are of our own runs on {data.name} ({data.source}): they rank networks and are not those of "
+        "all of CIFAR-10; an epoch is over these images"
     )
     noise = math.sqrt(2) * _share_noise(data.evaluation, confidence)(0.5)  # of the difference of two shares
     yield (
@@ -247,5 +235,5 @@ def _notes(data: DataSet, curves: pd.DataFrame, rows: Sequence[NetworkRow], conf
         f"{100 * noise:.0f} % are within the noise of {data.evaluation:,} test images"
     )
     if any(r.all_epochs for r in rows):
-        yield f"where all {last} epochs fit, the budget allows more than was run; accuracies beyond that are not known"
-    yield "not counted: loading the images, evaluation, start-up"
+        yield f"where all {last} epochs fit, the budget allows more than was run; accuracy beyond that is unknown"
+    yield "not included: loading images, evaluation, start-up"

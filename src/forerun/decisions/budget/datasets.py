@@ -12,7 +12,7 @@ from forerun.device.reading import key, read_yaml, unknown
 
 @dataclass(frozen=True)
 class DataSet:
-    """How many samples a data set has for training and for evaluation, and who says so."""
+    """How many samples a data set has for training and for evaluation, with the source."""
 
     id: str
     name: str
@@ -36,16 +36,20 @@ def dataset_names() -> list[str]:
 
 
 def curve_datasets(of: str) -> dict[str, DataSet]:
-    """The images behind the store's curves that are of this data set, by the data set of the rows."""
-    found = _content()["curves"]
-    return {rows: _made(rows, entry) for rows, entry in found.items() if entry["of"] == of}
+    """The subsets of this data set behind the store's curves, by the data set of the rows."""
+    curves = _content()["curves"]
+    return {rows: _made(rows, entry) for rows, entry in curves.items() if entry["of"] == of}
 
 
 @functools.cache
 def _datasets() -> tuple[dict[str, DataSet], dict[str, str]]:
     entries = _content()["datasets"]
-    names = {key(name): one for one, entry in entries.items() for name in (one, entry["name"], *entry.get("also", ()))}
-    return {one: _made(one, entry) for one, entry in entries.items()}, names
+    names = {
+        key(name): dataset_id
+        for dataset_id, entry in entries.items()
+        for name in (dataset_id, entry["name"], *entry.get("also", ()))
+    }
+    return {dataset_id: _made(dataset_id, entry) for dataset_id, entry in entries.items()}, names
 
 
 def _made(name: str, entry: dict[str, Any]) -> DataSet:

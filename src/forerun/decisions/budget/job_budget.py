@@ -7,12 +7,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from forerun._util.readable import pretty
+from forerun._util.rendered import Rendered
 from forerun.advice import carbon as carbon_advice
 from forerun.advice import cost as cost_advice
 from forerun.advice.data_parallel import gradient_mb
 from forerun.advice.verdict import DOES_NOT, MEETS, held_back
-from forerun.api import predict_many, predict_workload
-from forerun.blocks import Block
+from forerun.api.predict import predict_many, predict_workload
+from forerun.api.questions import profiled
+from forerun.api.tables import read_row
 from forerun.decisions.budget import refusals
 from forerun.decisions.budget.datasets import DataSet
 from forerun.decisions.budget.jobs import Case, Job, JobRow, Place, row
@@ -21,12 +24,9 @@ from forerun.device.cloud import Instance, instances_for
 from forerun.errors import ForerunError
 from forerun.prediction import Prediction
 from forerun.predictors.registry import load_predictor
-from forerun.questions import profiled
-from forerun.readable import pretty
-from forerun.tables import read_row
 from forerun.workload import Workload
 
-#: Batch sizes that are tried beside the one asked for, as far as they fit.
+#: Batch sizes that are tried besides the requested one, as far as they fit.
 BATCHES = tuple(2**n for n in range(2, 11))
 #: The best batch is the smallest that is at most this much slower per sample than the fastest.
 CLOSE = 0.05
@@ -35,15 +35,16 @@ MOST_DEVICES = 8
 
 
 @dataclass(frozen=True)
-class JobBudget:
-    """A job under limits: one row a device, cheapest first; on a single device also other batches and more devices."""
+class JobBudget(Rendered):
+    """A job under limits: one row per device, cheapest first; on a single device also other batches and more
+    devices."""
 
     model: str
     workload: dict[str, Any]
     samples: int | None
     dataset: str | None  # its name, where it is known by one
     unit: str  # epochs | steps
-    asked: int | None  # epochs or steps asked for; None: as many as fit
+    asked: int | None  # requested epochs or steps; None: as many as fit
     limits: dict[str, float]
     confidence: float
     rows: tuple[JobRow, ...]
@@ -55,12 +56,12 @@ class JobBudget:
 
     @property
     def cheapest(self) -> JobRow | None:
-        """The cheapest row that keeps all limits, by the best verdict that any row has."""
+        """The cheapest row within all limits, among those of the best verdict."""
         return self._first(lambda r: r.each.cost_usd.value if r.each.cost_usd else float("inf"))
 
     @property
     def fastest(self) -> JobRow | None:
-        """The fastest row that keeps all limits, by the best verdict that any row has."""
+        """The fastest row within all limits, among those of the best verdict."""
         return self._first(lambda r: r.each.hours.value)
 
     def _first(self, key: Any) -> JobRow | None:
@@ -72,7 +73,7 @@ class JobBudget:
 
     @property
     def fewest_devices(self) -> JobRow | None:
-        """The fewest devices that keep all limits: with confidence or, where none does, by the estimate."""
+        """The fewest devices within all limits: with confidence or, where none is, by the estimate."""
         ranked = sorted(self.counts, key=lambda r: ((r.verdict or MEETS).place, r.devices))
         return ranked[0] if ranked and ranked[0].verdict != DOES_NOT else None
 
@@ -80,24 +81,10 @@ class JobBudget:
         picked = {name: getattr(self, name) for name in ("cheapest", "fastest", "fewest_devices")}
         return dataclasses.asdict(self) | {name: r and r.to_dict() for name, r in picked.items()}
 
-    def blocks(self, width: int | None = None) -> Iterator[Block]:
-        """What is shown of it, in a terminal of some width or on a page."""
-        from forerun.views.budget import job_view
-
-        yield from job_view(self, width)
-
-    def __rich_console__(self, console: Any, options: Any) -> Any:
-        yield from self.blocks(options.max_width)
-
-    def _repr_html_(self) -> str:
-        from forerun.pages import budget_html, notebook
-
-        return notebook(budget_html(self))
-
 
 @dataclass(frozen=True)
 class Asked:
-    """How predictions are asked for: settings that all of a budget's predictions share."""
+    """Settings that all of a budget's predictions share."""
 
     region: str | None
     instance: str | None
@@ -110,11 +97,11 @@ class Asked:
 
 
 def on_one_device(
-    workload: Workload, device: Device, job: Job, asked: Asked, devices: int, dataset: DataSet | None
+    workload: Workload, device: Device, job: Job, request: Asked, devices: int, dataset: DataSet | None
 ) -> JobBudget:
     """The job on a device: totals, what fits, the best batch, and what more devices would do."""
-    price = cost_advice.choose_instance(device, asked.instance)
-    place = asked.place(device, price)
+    price = cost_advice.choose_instance(device, request.instance)
+    place = request.place(device, price)
     if job.limits.cost_usd is not None and price is None:
         raise refusals.not_known("cost_usd", device.id)
 
@@ -122,41 +109,41 @@ def on_one_device(
         work = dataclasses.replace(workload, batch=batch)
         work = _evaluated(work) if mode == "inference" else work
         return predict_workload(
-            work, device, measured=False, region=asked.region, instance=asked.instance, **asked.options
+            work, device, measured=False, region=request.region, instance=request.instance, **request.options
         )
 
-    def made(batch: int, count: int, job: Job = job) -> JobRow:
+    def job_row(batch: int, count: int, job: Job = job) -> JobRow:
         tested = Case.of_prediction(device, predicted(batch, "inference")) if job.evaluation_samples else None
         step = Case.of_prediction(device, predicted(batch))
         return row(job, step, tested, place, count, gradients)
 
     first = predicted(workload.batch)
     gradients = gradient_mb(first.parameters, workload.weight_dtype) if workload.mode == "training" else 0.0
-    found = made(workload.batch, devices)
+    chosen = job_row(workload.batch, devices)
     if first.fit is not None and not first.fit.fits:
-        raise refusals.too_large(found, first.model, device, first.fit.largest_batch)
-    if found.largest == 0:
+        raise refusals.too_large(chosen, first.model, device, first.fit.largest_batch)
+    if chosen.largest == 0:
         wanted = job.steps or job.epochs or 1
-        enough = next((r.devices for r in _counts(made, workload.batch, job)[0] if (r.largest or 0) >= wanted), None)
-        raise refusals.not_one_fits(found, first.model, job, enough)
+        enough = next((r.devices for r in _counts(job_row, workload.batch, job)[0] if (r.largest or 0) >= wanted), None)
+        raise refusals.not_one_fits(chosen, first.model, job, enough)
     largest = (first.fit.largest_batch if first.fit else None) or workload.batch
     sizes = sorted({workload.batch, *(b for b in BATCHES if b <= min(largest, job.samples or largest))})
-    same = dataclasses.replace(job, epochs=found.count) if job.unit == "epochs" else job  # the same work for all
-    batches = tuple(made(batch, devices, same) for batch in sizes)
-    counts, reason = _counts(made, workload.batch, same)
-    notes = [*_notes(job, found, price, devices, dataset), *([reason] if reason else []), *first.notes]
+    same = dataclasses.replace(job, epochs=chosen.count) if job.unit == "epochs" else job  # the same work for all
+    batches = tuple(job_row(batch, devices, same) for batch in sizes)
+    counts, reason = _counts(job_row, workload.batch, same)
+    notes = [*_notes(job, chosen, price, devices, dataset), *([reason] if reason else []), *first.notes]
     called = dataset.name if dataset else None
     return JobBudget(
         first.model, first.workload, job.samples, called, job.unit, job.steps or job.epochs, job.limits.given(),
-        first.confidence, (found,), batches, best_batch(batches), counts, {}, tuple(notes),
+        first.confidence, (chosen,), batches, best_batch(batches), counts, {}, tuple(notes),
     )  # fmt: skip
 
 
-def _counts(made: Any, batch: int, job: Job) -> tuple[tuple[JobRow, ...], str | None]:
-    """The job on 1 to 8 devices, or why only one can be answered."""
+def _counts(job_row: Any, batch: int, job: Job) -> tuple[tuple[JobRow, ...], str | None]:
+    """The job on 1 to 8 devices, or why only one can be predicted."""
     try:
-        return tuple(made(batch, count, job) for count in range(1, MOST_DEVICES + 1)), None
-    except ForerunError as error:  # how the devices are connected is not known
+        return tuple(job_row(batch, count, job) for count in range(1, MOST_DEVICES + 1)), None
+    except ForerunError as error:  # the interconnect is unknown
         return (), str(error)
 
 
@@ -168,78 +155,78 @@ def best_batch(rows: Sequence[JobRow]) -> int | None:
 
 
 def on_many_devices(
-    workload: Workload, chosen: Sequence[Device], job: Job, asked: Asked, devices: int, dataset: DataSet | None
+    workload: Workload, chosen: Sequence[Device], job: Job, request: Asked, devices: int, dataset: DataSet | None
 ) -> JobBudget:
-    """The job on every device given, or on every one with a price: cheapest first, those that keep the limits first."""
-    question = profiled(workload)  # a model that cannot be read is the user's to put right
+    """The job on every device given, or on every one with a price: those within the limits first, then by cost."""
+    question = profiled(workload)  # an unreadable model is the user's error
     candidates = list(chosen) or [d for d in all_devices() if instances_for(d)]
-    prices = dict(zip(candidates, cost_advice.choose_instances(candidates, asked.instance), strict=True))
-    steps = _cases(workload, candidates, asked)
-    tested = _cases(_evaluated(workload), candidates, asked) if job.evaluation_samples else {}
+    prices = dict(zip(candidates, cost_advice.choose_instances(candidates, request.instance), strict=True))
+    steps = _cases(workload, candidates, request)
+    tested = _cases(_evaluated(workload), candidates, request) if job.evaluation_samples else {}
     gradients = gradient_mb(question.graph.parameters, workload.weight_dtype) if workload.mode == "training" else 0.0
     rows, left_out = [], {}
     for device in candidates:
         try:
             step = _answered(steps[device])
             evaluation = _answered(tested[device]) if tested else None
-            place = asked.place(device, prices[device])
+            place = request.place(device, prices[device])
             rows.append(row(job, step, evaluation, place, devices, gradients))
         except ForerunError as reason:
             left_out[device.id] = str(reason)
     if not rows:
         raise ForerunError(f"no device can run this: {next(iter(left_out.values()))}")
     able = [r for r in rows if r.fits is not False]
-    if not any(r.fits for r in rows) and len(able) < len(rows):  # what fits nowhere where memory is known fits nowhere
-        raise _too_large(rows, candidates, workload, asked)
+    if not any(r.fits for r in rows) and len(able) < len(rows):  # fits on no device of known memory
+        raise _too_large(rows, candidates, workload, request)
     asked_for = bool(job.epochs or job.steps)
     if job.limits.given() and not any(r.verdict != DOES_NOT if asked_for else r.largest for r in able):
         raise refusals.no_device_meets(able, question.graph.name, job)
     ranked = sorted(rows, key=lambda r: _rank(r, asked_for))
     alone = min(rows, key=lambda r: _rank(r, asked_for, by_goal_alone=True))
-    confidence = asked.options.get("confidence", 0.9)
+    confidence = request.options.get("confidence", 0.9)
     notes = (*_held_back(ranked[0], alone, job), *_notes(job, None, None, devices, dataset))
     called = dataset.name if dataset else None
     return JobBudget(
-        question.graph.name, workload.to_dict() | {"region": asked.region, "instance": asked.instance}, job.samples,
+        question.graph.name, workload.to_dict() | {"region": request.region, "instance": request.instance}, job.samples,
         called, job.unit, job.steps or job.epochs, job.limits.given(), confidence, tuple(ranked), left_out=left_out,
         notes=notes,
     )  # fmt: skip
 
 
-def _cases(workload: Workload, devices: Sequence[Device], asked: Asked) -> dict[Device, Case | str]:
-    """What is predicted of each device, or why nothing is."""
-    table = predict_many([workload], devices, region=asked.region, **asked.options)
-    found = (read_row(row) for row in table.to_dict("records"))
+def _cases(workload: Workload, devices: Sequence[Device], request: Asked) -> dict[Device, Case | str]:
+    """The prediction for each device, or the reason for none."""
+    table = predict_many([workload], devices, region=request.region, **request.options)
+    answers = (read_row(row) for row in table.to_dict("records"))
     return {
         device: row if isinstance(row, str) else Case.of_row(device, row)
-        for device, row in zip(devices, found, strict=True)
+        for device, row in zip(devices, answers, strict=True)
     }
 
 
-def _answered(found: Case | str) -> Case:
-    if isinstance(found, str):
-        raise ForerunError(found)
-    return found
+def _answered(answer: Case | str) -> Case:
+    if isinstance(answer, str):
+        raise ForerunError(answer)
+    return answer
 
 
-def _rank(found: JobRow, asked: bool, by_goal_alone: bool = False) -> tuple[Any, ...]:
-    """What fits and keeps the limits first, of these what measurements show; then the cheapest or, where the limits
-    decide how much, the most."""
-    usd = found.cost_usd.value if found.cost_usd else float("inf")
-    fails = found.verdict == DOES_NOT
-    verdict = (found.verdict or MEETS).place if asked and not by_goal_alone else fails
+def _rank(candidate: JobRow, by_verdict: bool, by_goal_alone: bool = False) -> tuple[Any, ...]:
+    """Sort key: what fits within the limits first, then measured generations; then the cheapest or, where the limits
+    set the amount, the largest amount."""
+    usd = candidate.cost_usd.value if candidate.cost_usd else float("inf")
+    fails = candidate.verdict == DOES_NOT
+    verdict = (candidate.verdict or MEETS).place if by_verdict and not by_goal_alone else fails
     return (
-        (True, None, False).index(found.fits),
+        (True, None, False).index(candidate.fits),
         verdict,
-        not (found.generation_measured or by_goal_alone),
-        usd if asked else -found.count,
+        not (candidate.generation_measured or by_goal_alone),
+        usd if by_verdict else -candidate.count,
         usd,
-        found.hours.value,
+        candidate.hours.value,
     )
 
 
 def _held_back(first: JobRow, alone: JobRow, job: Job) -> Iterator[str]:
-    """A sentence where a device that no measurement shows would come first by the goal alone."""
+    """A note where a device of an unmeasured generation would come first by the goal alone."""
     if alone.generation_measured or alone.device == first.device:
         return
     if job.epochs or job.steps:
@@ -251,12 +238,12 @@ def _held_back(first: JobRow, alone: JobRow, job: Job) -> Iterator[str]:
         yield held_back(alone.device, first.device, goal, *numbers)
 
 
-def _too_large(rows: Sequence[JobRow], devices: Sequence[Device], workload: Workload, asked: Asked) -> ForerunError:
-    device = max(devices, key=lambda d: d.memory_gb or 0.0)
-    found = next(r for r in rows if r.device == device.id)
-    largest = predict_workload(workload, device, measured=False, **asked.options)
+def _too_large(rows: Sequence[JobRow], devices: Sequence[Device], workload: Workload, request: Asked) -> ForerunError:
+    device = max(devices, key=lambda d: d.usable_mb or 0.0)
+    largest_row = next(r for r in rows if r.device == device.id)
+    largest = predict_workload(workload, device, measured=False, **request.options)
     return refusals.too_large(
-        found, largest.model, device, largest.fit.largest_batch if largest.fit else None, of_all=True
+        largest_row, largest.model, device, largest.fit.largest_batch if largest.fit else None, of_all=True
     )
 
 
@@ -266,30 +253,30 @@ def _evaluated(workload: Workload) -> Workload:
 
 
 def _notes(
-    job: Job, found: JobRow | None, price: Instance | None, devices: int, dataset: DataSet | None
+    job: Job, chosen: JobRow | None, price: Instance | None, devices: int, dataset: DataSet | None
 ) -> Iterator[str]:
-    """What is assumed and what is not counted."""
+    """What is assumed and what is not included."""
     if dataset is not None:
         yield f"{dataset.name}: {dataset.training:,} samples for training ({dataset.source}, {dataset.date})"
     rate = job.loading_samples_per_s
     if rate is not None:
         yield f"data loading: no more than {pretty(rate)} samples/s, as given"
-    elif found is not None:
-        yield f"data loading is assumed to keep up: {pretty(found.samples_per_s.value)} samples/s (--loading-rate)"
+    elif chosen is not None:
+        yield f"data loading is assumed to keep up: {pretty(chosen.samples_per_s.value)} samples/s (--loading-rate)"
     else:
         yield "data loading is assumed to keep up with every device (--loading-rate)"
     if job.evaluation_samples:
         when = "once, at the end" if job.unit == "steps" else "after every epoch"
         yield f"evaluation: {job.evaluation_samples:,} samples, {when}"
     untested = "" if job.evaluation_samples else "evaluation (--eval-size), "
-    yield f"not counted: {untested}start-up, checkpoints, interruptions"
+    yield f"not included: {untested}start-up, checkpoints, interruptions"
     if devices > 1:
         yield (
-            f"{devices} devices of one machine, each with a batch of its own; how fast they sum gradients is computed "
-            "from their links, not measured"
+            f"{devices} devices of one machine, each with its own batch; the all-reduce of gradients is computed "
+            "from the interconnect, not measured"
         )
     if price is not None and price.device_count < devices:
-        yield f"the price is of {price.id}, which carries {price.device_count}: a machine of {devices} may cost more"
+        yield f"the price is that of {price.id}, which has {price.device_count}: a machine of {devices} may cost more"
     if price is not None and price.device_count > devices:
         whole = f"{price.device_count} of the device and costs {price.usd_per_hour:.2f} USD/h as a whole"
-        yield f"the price is a share: {price.id} carries {whole}"
+        yield f"the price is a share: {price.id} has {whole}"

@@ -1,4 +1,4 @@
-"""A training or inference job on one device or several: predictions of its steps made into totals and a verdict."""
+"""A training or inference job on one device or several: totals and a verdict from the predictions of its steps."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from forerun.advice.cost import price_line
 from forerun.advice.data_parallel import scaled
 from forerun.advice.job import Limits, Totals
 from forerun.advice.verdict import DOES_NOT, MEETS, PROBABLY, Verdict, worst
+from forerun.api.tables import TableRow
 from forerun.device import Device
 from forerun.device.carbon import Grid
 from forerun.device.cloud import Instance
 from forerun.errors import ForerunError
 from forerun.prediction import Estimate, Prediction
-from forerun.tables import TableRow
 
 
 @dataclass(frozen=True)
 class Job:
-    """How much is asked: samples over epochs, or a number of steps; without either, what the limits leave room for."""
+    """The amount of work: samples over epochs, or a number of steps; without either, as much as fits the limits."""
 
     samples: int | None
     epochs: int | None
@@ -31,7 +31,7 @@ class Job:
 
     @property
     def unit(self) -> str:
-        """What the job is counted in."""
+        """The unit of the job."""
         return "steps" if self.steps or self.samples is None else "epochs"
 
 
@@ -60,13 +60,13 @@ class Case:
 
     @classmethod
     def of_row(cls, device: Device, row: TableRow) -> Case:
-        """Of a row of `predict_many`."""
+        """From a row of `predict_many`."""
         return cls(device, row.batch, row.latency_ms, row.energy_j, row.memory_mb, row.fits, row.surely_fits, row.basis)
 
 
 @dataclass(frozen=True)
 class JobRow:
-    """The job on so many devices of one kind, at one batch size."""
+    """The job on a number of equal devices, at one batch size."""
 
     device: str
     devices: int
@@ -88,8 +88,8 @@ class JobRow:
     verdict: Verdict | None  # of all limits and the memory; None without a limit
     largest: int | None  # epochs or steps that fit by the estimate; None without a limit
     surely_largest: int | None  # that fit by the upper end of the interval
-    binds: str | None  # the limit that keeps `largest` from being larger
-    generation_measured: bool  # False: no measurement shows a device of its generation
+    binds: str | None  # the limiting constraint on `largest`
+    generation_measured: bool  # False: no device of its generation was measured
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -126,7 +126,7 @@ def row(job: Job, case: Case, evaluation: Case | None, place: Place, devices: in
     count = job.steps or job.epochs or (room[0] if room else 1)
     whole = each.times(count) if fixed is None else each.times(count).plus(fixed)
     learned = place.learned
-    least = whole if count else each if fixed is None else each.plus(fixed)  # what fits not once does not keep a limit
+    least = whole if count else each if fixed is None else each.plus(fixed)  # if it does not fit once, no limit is met
     samples = 1e3 * case.batch * devices
     return JobRow(
         case.device.id, devices, case.batch, count, count * part, pace,

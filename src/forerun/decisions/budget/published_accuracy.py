@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from forerun.data.importers import importer
-from forerun.data.store import Store
-from forerun.graph import torch_compat
+from forerun.capture import torch_compat
 
-#: What `forerun.budget` takes as the name of a collection of models.
+#: The collections of models that `forerun.budget` accepts by name.
 COLLECTIONS = ("timm", "torchvision")
 
 
@@ -17,7 +15,7 @@ COLLECTIONS = ("timm", "torchvision")
 class Published:
     """A network at an image size, with the accuracy of its best published weights on ImageNet-1k."""
 
-    model: str  # as forerun knows it
+    model: str  # its name in forerun
     weights: str
     image_size: int
     top1: float  # 0 to 1
@@ -27,22 +25,26 @@ class Published:
 
 def published(collection: str) -> tuple[list[Published], list[str]]:
     """The models of a collection, most accurate first, and where their accuracies come from, in sentences."""
-    found = list(_timm()) if collection == "timm" else []
+    networks = list(_timm()) if collection == "timm" else []
     sources = ["results-imagenet.csv of timm, as it was imported"]
-    if not found:
-        found = list(_torchvision())
-        sources = ["those that torchvision documents with its weights"]
+    if not networks:
+        networks = list(_torchvision())
+        sources = ["those documented with torchvision's weights"]
         if collection == "timm":
+            from forerun.data.importers import importer
+
             timm = importer("timm")
             sources.append(f"the models of timm can be added: {timm.sources[0].clone} && {timm.command}")
-    ranked = sorted(found, key=lambda p: (-p.top1, p.parameters, p.weights))
+    ranked = sorted(networks, key=lambda p: (-p.top1, p.parameters, p.weights))
     best: dict[tuple[str, int], Published] = {}
-    for one in ranked:  # all weights of one network take the same time
-        best.setdefault((one.model, one.image_size), one)
+    for network in ranked:  # all weights of one network take the same time
+        best.setdefault((network.model, network.image_size), network)
     return list(best.values()), sources
 
 
 def _timm() -> Iterator[Published]:
+    from forerun.data.store import Store  # needs an extra, which torchvision's accuracies do without
+
     rows = Store().read("accuracies")
     for r in rows[rows["dataset"] == "timm"].itertuples():
         flops = None if r.flops != r.flops else float(r.flops)

@@ -1,10 +1,12 @@
-"""The answer of `pack_mig`: every workload on its slice, what the packing costs, and what the plain rule would do."""
+"""The answer of `pack_mig`: every workload on its slice, what the packing costs, and what the memory-threshold rule
+would do."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from forerun._util.rendered import Rendered
 from forerun.prediction import Estimate
 
 
@@ -17,14 +19,14 @@ class OnSlice:
     memory_mb: Estimate
     latency_ms: Estimate
     throughput: Estimate
-    energy_j: Estimate | None  # per call; None: the power of the device is not known
+    energy_j: Estimate | None  # per call; None: the power of the device is unknown
     fits: bool
-    surely_fits: bool  # the upper end of what is allocated fits too
+    surely_fits: bool  # the upper end of allocated memory fits too
 
 
 @dataclass(frozen=True)
 class PlacedWorkload:
-    """A workload on the slice that it was given."""
+    """A workload on its slice."""
 
     gpu: int
     start: int  # the first memory slice
@@ -36,7 +38,7 @@ class PlacedWorkload:
     max_latency_ms: float | None
     rate: float | None  # calls per second
     remarks: tuple[str, ...]  # where only the upper end of an interval is too high
-    problems: tuple[str, ...]  # what is not met
+    problems: tuple[str, ...]  # unmet constraints
 
     @property
     def slowdown(self) -> float:
@@ -46,30 +48,30 @@ class PlacedWorkload:
 
 @dataclass(frozen=True)
 class Totals:
-    """What a packing takes in all."""
+    """Totals of a packing."""
 
     gpus: int
     mean_slowdown: float
     worst_slowdown: float
     energy_j: Estimate | None  # of one call of each workload; None: unknown for one of them
-    power_w: Estimate | None  # at the rates asked, with what GPUs draw while they wait; None: no rates, or unknown
+    power_w: Estimate | None  # at the requested rates, with idle power; None: no rates, or unknown
 
 
 @dataclass(frozen=True)
 class RuleOutcome:
-    """What the memory-threshold rule would do: the slice by nominal memory alone, placed in the order given."""
+    """The packing by the memory-threshold rule: slices by nominal memory alone, placed in the order given."""
 
     totals: Totals
     placed: tuple[PlacedWorkload, ...]
 
     @property
     def problems(self) -> list[str]:
-        """A sentence for everything that is not met by the estimates."""
+        """A sentence for every constraint that the estimates do not meet."""
         return [f"{p.workload} on {p.on_slice.profile}: {text}" for p in self.placed for text in p.problems]
 
 
 @dataclass(frozen=True)
-class MigPacking:
+class MigPacking(Rendered):
     """Workloads on slices of MIG GPUs: valid placements, what each workload gets, and the commands that create them."""
 
     device: str
@@ -77,7 +79,7 @@ class MigPacking:
     confidence: float
     totals: Totals
     placed: tuple[PlacedWorkload, ...]
-    free: tuple[tuple[int, str, int], ...]  # GPU, profile and start of slices that could still be created
+    free: tuple[tuple[int, str, int], ...]  # GPU, profile and start of slices that fit in the free space
     commands: tuple[str, ...]
     rule: RuleOutcome
     notes: tuple[str, ...]
@@ -94,16 +96,6 @@ class MigPacking:
                 "placed": [_plain(p) for p in self.rule.placed],
             },
         }  # fmt: skip
-
-    def __rich_console__(self, console: Any, options: Any) -> Any:
-        from forerun.views.mig import packing_view
-
-        yield from packing_view(self, options.max_width)
-
-    def _repr_html_(self) -> str:
-        from forerun.pages import notebook, packing_html
-
-        return notebook(packing_html(self))
 
 
 def _plain(placed: PlacedWorkload) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from forerun.advice.packing import (
     least_worst,
     room_left,
 )
+from forerun.api.arguments import whole_number
 from forerun.decisions.mig.answer import MigPacking, OnSlice, PlacedWorkload, RuleOutcome, Totals
 from forerun.decisions.mig.cases import MigCase, infeasible
 from forerun.decisions.mig.workloads import MigWorkload, read_workloads
@@ -25,7 +26,7 @@ from forerun.device import Device, load_device
 from forerun.device.mig import MigProfile, geometry, profiles, with_mig
 from forerun.errors import ForerunError, did_you_mean
 from forerun.prediction import Estimate
-from forerun.predictors.energy import waiting_w
+from forerun.predictors.laws.energy import waiting_w
 
 if TYPE_CHECKING:
     from forerun.predictors.base import Predictor
@@ -49,16 +50,17 @@ def pack_mig(
 
     A workload is text ("resnet50:batch=8,count=3,max-latency=20ms,rate=50"), a mapping of the same settings or a
     `Workload`. `goal`: "gpus" takes the fewest GPUs and, on these, the least mean slowdown; "energy" the least power at
-    the rates asked or, without rates, the least energy of a call of each on the fewest GPUs; "latency" the least worst
-    slowdown on `gpus` GPUs, or on the fewest. With `sure`, upper ends of intervals must fit and be fast enough.
-    All numbers are predictions: they equal `forerun.predict(..., measured=False)` for the slice, which is a device.
+    the requested rates or, without rates, the least energy of a call of each on the fewest GPUs; "latency" the least
+    worst slowdown on `gpus` GPUs, or on the fewest. With `sure`, the upper ends of intervals must fit and be fast
+    enough. All numbers are predictions: they equal `forerun.predict(..., measured=False)` for the slice, which is a
+    device.
     """
-    if goal not in GOALS:
+    if not isinstance(goal, str) or goal not in GOALS:
         raise ForerunError(
             f"goal {goal!r} is not known.{did_you_mean(str(goal), GOALS) or ' Choose from gpus, energy, latency.'}"
         )
-    if gpus is not None and (isinstance(gpus, bool) or not isinstance(gpus, int) or gpus < 1):
-        raise ForerunError(f"gpus must be a whole number of 1 or more, got {gpus!r}")
+    if gpus is not None:
+        whole_number("gpus", gpus)
     whole = _with_mig(device)
     jobs, order = read_workloads(workloads, max_latency_ms)
     cases = [MigCase(job, whole, predictor=predictor, confidence=confidence, host=host) for job in jobs]
@@ -80,7 +82,7 @@ def pack_mig(
 
 
 class _Chooser:
-    """Which slices will do, and which packing is best."""
+    """Which slices suffice, and which packing is best."""
 
     def __init__(self, whole: Device, cases: Sequence[MigCase], sure: bool) -> None:
         self.whole, self.cases, self.sure = whole, cases, sure
@@ -88,7 +90,7 @@ class _Chooser:
         self.parts = {p.name: part for p, part in slices(whole)}
 
     def usable(self, case: MigCase) -> list[OnSlice]:
-        """The slices that meet what is asked."""
+        """The slices that meet the constraints."""
         met = [s for s in case.on_slice.values() if not case.problems(s)]
         return [s for s in met if not case.remarks(s)] if self.sure else met
 
@@ -98,7 +100,8 @@ class _Chooser:
         fewest = fewest_gpus(slowdowns, allowed)
         if gpus is not None and fewest > gpus:
             raise ForerunError(
-                f"the number of GPUs binds: these workloads need {fewest} {self.whole.id} at least, and at most {gpus} "
+                f"the number of GPUs is the limiting constraint: these workloads need at least {fewest} "
+                f"{self.whole.id}, and at most {gpus} "
                 "were allowed"
             )
         if goal == "latency":
@@ -106,33 +109,33 @@ class _Chooser:
         if goal == "gpus":
             return least_cost(slowdowns, allowed, gpus=fewest)
         if any(s.energy_j is None for case in self.cases for s in case.on_slice.values()):
-            raise ForerunError(f"the energy of calls on {self.whole.id} is not known: choose another goal")
+            raise ForerunError(f"the energy of calls on {self.whole.id} is unknown: choose another goal")
         if self.cases[0].job.rate is None:
             return least_cost(self._jobs(lambda _, s: _joules(s)), allowed, gpus=fewest)
         watts = self._jobs(lambda case, s: self._watts(case.job.rate or 0.0, s))
         return least_cost(watts, allowed, gpus=gpus, gpu_cost=waiting_w(self.whole) or 0.0)
 
     def _jobs(self, cost: Callable[[MigCase, OnSlice], float]) -> list[Job]:
-        """What is packed: the workloads with the cost of every slice that will do."""
+        """The jobs to pack: the workloads with the cost of every slice that suffices."""
         return [Job(case.job.count, {s.profile: cost(case, s) for s in self.usable(case)}) for case in self.cases]
 
-    def _watts(self, rate: float, found: OnSlice) -> float:
-        """What so many calls per second add to the power of a GPU that waits: their slice does not wait meanwhile."""
-        busy = min(1.0, rate * found.latency_ms.value / 1e3)
-        return rate * _joules(found) - busy * (waiting_w(self.parts[found.profile]) or 0.0)
+    def _watts(self, rate: float, predicted: OnSlice) -> float:
+        """What a rate of calls adds to the idle power of a GPU: their slice is not idle meanwhile."""
+        busy = min(1.0, rate * predicted.latency_ms.value / 1e3)
+        return rate * _joules(predicted) - busy * (waiting_w(self.parts[predicted.profile]) or 0.0)
 
     def placed(self, gpus: Sequence[Sequence[Seat]]) -> tuple[PlacedWorkload, ...]:
         out = []
         for gpu, seats in enumerate(gpus):
             for seat in sorted(seats, key=lambda seat: seat.placement.start):
                 case, place = self.cases[seat.job], seat.placement
-                found = case.on_slice[place.profile]
+                predicted = case.on_slice[place.profile]
                 out.append(
                     PlacedWorkload(
                         gpu=gpu, start=place.start, size=place.size, workload=case.job.label,
-                        settings=case.job.workload.to_dict(), on_slice=found, whole_gpu_ms=case.whole_gpu_ms,
+                        settings=case.job.workload.to_dict(), on_slice=predicted, whole_gpu_ms=case.whole_gpu_ms,
                         max_latency_ms=case.job.max_latency_ms, rate=case.job.rate,
-                        remarks=tuple(case.remarks(found)), problems=tuple(case.problems(found)),
+                        remarks=tuple(case.remarks(predicted)), problems=tuple(case.problems(predicted)),
                     )
                 )  # fmt: skip
         return tuple(out)
@@ -164,22 +167,22 @@ class _Chooser:
         return RuleOutcome(self.totals(placed), placed)
 
 
-def _joules(found: OnSlice) -> float:
-    assert found.energy_j is not None, "asked only where all energies are known"
-    return found.energy_j.value
+def _joules(predicted: OnSlice) -> float:
+    assert predicted.energy_j is not None, "called only where all energies are known"
+    return predicted.energy_j.value
 
 
 def _with_mig(device: str | Path | Device | dict[str, Any]) -> Device:
-    found = load_device(device)
-    if "/" in found.id:
-        raise ForerunError(f"{found.id} is a slice: give the whole GPU, {found.id.partition('/')[0]}")
-    if not profiles(found):
-        raise ForerunError(f"{found.id} has no MIG profiles in the catalogue; these have: {', '.join(with_mig())}")
-    return found
+    known = load_device(device)
+    if "/" in known.id:
+        raise ForerunError(f"{known.id} is a slice: give the whole GPU, {known.id.partition('/')[0]}")
+    if not profiles(known):
+        raise ForerunError(f"{known.id} has no MIG profiles in the catalogue; these have: {', '.join(with_mig())}")
+    return known
 
 
 def _commands(gpus: Sequence[Sequence[Seat]]) -> tuple[str, ...]:
-    """What creates the slices, at the very places of the packing, with a compute instance on each (-C)."""
+    """The commands that create the slices at exactly these places, with a compute instance on each (-C)."""
     out = [f"sudo nvidia-smi -i {','.join(map(str, range(len(gpus))))} -mig 1"]
     for gpu, seats in enumerate(gpus):
         places = sorted((seat.placement for seat in seats), key=lambda place: place.start)
@@ -189,10 +192,10 @@ def _commands(gpus: Sequence[Sequence[Seat]]) -> tuple[str, ...]:
 
 
 def _notes(whole: Device, packing: Packing, jobs: Sequence[MigWorkload]) -> Iterable[str]:
-    found = geometry(whole)
-    if found is not None and found.assumed:
-        yield f"{whole.id}: {found.source}"
+    layout = geometry(whole)
+    if layout is not None and layout.assumed:
+        yield f"{whole.id}: {layout.source}"
     if packing.gap:
         yield f"the search was stopped: a packing may exist that is {100 * packing.gap:.2g} % better"
     if jobs[0].rate is not None and waiting_w(whole) is None:
-        yield f"what {whole.id} draws while it waits is not known and not counted"
+        yield f"the idle power of {whole.id} is unknown and not included"

@@ -1,4 +1,4 @@
-"""Workloads for `pack_mig` as people write them: `resnet50:batch=8,count=3`, mappings, and files of these."""
+"""Workloads for `pack_mig` as users write them: `resnet50:batch=8,count=3`, mappings, and files of these."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from forerun import documents
+from forerun._util import documents
+from forerun._util.quantities import LATENCY, quantity
+from forerun._util.readable import short
+from forerun.api.questions import workload_from
 from forerun.errors import ForerunError, did_you_mean
-from forerun.graph.families import is_family
-from forerun.quantities import LATENCY, quantity
-from forerun.questions import workload_from
-from forerun.readable import short
+from forerun.networks import is_family
 from forerun.workload import Workload
 
-#: What a setting may be called -> the name of the workload's field, or of the one here.
+#: Spelling of a setting -> the field of the workload, or of `MigWorkload`.
 _SETTINGS = {
-    # Code of others is run only where a program asks for it with a Workload of its own, never because a file says so.
+    # Other people's code runs only where a program passes its own Workload, never because a file says so.
     **{f.name.replace("_", "-"): f.name for f in fields(Workload) if f.name not in ("model", "trust_remote_code")},
     "seq": "seq_len", "count": "count", "max-latency": "max_latency_ms", "max-latency-ms": "max_latency_ms",
     "rate": "rate",
@@ -30,7 +30,7 @@ MOST_COPIES = 1000
 
 @dataclass(frozen=True)
 class MigWorkload:
-    """A workload that needs `count` slices, one for each copy, and what is asked of each copy."""
+    """A workload that needs `count` slices, one for each copy, and the constraints of each copy."""
 
     workload: Workload
     count: int = 1
@@ -40,7 +40,7 @@ class MigWorkload:
     @property
     def label(self) -> str:
         """The model and the settings that are not at their default, as they would be written."""
-        shown = self.workload.to_dict()
+        shown = {**self.workload.to_dict(), "dtype": self.workload.shown_dtype, "published": None}
         plain = {**Workload("", dtype="fp32", mode=self.workload.mode).to_dict(), "mode": "inference"}
         settings = [
             f"{_SHOWN_AS.get(name, name.replace('_', '-'))}={_written(value)}" for name, value in shown.items()
@@ -50,34 +50,36 @@ class MigWorkload:
 
 
 def read_workloads(given: Iterable[Any], max_latency_ms: float | None = None) -> tuple[list[MigWorkload], list[int]]:
-    """Workloads from text, mappings, `Workload`s or `MigWorkload`s, equal ones put together; then the place in that
+    """Workloads from text, mappings, `Workload`s or `MigWorkload`s, equal ones merged; then the place in that
     list of every copy, in the order given.
 
-    `max_latency_ms` is asked of those that ask for no latency of their own.
+    `max_latency_ms` applies to those without a latency limit of their own.
     """
     if isinstance(given, (str, Mapping, Workload, MigWorkload)):
         given = [given]
+    if not isinstance(given, Iterable):
+        raise ForerunError(f"workloads are written as resnet50:batch=8, or a list of such, not {short(given)}")
     if max_latency_ms is not None:
         max_latency_ms = _positive("max_latency_ms", max_latency_ms)
-    found: dict[str, MigWorkload] = {}
+    by_key: dict[str, MigWorkload] = {}
     keys: list[str] = []
-    for one in given:
-        job = _job(one)
+    for written in given:
+        job = _job(written)
         if job.max_latency_ms is None:
             job = replace(job, max_latency_ms=max_latency_ms)
         key = _key(job)
         if len(keys) + job.count > MOST_COPIES:
-            raise ForerunError(f"more than {MOST_COPIES:,} workloads are not placed at once")
+            raise ForerunError(f"at most {MOST_COPIES:,} workloads are placed at once")
         keys += [key] * job.count
-        found[key] = replace(job, count=keys.count(key))
-    if not found:
+        by_key[key] = replace(job, count=keys.count(key))
+    if not by_key:
         raise ForerunError("there is no workload to place: give one such as resnet50:batch=8")
-    rates = [job.rate is not None for job in found.values()]
+    rates = [job.rate is not None for job in by_key.values()]
     if any(rates) and not all(rates):
-        lacking = next(job.label for job in found.values() if job.rate is None)
+        lacking = next(job.label for job in by_key.values() if job.rate is None)
         raise ForerunError(f"a rate is given for some workloads and not for {lacking}: give it for all or for none")
-    places = {key: at for at, key in enumerate(found)}
-    return list(found.values()), [places[key] for key in keys]
+    places = {key: at for at, key in enumerate(by_key)}
+    return list(by_key.values()), [places[key] for key in keys]
 
 
 def _key(job: MigWorkload) -> str:
@@ -94,16 +96,16 @@ def read_file(path: Path) -> list[MigWorkload]:
     if not isinstance(content, list) or not content:
         raise ForerunError(f"{path.name}: it must hold a list of workloads, such as - resnet50:batch=8")
     out = []
-    for number, one in enumerate(content, 1):
+    for number, written in enumerate(content, 1):
         try:
-            out.append(_job(one))
+            out.append(_job(written))
         except ForerunError as error:
             raise ForerunError(f"{path.name}: workload {number}: {error}") from None
     return out
 
 
 def split(word: str) -> tuple[str, dict[str, str]]:
-    """The model and the settings of `MODEL:key=value,…`; settings stand after the last colon.
+    """The model and the settings of `MODEL:key=value,…`; settings follow the last colon.
 
     What follows the first colon of a family's name, as in `cnn:depth=6,filters=32`, belongs to the model; settings of
     the workload follow a second one: `cnn:depth=6,filters=32:batch=8`.
@@ -114,25 +116,25 @@ def split(word: str) -> tuple[str, dict[str, str]]:
     parts = [part.strip() for part in tail.split(",") if part.strip()]
     names = [part.partition("=")[0].strip() for part in parts]
     if not any("=" in part for part in parts) and not any(_field(name) for name in names):
-        return word, {}  # a path with a drive, an address: the colon is the model's own
+        return word, {}  # a path with a drive, a URL: the colon belongs to the model
     if not model:
-        raise ForerunError(f"{short(word)} names no model: write it as resnet50:batch=8")
+        raise ForerunError(f"{short(word)} has no model: write it as resnet50:batch=8")
     if len(set(names)) < len(names):
         raise ForerunError(f"{short(word)} gives a setting twice")
     return model, {name: part.partition("=")[2].strip() for name, part in zip(names, parts, strict=True)}
 
 
-def _job(one: Any) -> MigWorkload:
-    if isinstance(one, MigWorkload):
-        return one
-    if isinstance(one, Workload):
-        return MigWorkload(one)
-    if isinstance(one, str):
-        model, settings = split(one.strip())
+def _job(written: Any) -> MigWorkload:
+    if isinstance(written, MigWorkload):
+        return written
+    if isinstance(written, Workload):
+        return MigWorkload(written)
+    if isinstance(written, str):
+        model, settings = split(written.strip())
         return _from_settings({"model": model, **{name: _read(name, text) for name, text in settings.items()}})
-    if isinstance(one, Mapping):
-        return _from_settings(dict(one))
-    raise ForerunError(f"a workload is written as resnet50:batch=8 or as a mapping with a model, not {short(one)}")
+    if isinstance(written, Mapping):
+        return _from_settings(dict(written))
+    raise ForerunError(f"a workload is written as resnet50:batch=8 or as a mapping with a model, not {short(written)}")
 
 
 def _from_settings(given: dict[str, Any]) -> MigWorkload:
@@ -148,16 +150,16 @@ def _from_settings(given: dict[str, Any]) -> MigWorkload:
         if field in settings:
             raise ForerunError(f"{name!r} is given twice")
         settings[field] = value
-    asked: dict[str, Any] = {}
+    numbers: dict[str, Any] = {}
     if "count" in settings:
-        asked["count"] = settings.pop("count")
-        if not isinstance(asked["count"], int) or isinstance(asked["count"], bool) or asked["count"] < 1:
-            raise ForerunError(f"count must be a whole number of 1 or more, got {short(asked['count'])}")
+        numbers["count"] = settings.pop("count")
+        if not isinstance(numbers["count"], int) or isinstance(numbers["count"], bool) or numbers["count"] < 1:
+            raise ForerunError(f"count must be a whole number of 1 or more, got {short(numbers['count'])}")
     if "max_latency_ms" in settings:
-        asked["max_latency_ms"] = quantity(str(settings.pop("max_latency_ms")), LATENCY, positive=True)
+        numbers["max_latency_ms"] = quantity(str(settings.pop("max_latency_ms")), LATENCY, positive=True)
     if "rate" in settings:
-        asked["rate"] = _positive("rate", settings.pop("rate"))
-    return MigWorkload(workload_from({"model": model, **settings}), **asked)
+        numbers["rate"] = _positive("rate", settings.pop("rate"))
+    return MigWorkload(workload_from({"model": model, **settings}), **numbers)
 
 
 def _field(name: str) -> str | None:
@@ -165,7 +167,7 @@ def _field(name: str) -> str | None:
 
 
 def _read(name: str, text: str) -> Any:
-    """The value of a setting from its text; what cannot be read is refused by whoever checks the setting."""
+    """The value of a setting from its text; what cannot be parsed is refused where the setting is checked."""
     field = _field(name)
     if field in _WHOLE and re.fullmatch(r"\d{1,12}", text):
         return int(text)

@@ -1,7 +1,7 @@
-"""What a performance engineer would try, as changes of a workload's settings: the registry.
+"""The registry of changes of a workload's settings that a performance engineer would try.
 
-A proposer looks at a case and yields changes, each with the case that it leads to, or says why it has none. What is
-changed in the network itself is in `graph_changes`.
+A proposer looks at a case and yields changes, each with the case that it leads to, or says why it has none. Changes of
+the network itself are in `graph_changes`.
 """
 
 from __future__ import annotations
@@ -10,22 +10,22 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from forerun.api.questions import Captures
 from forerun.decisions.optimise.goals import Goal
 from forerun.device import Device
 from forerun.graph.ir import Graph
 from forerun.graph.quantise import linear_share
 from forerun.prediction import Prediction
-from forerun.predictors.host import REPLAYED
-from forerun.questions import Captures
+from forerun.runtimes import registry
 from forerun.workload import Workload
 
-#: A change of a graph, by the name it goes under in a case.
+#: A change of a graph, with its name.
 GraphChange = tuple[str, Callable[[Graph], Graph]]
 
 
 @dataclass(frozen=True)
 class Case:
-    """A workload on a device, with what is changed in its graph once it is captured."""
+    """A workload on a device, with the changes of its graph after capture."""
 
     workload: Workload
     device: Device
@@ -33,14 +33,15 @@ class Case:
     captures: Captures = field(default_factory=Captures, compare=False)
 
     def asked(self) -> Workload:
-        """The workload that is predicted: its model is a graph where that is changed, or where the model is no name."""
+        """The workload that is predicted: its model is a graph where that is changed, or where the model is not a
+        name."""
         if self.graph_changes:
             return replace(self.workload, model=self.graph)
         return self.captures.workload(self.workload)
 
     @property
     def graph(self) -> Graph:
-        """The graph that is predicted: the one that serves other batches, too, where there is such a one."""
+        """The graph that is predicted: one that scales to other batches where there is one."""
         model = self.workload.model
         graph = model if isinstance(model, Graph) else self.captures.graph(self.workload)
         for _, change in self.graph_changes:
@@ -55,10 +56,10 @@ class Case:
 
 @dataclass(frozen=True)
 class Change:
-    """One thing to try: the case that it leads to, the code that does it, and what it may cost in other ways."""
+    """One change to try: the resulting case, the code that does it, and its risk."""
 
     name: str
-    kind: str  # whose measured errors its gain has: predictors/gain_errors.py
+    kind: str  # whose measured errors its gain has: predictors/laws/gain_errors.py
     case: Case
     code: str  # Python that does it, or a command
     risk: str = ""
@@ -76,7 +77,7 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Asked:
-    """What proposers look at: the case as it is now, its prediction, and what is to become better."""
+    """The input of proposers: the case as it is now, its prediction, and the goal."""
 
     case: Case
     prediction: Prediction
@@ -105,121 +106,114 @@ def _half(device: Device) -> str:
     return "bf16" if device.supports("bf16") else "fp16"
 
 
-def tf32(asked: Asked) -> Found:
-    """Products of fp32 numbers on TF32 units."""
-    name, w = "TF32 products", asked.workload
+def tf32(question: Asked) -> Found:
+    """FP32 matmuls on TF32 units."""
+    name, w = "TF32 matmuls", question.workload
     if w.dtype != "fp32" or w.amp:
         yield LeftOut(name, "the model does not compute in plain fp32")
-    elif not asked.device.supports("tf32"):
-        yield LeftOut(name, f"{asked.device.id} has no TF32 units")
+    elif not question.device.supports("tf32"):
+        yield LeftOut(name, f"{question.device.id} has no TF32 units")
     else:
         code = 'torch.set_float32_matmul_precision("high")'
-        yield asked.change(name, "tf32", code, "products have 10 bits of mantissa", dtype="tf32")
+        yield question.change(name, "tf32", code, "matmul inputs have 10 bits of mantissa", dtype="tf32")
 
 
-def half_precision(asked: Asked) -> Found:
+def half_precision(question: Asked) -> Found:
     """Weights and activations in half precision."""
-    w, half = asked.workload, _half(asked.device)
+    w, half = question.workload, _half(question.device)
     if w.dtype not in _FP32 or w.amp:
         yield LeftOut("half precision", "the model does not compute in fp32")
     elif w.mode == "training":
         yield LeftOut("half precision", "small updates are lost in half-precision weights: amp keeps them in fp32")
     else:
         risk = "outputs change slightly" + ("; numbers above 65,504 overflow" if half == "fp16" else "")
-        yield asked.change(f"{half} weights", "half", f"model.to({_TORCH[half]})", risk, dtype=half)
+        yield question.change(f"{half} weights", "half", f"model.to({_TORCH[half]})", risk, dtype=half)
 
 
-def autocast(asked: Asked) -> Found:
+def autocast(question: Asked) -> Found:
     """Autocast over fp32 weights."""
-    w, half = asked.workload, _half(asked.device)
+    w, half = question.workload, _half(question.device)
     if w.dtype not in _FP32 or w.amp:
         yield LeftOut("autocast", "the model does not compute in fp32")
         return
-    kind = "cpu" if asked.device.kind == "cpu" else "cuda"
-    code = f'with torch.autocast("{kind}", {_TORCH[half]}):'
+    code = f'with torch.autocast("{question.device.traits.torch_device}", {_TORCH[half]}):'
     scaler = half == "fp16" and w.mode == "training"
-    risk = "products are rounded" + ("; needs torch.amp.GradScaler" if scaler else "")
-    yield asked.change(f"autocast to {half}", "amp", code, risk, amp=half)
+    risk = "matmuls run in half precision" + ("; needs torch.amp.GradScaler" if scaler else "")
+    yield question.change(f"autocast to {half}", "amp", code, risk, amp=half)
 
 
-#: Where linear layers hold less of the weights than this, smaller ones of theirs make no difference.
+#: Below this share of linear weights, quantising them makes no difference.
 _LINEAR_SHARE = 0.1
 
 
-def weight_only(asked: Asked) -> Found:
+def weight_only(question: Asked) -> Found:
     """Weights of linear layers in 8 or 4 bits."""
-    w = asked.workload
+    w = question.workload
     if w.mode == "training":
-        yield LeftOut("int8 and int4 weights", "weights of so few bits cannot be trained")
+        yield LeftOut("int8 and int4 weights", "weights of 8 or 4 bits cannot be trained")
+    elif w.weight_format:
+        yield LeftOut("int8 and int4 weights", f"the weights are published in {w.weight_format}")
     elif w.dtype not in ("fp16", "bf16"):
-        yield LeftOut("int8 and int4 weights", "they follow on half precision")
-    elif (share := linear_share(asked.case.graph)) < _LINEAR_SHARE:
+        yield LeftOut("int8 and int4 weights", "these need half precision first")
+    elif (share := linear_share(question.case.graph)) < _LINEAR_SHARE:
         yield LeftOut("int8 and int4 weights", f"linear layers hold {share:.0%} of the weights")
     else:
         for dtype, risk in (("int8", "small loss of accuracy"), ("int4", "loss of accuracy: check it")):
             config = f"Int{dtype[3:]}WeightOnlyConfig()"
-            yield asked.change(
+            yield question.change(
                 f"{dtype} weights", "weight-only", f"torchao.quantization.quantize_(model, {config})", risk, dtype=dtype
             )
 
 
-def channels_last(asked: Asked) -> Found:
+def channels_last(question: Asked) -> Found:
     """Images with their channels last in memory."""
-    w = asked.workload
+    w = question.workload
     if w.channels_last:
         yield LeftOut("channels last", "it is set already")
     elif w.mode in ("prefill", "decode") or w.seq_len is not None:
         yield LeftOut("channels last", "channels_last is a setting of models that take images")
     else:
         code = "model.to(memory_format=torch.channels_last)  # and the images"
-        yield asked.change("channels last", "channels-last", code, channels_last=True)
-
-
-_RUNTIMES = {
-    "cudagraph": ("CUDA graph", "torch.cuda.make_graphed_callables(model, (x,))", "shapes are fixed"),
-    "compile": ("torch.compile", "model = torch.compile(model)", "the first call compiles; new shapes compile again"),
-    "compile-reduce-overhead": (
-        "torch.compile with CUDA graphs", 'model = torch.compile(model, mode="reduce-overhead")',
-        "the first calls compile; shapes are fixed; inputs are copied",
-    ),
-}  # fmt: skip
+        yield question.change("channels last", "channels-last", code, channels_last=True)
 
 
 def runtimes(asked: Asked) -> Found:
-    """CUDA graphs and compiled code."""
-    if asked.workload.runtime != "eager":
+    """Other runtimes: CUDA graphs, compiled code, and what packages bring."""
+    if asked.workload.runtime != registry.USUAL:
         yield LeftOut("another runtime", f"the runtime is {asked.workload.runtime} already")
         return
-    for runtime, (name, code, risk) in _RUNTIMES.items():
-        if runtime in REPLAYED and asked.device.kind not in ("gpu", "soc"):
-            yield LeftOut(name, f"{asked.device.id} is a {asked.device.kind}, which has no CUDA graphs")
+    for run in registry.runtimes():
+        if run.change is None or not run.measured:
+            continue
+        if (problem := run.change_problem(asked.device)) is not None:
+            yield LeftOut(run.change.title, problem)
         else:
-            yield asked.change(name, runtime, code, risk, runtime=runtime)
+            yield asked.change(run.change.title, run.name, run.change.code, run.change.risk, runtime=run.name)
 
 
-#: How many times larger a batch is tried.
+#: Factors on the batch that are tried.
 _TIMES = (2, 4, 8)
 
 
-def larger_batch(asked: Asked) -> Found:
+def larger_batch(question: Asked) -> Found:
     """More samples in a call, where the goal is per sample."""
-    if not asked.goal.per_item:
-        yield LeftOut("larger batch", f"goal {asked.goal.name} is of a call at its batch")
+    if not question.goal.per_item:
+        yield LeftOut("larger batch", f"the goal {question.goal.name} is for a call at its batch")
         return
-    risk = "a call takes longer" if asked.workload.mode != "training" else "training may need another learning rate"
+    risk = "a call takes longer" if question.workload.mode != "training" else "training may need another learning rate"
     for times in _TIMES:
-        batch = asked.workload.batch * times
-        yield asked.change(f"batch {batch}", "batch", f"batch_size={batch}", risk, batch=batch)
+        batch = question.workload.batch * times
+        yield question.change(f"batch {batch}", "batch", f"batch_size={batch}", risk, batch=batch)
 
 
-#: Multiples that a length is padded to.
+#: Multiples to which a length is padded.
 _LENGTHS = (8, 64)
 
 
-def padding(asked: Asked) -> Found:
-    """A sequence as long as the grid of the kernels."""
-    length = asked.workload.seq_len
-    if length is None or asked.workload.mode == "decode":
+def padding(question: Asked) -> Found:
+    """A sequence length that is a multiple of the kernels' tile."""
+    length = question.workload.seq_len
+    if length is None or question.workload.mode == "decode":
         yield LeftOut("padded sequence", "there is no sequence to pad")
         return
     padded = sorted({-(-length // step) * step for step in _LENGTHS} - {length})
@@ -227,29 +221,31 @@ def padding(asked: Asked) -> Found:
         yield LeftOut("padded sequence", f"{length} tokens are a multiple of {_LENGTHS[-1]} already")
     for to in padded:
         code = f'tokenizer(..., padding="max_length", max_length={to})'
-        yield asked.change(f"sequence padded to {to}", "padding", code, "pad tokens are masked", seq_len=to)
+        yield question.change(f"sequence padded to {to}", "padding", code, "pad tokens are masked", seq_len=to)
 
 
-def mig_slices(asked: Asked) -> Found:
+def mig_slices(question: Asked) -> Found:
     """The device cut into the smallest slices that the call fits, each with a call of its own."""
     from forerun.advice.mig import slices
 
-    p, name = asked.prediction, "MIG slices"
-    if not asked.goal.per_item or asked.goal.name == "energy":
-        yield LeftOut(name, f"slices share a device between calls, which says nothing about goal {asked.goal.name}")
+    p, name = question.prediction, "MIG slices"
+    if not question.goal.per_item or question.goal.name == "energy":
+        yield LeftOut(
+            name, f"slices share a device between calls, which does not apply to the goal {question.goal.name}"
+        )
     elif p.mig is None:
-        yield LeftOut(name, f"{asked.device.id} has no slice that the call fits")
+        yield LeftOut(name, f"{question.device.id} has no slice that the call fits")
     else:
         option = next(o for o in p.mig_options if o.profile == p.mig)
-        cut = next(device for profile, device in slices(asked.device) if profile.name == p.mig)
+        cut = next(device for profile, device in slices(question.device) if profile.name == p.mig)
         yield Change(
-            f"{option.instances} MIG slices {p.mig}", "mig", replace(asked.case, device=cut),
+            f"{option.instances} MIG slices {p.mig}", "mig", replace(question.case, device=cut),
             f"nvidia-smi mig -cgi {','.join([p.mig] * option.instances)} -C",
             "a call takes longer; needs as many calls side by side", shared_by=option.instances,
         )  # fmt: skip
 
 
-#: Every change of settings, in the order they are listed where they gain equally.
+#: Every change of settings, in the order of the list at equal gain.
 PROPOSERS: tuple[Callable[[Asked], Found], ...] = (
     tf32, half_precision, autocast, weight_only, channels_last, runtimes, larger_batch, padding, mig_slices,
 )  # fmt: skip

@@ -1,25 +1,26 @@
-"""The command line that asks the same question again."""
+"""The command line that makes the same prediction."""
 
 from __future__ import annotations
 
 import shlex
 
 from forerun.device import Device
+from forerun.runtimes.registry import USUAL
 from forerun.workload import Workload
 
 _OPTIONS = {
     "mode": "--mode", "seq_len": "--seq-len", "optimizer": "--optimizer", "amp": "--amp", "runtime": "--runtime",
     "task": "--task", "images": "--images",
 }  # fmt: skip
-_USUAL = {"mode": "inference", "runtime": "eager"}
+_USUAL = {"mode": "inference", "runtime": USUAL}
 
 
 def predict_command(workload: Workload, device: Device) -> str | None:
-    """`forerun predict` with all settings of a workload; None where the model is no name that a command can take."""
+    """`forerun predict` with all settings of a workload; None where the model is not a name that a command can take."""
     if not isinstance(workload.model, str):
         return None
     words = ["forerun", "predict", workload.model, "--device", device.id, "--batch", str(workload.batch)]
-    words += ["--dtype", workload.dtype]
+    words += ["--dtype", workload.shown_dtype]
     for name, option in _OPTIONS.items():
         value = getattr(workload, name)
         if value is not None and value != _USUAL.get(name):

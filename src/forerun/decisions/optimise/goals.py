@@ -1,4 +1,4 @@
-"""What is to become better: a goal reads one number from a prediction, of a call or of an item."""
+"""Goals: each reads one number from a prediction, of a call or of an item."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from forerun.prediction import Estimate, Prediction
 
 @dataclass(frozen=True)
 class Goal:
-    """A quantity that is to become smaller; with `per_item` of one sample or token, so that the batch may change."""
+    """A quantity to minimise; with `per_item` of one sample or token, so that the batch may change."""
 
     name: str
     quantity: str  # the field of a prediction
-    target: str  # whose measured ratios give the interval of a gain
+    target: str  # the target whose measured ratios give the interval of a gain
     per_item: bool
-    better: str  # what a gain is called
+    better: str  # the word for a gain
 
     def estimate(self, p: Prediction) -> Estimate:
-        """The number of a call; a ForerunError where it is not known."""
-        found: Estimate | None = getattr(p, self.quantity)
-        if found is None:
+        """The number of a call; a ForerunError where it is unknown."""
+        value: Estimate | None = getattr(p, self.quantity)
+        if value is None:
             reason = p.unknown.get(self.quantity, f"it is not predicted on {p.device}")
-            raise ForerunError(f"the goal {self.name} has no answer: {reason}")
-        return found
+            raise ForerunError(f"the goal {self.name} cannot be predicted: {reason}")
+        return value
 
 
 GOALS = {
@@ -41,7 +41,7 @@ GOALS = {
 
 def goal_of(name: str) -> Goal:
     """A goal by its name."""
-    if name not in GOALS:
-        hint = did_you_mean(name, GOALS) or f" Choose from {', '.join(GOALS)}."
+    if not isinstance(name, str) or name not in GOALS:
+        hint = did_you_mean(str(name), GOALS) or f" Choose from {', '.join(GOALS)}."
         raise ForerunError(f"there is no goal {name!r}.{hint}")
     return GOALS[name]

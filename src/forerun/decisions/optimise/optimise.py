@@ -1,4 +1,4 @@
-"""Optimise: what to change so that a model runs better, each change tried in prediction, singly and together.
+"""Optimise: what to change so that a model runs better, each change predicted, singly and together.
 
 Nothing is claimed whose interval includes no gain (advice/gains.py); together, the best claimed change is made, all are
 predicted again on top of it, and so on until none is left to claim.
@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from forerun._util.rendered import Rendered
 from forerun.advice.gains import CLAIMED, Gain
-from forerun.api import explain, predict_workload
+from forerun.api.predict import explain, predict_workload
+from forerun.api.questions import Captures, given_model, profiled
 from forerun.decisions.optimise.changes import PROPOSERS, Asked, Case, Change, LeftOut
 from forerun.decisions.optimise.commands import predict_command
 from forerun.decisions.optimise.comparison import Answer, compared
@@ -22,13 +24,12 @@ from forerun.decisions.optimise.other_devices import OtherDevice, other_devices
 from forerun.device import Device, load_device
 from forerun.errors import ForerunError
 from forerun.prediction import Prediction
-from forerun.predictors import gain_errors
 from forerun.predictors.base import Predictor
+from forerun.predictors.laws import gain_errors
 from forerun.predictors.registry import load_predictor, saved_folder
-from forerun.questions import Captures, given_model, profiled
 from forerun.workload import Workload
 
-#: A greedy combination has at most so many steps.
+#: The most steps of a greedy combination.
 MOST_STEPS = 8
 DOES_NOT_FIT = "does not fit"
 
@@ -42,7 +43,7 @@ class Line:
     where: str  # settings | network
     verdict: str  # claimed | cannot tell | worse | does not fit
     gain: Gain
-    interval_from: str  # what the interval of the gain stands on
+    interval_from: str  # what the interval of the gain is based on
     code: str
     risk: str
     before: Prediction
@@ -52,7 +53,7 @@ class Line:
 
     @property
     def memory_change_mb(self) -> float | None:
-        """What the change costs in memory of the device; negative: it saves some. Every slice holds its own call."""
+        """Additional device memory of the change; negative: it saves memory. Every slice holds its own call."""
         before, after = self.before.memory_mb, self.after.memory_mb
         return None if before is None or after is None else self.shared_by * after.value - before.value
 
@@ -66,7 +67,7 @@ class Line:
             name: getattr(self, name) for name in ("name", "kind", "where", "verdict", "interval_from", "code", "risk")
         }
         numbers = self.after.to_dict()
-        kept = (
+        names = (
             "device",
             "workload",
             "latency_ms",
@@ -79,22 +80,22 @@ class Line:
         )
         return {
             **words, "gain": vars(self.gain), "memory_change_mb": self.memory_change_mb,
-            "fit": self.after.fit_sentence() or None, "prediction": {name: numbers[name] for name in kept},
+            "fit": self.after.fit_sentence() or None, "prediction": {name: numbers[name] for name in names},
         }  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Optimisation:
+class Optimisation(Rendered):
     """What to change: every change on its own, then together; what was not tried, with reasons."""
 
     goal: str
     now: Prediction
     lines: tuple[Line, ...]
-    together: tuple[Line, ...]  # steps; the gain of each is that of all up to it over the case as it is
+    together: tuple[Line, ...]  # steps; each gain is cumulative, over the case as it is
     left_out: tuple[LeftOut, ...]
     findings: tuple[Finding, ...]
     other_devices: tuple[OtherDevice, ...]
-    command: str | None  # predicts all changes of settings together
+    command: str | None  # predicts the case with all changes of settings
     notes: tuple[str, ...] = ()
     confidence: float = field(default=0.9)
 
@@ -102,20 +103,10 @@ class Optimisation:
         return {
             "goal": self.goal, "confidence": self.confidence, "now": self.now.to_dict(),
             "changes": [line.to_dict() for line in self.lines], "together": [line.to_dict() for line in self.together],
-            "command": self.command, "left_out": [vars(one) for one in self.left_out],
-            "in_the_network": [vars(one) for one in self.findings],
-            "other_devices": [one.to_dict() for one in self.other_devices], "notes": list(self.notes),
+            "command": self.command, "left_out": [vars(entry) for entry in self.left_out],
+            "in_the_network": [vars(entry) for entry in self.findings],
+            "other_devices": [entry.to_dict() for entry in self.other_devices], "notes": list(self.notes),
         }  # fmt: skip
-
-    def __rich_console__(self, console: Any, options: Any) -> Any:
-        from forerun.views.optimise import optimise_view
-
-        yield from optimise_view(self, options.max_width)
-
-    def _repr_html_(self) -> str:
-        from forerun.pages import notebook, optimisation_html
-
-        return notebook(optimisation_html(self))
 
 
 def optimise(
@@ -133,8 +124,8 @@ def optimise(
     """What to change so that `model` runs better on `device`, each change with its predicted gain and interval.
 
     `goal` is latency (of a call at its batch), throughput, memory, energy or cost (per sample, so that the batch may
-    grow). `settings` are those of a workload (batch, dtype, mode ...). All numbers are predictions: a change has no
-    measurement, so neither has what it is compared with.
+    grow). `settings` are those of a workload (batch, dtype, mode ...). All numbers are predictions: changes are
+    not measured, so the baseline is predicted too.
     """
     wanted = goal_of(goal)
     case = Case(given_model(model, settings), load_device(device))
@@ -158,7 +149,7 @@ def single_changes(
     host: str | float, region: str | None = None, **settings: Any,
 ) -> list[Line]:  # fmt: skip
     """Every change on its own, in the order of `optimise`: the claimed ones first, by what they gain. `captures` are
-    those of whoever asks about the same model elsewhere, too."""
+    shared with other questions on the same model."""
     case = Case(given_model(model, settings), device, captures=captures)
     tried = _Trial(case, goal_of(goal), predictor, confidence, host, region, None)
     return _ordered(tried.all_of(case)[0])
@@ -177,7 +168,7 @@ def _ordered(lines: list[Line]) -> list[Line]:
 
 
 def _together(tried: _Trial, single: list[Line]) -> list[Line]:
-    """The greedy combination: steps, each with the gain of all of them up to it."""
+    """The greedy combination: steps with cumulative gains."""
     steps: list[Line] = []
     options = single
     kinds: tuple[str, ...] = ()
@@ -214,20 +205,20 @@ class _Trial:
         folder = None if isinstance(predictor, Predictor) else saved_folder(predictor)
         self.errors = None if folder is None else gain_errors.read(folder)
         self.now = self.predicted(case).prediction
-        goal.estimate(self.now)  # a goal without an answer ends here
+        goal.estimate(self.now)  # a goal that cannot be predicted ends here
 
     def predicted(self, case: Case) -> Answer:
-        """The prediction of a case, never from the store, and what in it no measurement shows."""
+        """The prediction of a case, never from the store, and its out-of-distribution deviation."""
         if case.key not in self.known:
-            asked = case.asked()
+            workload = case.asked()
             instance = self.instance if case.device.id == self.case.device.id else None
-            p = predict_workload(asked, case.device, measured=False, instance=instance, **self.settings)
-            doubt = load_predictor(self.predictor).doubt(profiled(asked).columns, [case.device], asked)
+            p = predict_workload(workload, case.device, measured=False, instance=instance, **self.settings)
+            doubt = load_predictor(self.predictor).ood_sigma(profiled(workload).columns, [case.device], workload)
             self.known[case.key] = Answer(p, float(doubt[0]), case.device.kind)
         return self.known[case.key]
 
     def all_of(self, case: Case) -> tuple[list[Line], list[LeftOut]]:
-        """Every change of a case, tried; and those that were not, with reasons."""
+        """Every change of a case that was tried, and the others with reasons."""
         lines, left_out = [], []
         for change in _proposed(Asked(case, self.predicted(case).prediction, self.goal)):
             if isinstance(change, LeftOut):
@@ -240,11 +231,11 @@ class _Trial:
         return lines, left_out
 
     def line(self, change: Change, before: Case, kinds: tuple[str, ...]) -> Line:
-        """A change compared with the case before it; `kinds` are all changes that lie between the two."""
-        one, two = self.predicted(before), self.predicted(change.case)
-        p, q = one.prediction, two.prediction
+        """A change compared with the case before it; `kinds` are all changes between the two."""
+        first, second = self.predicted(before), self.predicted(change.case)
+        p, q = first.prediction, second.prediction
         goal = GOALS["throughput"] if change.shared_by > 1 else self.goal
-        gain, source = compared(one, two, goal, kinds, self.errors, self.confidence, change.shared_by)
+        gain, source = compared(first, second, goal, kinds, self.errors, self.confidence, change.shared_by)
         fits = q.fit is None or q.fit.fits
         return Line(
             change.name, change.kind, change.where, gain.verdict if fits else DOES_NOT_FIT, gain, source, change.code,
@@ -252,11 +243,11 @@ class _Trial:
         )  # fmt: skip
 
     def elsewhere(self) -> Iterator[OtherDevice]:
-        """Other devices, for goals that money or energy decide."""
+        """Other devices, for the goals cost and energy."""
         if self.goal.name in ("cost", "energy"):
             yield from other_devices(self.case, self.now, self.goal, **self.settings)
 
 
-def _proposed(asked: Asked) -> Iterator[Change | LeftOut]:
+def _proposed(question: Asked) -> Iterator[Change | LeftOut]:
     for propose in (*PROPOSERS, *GRAPH_PROPOSERS):
-        yield from propose(asked)
+        yield from propose(question)

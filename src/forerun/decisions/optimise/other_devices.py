@@ -7,22 +7,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from forerun.advice.gains import CLAIMED, Gain, independent_factors
-from forerun.api import predict_many
+from forerun.api.predict import predict_many
+from forerun.api.tables import TableRow, read_row
 from forerun.decisions.optimise.changes import Case
 from forerun.decisions.optimise.goals import Goal
 from forerun.device import Device, all_devices
 from forerun.device.cloud import all_instances
 from forerun.prediction import Estimate, Prediction
-from forerun.predictors.specs import spec_problem
-from forerun.tables import TableRow, read_row
+from forerun.predictors.laws.specs import spec_problem
 
-#: How many are listed, and how many times slower than the device at hand one may be.
+#: How many are listed, and how many times slower than the given device they may be.
 SHOWN, SLOWER = 3, 1.5
 
 
 @dataclass(frozen=True)
 class OtherDevice:
-    """Another device for the same call: what it gains by the goal, and how fast it is."""
+    """Another device for the same call: its gain by the goal, and its speed."""
 
     device: str
     gain: Gain
@@ -43,17 +43,18 @@ def other_devices(case: Case, now: Prediction, goal: Goal, **settings: Any) -> I
     frame = frame[frame["fits"].eq(True) & (frame["latency_ms"] <= SLOWER * now.latency_ms.value)]
     rows = (read_row(row) for row in frame.to_dict("records"))
     compared = (_compared(row, now, goal) for row in rows if not isinstance(row, str))
-    found = [one for one in compared if one and one.gain.value > 1]
-    found.sort(key=lambda one: (one.verdict != CLAIMED, -one.gain.value))
-    yield from found[:SHOWN]
+    better = [other for other in compared if other and other.gain.value > 1]
+    better.sort(key=lambda other: (other.verdict != CLAIMED, -other.gain.value))
+    yield from better[:SHOWN]
 
 
 def _candidates(device: Device, goal: Goal) -> list[Device]:
-    """GPUs whose price is known, or for energy all whose spec sheet suffices."""
+    """GPUs with a known price or, for energy, with a sufficient spec sheet."""
     priced = {instance.device_id for instance in all_instances()}
     return [
         d for d in all_devices()
-        if d.id != device.id and d.kind == "gpu" and spec_problem(d) is None and (goal.name != "cost" or d.id in priced)
+        if d.id != device.id and d.traits.is_board and spec_problem(d) is None
+        and (goal.name != "cost" or d.id in priced)
     ]  # fmt: skip
 
 

@@ -1,1 +1,1 @@
-"""Which device, instance, batch and dtype to take."""
+"""Which device, instance, batch and dtype to choose."""

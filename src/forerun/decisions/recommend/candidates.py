@@ -1,4 +1,4 @@
-"""The table of candidates: every offer at every batch and dtype, with what it needs, costs and gives."""
+"""The table of candidates: every offer at every batch and dtype, with its memory, cost and throughput."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ ENDS = ("", "_low", "_high")
 
 
 def candidates(
-    found: pd.DataFrame, offers: Sequence[Offer], graph: Graph, workload: Workload, predictor: Predictor
+    predictions: pd.DataFrame, offers: Sequence[Offer], graph: Graph, workload: Workload, predictor: Predictor
 ) -> pd.DataFrame:
-    """One row for each offer and each prediction on its device; `offer` is the place of the offer, `runs` whether it
+    """One row for each offer and each prediction on its device; `offer` is the index of the offer, `runs` whether it
     can run and fits.
 
     Calls of inference run side by side on all devices of an offer; training steps are shared between them.
@@ -46,9 +46,9 @@ def candidates(
          "shown": [predictor.generation_measured(o.device) for o in offers]}
     )  # fmt: skip
     for name in ("latency_ms", "throughput", "energy_j", "basis", "bound", "error", "surely_fits"):
-        if name not in found:  # nothing fits anywhere
-            found = found.assign(**{name: np.nan})
-    t = found.rename(columns={"energy_low_j": "energy_j_low", "energy_high_j": "energy_j_high"})
+        if name not in predictions:  # nothing fits anywhere
+            predictions = predictions.assign(**{name: np.nan})
+    t = predictions.rename(columns={"energy_low_j": "energy_j_low", "energy_high_j": "energy_j_high"})
     for name in ("latency", "memory"):
         unit = "ms" if name == "latency" else "mb"
         t = t.rename(columns={f"{name}_{end}_{unit}": f"{name}_{unit}_{end}" for end in ("low", "high")})
@@ -72,22 +72,22 @@ def candidates(
 
 
 def kept_by_the_host(table: pd.DataFrame, offers: Sequence[Offer], limits: Sequence[Limit]) -> list[Device]:
-    """GPUs of measured generations that the host keeps from the limit of latency, where no measured one keeps all
-    limits."""
+    """GPUs of measured generations that miss the latency limit because they are host-bound, where no measured one is
+    within all limits."""
     latency = [limit for limit in limits if limit.measure.column == "latency_ms"]
     shown = table[table["shown"] & (table["runs"] < DOES_NOT.place)]
     if not latency or shown.empty:
         return []
-    kept = np.logical_and.reduce([limit.verdicts(shown) < DOES_NOT.place for limit in limits])
+    keeps = np.logical_and.reduce([limit.verdicts(shown) < DOES_NOT.place for limit in limits])
     waits = shown["bound"].eq("host") & (latency[0].verdicts(shown) == DOES_NOT.place)
-    if kept.any():
+    if keeps.any():
         return []
     devices = (offers[int(place)].device for place in shown.loc[waits, "offer"].unique())
-    return list(dict.fromkeys(d for d in devices if d.kind == "gpu"))
+    return list(dict.fromkeys(d for d in devices if d.traits.is_board))
 
 
 def _runs(t: pd.DataFrame) -> np.ndarray:
-    """MEETS where a case can run and surely fits, PROBABLY where its memory is unsure or not known, else DOES_NOT."""
+    """MEETS where a case can run and surely fits, PROBABLY where its memory is uncertain or unknown, else DOES_NOT."""
     fails = t["error"].map(lambda e: isinstance(e, str)) | t["latency_ms"].isna() | t["fits"].eq(False)
     return np.select([fails, t["surely_fits"].eq(True)], [DOES_NOT.place, MEETS.place], PROBABLY.place)
 
@@ -118,5 +118,5 @@ def _shared_steps(t: pd.DataFrame, offers: Sequence[Offer], graph: Graph) -> pd.
         steps[at], energies[at] = (step.value, step.low, step.high), (energy.value, energy.low, energy.high)
     columns = {"latency_ms": steps, "energy_j": energies}
     return t.assign(
-        **{f"{name}{end}": found[:, i] for name, found in columns.items() for i, end in enumerate(ENDS)}, error=errors
+        **{f"{name}{end}": ends[:, i] for name, ends in columns.items() for i, end in enumerate(ENDS)}, error=errors
     )

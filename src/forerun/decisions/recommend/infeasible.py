@@ -1,4 +1,4 @@
-"""Why a candidate, or every candidate, is no answer: the limit that binds, and the nearest value that can be kept."""
+"""Why a candidate, or every candidate, is infeasible: the limiting constraint, and the nearest feasible value."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from forerun._util.readable import pretty
 from forerun.advice.limits import Limit, Measure, best_place, binding
 from forerun.advice.verdict import DOES_NOT
 from forerun.decisions.recommend.offers import Excluded, Offer, Wanted
 from forerun.errors import ForerunError
-from forerun.readable import pretty
+from forerun.runtimes.registry import USUAL
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
 def nothing_is_offered(want: Wanted, excluded: Sequence[Excluded]) -> ForerunError:
-    """Why there is no candidate at all, before anything is predicted."""
+    """The error where there is no candidate at all, before anything is predicted."""
     words = []
     if want.devices:
         words.append(f"the devices {', '.join(d.id for d in want.devices)}")
@@ -30,20 +31,20 @@ def nothing_is_offered(want: Wanted, excluded: Sequence[Excluded]) -> ForerunErr
         words.append(f"the regions {', '.join(want.region_words)}")
     if want.gpus:
         words.append(f"{' or '.join(map(str, want.gpus))} devices")
-    asked = " with ".join(words) or "the catalogue"
+    wanted = " with ".join(words) or "the catalogue"
     reason = f": {excluded[0].device} {excluded[0].reason}" if excluded else ""
-    return ForerunError(f"nothing is offered for {asked}{reason}")
+    return ForerunError(f"nothing is offered for {wanted}{reason}")
 
 
 def why_not(part: Mapping[str, np.ndarray], limits: Sequence[Limit], items: str) -> str:
-    """Why one offer is no answer at any batch and dtype; `part` has its columns of the table."""
+    """Why one offer is infeasible at every batch and dtype; `part` has its columns of the table."""
     able = ~np.array([isinstance(e, str) for e in part["error"]])
     if not able.any():
         return str(part["error"][0])
     fitting = able & (part["runs"] < DOES_NOT.place)
     if not fitting.any():
         return f"does not fit: {_size(_rows(part, able))}"
-    return _missed(_rows(part, fitting), limits, items) or "its goal is not known"
+    return _missed(_rows(part, fitting), limits, items) or "its goal is unknown"
 
 
 def _rows(columns: Mapping[str, np.ndarray], chosen: np.ndarray) -> dict[str, np.ndarray]:
@@ -51,19 +52,19 @@ def _rows(columns: Mapping[str, np.ndarray], chosen: np.ndarray) -> dict[str, np
 
 
 def _missed(fitting: Mapping[str, np.ndarray], limits: Sequence[Limit], items: str) -> str:
-    found = binding(limits, [limit.verdicts(fitting) for limit in limits])
-    if not found:
+    limiting = binding(limits, [limit.verdicts(fitting) for limit in limits])
+    if not limiting:
         return ""
-    if len(found) > 1:
-        return f"does not meet {' and '.join(limits[i].text(items) for i in found)} together"
-    limit = limits[found[0]]
+    if len(limiting) > 1:
+        return f"does not meet {' and '.join(limits[i].text(items) for i in limiting)} together"
+    limit = limits[limiting[0]]
     at = best_place(fitting[limit.measure.column], limit.measure)
     miss = limit.miss(float(fitting[limit.measure.column][at]), items)
     return f"does not meet {limit.text(items)}: {miss} at {setting({name: v[at] for name, v in fitting.items()})}"
 
 
 def nothing_keeps(table: pd.DataFrame, offers: Sequence[Offer], limits: Sequence[Limit], items: str) -> ForerunError:
-    """Why no candidate keeps all limits: which of them binds, and what is nearest."""
+    """The error where no candidate is within all limits: the limiting constraint, and what is nearest."""
     able = _able(table)
     if able.empty:
         return ForerunError(f"no candidate can run it: {table['error'].iloc[0]}")
@@ -71,19 +72,19 @@ def nothing_keeps(table: pd.DataFrame, offers: Sequence[Offer], limits: Sequence
     if fitting.empty:
         return ForerunError(_too_large(able, offers))
     verdicts = [limit.verdicts(fitting) for limit in limits]
-    found = binding(limits, verdicts)
-    if not found:
-        return ForerunError("no candidate has a known value of what is to be ranked by")
-    if len(found) == 1:
-        limit = limits[found[0]]
+    limiting = binding(limits, verdicts)
+    if not limiting:
+        return ForerunError("the quantity to rank by is unknown for every candidate")
+    if len(limiting) == 1:
+        limit = limits[limiting[0]]
         return ForerunError(f"no candidate meets {limit.text(items)}: {_nearest(fitting, limit, offers, items)}")
     parts = []
-    for i in found:
-        others = np.logical_and.reduce([verdicts[k] < DOES_NOT.place for k in found if k != i])
-        rest = " and ".join(limits[k].text(items) for k in found if k != i)
+    for i in limiting:
+        others = np.logical_and.reduce([verdicts[k] < DOES_NOT.place for k in limiting if k != i])
+        rest = " and ".join(limits[k].text(items) for k in limiting if k != i)
         parts.append(f"within {rest}, {_nearest(fitting[others], limits[i], offers, items)}")
-    asked = " and ".join(limits[i].text(items) for i in found)
-    return ForerunError(f"no candidate meets {asked} together: {'; '.join(parts)}")
+    wanted = " and ".join(limits[i].text(items) for i in limiting)
+    return ForerunError(f"no candidate meets {wanted} together: {'; '.join(parts)}")
 
 
 def _nearest(rows: pd.DataFrame, limit: Limit, offers: Sequence[Offer], items: str) -> str:
@@ -91,21 +92,21 @@ def _nearest(rows: pd.DataFrame, limit: Limit, offers: Sequence[Offer], items: s
     m = limit.measure
     first = rows.iloc[best_place(rows[m.column].to_numpy(), m)]
     if np.isnan(float(first[m.column])):
-        return f"the {m.words} of none of them is known"
+        return f"the {m.words} of all of them is unknown"
     shown = rows[rows["shown"] & rows[m.column].notna()]
     row = first if shown.empty else shown.iloc[best_place(shown[m.column].to_numpy(), m)]
-    peaks = "" if row["shown"] else ", by its peaks alone"
+    peaks = "" if row["shown"] else ", from its peaks alone"
     best = "highest" if m.more_is_better else "least"
     supposed = offers[int(row["offer"])].supposed(m)
     text = f"the {best} {m.words} is {m.text(float(row[m.column]), items)} ({_where(row, offers, m)}{peaks}){supposed}"
     if row["shown"] and not first["shown"] and (better := m.text(float(first[m.column]), items)):
-        text += f"; by its peaks alone {first['device']} has {better}"
+        text += f"; from its peaks alone {first['device']} has {better}"
     return text
 
 
 def setting(row: Any) -> str:
     """'batch 8, fp16': how a candidate runs."""
-    runtime = "" if row["runtime"] == "eager" else f", {row['runtime']}"
+    runtime = "" if row["runtime"] == USUAL else f", {row['runtime']}"
     return f"batch {row['batch']}, {row['dtype']}{runtime}"
 
 
@@ -118,16 +119,17 @@ def _where(row: pd.Series, offers: Sequence[Offer], measure: Measure) -> str:
 
 
 def _able(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows that could be asked, whether they fit or not."""
+    """The rows with a prediction, whether they fit or not."""
     return rows[~rows["error"].map(lambda e: isinstance(e, str))]
 
 
 def _too_large(able: pd.DataFrame, offers: Sequence[Offer]) -> str:
-    """What it needs on the largest device, and how large that is."""
-    devices = {offer.device.id: offer.device.memory_mb or 0.0 for offer in offers}
+    """The memory needed on the largest device, and that device's."""
+    devices = {offer.device.id: offer.device.usable_mb or 0.0 for offer in offers}
     most = max(able["device"].unique(), key=lambda name: devices[name])
     needs = _size(able[able["device"] == most])
-    return f"no candidate is large enough: {needs}, and {most}, the largest, has {pretty(devices[most] / 1024)} GB"
+    have = f"{pretty(devices[most] / 1024)} GB usable"
+    return f"no candidate is large enough: {needs}, and {most}, the largest, has {have}"
 
 
 def _size(rows: Any) -> str:

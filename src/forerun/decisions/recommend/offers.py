@@ -14,32 +14,30 @@ from forerun.device.cloud import CLOUDS, Instance, instances_for
 from forerun.device.reading import key, unknown
 from forerun.device.regions import Regions
 from forerun.errors import ForerunError
-from forerun.predictors.specs import spec_problem
+from forerun.predictors.laws.specs import spec_problem
 
-#: Kinds of device that are candidates unless others are named.
-KINDS = ("gpu", "tpu", "asic")
 #: What the cost of a single slice supposes.
 OTHERS_USED = "if the other slices are used too"
 
 
 @dataclass(frozen=True)
 class Offer:
-    """So many devices, or MIG slices of one kind, and the instances that carry them."""
+    """A number of devices, or of equal MIG slices, and the instances that have them."""
 
     device: Device
     count: int  # devices, or slices, that work at once
     grid: Grid
-    instance: Instance | None = None  # None: no price is known, or none is asked for
+    instance: Instance | None = None  # None: the price is unknown or not needed
     instances: int = 1  # how many of them
     share: float = 1.0  # of the instances' price in the cost of calls: below 1 for a slice beside others
-    unused_w: float = 0.0  # a slice's part of what its GPU draws for what no slice has
+    unused_w: float = 0.0  # a slice's share of the GPU's power that belongs to no slice
 
     @property
     def instance_id(self) -> str | None:
         return None if self.instance is None else self.instance.id
 
     def supposed(self, measure: Measure) -> str:
-        """What a slice's part of its instance supposes, as the end of a sentence."""
+        """The assumption of a slice's share of its instance, as the end of a sentence."""
         return f", {OTHERS_USED}" if self.share < 1 and measure.column == "usd_per_million" else ""
 
     @property
@@ -50,7 +48,7 @@ class Offer:
 
 @dataclass(frozen=True)
 class Excluded:
-    """A candidate that is no answer, and why."""
+    """An infeasible candidate, and why."""
 
     device: str
     instance: str | None
@@ -60,7 +58,7 @@ class Excluded:
 
 @dataclass(frozen=True)
 class Wanted:
-    """Where the candidates may come from."""
+    """Filters on the candidates."""
 
     devices: tuple[Device, ...] | None = None
     vendors: tuple[str, ...] | None = None
@@ -84,7 +82,7 @@ def wanted(
     training: bool,
     priced: bool,
 ) -> Wanted:
-    """What was asked for, with every name known."""
+    """The request, with every name checked."""
     for cloud in clouds or ():
         if key(cloud) not in CLOUDS:
             raise unknown("cloud", cloud, CLOUDS, f"Known are {', '.join(CLOUDS)}.")
@@ -105,38 +103,38 @@ def wanted(
 
 
 def find_offers(w: Wanted) -> tuple[list[Offer], list[Excluded]]:
-    """Every offer among what is wanted, and what is left out of the catalogue for which reason."""
-    found: list[Offer] = []
+    """Every offer that passes the filters, and what is excluded for which reason."""
+    offers: list[Offer] = []
     excluded: list[Excluded] = []
-    for device in w.devices or [d for d in all_devices() if d.kind in KINDS]:
+    for device in w.devices or [d for d in all_devices() if d.traits.rented]:
         if w.vendors is not None and device.vendor not in w.vendors:
             if w.devices is not None:
-                excluded.append(Excluded(device.id, None, None, f"is made by {device.vendor or 'nobody known'}"))
+                excluded.append(Excluded(device.id, None, None, f"is made by {device.vendor or 'an unknown vendor'}"))
             continue
         problem = spec_problem(device)
         if problem is None and w.devices is None and device.memory_mb is None:
-            problem = "its memory is not known, so whether anything fits is not either"
+            problem = "its memory is unknown, so whether anything fits is too"
         if problem is not None:
             excluded.append(Excluded(device.id, None, None, problem.removeprefix(f"{device.id} ")))
             continue
         carried = _instances(device, w, excluded)
         if carried:
-            found += _rented(device, carried, w)
+            offers += _rented(device, carried, w)
         elif not (w.priced or w.clouds or w.regions):
-            found += _owned(device, w)
-    return found, excluded
+            offers += _owned(device, w)
+    return offers, excluded
 
 
 def _instances(device: Device, w: Wanted, excluded: list[Excluded]) -> list[tuple[Instance, Grid]]:
-    """The instances that carry the device, with the grid of each: of those of one cloud with as many devices the
-    cheapest, since nothing else of them changes a prediction."""
+    """The instances with the device, and the grid of each: of those of one cloud with as many devices the cheapest,
+    since nothing else of them changes a prediction."""
     whole = load_device(device.id.partition("/")[0]) if "/" in device.id and device.provenance else device
     listed = instances_for(whole) if whole.provenance else []
     if not listed:
         if w.priced or w.clouds or w.regions:
             excluded.append(Excluded(device.id, None, None, f"no cloud price is known for {whole.id}"))
         return []
-    kept: dict[tuple[str, int], tuple[Instance, Grid]] = {}
+    cheapest: dict[tuple[str, int], tuple[Instance, Grid]] = {}
     for instance in sorted(listed, key=lambda i: (i.usd_per_hour, i.id)):
         if w.clouds is not None and instance.cloud not in w.clouds:
             continue
@@ -144,15 +142,15 @@ def _instances(device: Device, w: Wanted, excluded: list[Excluded]) -> list[tupl
         place = (instance.cloud, instance.device_count)
         if grid is None:
             reason = f"{instance.cloud} has no region among {', '.join(w.region_words)}"
-        elif place in kept:
-            reason = f"{kept[place][0].id} has as many of the same devices for less"
+        elif place in cheapest:
+            reason = f"{cheapest[place][0].id} has as many of the same devices for less"
         else:
-            kept[place] = (instance, grid)
+            cheapest[place] = (instance, grid)
             continue
         excluded.append(Excluded(device.id, instance.id, instance.device_count, reason))
-    if not kept and all(w.clouds and i.cloud not in w.clouds for i in listed):
+    if not cheapest and all(w.clouds and i.cloud not in w.clouds for i in listed):
         excluded.append(Excluded(device.id, None, None, f"is not offered by {', '.join(w.clouds or ())}"))
-    return list(kept.values())
+    return list(cheapest.values())
 
 
 def _rented(device: Device, carried: list[tuple[Instance, Grid]], w: Wanted) -> Iterator[Offer]:
@@ -164,13 +162,13 @@ def _rented(device: Device, carried: list[tuple[Instance, Grid]], w: Wanted) -> 
             yield Offer(device, count, grid, instance, instances)
     if w.mig:
         for profile, cut in slices(device):
-            if profile.max_instances > 1:  # one that fits once costs as much as the whole device, and is less
+            if profile.max_instances > 1:  # a profile that fits once costs as much as the whole device, for less
                 yield from _sliced(device, cut, carried, w)
 
 
 def _sliced(whole: Device, cut: Device, carried: list[tuple[Instance, Grid]], w: Wanted) -> Iterator[Offer]:
-    """One slice beside others that are used too, on the instance of each cloud that is cheapest per device, and whole
-    instances cut into such slices, where calls need not wait for each other."""
+    """One slice beside others in use, on the instance of each cloud that is cheapest per device, and whole instances
+    cut into such slices, where calls need not wait for each other."""
     per_device = _per_device(whole, cut)
     beside = unused_w(whole, cut, per_device)
     cheapest: dict[str, tuple[Instance, Grid]] = {}
@@ -187,11 +185,11 @@ def _sliced(whole: Device, cut: Device, carried: list[tuple[Instance, Grid]], w:
 
 
 def _per_device(whole: Device, cut: Device) -> int:
-    return next(p.max_instances for p, one in slices(whole) if one.id == cut.id)
+    return next(p.max_instances for p, part in slices(whole) if part.id == cut.id)
 
 
 def _counts(instance: Instance, w: Wanted) -> list[tuple[int, int]]:
-    """(devices, instances): as the instance has them, or as asked for. Several instances serve calls side by side;
+    """(devices, instances): as the instance has them, or as requested. Several instances serve calls side by side;
     one training step stays in one machine."""
     have = instance.device_count
     if w.gpus is None:
@@ -200,7 +198,7 @@ def _counts(instance: Instance, w: Wanted) -> list[tuple[int, int]]:
 
 
 def _owned(device: Device, w: Wanted) -> Iterator[Offer]:
-    """A device whose price nobody asks for, on the world's average electricity."""
+    """A device without a price, on the world's average electricity."""
     grid = choose_grid(None, None)
     own = load_device(device.id.partition("/")[0]) if "/" in device.id else None
     beside = unused_w(own, device, _per_device(own, device)) if own else 0.0

@@ -1,4 +1,4 @@
-"""Candidates in order: verdict first, then what measurements show before what they do not, then the goal."""
+"""Candidates in order: verdict first, then measured generations before others, then the goal."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Ranked:
-    """What the table of candidates comes to."""
+    """The ranked candidates."""
 
     rows: tuple[Choice, ...]
     candidates: tuple[Choice, ...]
@@ -44,12 +44,12 @@ def ranked(
     score = -value if goal.more_is_better else value
     t = table.assign(verdict=overall, score=score, unshown=unshown, place=np.arange(len(table)))
     order = ["verdict", "unshown", "score", "count", "usd_per_hour", "latency_ms", "batch"]
-    kept = t[t["verdict"] < DOES_NOT.place].sort_values(order, kind="stable")
-    fronts = [_front(kept, *pair) for pair in (("latency_ms", "usd_per_million"), ("energy_j", "throughput"))]
+    keeping = t[t["verdict"] < DOES_NOT.place].sort_values(order, kind="stable")
+    fronts = [_front(keeping, *pair) for pair in (("latency_ms", "usd_per_million"), ("energy_j", "throughput"))]
 
     def choice(row: Any) -> Choice:
         at = int(row["place"])
-        made = _choice(row, offers[int(row["offer"])], items)
+        chosen = _choice(row, offers[int(row["offer"])], items)
         offer = offers[int(row["offer"])]
         least = (PROBABLY if row["unshown"] else MEETS).place
         sentences = tuple(
@@ -59,26 +59,27 @@ def ranked(
         unsure = () if row["runs"] == MEETS.place else (_unsure(offer),)
         on = [at in front for front in fronts]
         return replace(
-            made,
+            chosen,
             reasons=sentences + unsure + _basis(row),
             on_latency_cost_front=on[0],
             on_energy_throughput_front=on[1],
         )
 
-    firsts = kept.drop_duplicates("offer").to_dict("records")
+    firsts = keeping.drop_duplicates("offer").to_dict("records")
     listed = tuple(choice(row) for row in firsts)
     by_place = {
-        int(row["place"]): row for row in kept[kept["place"].isin([p for f in fronts for p in f])].to_dict("records")
+        int(row["place"]): row
+        for row in keeping[keeping["place"].isin([p for f in fronts for p in f])].to_dict("records")
     }
     firsts_of = {(c.device.partition("/")[0], c.cloud): c for c in reversed(listed)}
     rows = tuple(c for c in listed if firsts_of[c.device.partition("/")[0], c.cloud] is c)
     drawn = [tuple(choice(by_place[p]) for p in front) for front in fronts]
-    rest = t[~t["offer"].isin(kept["offer"].unique())]
+    rest = t[~t["offer"].isin(keeping["offer"].unique())]
     excluded = tuple(
         Excluded(offer.device.id, offer.instance_id, offer.count, why_not(part, limits, items))
         for offer, part in _by_offer(rest, offers)
     )
-    notes = _held_back(kept, goal, items) + _nearest_shown(t, kept, limits, items)
+    notes = _held_back(keeping, goal, items) + _nearest_shown(t, keeping, limits, items)
     return Ranked(rows, listed, drawn[0], drawn[1], excluded, notes)
 
 
@@ -93,19 +94,19 @@ def _by_offer(rows: pd.DataFrame, offers: Sequence[Offer]) -> Iterator[tuple[Off
         yield offers[int(place)], {name: values[start:end] for name, values in columns.items()}
 
 
-def _front(kept: pd.DataFrame, first: str, second: str) -> list[int]:
-    """Places on the front, of what measurements show where there is any: peaks alone promise too much."""
-    some = kept if kept["unshown"].all() else kept[~kept["unshown"]]
-    some = some[some["verdict"] == some["verdict"].min()] if len(some) else some
-    x, y = some[first].to_numpy(dtype=float), some[second].to_numpy(dtype=float)
-    return [int(some["place"].iloc[p]) for p in pareto_front(x, -y if second == "throughput" else y)]
+def _front(rows: pd.DataFrame, first: str, second: str) -> list[int]:
+    """Places on the Pareto front, of measured generations where there are any: peaks alone are too optimistic."""
+    subset = rows if rows["unshown"].all() else rows[~rows["unshown"]]
+    subset = subset[subset["verdict"] == subset["verdict"].min()] if len(subset) else subset
+    x, y = subset[first].to_numpy(dtype=float), subset[second].to_numpy(dtype=float)
+    return [int(subset["place"].iloc[p]) for p in pareto_front(x, -y if second == "throughput" else y)]
 
 
 def _unsure(offer: Offer) -> str:
-    """Why a case that runs may not fit."""
+    """Why a feasible case may not fit."""
     if offer.device.memory_mb is None:
-        return f"whether it fits is not known, as the memory of {offer.device.id} is not"
-    return "probably fits: the upper end of what it needs does not"
+        return f"whether it fits is unknown, as the memory of {offer.device.id} is"
+    return "probably fits: the upper end of its memory does not"
 
 
 def _basis(row: Any) -> tuple[str, ...]:
@@ -115,27 +116,27 @@ def _basis(row: Any) -> tuple[str, ...]:
     return (f"no device of {what} was measured: at best probably",)
 
 
-def _held_back(kept: pd.DataFrame, goal: Measure, items: str) -> tuple[str, ...]:
-    """A sentence where a candidate that no measurement shows would come first by the goal alone."""
-    best = kept.loc[kept["score"].idxmin()] if len(kept) else None
-    if best is None or not best["unshown"] or kept["unshown"].iloc[0]:
+def _held_back(rows: pd.DataFrame, goal: Measure, items: str) -> tuple[str, ...]:
+    """A note where a candidate of an unmeasured generation would come first by the goal alone."""
+    best = rows.loc[rows["score"].idxmin()] if len(rows) else None
+    if best is None or not best["unshown"] or rows["unshown"].iloc[0]:
         return ()
-    first = kept.iloc[0]
-    mine, other = (goal.text(float(row[goal.column]), items) for row in (first, best))
-    if mine == other:
+    first = rows.iloc[0]
+    first_text, other = (goal.text(float(row[goal.column]), items) for row in (first, best))
+    if first_text == other:
         return ()
-    return (held_back(best["device"], first["device"], goal.words, other, mine),)
+    return (held_back(best["device"], first["device"], goal.words, other, first_text),)
 
 
-def _nearest_shown(t: pd.DataFrame, kept: pd.DataFrame, limits: Sequence[Limit], items: str) -> tuple[str, ...]:
-    """Where nothing that measurements show keeps the limits: how near it comes to the one that binds."""
+def _nearest_shown(t: pd.DataFrame, keeping: pd.DataFrame, limits: Sequence[Limit], items: str) -> tuple[str, ...]:
+    """A note where no device of a measured generation is within the limits: how near one comes to the limiting one."""
     shown = t[~t["unshown"] & (t["runs"] < DOES_NOT.place)]
-    if kept.empty or not kept["unshown"].all() or shown.empty:
+    if keeping.empty or not keeping["unshown"].all() or shown.empty:
         return ()
-    found = binding(limits, [limit.verdicts(shown) for limit in limits])
-    if len(found) != 1:
+    limiting = binding(limits, [limit.verdicts(shown) for limit in limits])
+    if len(limiting) != 1:
         return ()
-    limit = limits[found[0]]
+    limit = limits[limiting[0]]
     row = shown.iloc[best_place(shown[limit.measure.column].to_numpy(), limit.measure)]
     miss = limit.miss(float(row[limit.measure.column]), items)
     return (

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from forerun.advice.limits import GOALS, MEASURES, Limit
+from forerun.api.arguments import several
+from forerun.api.questions import given_model, items_per_call, workload_from
 from forerun.decisions.recommend.asking import BATCHES, DTYPES, WITHOUT_HOST, ask
 from forerun.decisions.recommend.candidates import candidates, kept_by_the_host
 from forerun.decisions.recommend.infeasible import nothing_is_offered, nothing_keeps
@@ -17,10 +19,8 @@ from forerun.device import Device
 from forerun.errors import ForerunError, did_you_mean
 from forerun.predictors.base import Predictor
 from forerun.predictors.registry import load_predictor
-from forerun.questions import given_model, items_per_call, workload_from
-
-if TYPE_CHECKING:
-    from forerun.workload import Workload
+from forerun.runtimes.registry import runtime
+from forerun.workload import PUBLISHED, Workload
 
 #: Measures that need the price of an instance.
 _PRICED = ("usd_per_hour", "usd_per_million")
@@ -54,18 +54,22 @@ def recommend(
 
     `goal` is cost (per million samples or tokens), latency, throughput, energy, carbon or price (per hour). Energy is
     counted per sample or token, carbon per million of them. `regions` are groups such as eu, countries or cloud
-    regions; `gpus` are numbers of devices at once (without it, as many as an instance has). `settings` are those of a
-    workload (mode, seq_len, runtime ...); without a runtime, CUDA graphs are tried too where the host alone keeps
-    every measured device from the limit of latency. All numbers are predictions, never from the store. Where no
-    candidate keeps the limits, a ForerunError says which of them binds and the nearest value that can be kept.
+    regions; `gpus` are numbers of devices (by default, as many as an instance has). `settings` are those of a workload
+    (mode, seq_len, runtime ...); without a runtime, CUDA graphs are tried too where every measured device misses the
+    latency limit because it is host-bound. All numbers are predictions, never from the store. Where no candidate is
+    within the limits, a ForerunError names the limiting constraint and the nearest feasible value.
     """
-    if goal not in GOALS:
+    if not isinstance(goal, str) or goal not in GOALS:
         raise ForerunError(f"goal {goal!r} is not known.{did_you_mean(str(goal), GOALS) or _choose(GOALS)}")
     limits = _limits({
         "latency_ms": max_latency_ms, "throughput": min_throughput, "memory_mb": max_memory_mb,
         "usd_per_hour": max_usd_per_hour, "usd_per_million": max_usd_per_million, "energy_j": max_energy_j,
         "carbon_g": max_carbon_g,
     })  # fmt: skip
+    for name, given in (("devices", devices), ("vendors", vendors), ("clouds", clouds), ("regions", regions),
+                        ("gpus", gpus), ("batches", batches), ("dtypes", dtypes)):  # fmt: skip
+        if given is not None:  # None is no filter; an empty list would leave no candidates
+            several(name, given)
     import pandas as pd
 
     settings = {name: value for name, value in settings.items() if (name, value) != ("runtime", None)}
@@ -85,8 +89,8 @@ def recommend(
         "dtypes": tried_dtypes, "batches": tried_batches, "max_latency_ms": max_latency_ms, "predictor": chosen,
         "confidence": confidence, "host": host,
     }  # fmt: skip
-    found, question = ask(fixed, list(dict.fromkeys(offer.device for offer in offers)), **how)
-    table = candidates(found, offers, question.graph, base, chosen)
+    predictions, question = ask(fixed, list(dict.fromkeys(offer.device for offer in offers)), **how)
+    table = candidates(predictions, offers, question.graph, base, chosen)
     bound = [] if "runtime" in settings else kept_by_the_host(table, offers, limits)
     if bound:
         again, _ = ask(fixed | {"runtime": WITHOUT_HOST}, bound, **how)
@@ -103,7 +107,10 @@ def recommend(
         rows=best.rows, latency_cost_front=best.latency_cost_front,
         energy_throughput_front=best.energy_throughput_front,
         excluded=(*best.excluded, *excluded),
-        notes=best.notes + _notes(want, best.rows, tried_batches, batches, bool(bound)),
+        notes=(
+            best.notes + _published_note(base, tried_dtypes)
+            + _notes(want, best.rows, tried_batches, batches, bool(bound))
+        ),
         offers=len(offers), considered=len(table), candidates=best.candidates,
     )  # fmt: skip
 
@@ -120,16 +127,28 @@ def _limits(given: dict[str, float | None]) -> list[Limit]:
 
 
 def _dtypes(base: Workload, given: Sequence[str] | None, settings: dict[str, Any]) -> list[str]:
-    """The dtypes that are tried: those asked for, the model's own where it has one, else those that are as good."""
+    """The dtypes that are tried: those given, the model's own where it has one, else the published one and those
+    without a loss of accuracy."""
     if given and settings.get("dtype"):
         raise ForerunError("give dtype or dtypes, not both")
     if given or settings.get("dtype"):
-        return list(
-            dict.fromkeys(workload_from({**settings, "model": "", "dtype": d}).dtype for d in given or [base.dtype])
-        )
-    if base.amp or base.runtime == "onnxruntime" or not isinstance(base.model, str):
-        return [base.dtype]
-    return list(DTYPES["training" if base.mode == "training" else "other"])
+        return list(dict.fromkeys(_definite(d, base, settings) for d in given or [base.shown_dtype]))
+    if base.amp or runtime(base.runtime).runs_files or not isinstance(base.model, str):
+        return [base.shown_dtype]
+    return list(dict.fromkeys((base.shown_dtype, *DTYPES["training" if base.mode == "training" else "other"])))
+
+
+def _definite(dtype: str, base: Workload, settings: dict[str, Any]) -> str:
+    """A dtype by its own name; the checkpoint's own is called `published` where no other name fits."""
+    if str(dtype).lower() == PUBLISHED:
+        return base.shown_dtype
+    return workload_from({**settings, "model": "", "dtype": dtype}).dtype
+
+
+def _published_note(base: Workload, tried: Sequence[str]) -> tuple[str, ...]:
+    if PUBLISHED not in tried:
+        return ()
+    return (f"dtype {PUBLISHED}: {base.dtype} with linear weights in {base.weight_format}, as the checkpoint has them",)
 
 
 def _batches(given: Sequence[int] | None, settings: dict[str, Any]) -> list[int]:
@@ -146,12 +165,12 @@ def _choose(names: Any) -> str:
 def _notes(
     want: Any, rows: Any, tried: Sequence[int], given: Sequence[int] | None, without_host: bool
 ) -> tuple[str, ...]:  # fmt: skip
-    """What the numbers assume."""
+    """The assumptions of the numbers."""
     notes = []
     if without_host:
         notes.append(
-            f"in eager mode the host keeps every measured device from the limit of latency, so CUDA graphs were tried "
-            f"too: rows that say {WITHOUT_HOST} need --runtime {WITHOUT_HOST}"
+            f"in eager mode every measured device is host-bound and misses the latency limit, so CUDA graphs were "
+            f"tried too: rows that say {WITHOUT_HOST} need --runtime {WITHOUT_HOST}"
         )
     instances = {row.cloud: row.price_region for row in rows if row.instance}
     if want.regions is not None:
@@ -163,8 +182,8 @@ def _notes(
     if any(row.share < 1 for row in rows):
         notes.append(
             "a single MIG slice is rented with its whole instance, which is its price; its cost, energy and carbon are "
-            f"its part of them, {OTHERS_USED}"
+            f"its share of them, {OTHERS_USED}"
         )
     if given is None and len(tried) > 1 and rows[0].batch == tried[-1]:
-        notes.append(f"batch {tried[-1]:,} is the largest that was tried: larger ones (--batch) may do better still")
+        notes.append(f"batch {tried[-1]:,} is the largest that was tried: larger ones (--batch) may be better")
     return tuple(notes)

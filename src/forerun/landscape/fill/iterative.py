@@ -9,17 +9,17 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
+from forerun._util.extras import needed
 from forerun.landscape.fill.filled import Filled, holes
-from forerun.landscape.needs import extra
 from forerun.landscape.schema import HARDWARE, Tables, numbers
 
 Trees = Literal["forest", "extra_trees"]
-LEAST_KNOWN = 15  # a column with fewer known values is left out
+LEAST_KNOWN = 15  # a column with fewer known values is skipped
 TREES, ROUNDS, SEED = 40, 2, 0
 
 
 def impute(tables: Tables, columns: Sequence[str], trees: Trees) -> list[Filled]:
-    """The holes of some columns of the hardware, by random forests or by extra trees."""
+    """Missing values of some columns of the hardware, by random forests or by extra trees."""
     rows = tables.hardware
     used = [name for name in numbers(HARDWARE) if rows[name].notna().sum() >= LEAST_KNOWN]
     wanted = {name: at for name, at in holes(rows, [c for c in columns if c in used]).items() if len(at)}
@@ -51,14 +51,14 @@ def _years(released: pd.Series) -> pd.Series:
 
 
 def _within_factor_2(estimator: Any, known: np.ndarray) -> float:
-    """The share of known values that trees which did not see them put within a factor of 2."""
+    """The share of known values that out-of-bag trees predict within a factor of 2."""
     off = np.abs(estimator.oob_prediction_ - known)
     return float(np.mean(off[estimator.oob_prediction_ != 0] <= np.log10(2)))
 
 
 def _imputer(trees: Trees) -> Any:
     """scikit-learn's imputer over trees whose out-of-bag predictions are kept."""
-    with extra("filling by trees"):
+    with needed("filling by trees", "landscape"):
         from sklearn.ensemble import ExtraTreesRegressor, RandomForestRegressor
         from sklearn.experimental import enable_iterative_imputer  # noqa: F401
         from sklearn.impute import IterativeImputer

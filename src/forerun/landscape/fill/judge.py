@@ -1,4 +1,4 @@
-"""Fills judged: known values are hidden, filled by every method, and compared with what was hidden."""
+"""Imputation judged: known values are hidden, filled by every method, and compared."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ COMPARED: dict[str, dict[Table, Sequence[str]]] = {
 
 @dataclass(frozen=True)
 class FillError:
-    """How well a method fills a column: how many values were hidden and answered, and how far the answers are off.
+    """How well a method fills a column: how many values were hidden and filled, and how far off the fills are.
 
-    Errors are over the answered ones; None where there are none. A decade is a factor of 10.
+    Errors are over the filled ones; None where there are none. A decade is a factor of 10.
     """
 
     table: Table
@@ -46,7 +46,7 @@ class FillError:
 
 @dataclass(frozen=True)
 class Example:
-    """A hidden value beside what retrieval put in its place, and the sentence that it stands in."""
+    """A hidden value beside what retrieval put in its place, and its sentence."""
 
     model: str
     column: str
@@ -73,7 +73,7 @@ class FillStudy:
 
     def of(self, column: str, method: str) -> FillError | None:
         """The error of a method in a column; None where it was not tried."""
-        return next((one for one in self.errors if (one.column, one.method) == (column, method)), None)
+        return next((error for error in self.errors if (error.column, error.method) == (column, method)), None)
 
 
 def left_for_judging(model: str) -> bool:
@@ -84,7 +84,7 @@ def left_for_judging(model: str) -> bool:
 def judge_fills(
     tables: Tables, methods: Sequence[str] = tuple(COMPARED), folds: int = FOLDS, options: Options | None = None
 ) -> FillStudy:
-    """Every known value of the judged rows hidden once, in turn, and filled by every method from all that is left."""
+    """Every known value of the judged rows hidden once, in turn, and filled by every method from the rest."""
     chosen = options or Options()
     report = chosen.report("judging fills")
     parts = _folds(tables, folds)
@@ -108,7 +108,7 @@ def judge_fills(
     ]
     judged = sum(map(left_for_judging, tables.models["model"]))
     shown = _examples(together[together["asked_of"] == "retrieval"])
-    return FillStudy(tuple(one for one in errors if one.hidden), shown, folds, judged, seconds)
+    return FillStudy(tuple(error for error in errors if error.hidden), shown, folds, judged, seconds)
 
 
 def _folds(tables: Tables, folds: int) -> pd.DataFrame:
@@ -131,34 +131,34 @@ def _folds(tables: Tables, folds: int) -> pd.DataFrame:
 
 def _without(tables: Tables, parts: pd.DataFrame, fold: int) -> Tables:
     """The tables without the values of a fold."""
-    made = {"models": tables.models.copy(), "hardware": tables.hardware.copy()}
-    for (table, column), some in parts[parts["fold"] == fold].groupby(["table", "column"]):
-        rows = made[table]
-        rows.loc[rows[NAME[table]].isin(set(some["model"])), column] = np.nan
-    return replace(tables, models=made["models"], hardware=made["hardware"])
+    hidden = {"models": tables.models.copy(), "hardware": tables.hardware.copy()}
+    for (table, column), group in parts[parts["fold"] == fold].groupby(["table", "column"]):
+        rows = hidden[table]
+        rows.loc[rows[NAME[table]].isin(set(group["model"])), column] = np.nan
+    return replace(tables, models=hidden["models"], hardware=hidden["hardware"])
 
 
 def _pairs(filled: pd.DataFrame, parts: pd.DataFrame, fold: int) -> pd.DataFrame:
-    """What was filled beside what was hidden."""
+    """Filled beside hidden values."""
     return filled.merge(parts[parts["fold"] == fold], on=["table", "model", "column"])
 
 
 def _error(pairs: pd.DataFrame, parts: pd.DataFrame, table: Table, column: str, method: str) -> FillError:
     """How far a method is off in a column."""
     hidden = int(((parts["table"] == table) & (parts["column"] == column)).sum())
-    mine = pairs[(pairs["asked_of"] == method) & (pairs["table"] == table) & (pairs["column"] == column)]
-    if mine.empty:
+    own = pairs[(pairs["asked_of"] == method) & (pairs["table"] == table) & (pairs["column"] == column)]
+    if own.empty:
         return FillError(table, column, method, hidden, 0, None, None, None, None)
-    ratio = (mine["value"] / mine["hidden"]).to_numpy(float)
+    ratio = (own["value"] / own["hidden"]).to_numpy(float)
     decades = np.abs(np.log10(ratio))
     return FillError(
-        table, column, method, hidden, len(mine), float(np.mean(np.abs(ratio - 1) <= HIT)),
+        table, column, method, hidden, len(own), float(np.mean(np.abs(ratio - 1) <= HIT)),
         float(np.mean(decades <= np.log10(2))), float(np.median(decades)), float(np.mean(decades)),
     )  # fmt: skip
 
 
 def _examples(pairs: pd.DataFrame) -> tuple[Example, ...]:
-    """Some of retrieval's answers as they come, right and wrong ones, in turn from every column."""
+    """A sample of retrieval's fills, right and wrong, in turn from every column."""
     mixed = pairs.sample(frac=1.0, random_state=SEED)
     turn = mixed.groupby("column").cumcount()
     taken = mixed.assign(turn=turn).sort_values(["turn", "column"]).head(EXAMPLES)

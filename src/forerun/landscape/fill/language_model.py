@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
+from forerun._util.readable import short
 from forerun.errors import ForerunError
-from forerun.readable import short
 
 METHOD = "language model"
 MOST = 8  # sentences in one question
@@ -25,7 +25,7 @@ _TASK = (
 
 
 class Reader:
-    """Asks a language model; it chooses among what was found, and so cannot invent a number."""
+    """Asks a language model to choose among candidates, so that it cannot invent a number."""
 
     def __init__(self, url: str, model: str = "default") -> None:
         parts = urlsplit(url)
@@ -34,15 +34,15 @@ class Reader:
         base = url.rstrip("/")
         self.url = base if base.endswith("/chat/completions") else f"{base}/chat/completions"
         self.model = model
-        # A proxy for the world outside does not know this machine's own addresses.
+        # A proxy for the internet does not know this machine's own addresses.
         local = parts.hostname in ("localhost", "127.0.0.1", "::1")
         self._opener = urllib.request.build_opener(*([urllib.request.ProxyHandler({})] if local else []))
 
-    def choose(self, model: str, question: str, found: Sequence[tuple[str, float]]) -> int | None:
+    def choose(self, model: str, question: str, candidates: Sequence[tuple[str, float]]) -> int | None:
         """Which of some sentences with numbers answers a question on a model; None if the language model sees none."""
-        listed = [f"{index}: {value:.6g} in: {sentence}" for index, (sentence, value) in enumerate(found[:MOST])]
-        asked = f"Model: {model}\nAsked for: {question}\n" + "\n".join(listed)
-        answer = self._ask([{"role": "system", "content": _TASK}, {"role": "user", "content": asked}])
+        listed = [f"{index}: {value:.6g} in: {sentence}" for index, (sentence, value) in enumerate(candidates[:MOST])]
+        prompt = f"Model: {model}\nAsked for: {question}\n" + "\n".join(listed)
+        answer = self._ask([{"role": "system", "content": _TASK}, {"role": "user", "content": prompt}])
         index = _index(answer)
         return index if index is not None and 0 <= index < len(listed) else None
 
@@ -58,7 +58,7 @@ class Reader:
             raise ForerunError(f"the language model at {self.url} answered {error.code} {error.reason}") from error
         except OSError as error:
             reason = getattr(error, "reason", None) or error
-            raise ForerunError(f"the language model at {self.url} does not answer: {reason}") from error
+            raise ForerunError(f"the language model at {self.url} does not respond: {reason}") from error
         except (ValueError, KeyError, IndexError, TypeError) as error:
             raise ForerunError(f"the answer from {self.url} is not one of an OpenAI-compatible server") from error
         return text if isinstance(text, str) else ""
@@ -66,7 +66,7 @@ class Reader:
 
 def _index(answer: str) -> int | None:
     """The index in an answer, as JSON or as the first number of it; None for null or no number."""
-    if found := re.search(r'"index"\s*:\s*(null|\d{1,3})', answer):
-        return None if found[1] == "null" else int(found[1])
+    if match := re.search(r'"index"\s*:\s*(null|\d{1,3})', answer):
+        return None if match[1] == "null" else int(match[1])
     bare = re.fullmatch(r"\D{0,20}(\d{1,3})\D{0,20}", answer.strip())
     return int(bare[1]) if bare else None

@@ -1,4 +1,4 @@
-"""The root mean square of the known values, for every hole of a column: what any other fill has to beat."""
+"""The baseline: the root mean square of the known values for every missing value of a column."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ METHOD = "rms"
 
 
 def fill_rms(tables: Tables, columns: dict[Table, Sequence[str]], options: Options) -> list[Filled]:
-    """Every hole by the root mean square of its column."""
+    """Every missing value by the root mean square of its column."""
     values: list[Filled] = []
     for table, names in columns.items():
         rows = tables.models if table == "models" else tables.hardware

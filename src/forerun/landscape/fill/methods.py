@@ -25,7 +25,7 @@ Columns = Mapping[Table, Sequence[str]]
 
 @dataclass(frozen=True)
 class Method:
-    """A way to fill: what it does in words, what computes it, and the columns that it fills unless others are named."""
+    """An imputation method: a description, the function, and the columns that it fills by default."""
 
     words: str
     compute: Callable[[Tables, dict[Table, Sequence[str]], Options], list[Filled]]
@@ -55,7 +55,7 @@ def fill(
     columns: Columns | None = None,
     options: Options | None = None,
 ) -> tuple[Tables, pd.DataFrame]:
-    """The tables with their holes filled by a method, or by several in turn; and a table of what was filled.
+    """The tables with missing values filled by a method, or by several in turn; and a table of the fills.
 
     Its columns: table, model, column, value, method, sentence, confidence.
     """
@@ -64,7 +64,7 @@ def fill(
         if name not in METHODS:
             raise ForerunError(f"unknown method {name!r}; there are {', '.join(METHODS)}.{did_you_mean(name, METHODS)}")
         chosen = METHODS[name]
-        made = chosen.compute(tables, dict(columns or chosen.columns), options or Options())
-        tables = filled.with_values(tables, made)
-        values += made
+        computed = chosen.compute(tables, dict(columns or chosen.columns), options or Options())
+        tables = filled.with_values(tables, computed)
+        values += computed
     return tables, filled.frame(values)

@@ -1,4 +1,4 @@
-"""What the nearest known model has: the base model of a model, else the one whose description is most similar."""
+"""The value of the nearest known model: the base model of a model, else the one with the most similar description."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LONGEST = 160  # characters of a description
 
 
 def fill_nearest(tables: Tables, columns: dict[Table, Sequence[str]], options: Options) -> list[Filled]:
-    """The holes of the models' columns by the nearest model that has the value."""
+    """Missing values of the models' columns by the nearest model that has the value."""
     models = tables.models.reset_index(drop=True)
     wanted = {name: at for name, at in holes(models, columns.get("models", ())).items() if len(at)}
     if not wanted:
@@ -55,14 +55,14 @@ def _names(cell: str) -> list[str]:
 def _base_rows(models: pd.DataFrame, names: list[str], options: Options) -> dict[str, int]:
     """The row of each base model: of the same name, else of the most similar one if it is similar enough."""
     rows = {name.casefold(): int(at) for at, name in models["model"].items()}
-    found = {name: rows[name.casefold()] for name in names if name.casefold() in rows}
-    others = [name for name in names if name not in found]
+    known = {name: rows[name.casefold()] for name in names if name.casefold() in rows}
+    others = [name for name in names if name not in known]
     if others:
         similar = embed(others, options.embedding) @ embed(list(models["model"]), options.embedding).T
         for name, row in zip(others, similar, strict=True):
             if row.max() >= BY_BASE_MODEL:
-                found[name] = int(np.argmax(row))
-    return found
+                known[name] = int(np.argmax(row))
+    return known
 
 
 def _from_base(models: pd.DataFrame, column: str, at: int, by_name: dict[str, int]) -> Filled | None:

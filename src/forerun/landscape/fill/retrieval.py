@@ -28,11 +28,11 @@ class Target:
     kinds: tuple[str, ...]
     question: str
     bare: str = ""  # in the column's own notes, a number without a unit counts: 'scaled' (13B) or 'equals' (= 3e22)
-    cue: re.Pattern[str] | None = None  # the sentence must have this
-    never: re.Pattern[str] | None = None  # and must not have this
+    cue: re.Pattern[str] | None = None  # the sentence must match this
+    never: re.Pattern[str] | None = None  # and must not match this
     least: float = 0.0
     share: bool = False
-    later: bool = False  # a calculation: its result stands last
+    later: bool = False  # a calculation: its result comes last
 
 
 TARGETS = {
@@ -60,8 +60,8 @@ TARGETS = {
     ),
 }  # fmt: skip
 
-#: What speaks for a candidate: standing in the column's own notes, after an equals sign, agreeing with other sentences,
-#: late in a calculation, and in a sentence that is similar to the question. The rules weigh more than the similarity:
+#: Weights of a candidate: in the column's own notes, after an equals sign, in agreement with other sentences, late in a
+#: calculation, and in a sentence similar to the question. The rules weigh more than the similarity:
 #: on the models whose notes were read, more weight on it made fewer hits.
 OWN_NOTES, EQUALS, AGREED, LATER, SIMILAR = 0.4, 0.2, 0.1, 0.3, 0.1
 _DOUBT = re.compile(
@@ -87,41 +87,46 @@ class Candidate:
 
 
 def fill_retrieval(tables: Tables, columns: dict[Table, Sequence[str]], options: Options) -> list[Filled]:
-    """The holes of the models' columns by what their notes say; by a language model's reading of them if one is named.
+    """Missing values of the models' columns from their notes; read by a language model if one is named.
 
     The confidence is the share of known values that the same rules put within a factor of 2.
     """
     models = tables.models
     wanted = [column for column in columns.get("models", ()) if column in TARGETS]
-    found = {column: {at: some for at, row in _rows(models) if (some := candidates(row, column))} for column in wanted}
-    scores = _ranked(found, options)
+    by_column = {
+        column: {at: row_candidates for at, row in _rows(models) if (row_candidates := candidates(row, column))}
+        for column in wanted
+    }
+    scores = _ranked(by_column, options)
     reader = language_model.Reader(options.llm_url, options.llm_model) if options.llm_url else None
     values: list[Filled] = []
     for column, empty in holes(models, wanted).items():
-        ordered = {at: _best_first(scores[column][at], some) for at, some in found[column].items()}
-        sure = _confidence(models[column], {at: some[0] for at, some in ordered.items()})
+        ordered = {
+            at: _best_first(scores[column][at], row_candidates) for at, row_candidates in by_column[column].items()
+        }
+        sure = _confidence(models[column], {at: row_candidates[0] for at, row_candidates in ordered.items()})
         report = options.report(f"reading sentences on {column}") if reader is not None else None
         answered = [at for at in empty if at in ordered]
         for done, at in enumerate(answered):
             name = models.at[at, "model"]
-            one = ordered[at][0] if reader is None else _read(reader, name, column, ordered[at])
+            best = ordered[at][0] if reader is None else _read(reader, name, column, ordered[at])
             if report is not None:
                 report(done / len(answered))
-            if one is not None:
+            if best is not None:
                 method = METHOD if reader is None else language_model.METHOD
-                values.append(Filled("models", name, column, one.value, method, one.sentence, sure[one.own]))
+                values.append(Filled("models", name, column, best.value, method, best.sentence, sure[best.own]))
     return values
 
 
-def _best_first(scores: list[float], some: list[Candidate]) -> list[Candidate]:
+def _best_first(scores: list[float], options: list[Candidate]) -> list[Candidate]:
     """Candidates in the order of their scores, the highest first."""
-    return [one for _, one in sorted(zip(scores, some, strict=True), key=lambda pair: -pair[0])]
+    return [candidate for _, candidate in sorted(zip(scores, options, strict=True), key=lambda pair: -pair[0])]
 
 
 def candidates(row: dict[str, object], column: str) -> list[Candidate]:
     """Every quantity in a model's notes that may be the value of a column, in order."""
     target = TARGETS[column]
-    some: list[Candidate] = []
+    listed: list[Candidate] = []
     for source in SOURCES:
         text = row.get(source)
         own = source == NOTES.get(column)
@@ -129,13 +134,13 @@ def candidates(row: dict[str, object], column: str) -> list[Candidate]:
             if not _states(sentence, target, own):
                 continue
             if own and target.bare == "equals" and (value := product(sentence)) is not None:
-                some.append(Candidate(value, sentence[:SHOWN], sentence[: 2 * AROUND], own, True))
+                listed.append(Candidate(value, sentence[:SHOWN], sentence[: 2 * AROUND], own, True))
             for mention in mentions(sentence):
                 value = _value(mention, target, own, row.get("chips"))
                 if value is not None:
                     near = sentence[max(0, mention.start - AROUND) : mention.end + AROUND]
-                    some.append(Candidate(value, sentence[:SHOWN], near, own, mention.after_equals))
-    return some
+                    listed.append(Candidate(value, sentence[:SHOWN], near, own, mention.after_equals))
+    return listed
 
 
 def _states(sentence: str, target: Target, own: bool) -> bool:
@@ -170,68 +175,75 @@ def _rows(models: pd.DataFrame) -> Iterable[tuple[int, dict[str, object]]]:
     return zip(models.index, models[needed].to_dict("records"), strict=True)
 
 
-def _ranked(found: dict[str, dict[int, list[Candidate]]], options: Options) -> dict[str, dict[int, list[float]]]:
+def _ranked(by_column: dict[str, dict[int, list[Candidate]]], options: Options) -> dict[str, dict[int, list[float]]]:
     """The score of every candidate. A sentence is embedded only where it decides."""
     scores = {
-        column: {at: _weights(some, TARGETS[column]) for at, some in rows.items()} for column, rows in found.items()
+        column: {at: _weights(row_candidates, TARGETS[column]) for at, row_candidates in rows.items()}
+        for column, rows in by_column.items()
     }
     near: list[tuple[str, int, list[int]]] = []
-    for column, rows in found.items():
-        for at, some in rows.items():
-            if places := _contenders(some, scores[column][at]):
+    for column, rows in by_column.items():
+        for at, row_candidates in rows.items():
+            if places := _contenders(row_candidates, scores[column][at]):
                 near.append((column, at, places))
-    questions = embed([TARGETS[column].question for column in found], options.embedding)
-    asked = dict(zip(found, questions, strict=True))
-    texts = [found[column][at][place].near for column, at, places in near for place in places]
+    questions = embed([TARGETS[column].question for column in by_column], options.embedding)
+    vector_of = dict(zip(by_column, questions, strict=True))
+    texts = [by_column[column][at][place].near for column, at, places in near for place in places]
     vectors = iter(embed(texts, options.embedding, options.report("embedding sentences with numbers")))
     for column, at, places in near:
         for place in places:
-            scores[column][at][place] += SIMILAR * float(next(vectors) @ asked[column])
+            scores[column][at][place] += SIMILAR * float(next(vectors) @ vector_of[column])
     return scores
 
 
-def _weights(some: list[Candidate], target: Target) -> list[float]:
-    """What speaks for each candidate besides its sentence."""
+def _weights(row_candidates: list[Candidate], target: Target) -> list[float]:
+    """The weight of each candidate without its sentence."""
     return [
-        OWN_NOTES * one.own
-        + EQUALS * one.after_equals
-        + AGREED * _agreeing(one, some)
-        + LATER * target.later * place / len(some)
-        for place, one in enumerate(some)
+        OWN_NOTES * candidate.own
+        + EQUALS * candidate.after_equals
+        + AGREED * _agreeing(candidate, row_candidates)
+        + LATER * target.later * place / len(row_candidates)
+        for place, candidate in enumerate(row_candidates)
     ]
 
 
-def _contenders(some: list[Candidate], weights: list[float]) -> list[int]:
-    """The places of the candidates among which their sentences can decide; none if their values are the same."""
+def _contenders(row_candidates: list[Candidate], weights: list[float]) -> list[int]:
+    """The places of candidates that only their sentences can separate; none if their values are the same."""
     able = [place for place, weight in enumerate(weights) if weight > max(weights) - SIMILAR]
-    return able if any(not _equal(some[place].value, some[able[0]].value) for place in able) else []
+    return able if any(not _equal(row_candidates[place].value, row_candidates[able[0]].value) for place in able) else []
 
 
-def _equal(one: float, other: float) -> bool:
+def _equal(first: float, other: float) -> bool:
     """Whether two values are the same but for rounding."""
-    return bool(abs(np.log(one / other)) <= SAME)
+    return bool(abs(np.log(first / other)) <= SAME)
 
 
-def _agreeing(one: Candidate, some: list[Candidate]) -> int:
+def _agreeing(candidate: Candidate, row_candidates: list[Candidate]) -> int:
     """How many other sentences give the same value, two at most."""
-    others = {other.sentence for other in some if other.sentence != one.sentence and _equal(other.value, one.value)}
+    others = {
+        other.sentence
+        for other in row_candidates
+        if other.sentence != candidate.sentence and _equal(other.value, candidate.value)
+    }
     return min(len(others), 2)
 
 
 def _confidence(known: pd.Series, best: dict[int, Candidate]) -> dict[bool, float]:
-    """By whether the sentence stands in the column's own notes: the share of known values within a factor of 2."""
+    """By whether the sentence is in the column's own notes: the share of known values within a factor of 2."""
     sure = {}
     for own in (True, False):
         right = [
-            abs(np.log2(one.value / known[at])) <= 1
-            for at, one in best.items()
-            if one.own == own and pd.notna(known[at])
+            abs(np.log2(candidate.value / known[at])) <= 1
+            for at, candidate in best.items()
+            if candidate.own == own and pd.notna(known[at])
         ]
         sure[own] = (sum(right) + 1) / (len(right) + 2)  # with few known values, near one half
     return sure
 
 
-def _read(reader: language_model.Reader, model: str, column: str, some: list[Candidate]) -> Candidate | None:
-    """The candidate that a language model takes for the value; None where it finds none of them to be."""
-    chosen = reader.choose(model, TARGETS[column].question, [(one.sentence, one.value) for one in some])
-    return None if chosen is None else some[chosen]
+def _read(reader: language_model.Reader, model: str, column: str, row_candidates: list[Candidate]) -> Candidate | None:
+    """The candidate that a language model chooses; None where it chooses none."""
+    chosen = reader.choose(
+        model, TARGETS[column].question, [(candidate.sentence, candidate.value) for candidate in row_candidates]
+    )
+    return None if chosen is None else row_candidates[chosen]

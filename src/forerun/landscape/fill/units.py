@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
 
+from forerun._util.extras import needed
 from forerun.landscape.amounts import NUMBER, SCALE, worth
-from forerun.landscape.needs import extra
 
-#: What notes on models count and pint does not know; for pint a byte is a plain number.
+#: Units of notes on models that pint does not know; for pint a byte is a plain number.
 _DEFINITIONS = (
     "flop = [computation]", "chip = [chip]", "parameter = [parameter]", "datum = [datum]", "usd = [money]",
     "epoch = [epoch]",
     "memory_byte = [memory]",
 )  # fmt: skip
-AFTER = 40  # characters after a quantity that are kept with it
-#: The kinds of quantity that are looked for, and the unit in which each is given.
+AFTER = 40  # characters kept after a quantity, and searched before it
+#: The kinds of quantity that are searched for, and the unit of each.
 KINDS = {
     "time": "hour", "chip time": "chip * hour", "computation": "flop", "speed": "flop / second", "chips": "chip",
     "parameters": "parameter", "data": "datum", "money": "usd", "share": "dimensionless", "epochs": "epoch",
@@ -40,7 +40,7 @@ _DATA = (
     "tokens? words? images? samples? examples? datapoints? sentences? sequences? pairs frames ratings games "
     "videos? clips proteins? molecules? positions? documents? characters? patches? utterances? instances?"
 )
-#: What may stand after a number, in the order in which it is tried, and what it is for pint.
+#: What may follow a number, in the order in which it is tried, and its unit for pint.
 _UNITS = (
     (rf"(?:{_CHIP})[\s-]+(?:{_TIME})", "chip * {time}"),
     (r"(?:PF|PFs|PF/s|PFLOPS?)[\s-]*(?P<day>days?)", "petaflop / second * {time}"),
@@ -48,7 +48,7 @@ _UNITS = (
     (r"PF", "petaflop"),
     (r"(?P<prefix>(?-i:[GTPE]))(?-i:FLOPS)", "{prefix}flop / second"),
     (rf"{_PREFIX}FLOPS?(?:\s?/\s?(?:s\b|sec|GPU|chip|TPU|A100|H100|V100)|\s?per\s+sec|ps\b)", "{prefix}flop / second"),
-    (rf"{_PREFIX}FLOPS?\s?/\s?(?:param|token|step|image|forward)", "flop / second"),  # of no use; it is no total
+    (rf"{_PREFIX}FLOPS?\s?/\s?(?:param|token|step|image|forward)", "flop / second"),  # not a total
     (rf"{_PREFIX}(?:FLOPS?|floating[\s-]point operations)", "{prefix}flop"),
     (r"[KMGTP]i?B(?:ytes?)?", "memory_byte"),
     (r"(?:[A-Za-z]+[\s-]+){0,2}?(?:parameters?|params?|weights)", "parameter"),
@@ -81,14 +81,14 @@ _EQUALS = re.compile(r"(?:=|≈|→|-->)\s*(?:about|around|approx\w*\.?|~)?\s*$"
 
 @dataclass(frozen=True)
 class Mention:
-    """A quantity in a sentence: its kind and its value in the kind's unit, and how it stands there.
+    """A quantity in a sentence: its kind and its value in the kind's unit, and how it is written.
 
-    The kind is '' for a number without a unit, and 'other' for a unit that is not looked for.
+    The kind is '' for a number without a unit, and 'other' for a unit that is not searched for.
     """
 
     kind: str
     value: float
-    scaled: bool  # a word or letter such as B or million stands after the number
+    scaled: bool  # a word or letter such as B or million follows the number
     after_equals: bool
     per: bool  # by something else: $2 per hour
     start: int
@@ -130,7 +130,7 @@ def product(sentence: str) -> float | None:
 
 
 def _mention(text: str, number: re.Match[str]) -> Mention | None:
-    """One number with what stands after it; None for a number that cannot be one."""
+    """One number with what follows it; None for a number that cannot be a quantity."""
     value, unit, end = worth(number), "", number.end()
     if number["dollar"]:
         unit = "usd"
@@ -144,9 +144,12 @@ def _mention(text: str, number: re.Match[str]) -> Mention | None:
     kind, value = _in_unit(value, unit) if unit else ("", value)
     if not 0 < value < float("inf"):
         return None
+    start = number.start()
+    # Only right before the number: searching all text before each number would be quadratic.
+    equals = _EQUALS.search(text, max(0, start - AFTER), start)
     return Mention(
-        kind, value, number["scale"] is not None, _EQUALS.search(text, 0, number.start()) is not None,
-        _PER.match(text, end) is not None, number.start(), end,
+        kind, value, number["scale"] is not None, equals is not None,
+        _PER.match(text, end) is not None, start, end,
         text[end : end + AFTER],
     )  # fmt: skip
 
@@ -162,7 +165,7 @@ def _filled(expression: str, after: re.Match[str]) -> str:
 @cache
 def _registry() -> Any:
     """pint's units and ours."""
-    with extra("reading numbers with units"):
+    with needed("reading numbers with units", "landscape"):
         import pint
     registry: Any = pint.UnitRegistry()
     for definition in _DEFINITIONS:
@@ -173,10 +176,10 @@ def _registry() -> Any:
 @cache
 def _worth(unit: str) -> tuple[str, float]:
     """The kind of quantity that a unit measures, and what one of it is in the kind's unit."""
-    one = _registry().Quantity(1.0, unit)
+    quantity = _registry().Quantity(1.0, unit)
     for kind, chosen in KINDS.items():
-        if one.is_compatible_with(chosen):
-            return kind, float(one.to(chosen).magnitude)
+        if quantity.is_compatible_with(chosen):
+            return kind, float(quantity.to(chosen).magnitude)
     return "other", 1.0
 
 

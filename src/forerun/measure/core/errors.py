@@ -13,3 +13,7 @@ class CaseTimeoutError(Exception):
 
 class TooSlowError(Exception):
     """A single call is longer than the protocol measures."""
+
+
+class CacheHeldTwiceError(Exception):
+    """The call ran; timing it needs its KV cache twice, once to put back, and that does not fit."""

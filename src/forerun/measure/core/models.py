@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Callable
 from typing import Any
 
-from forerun.graph import families
-from forerun.graph.families.base import Input, training_loss
+from forerun import networks
+from forerun.networks.base import Input, training_loss
 
 from . import quantised, runtimes
 from .protocol import GRAPH_DECODE_MS, Call
@@ -32,12 +33,19 @@ def task_of(case: dict[str, Any]) -> str:
 
 
 def optimizer_of(case: dict[str, Any], model: Any, rate: float) -> Any:
-    """AdamW, or SGD with momentum 0.9, as is usual."""
+    """The optimizer that a case names: sgd has momentum 0.9, as is usual; plain_sgd has none."""
     import torch
 
-    if case.get("optimizer", "sgd") == "adamw":
-        return torch.optim.AdamW(model.parameters(), lr=rate)
-    return torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9)
+    makers: dict[str, Callable[[], Any]] = {
+        "sgd": lambda: torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9),
+        "plain_sgd": lambda: torch.optim.SGD(model.parameters(), lr=rate),
+        "adam": lambda: torch.optim.Adam(model.parameters(), lr=rate),
+        "adamw": lambda: torch.optim.AdamW(model.parameters(), lr=rate),
+    }
+    named = case.get("optimizer") or "sgd"
+    if named not in makers:
+        raise ValueError(f"there is no optimizer {named!r}; choose from {', '.join(makers)}")
+    return makers[named]()
 
 
 class Built:
@@ -72,15 +80,15 @@ class Built:
 
     def call(self, case: dict[str, Any]) -> Call:
         """The call for one case, its inputs ready on the device."""
-        call = self._call(case, runtimes.as_called(self.model, case))
-        if runtimes.runtime_of(case) != runtimes.EAGER:
+        call = self._call(case, runtimes.runtime_of(case).called(self.model))
+        if not runtimes.is_usual(case):
             call.capturable, call.why_not_capturable = False, "compiled calls are not captured"
         return call
 
     def _call(self, case: dict[str, Any], model: Any) -> Call:
         if self.source == "hf":
             return self._hf_call(case, model)
-        if self.source in families.FILES and self.source not in ("cnn", "unet"):
+        if self.source in networks.FILES and self.source not in ("cnn", "unet"):
             return self._family_call(case, model)
         dtype = getattr(self.torch, DTYPES[case["dtype"]])
         shape = [case["batch"], *(case.get("input_shape") or self.input_shape or (3, 224, 224))]
@@ -109,15 +117,18 @@ class Built:
             import torchvision
 
             self.input_shape = [3, 299, 299] if case["name"] == "inception_v3" else [3, 224, 224]
+            builder = torchvision.models.get_model_builder(case["name"])
+            if "weights_backbone" in inspect.signature(builder).parameters:  # by default they would be fetched
+                overrides["weights_backbone"] = None
             return torchvision.models.get_model(case["name"], weights=None, **overrides)
-        if self.source in families.FILES:
+        if self.source in networks.FILES:
             return self._family_build(case["name"])
         if self.source == "hf":
             return self._hf_build(case, overrides)
         raise ValueError(f"unknown source {self.source!r}")
 
     def _family_build(self, name: str) -> Any:
-        family = families.family_of(name)
+        family = networks.family_of(name)
         settings = family.parse(name)
         self.classes = settings.get("classes", self.classes)
         self.inputs = family.inputs(settings)
@@ -131,7 +142,7 @@ class Built:
         settings = {**case["config"], **overrides}
         config = transformers.AutoConfig.for_model(settings.pop("model_type"), **settings)
         config.use_cache = case["mode"] in ("prefill", "decode")
-        doors: dict[str, Any] = {
+        classes: dict[str, Any] = {
             "base": transformers.AutoModel,
             "causal-lm": transformers.AutoModelForCausalLM,
             "sequence-classification": transformers.AutoModelForSequenceClassification,
@@ -139,7 +150,7 @@ class Built:
         small = case["dtype"] in quantised.DTYPES
         dtype = getattr(self.torch, DTYPES[quantised.ACTIVATIONS if small else case["dtype"]])
         attention = {"attn_implementation": case["attention"]} if case.get("attention") else {}
-        model = doors[task_of(case)].from_config(config, dtype=dtype, **attention)
+        model = classes[task_of(case)].from_config(config, dtype=dtype, **attention)
         self.facts["attention"] = getattr(model.config, "_attn_implementation", None)
         self.facts["parameters"] = sum(p.numel() for p in model.parameters())
         if small:

@@ -72,12 +72,12 @@ def _manner(label: str, op: str, dtypes: list[str], rng: random.Random) -> dict[
     """The dtype and the direction of a case."""
     operator = find(op)
     dtype = rng.choice(dtypes)
-    if label == "matmul_int4":
-        dtype = "int4"
+    if label.startswith("matmul_"):
+        dtype = label.removeprefix("matmul_")
     if dtype == "tf32" and not operator.tf32:
         dtype = "fp32"
     if dtype not in (*operator.dtypes, "tf32", *quantised.DTYPES):
         dtype = operator.dtypes[0]
-    one_way = not operator.backward or label in FORWARD_ONLY or dtype == "int4"
+    one_way = not operator.backward or label in FORWARD_ONLY or dtype in quantised.DTYPES
     direction = "forward" if one_way or rng.random() < 0.6 else "backward"
     return {"dtype": dtype, "direction": direction, "family": label}

@@ -5,13 +5,16 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from .batch_limit_phase import BatchLimits
 from .curve_phase import Curves
 from .kernel_phase import Kernels
 from .operator_phase import Operators
 from .timing_phase import Timing
 from .worker import Worker
 
-PHASES: dict[str, type[Worker]] = {phase.phase: phase for phase in (Timing, Kernels, Operators, Curves)}
+PHASES: dict[str, type[Worker] | type[BatchLimits]] = {
+    phase.phase: phase for phase in (Timing, Kernels, Operators, Curves, BatchLimits)
+}
 
 
 def main(args: Any) -> int:

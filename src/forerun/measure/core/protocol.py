@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .energy import EnergySteps
-from .errors import CapturePoisonedError, TooSlowError
+from .errors import CacheHeldTwiceError, CapturePoisonedError, TooSlowError
 from .host_probe import quick_probe
 from .meters import Meter
 
@@ -60,9 +60,7 @@ def measure(case: Call, meter: Meter, repeat: int = 0, deadline: float | None = 
     results["memory"] = meter.memory()
     lap("warm_up")
     if case.hold is not None:
-        case.hold()
-        case.call()
-        meter.sync()
+        _hold(case, meter)
         lap("hold")
     gc.collect(0)
     gc.disable()
@@ -80,6 +78,19 @@ def measure(case: Call, meter: Meter, repeat: int = 0, deadline: float | None = 
     finally:
         gc.enable()
     return {**results, "spent_s": spent}
+
+
+def _hold(case: Call, meter: Meter) -> None:
+    """From here on each call starts from the same cache, which is kept beside the one that the call makes."""
+    assert case.hold is not None
+    try:
+        case.hold()
+        case.call()
+        meter.sync()
+    except Exception as error:
+        if "out of memory" not in str(error).lower():
+            raise
+        raise CacheHeldTwiceError("timing holds the KV cache twice, which does not fit; the call itself ran") from None
 
 
 def _graph(case: Call, meter: Meter, latency_ms: float, deadline: float | None) -> dict[str, Any]:

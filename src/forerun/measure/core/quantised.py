@@ -1,10 +1,12 @@
-"""Weight-only quantisation with PyTorch's own kernels: linear layers hold 8- or 4-bit weights, the rest stays bf16."""
+"""Weights in 8 or 4 bits, by PyTorch's own kernels or by bitsandbytes: linear layers hold them, the rest stays bf16."""
 
 from __future__ import annotations
 
 from typing import Any
 
-DTYPES = ("int8", "int4")
+#: `nf4` and `llm_int8` are the formats of bitsandbytes, which transformers loads with load_in_4bit and load_in_8bit.
+BITSANDBYTES = ("nf4", "llm_int8")
+DTYPES = ("int8", "int4", *BITSANDBYTES)
 ACTIVATIONS = "bf16"
 GROUP = 128  # weights that share a scale, in 4 bits
 INNER_TILES = 8
@@ -32,7 +34,9 @@ def quantise(model: Any, dtype: str) -> str:
 
 
 def _fits(layer: Any, dtype: str) -> bool:
-    return dtype == "int8" or (layer.in_features % (16 * INNER_TILES) == 0 and layer.out_features % 16 == 0)
+    if dtype != "int4":
+        return dtype == "int8" or layer.in_features % 64 == 0  # 64 values share a scale in nf4
+    return bool(layer.in_features % (16 * INNER_TILES) == 0 and layer.out_features % 16 == 0)
 
 
 def _layer(linear: Any, dtype: str) -> tuple[Any, str]:
@@ -122,3 +126,34 @@ def int4_rows(n: int, k: int, device: Any) -> tuple[Any, str, Any, Any]:
     weight = torch._convert_weight_to_int4pack_for_cpu(whole, 1)
     name = "torch._weight_int4pack_mm_for_cpu"
     return lambda x, w, s: torch._weight_int4pack_mm_for_cpu(x, w, GROUP, s), name, weight, scales
+
+
+def nf4(n: int, k: int, device: Any) -> tuple[Any, str, Any, Any]:
+    """bitsandbytes' 4-bit normal floats: one kernel for few rows, else unpacked before an ordinary product."""
+    import bitsandbytes
+    import torch
+
+    plain = torch.randn((n, k), dtype=torch.bfloat16, device=device) * k**-0.5
+    weight, state = bitsandbytes.functional.quantize_4bit(plain, quant_type="nf4")
+
+    def product(x: Any, w: Any, s: Any) -> Any:
+        return bitsandbytes.matmul_4bit(x, w.t(), quant_state=state)
+
+    return product, f"bitsandbytes {bitsandbytes.__version__} nf4", weight, state.absmax
+
+
+def llm_int8(n: int, k: int, device: Any) -> tuple[Any, str, Any, Any]:
+    """LLM.int8() of bitsandbytes: activations are quantised row by row, columns with outliers stay in fp16."""
+    import bitsandbytes
+    import torch
+
+    # Weights are quantised as they move from the host to the device.
+    plain = (torch.randn((n, k), device=device) * k**-0.5).half().cpu()
+    layer = bitsandbytes.nn.Linear8bitLt(k, n, bias=False, has_fp16_weights=False, threshold=6.0, device="meta")
+    layer.weight = bitsandbytes.nn.Int8Params(plain, requires_grad=False, has_fp16_weights=False)
+    layer = layer.to(device)
+
+    def product(x: Any, w: Any, s: Any) -> Any:
+        return layer(x)
+
+    return product, f"bitsandbytes {bitsandbytes.__version__} LLM.int8()", layer.weight.data, layer.weight.SCB

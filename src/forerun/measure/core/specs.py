@@ -10,10 +10,9 @@ import random
 from pathlib import Path
 from typing import Any
 
-from forerun import documents
-from forerun.graph import families
-
-from .runtimes import EAGER
+from forerun import networks
+from forerun._util import documents
+from forerun.runtimes.registry import USUAL
 
 MAX_CASES = 200_000
 KEY_FIELDS = (
@@ -71,7 +70,7 @@ def cases(spec: dict[str, Any]) -> list[dict[str, Any]]:
                 case = {"kind": "model", **model, **setting}
                 for aid in ("billions", "dtypes"):
                     case.pop(aid, None)
-                if case.get("runtime") == EAGER:
+                if case.get("runtime") == USUAL:
                     del case["runtime"]
                 out.setdefault(key_of(case), case)
     return list(out.values())
@@ -128,8 +127,8 @@ def _variants(variant: dict[str, Any], seed: int) -> list[dict[str, Any]]:
             combo[name] = max(1, round(value))
         settings = {k: v for k, v in combo.items() if not k.startswith("_")}
         model = dict(base)
-        if base["source"] in families.FILES:
-            model["name"] = families.family(base["source"]).name(**settings)
+        if base["source"] in networks.FILES:
+            model["name"] = networks.family(base["source"]).name(**settings)
         else:
             model["overrides"] = {**base.get("overrides", {}), **settings}
         if variant.get("input_sizes"):
@@ -165,4 +164,4 @@ def _fits(case: dict[str, Any], model: dict[str, Any], block: dict[str, Any]) ->
     return bool(reach <= positions)
 
 
-DTYPES = ("fp32", "tf32", "fp16", "bf16", "int8", "int4")
+DTYPES = ("fp32", "tf32", "fp16", "bf16", "int8", "int4", "nf4", "llm_int8")

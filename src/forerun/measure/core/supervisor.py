@@ -32,7 +32,7 @@ def phases(args: Any) -> list[tuple[str, float]]:
     kinds = {str(specs.load(path).get("kind", "model")) for path in args.spec}
     operators = args.operator_share if "op" in kinds else 0.0
     timing = args.timing_share if args.timing_share is not None else (0.64 if operators else 0.76)
-    found: list[tuple[str, float]] = []
+    found: list[tuple[str, float]] = [("batch_limits", 1.0)] if "batch_limit" in kinds else []
     if "model" in kinds:
         if timing:
             found.append(("timing", timing if timing + operators < 1 else 1.0 - operators))

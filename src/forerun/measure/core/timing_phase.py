@@ -104,8 +104,7 @@ class Timing(Worker):
                 self.forget()
                 row["weights_mb"] = self.meter.allocated_mb()
                 call = built.call(case)
-                if runtimes.runtime_of(case) != runtimes.EAGER:
-                    row.update(runtimes.compile_facts(call.call, self.meter.sync))
+                row.update(runtimes.runtime_of(case).first_call(call.call, self.meter.sync))
                 prepared_s = time.perf_counter() - begin
                 if models.group_key(case) in self.uncapturable:
                     call.capturable, call.why_not_capturable = False, "capture failed before for this model"

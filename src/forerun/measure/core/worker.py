@@ -23,6 +23,7 @@ from .rows import Rows, read
 
 RESTART = 75  # exit code that makes the supervisor start a fresh process
 STOP_BEFORE_S = 2.0
+OUT_OF_MEMORY = ("out of memory", "can't allocate memory")  # of a GPU, of the host
 LIBRARIES = {"timm": ("timm",), "torchvision": ("torchvision",), "hf": ("transformers",)}
 
 
@@ -44,7 +45,7 @@ class Worker(abc.ABC):
         self.earlier = [
             row for row in every if row.get("protocol") == PROTOCOL_VERSION and row.get("session") not in elsewhere
         ]
-        _prepare_torch()
+        prepare_torch()
         self.session = uuid.uuid4().hex[:12]
         self.described = False
         self.counts: dict[str, int] = {}
@@ -77,10 +78,7 @@ class Worker(abc.ABC):
             self._report(row)
 
     def _report(self, row: dict[str, Any] | None) -> None:
-        if self.state is not None:
-            fresh = self.state.with_suffix(".new")  # the supervisor reads a complete state or the one before
-            fresh.write_text(json.dumps({"at": time.time(), "row": row}))
-            os.replace(fresh, self.state)
+        report_state(self.state, row)
 
     def rest(self) -> None:
         """Lets the device cool down before the next model, where --cooldown is given."""
@@ -99,6 +97,14 @@ class Worker(abc.ABC):
     @abc.abstractmethod
     def run(self) -> int:
         """Does the phase's work; the exit code."""
+
+
+def report_state(state: Path | None, row: dict[str, Any] | None) -> None:
+    """Says to the supervisor that this process is alive, and which row it is at."""
+    if state is not None:
+        fresh = state.with_suffix(".new")  # the supervisor reads a complete state or the one before
+        fresh.write_text(json.dumps({"at": time.time(), "row": row}))
+        os.replace(fresh, state)
 
 
 def other_devices(rows: Iterable[dict[str, Any]], mine: str) -> set[str]:
@@ -147,10 +153,11 @@ def why(error: Exception) -> tuple[str, str]:
     if isinstance(error, TooSlowError):
         return "timeout", str(error)
     text = f"{type(error).__name__}: {error}".splitlines()[0][:300]
-    return ("oom", text) if "out of memory" in str(error).lower() else ("error", text)
+    return ("oom", text) if any(sign in str(error).lower() for sign in OUT_OF_MEMORY) else ("error", text)
 
 
-def _prepare_torch() -> None:
+def prepare_torch() -> None:
+    """Quiet, offline and seeded, with what this PyTorch lacks."""
     import logging
     import warnings
 
@@ -161,7 +168,7 @@ def _prepare_torch() -> None:
     logging.disable(logging.WARNING)
     torch.manual_seed(0)
     try:
-        from forerun.graph import torch_compat
+        from forerun.capture import torch_compat
 
         torch_compat.prepare()
     except ImportError:

@@ -8,18 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from forerun._util.parallel import side_by_side
+from forerun.device.kinds import CPU, GPU, part_of
 from forerun.graph.profile import CLASSES, UNITS
 from forerun.graph.variants import VARIANTS
-from forerun.parallel import side_by_side
 from forerun.predictors.base import TARGETS, Predictor, disagreement_of, log_ratio
 from forerun.predictors.cases import Cases, TrainingCases, join
-from forerun.predictors.conformal import Calibration, calibrate, device_deviation
 from forerun.predictors.default import fit_device, fit_energy, fit_host
 from forerun.predictors.default.kernel_shares import heavy_share
 from forerun.predictors.default.network import Ensemble, Network
 from forerun.predictors.default.weights import Weights, network_name
-from forerun.predictors.energy import FACTORS, back_to_back_ms, terms_over_time
-from forerun.predictors.host import COUNTED, HostCosts, idle_ms
+from forerun.predictors.laws.conformal import Calibration, calibrate, device_deviation
+from forerun.predictors.laws.energy import FACTORS, back_to_back_ms, terms_over_time
+from forerun.predictors.laws.host import COUNTED, HostCosts, idle_ms
+from forerun.runtimes import registry
+from forerun.runtimes.cudagraph import CudaGraph
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,9 +44,9 @@ def fit_weights(cases: TrainingCases, *, seeds: tuple[int, ...], steps: int) -> 
     host, joules, timing_groups = HostCosts(np.zeros(len(COUNTED)), 0.0, 1.0), FACTORS, group_names(cases)
     if cases.models:
         host, joules = fit_costs(cases.models), fit_joules(cases.models)
-        networks["gpu"] = fit_networks(cases, host, timing_groups, seeds=seeds, steps=steps)
-    for part, measured in (("cpu", cases.cpu_models), ("onnxruntime", cases.onnxruntime_models)):
-        if measured:
+        networks[GPU.part] = fit_networks(cases, host, timing_groups, seeds=seeds, steps=steps)
+    for part, measured in cases.whole_models.items():
+        if part != GPU.part:
             networks[part] = fit_cpu(measured, seeds=seeds, steps=steps)
     return Weights(networks, host, joules, domain=domain(cases), timing_groups=timing_groups)
 
@@ -90,7 +93,7 @@ def fit_cpu(cases: Cases, *, seeds: tuple[int, ...], steps: int) -> Ensemble:
 
 def fit_costs(models: Cases) -> HostCosts:
     """What launches cost the host, by all of these rows."""
-    eager = models.take((models.rows["runtime"].fillna("eager") == "eager").to_numpy())
+    eager = models.take(registry.is_usual(models.rows).to_numpy())
     found = fit_host.fit(eager.rows, eager.launches, eager.rows["device_ms"].to_numpy(dtype=float))
     return fit_host.with_runtimes(found, models.rows, models.launches, models.rows["device_ms"].to_numpy(dtype=float))
 
@@ -111,8 +114,9 @@ def device_bound(published: Cases, host: HostCosts) -> Cases:
     rows, least = published.rows, published.roofline_ms
     measured = (rows["latency_ms"] - rows["copy_ms"]).to_numpy(dtype=float)
     busy = measured - idle_ms(published.launches, host.lead_us, host.gap_us)
-    runs = rows["runtime"].fillna("eager").to_numpy()
-    paced = np.where(runs == "compile", host.host_ms(published.launches, "compile"), host.host_ms(published.launches))
+    runs, paced = registry.names_of(rows).to_numpy(), np.empty(len(rows))
+    for run in np.unique(runs):
+        paced[runs == run] = host.host_ms(published.launches[runs == run], run)
     sure = (least > DEVICE_BOUND * paced) & (busy > CREDIBLE * least)
     kept = published.take(sure)
     kept.rows["device_ms"] = busy[sure]
@@ -143,16 +147,18 @@ def group_names(cases: TrainingCases) -> tuple[str, ...]:
 
 
 def group_numbers(cases: Cases, names: Sequence[str]) -> np.ndarray:
-    """The place of every row's timing group among the names."""
+    """The place of every row's timing group among the names; of one that is not among them, that of our own."""
     if "timing_group" not in cases.rows:
         return np.zeros(len(cases.rows), dtype=int)
-    return cases.rows["timing_group"].map({name: i for i, name in enumerate(names)}).to_numpy(dtype=int)
+    numbers = {name: i for i, name in enumerate(names)}
+    return cases.rows["timing_group"].map(numbers).fillna(0).to_numpy(dtype=int)
 
 
 def domain(cases: TrainingCases) -> dict[str, Any]:
-    """What the training data shows, so that what it does not show can be named; of onnxruntime by itself."""
-    exported = cases.onnxruntime_models
-    parts = [part for part in cases.parts.values() if part is not exported]
+    """What the training data shows, so that what it does not show can be named; of parts that are learned apart by
+    themselves."""
+    apart = list(cases.apart.values())
+    parts = [part for part in cases.parts.values() if not any(part is one for one in apart)]
     published, own = cases.published_models, [part for part in (cases.models, cases.cpu_models) if part]
     return {
         # Whole models were measured on these; of others operators at most.
@@ -161,9 +167,11 @@ def domain(cases: TrainingCases) -> dict[str, Any]:
         "operators_of": sorted({d for part in parts for d in part.rows["device"].unique()}),
         "families": sorted(cases.models.rows["family"].dropna().unique()),
         **_ops_seen(parts),
-        "onnxruntime": {
-            "devices": sorted(exported.rows["device"].unique()), **_ops_seen([exported])
-        } if exported else {},
+        "runtimes": sorted({str(run) for part in cases.whole_models.values() for run in registry.names_of(part.rows)}),
+        **{
+            name: {"devices": sorted(part.rows["device"].unique()), **_ops_seen([part])}
+            for name, part in cases.apart.items()
+        },
     }  # fmt: skip
 
 
@@ -181,13 +189,13 @@ def calibration_of(
 ) -> Calibration:
     """Intervals by target and group; CUDA graphs, which eager rows were measured as, too, and CPUs have their own. How
     far times err on devices without measurements comes from published cases on devices that were left out."""
-    on_cpu = (left_out["device_kind"] == "cpu").to_numpy()
+    on_cpu = (left_out["device_kind"].map(part_of) == CPU.part).to_numpy()
     gpu, cpu = left_out[~on_cpu], left_out[on_cpu]
     parts = [(predictor.calibration_groups(gpu, target), gpu, target) for target in TARGETS]
     if "predicted_graph_ms" in gpu:
-        parts.append((["latency_ms/cudagraph/device"] * len(gpu), gpu, "graph_ms"))
+        parts.append(([f"latency_ms/{CudaGraph.name}/device"] * len(gpu), gpu, str(CudaGraph.column_of_eager)))
     by_runtime = zip(cpu["runtime"], cpu["mode"], strict=True)
-    parts.append(([f"{network_name('cpu', run)}/{mode}" for run, mode in by_runtime], cpu, "latency_ms"))
+    parts.append(([f"{network_name(CPU.name, run)}/{mode}" for run, mode in by_runtime], cpu, "latency_ms"))
     scores = np.concatenate([log_ratio(rows, target) for _, rows, target in parts])
     disagreement = np.concatenate([disagreement_of(rows, target) for _, rows, target in parts])
     made = calibrate([group for groups, _, _ in parts for group in groups], scores, disagreement)

@@ -24,8 +24,8 @@ from forerun.predictors.default.network import (
     Network,
     relative_feed,
 )  # fmt: skip
-from forerun.predictors.features import NUMBERS, OpTable
-from forerun.predictors.kernels import BEST_MEMORY, COMPUTE, FLOOR_US, MEMORY
+from forerun.predictors.laws.features import NUMBERS, OpTable
+from forerun.predictors.laws.kernels import BEST_MEMORY, COMPUTE, FLOOR_US, MEMORY
 
 WIDTH = 64
 #: One in so many ops of a step is also predicted at twice the batch. Where that takes less time, the fall is a loss of

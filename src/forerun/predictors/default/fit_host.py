@@ -8,9 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
+from forerun._util.extras import needed
 from forerun.prediction import DEVICE_BOUND
-from forerun.predictors.host import COMPILED_US, HostCosts, compiled_counts, launches
-from forerun.predictors.kernels import HOST_US, INNER_US
+from forerun.predictors.laws.host import HostCosts, compiled_counts, launches
+from forerun.predictors.laws.kernels import HOST_US, INNER_US
+from forerun.runtimes import registry
+from forerun.runtimes.base import Runtime
 
 NEAR_S = 20.0  # rows this near in time met the same host
 ROUNDS = 3
@@ -38,40 +41,46 @@ def fit(rows: pd.DataFrame, counts: np.ndarray, device_ms: np.ndarray, *, steps:
 
 
 def with_runtimes(found: HostCosts, rows: pd.DataFrame, counts: np.ndarray, device_ms: np.ndarray) -> HostCosts:
-    """The same costs, with those of compiled calls and of CUDA graphs by the rows that show them."""
-    runs = rows["runtime"].fillna("eager").to_numpy()
+    """The same costs, with those that runtimes have to themselves, by the rows that show them."""
+    runs = registry.names_of(rows).to_numpy()
     launched = launches(counts).astype(float)
     latency = rows["latency_ms"].to_numpy(dtype=float)
     slow = slowness(rows, found, counts, device_ms)
-    paced = (runs == "compile") & (latency > HIDDEN * device_ms)
-    if paced.sum() >= FEW:
-        counted = compiled_counts(counts[paced])
-        shown = counted.any(axis=0)
-        costs = np.array(COMPILED_US)  # as before where no row shows it
-        costs[shown] = _nearest(counted[:, shown], 1e3 * (latency / slow)[paced], latency[paced])
-        found = replace(found, compiled_us=tuple(costs.tolist()))
-    replayed = rows["graph_ms"].to_numpy(dtype=float) if "graph_ms" in rows else np.full(len(rows), np.nan)
-    known = (runs == "eager") & np.isfinite(replayed)
+    own = dict(found.own)
+    for run in registry.runtimes():
+        if run.replays:
+            whole, shown = _replayed(run, rows, runs, device_ms)
+            if shown.sum() >= FEW:  # what a call takes beside its kernels: once, and for each launch
+                sides = np.column_stack([np.ones(shown.sum()), launched[shown]])
+                own[run.fitted_name] = _nearest(sides, 1e3 * (whole - device_ms)[shown], whole[shown])
+        elif run.host_us is not None:
+            paced = (runs == run.name) & (latency > HIDDEN * device_ms)
+            if paced.sum() >= FEW:
+                counted = compiled_counts(counts[paced])[:, : len(run.host_us)]
+                seen = counted.any(axis=0)
+                costs = np.array(run.host_us)  # as before where no row shows it
+                costs[seen] = _nearest(counted[:, seen], 1e3 * (latency / slow)[paced], latency[paced])
+                own[run.fitted_name] = tuple(costs.tolist())
+    return replace(found, own=own)
+
+
+def _replayed(
+    run: Runtime, rows: pd.DataFrame, runs: np.ndarray, device_ms: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """How long calls took that were replayed, and which rows show it."""
+    if run.column_of_eager is not None:
+        nothing = np.full(len(rows), np.nan)
+        whole = rows[run.column_of_eager].to_numpy(dtype=float) if run.column_of_eager in rows else nothing
+        return whole, (runs == registry.USUAL) & np.isfinite(whole)
+    latency = rows["latency_ms"].to_numpy(dtype=float)
     # Where kernels take longer than the call, some ran side by side: what lies between them does not show.
-    shown = (runs == "compile-reduce-overhead") & (latency > device_ms)
-
-    def beside(chosen: np.ndarray, whole: np.ndarray, before: tuple[float, ...]) -> tuple[float, ...]:
-        """What a call takes beside its kernels: once, and for each launch."""
-        if chosen.sum() < FEW:
-            return before
-        sides = np.column_stack([np.ones(chosen.sum()), launched[chosen]])
-        return _nearest(sides, 1e3 * (whole - device_ms)[chosen], whole[chosen])
-
-    return replace(
-        found,
-        replay_us=beside(known, replayed, found.replay_us),
-        compiled_replay_us=beside(shown, latency, found.compiled_replay_us),
-    )
+    return latency, (runs == run.name) & (latency > device_ms)
 
 
 def _nearest(sides: np.ndarray, y: np.ndarray, whole: np.ndarray) -> tuple[float, ...]:
     """What each column costs, never less than nothing, so that y is off least, relative to the whole it is part of."""
-    from scipy.optimize import nnls
+    with needed("fitting the predictor default", "evaluate"):
+        from scipy.optimize import nnls
 
     weight = 1 / whole
     for _ in range(10):  # absolute errors by their squares, weighted anew

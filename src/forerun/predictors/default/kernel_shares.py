@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from forerun.graph.profile import CLASSES
+from forerun.runtimes.registry import is_usual
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,7 +34,7 @@ def heavy_share(rows: pd.DataFrame) -> np.ndarray:
     out = np.full((len(rows), 2), np.nan)
     if not {"extra", "runtime", "mode"} <= set(rows):
         return out
-    eager = (rows["runtime"].fillna("eager") == "eager").to_numpy()
+    eager = is_usual(rows).to_numpy()
     for place in np.flatnonzero(eager & rows["extra"].notna().to_numpy()):
         training = rows["mode"].iloc[place] == "training"
         out[place] = _share(json.loads(rows["extra"].iloc[place]), _UNCLEAR_IN_TRAINING if training else _UNCLEAR)

@@ -12,15 +12,17 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from forerun._util.extras import installed
 from forerun.graph.profile import CLASSES, UNITS
 from forerun.graph.variants import VARIANTS
-from forerun.predictors.features import NUMBERS, OpTable
-from forerun.predictors.kernels import H200_BYTES_PER_CYCLE, MOST_FEED
+from forerun.predictors.laws.features import NUMBERS, OpTable
+from forerun.predictors.laws.kernels import H200_BYTES_PER_CYCLE, MOST_FEED
 
 if TYPE_CHECKING:
     from threadpoolctl import ThreadpoolController
@@ -97,12 +99,20 @@ class Network:
 
 
 @functools.cache
-def _blas() -> ThreadpoolController:
-    """The threads of matrix products. Ours are of CHUNK rows, too few to share: where other work keeps the cores busy,
-    a second thread that waits for its turn takes five times the processor time."""
+def _blas() -> ThreadpoolController | None:
+    """The threads of matrix products, where an extra brought what limits them. Ours are of CHUNK rows, too few to
+    share: where other work keeps the cores busy, a second thread that waits for its turn takes five times the
+    processor time."""
+    if not installed("threadpoolctl"):
+        return None
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController()
+
+
+def _one_thread() -> AbstractContextManager[Any]:
+    """Matrix products in one thread while it holds."""
+    return controller.limit(limits=1, user_api="blas") if (controller := _blas()) else nullcontext()
 
 
 def relative_feed(feed: np.ndarray) -> np.ndarray:
@@ -133,7 +143,7 @@ class Ensemble:
         """Device time of one call of every op, and how far the networks disagree on it, in logarithms (a standard
         deviation): little where rows taught them all the same."""
         op_kinds = OpKinds.of(ops)
-        with _blas().limit(limits=1, user_api="blas"):
+        with _one_thread():
             logs = np.log(np.maximum([n.seconds(ops, op_kinds) for n in self.networks], 1e-15))
         spread = logs.std(axis=0, ddof=1) if len(logs) > 1 else np.zeros(logs.shape[1:])
         return np.exp(logs.mean(axis=0)), spread

@@ -6,6 +6,7 @@ of the two. Energy: waiting, arithmetic and bytes. Each in an interval calibrate
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,17 +15,22 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from forerun.device import Device
+from forerun.device.kinds import GPU
 from forerun.graph.profile import CLASSES, UNITS, Profile
 from forerun.graph.variants import VARIANTS
-from forerun.predictors import energy as energy_law
-from forerun.predictors.base import TARGETS, OutOfDomain, Predictor, Times, not_below
-from forerun.predictors.conformal import power_deviation
+from forerun.predictors.base import TARGETS, OutOfDistribution, Predictor, Times
+from forerun.predictors.baselines.roofline import RooflinePredictor
 from forerun.predictors.default.weights import Weights, load_weights, network_name
-from forerun.predictors.features import op_table
-from forerun.predictors.host import launch_counts
-from forerun.predictors.roofline import RooflinePredictor
+from forerun.predictors.hold_out import HoldOut
+from forerun.predictors.laws import energy as energy_law
+from forerun.predictors.laws.conformal import Calibration, ood_deviation, power_deviation
+from forerun.predictors.laws.features import op_table
+from forerun.predictors.laws.host import launch_counts
+from forerun.predictors.laws.specs import slowest_unit
+from forerun.predictors.laws.spreads import not_below
 from forerun.predictors.saved import SHIPPED
-from forerun.predictors.specs import slowest_unit
+from forerun.runtimes.cudagraph import CudaGraph
+from forerun.runtimes.registry import BUILT_IN, USUAL, names_of, of_row
 from forerun.workload import Workload
 
 if TYPE_CHECKING:
@@ -41,8 +47,8 @@ class DefaultPredictor(Predictor):
 
     name = "default"
     targets = TARGETS
-    honours = frozenset({"confidence", "host", "runtime"})
-    fits_kinds_separately = True
+    supports = frozenset({"confidence", "host", "runtime"})
+    hold_out = HoldOut(splits=("family", "name", "kind", "device"), fits_kinds_apart=True)
 
     def __init__(self, *, steps: int = 2000, seeds: Sequence[int] = (0, 1, 2)) -> None:
         self.steps, self.seeds = steps, seeds
@@ -64,7 +70,7 @@ class DefaultPredictor(Predictor):
     def provenance(self) -> dict[str, Any]:
         return dict(self.weights.provenance)
 
-    def stands_on(self, provenance: dict[str, Any]) -> Self:
+    def record_provenance(self, provenance: dict[str, Any]) -> Self:
         self.weights_ = replace(self.weights, provenance=provenance)
         return self
 
@@ -88,6 +94,10 @@ class DefaultPredictor(Predictor):
         self.weights_ = replace(self.weights, calibration=calibration_of(left_out, self, unseen_devices))
         return self
 
+    @property
+    def calibration(self) -> Calibration:
+        return self.weights.calibration
+
     def calibration_groups(self, left_out: pd.DataFrame, target: str) -> list[str]:
         """Time and energy by mode and what sets the pace; memory by how much of it libraries decide, by its size and by
         mode; CPUs by mode."""
@@ -97,20 +107,21 @@ class DefaultPredictor(Predictor):
                 for group, mode in zip(left_out["memory_group"], left_out["mode"], strict=True)
             ]
         side = np.where(left_out["predicted_host_ms"] > left_out["predicted_device_ms"], "host", "device")
-        runs = left_out["runtime"].fillna("eager")
+        runs = names_of(left_out)
         return [
-            f"{target}/{_calibrated_as(mode, run)}/{s}"
+            f"{target}/{of_row(run).calibration_group(mode, target)}/{s}"
             for mode, run, s in zip(left_out["mode"], runs, side, strict=True)
         ]
 
     def problem(self, workload: Workload, device: Device) -> str | None:
-        known = workload.runtime != "onnxruntime" or "onnxruntime" in self.weights.networks
+        part = of_row(workload.runtime).part
+        known = part is None or part in self.weights.networks
         return super().problem(workload, device) or (
-            None if known else "these weights were fitted without rows of onnxruntime: choose eager"
+            None if known else f"these weights were fitted without rows of {part}: choose {USUAL}"
         )
 
     def basis_for(self, device: Device) -> str:
-        return "learned" if self._network(device, "eager") is not None else "roofline"
+        return "learned" if self._network(device, USUAL) is not None else "roofline"
 
     def measured_devices(self) -> frozenset[str]:
         domain = self.weights.domain
@@ -153,10 +164,10 @@ class DefaultPredictor(Predictor):
         batches = len(profile.batches)
         return network.seconds(op_table(profile, [device])).reshape(-1, batches)[:, 0] * 1e3
 
-    def out_of_domain(self, profile: Profile, device: Device, workload: Workload) -> list[OutOfDomain]:
+    def out_of_distribution(self, profile: Profile, device: Device, workload: Workload) -> list[OutOfDistribution]:
         if self._network(device, workload.runtime) is None:
             reason = f"nothing like {device.id} ({device.kind}) was measured: roofline only"
-            return [OutOfDomain("device", reason)]
+            return [OutOfDistribution("device", reason)]
         seen = self._domain(workload)
         found = []
         if device.id not in seen.get("devices", ()):
@@ -166,22 +177,38 @@ class DefaultPredictor(Predictor):
             ]
             what = next((text for name, text in known if device.id in seen.get(name, ())), "nothing was measured")
             reason = f"{what} on {device.id}: the rest is inferred from its spec sheet"
-            found.append(OutOfDomain("device", reason))
+            found.append(OutOfDistribution("device", reason))
         if device.generation_note:
-            found.append(OutOfDomain("generation", device.generation_note))
+            found.append(OutOfDistribution("generation", device.generation_note))
         return found + self._unseen_ops(profile, workload)
 
-    def doubt(self, profile: Profile, devices: Sequence[Device], workload: Workload) -> np.ndarray:
+    def ood_sigma(self, profile: Profile, devices: Sequence[Device], workload: Workload) -> np.ndarray:
+        weights = self.weights  # part of the key, and kept alive with it
+        key = ("ood_sigma", id(weights), workload.runtime, tuple(devices))
+        return profile.once(key, lambda: (weights, self._ood_sigma(profile, devices, workload)))[1]
+
+    def _ood_sigma(self, profile: Profile, devices: Sequence[Device], workload: Workload) -> np.ndarray:
         known = set(self._domain(workload).get("devices", ()))
         unseen = [found.what for found in self._unseen_ops(profile, workload)]
+        deviation = functools.cache(self.weights.calibration.deviation)
         wider = np.array([
-            self.weights.calibration.deviation(
-                [*unseen, *(() if d.id in known else ("device",)), *(("generation",) if d.generation_note else ())]
+            deviation(
+                (*unseen, *(() if d.id in known else ("device",)), *(("generation",) if d.generation_note else ()))
             )
             for d in devices
         ])  # fmt: skip
         new = np.array([d.id not in known for d in devices])
-        return np.hypot(wider, new * power_deviation(slowest_unit(devices, profile.units_used)))
+        found: np.ndarray = np.hypot(wider, new * power_deviation(slowest_unit(devices, profile.units_used)))
+        return found
+
+    def ood_sigma_of_cases(self, cases: Cases) -> np.ndarray:
+        known = set(self.weights.domain["ops"])
+        pairs = zip(cases.ops.classes, cases.ops.variants, strict=True)
+        unseen = [f"{CLASSES[c]}/{VARIANTS[v]}" not in known for c, v in pairs]
+        any_unseen = np.bincount(cases.case, unseen, minlength=len(cases.rows)) > 0
+        slowed = np.ones(len(cases.rows))
+        np.maximum.at(slowed, cases.case, cases.ops.power_slowdown)
+        return np.hypot(any_unseen * ood_deviation(["ops"]), power_deviation(slowed))
 
     def learned_share(self, profile: Profile, device: Device, workload: Workload) -> float:
         """The share of device time in kinds of op that measurements show; the rest is little more than roofline."""
@@ -200,7 +227,7 @@ class DefaultPredictor(Predictor):
         self, times: Times, profile: Profile, device: Device, workload: Workload, slowness: Sequence[float]
     ) -> list[float]:
         """From the times at hand: another host changes nothing but the host time."""
-        if self._network(device, workload.runtime) is None or device.kind == "cpu":
+        if self._network(device, workload.runtime) is None or device.traits.is_host:
             return super().latency_on_hosts_ms(times, profile, device, workload, slowness)
         host, counts, busy = self.weights.host, launch_counts(profile), times.device_ms[0, 0]
         return [float(host.latency_ms(counts, busy, slow, workload.runtime)) for slow in slowness]
@@ -215,6 +242,25 @@ class DefaultPredictor(Predictor):
         device_ms = cases.rows["device_ms"].to_numpy(dtype=float)
         return slowness(cases.rows, self.weights.host, cases.launches, device_ms)
 
+    def best_host_slowness(self, cases: Cases, device_ms: np.ndarray, latency_ms: np.ndarray) -> float:
+        from forerun.predictors.default.fit_host import nearest_slowness
+
+        return nearest_slowness(self.weights.host, cases.launches, device_ms, latency_ms)
+
+    def predict_operators(self, cases: Cases) -> np.ndarray:
+        from forerun.predictors.default.fit import device_ms, group_numbers
+
+        network = self.weights.networks[GPU.part]
+        floor_us = network.floor_us(group_numbers(cases, self.weights.timing_groups))
+        return device_ms(network, cases) + floor_us / 1e3
+
+    def ablation(
+        self, cases: TrainingCases, folds: Sequence[tuple[np.ndarray, np.ndarray]]
+    ) -> dict[str, pd.DataFrame]:  # fmt: skip
+        from forerun.predictors.default.ablation import simpler_forms
+
+        return simpler_forms(cases, folds, seeds=tuple(self.seeds), steps=self.steps)
+
     def predict_cases(self, cases: Cases, host_slowness: np.ndarray | None = None) -> pd.DataFrame:
         """The same law over the operators of all cases at once."""
         import pandas as pd
@@ -228,14 +274,14 @@ class DefaultPredictor(Predictor):
             return super().predict_cases(cases, host_slowness)
         busy_ms, disagreement = device_ms_and_spread(self.weights.networks[names.pop()], cases)
         memory = {f"predicted_{name}": cases.rows[f"simulated_{name}"] for name in ("memory_mb", "memory_allocated_mb")}
-        if all(device.kind == "cpu" for device in cases.devices):
+        if all(device.traits.is_host for device in cases.devices):
             none = np.zeros_like(busy_ms)
             return pd.DataFrame(
                 {"predicted_latency_ms": busy_ms, "predicted_device_ms": busy_ms, "predicted_host_ms": none,
                  "predicted_disagreement": disagreement}
             ).assign(**memory)  # fmt: skip
         host, launched = self.weights.host, cases.launches
-        runs = cases.rows["runtime"].fillna("eager").to_numpy()
+        runs = names_of(cases.rows).to_numpy()
         slow = np.broadcast_to(host.default_slowness if host_slowness is None else host_slowness, busy_ms.shape)
         latency, host_ms = np.empty_like(busy_ms), np.empty_like(busy_ms)
         for run in np.unique(runs):
@@ -243,12 +289,15 @@ class DefaultPredictor(Predictor):
             latency[mine] = host.latency_ms(launched[mine], busy_ms[mine], slow[mine], run)
             host_ms[mine] = slow[mine] * host.host_ms(launched[mine], run)
         joules = energy_law.energy_of_terms(
-            cases.joules, self.weights.joules, in_loop_s(cases, latency, busy_ms), busy_ms / 1e3
+            cases.joules,
+            np.stack([energy_law.factors_of(d, self.weights.joules) for d in cases.devices]),
+            in_loop_s(cases, latency, busy_ms),
+            busy_ms / 1e3,
         )
-        replayed = host.latency_ms(launched, busy_ms, slow, "cudagraph")
+        replayed = host.latency_ms(launched, busy_ms, slow, CudaGraph.name)
         return pd.DataFrame({
             "predicted_latency_ms": latency, "predicted_device_ms": busy_ms, "predicted_host_ms": host_ms,
-            "predicted_energy_j": joules, "predicted_graph_ms": np.where(runs == "eager", replayed, np.nan),
+            "predicted_energy_j": joules, "predicted_graph_ms": np.where(runs == USUAL, replayed, np.nan),
             "predicted_disagreement": disagreement,
         }).assign(**memory)  # fmt: skip
 
@@ -266,41 +315,42 @@ class DefaultPredictor(Predictor):
 
     def _domain(self, workload: Workload) -> Mapping[str, Any]:
         """What was measured, under the runtime of the workload where that has rows of its own."""
-        domain = self.weights.domain
-        return domain.get("onnxruntime", {}) if workload.runtime == "onnxruntime" else domain
+        domain, part = self.weights.domain, of_row(workload.runtime).part
+        return domain if part is None else domain.get(part, {})
 
-    def _unseen_ops(self, profile: Profile, workload: Workload) -> list[OutOfDomain]:
-        """What no measurement shows about the ops, on whatever device."""
-        seen = self._domain(workload)
+    def _unseen_ops(self, profile: Profile, workload: Workload) -> list[OutOfDistribution]:
+        """What no measurement shows about the ops and the runtime, on whatever device."""
+        seen, run = self._domain(workload), of_row(workload.runtime)
         found = []
+        shown = self.weights.domain.get("runtimes", BUILT_IN)  # older weights do not say: they saw those of forerun
+        if run.name not in shown and run.column_of_eager is None:
+            found.append(
+                OutOfDistribution("runtime", f"nothing was measured under runtime {run.name}: its costs are assumed")
+            )
         kinds = sorted({f"{CLASSES[c]}/{VARIANTS[v]}" for c, v in profile.kinds} - set(seen.get("ops", ())))
         if kinds:
             names = ", ".join(kind.strip("/") for kind in kinds[:4])
-            found.append(OutOfDomain("ops", f"kinds of op that no measurement shows: {names}"))
+            found.append(OutOfDistribution("ops", f"kinds of op that no measurement shows: {names}"))
         used = {UNITS[u] for u in profile.units_used}
-        if workload.runtime == "onnxruntime":  # CPUs, which have no TF32
+        if run.part is not None:  # its rows are of CPUs, which have no TF32
             used = {"fp32" if unit == "tf32" else unit for unit in used}
         units = used - set(seen.get("units", ()))
         if units:
-            found.append(OutOfDomain("dtype", f"no measurement in {', '.join(sorted(units))}"))
+            found.append(OutOfDistribution("dtype", f"no measurement in {', '.join(sorted(units))}"))
         elif "fp8" in {UNITS[u] for u in profile.units_used}:
             # Of fp8, products alone were measured: neither whole models nor the casts around the products.
             reason = "no model was measured in fp8, single products alone: the rest is extrapolated"
-            found += [OutOfDomain("dtype", reason), OutOfDomain("ops", "casts to fp8, which no measurement shows")]
+            casts = "casts to fp8, which no measurement shows"
+            found += [OutOfDistribution("dtype", reason), OutOfDistribution("ops", casts)]
         return found
 
     def _learned(self, profile: Profile, devices: Sequence[Device], workload: Workload) -> Times:
         """The times on devices of one kind that has a network, all in one matrix."""
-        network, on_cpu = self._network(devices[0], workload.runtime), devices[0].kind == "cpu"
+        network, on_cpu = self._network(devices[0], workload.runtime), devices[0].traits.is_host
         assert network is not None
-        batches = len(profile.batches)
-        representatives, counts_of = profile.distinct_ops
-        table = op_table(profile.only(representatives), devices)
-        shape = (len(devices), len(counts_of), batches)
-        least = _summed(np.maximum(table.compute_s, table.memory_s).reshape(shape), counts_of)
-        seconds, spread = network.seconds_and_spread(table)
-        device_ms = _summed(seconds.reshape(shape), counts_of)
-        disagreement = _summed((seconds * spread).reshape(shape), counts_of) / np.maximum(device_ms, 1e-12)
+        # Neither the host nor the confidence changes these; with the network that is their key, it stays alive.
+        key = ("device_ms", id(network), tuple(devices))
+        _, least, device_ms, disagreement = profile.once(key, lambda: (network, *_on_device(network, profile, devices)))
         if on_cpu:
             host_ms = np.zeros_like(device_ms)
             latency = device_ms
@@ -317,17 +367,17 @@ class DefaultPredictor(Predictor):
     def _learned_spread(
         self, target: str, times: Times, profile: Profile, devices: Sequence[Device], workload: Workload
     ) -> np.ndarray:
-        """Quantiles of left-out errors, widened by what is out of the known domain."""
-        on_cpu, value = devices[0].kind == "cpu", getattr(times, target)
-        calibration, wider = self.weights.calibration, self.doubt(profile, devices, workload)
+        """Quantiles of left-out errors, widened by what is out of distribution."""
+        on_cpu, value = devices[0].traits.is_host, getattr(times, target)
+        calibration, wider = self.weights.calibration, self.ood_sigma(profile, devices, workload)
         host_bound = times.host_ms > times.device_ms
         assert times.disagreement is not None
         out = np.empty((*value.shape, 2))
         for side, mine in (("host", host_bound), ("device", ~host_bound)):
             group = (
-                f"{network_name('cpu', workload.runtime)}/{workload.mode}"
+                f"{network_name(devices[0].kind, workload.runtime)}/{workload.mode}"
                 if on_cpu
-                else f"{target}/{_calibrated_as(workload.mode, workload.runtime, target)}/{side}"
+                else f"{target}/{of_row(workload.runtime).calibration_group(workload.mode, target)}/{side}"
             )
             beyond = np.broadcast_to(wider, value.shape)[mine]
             ends = calibration.intervals(group, self.confidence, beyond, times.disagreement[mine])
@@ -335,11 +385,18 @@ class DefaultPredictor(Predictor):
         return not_below(out, value, np.zeros_like(value) if target == "energy_j" else times.roofline_ms)
 
 
-def _calibrated_as(mode: str, runtime: str, target: str = "latency_ms") -> str:
-    """Whose errors a case has: those of its mode; compiled calls, and latencies of CUDA graphs, have their own."""
-    if runtime.startswith("compile"):
-        return runtime
-    return "cudagraph" if runtime == "cudagraph" and target == "latency_ms" else mode
+def _on_device(
+    network: Ensemble, profile: Profile, devices: Sequence[Device]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Over [batch sizes, devices]: the roofline in milliseconds, the device time, and how far the networks disagree."""
+    counts = profile.distinct_ops[1]
+    table = op_table(profile.distinct, devices)
+    shape = (len(devices), len(counts), len(profile.batches))
+    least = _summed(np.maximum(table.compute_s, table.memory_s).reshape(shape), counts)
+    seconds, spread = network.seconds_and_spread(table)
+    device_ms = _summed(seconds.reshape(shape), counts)
+    disagreement = _summed((seconds * spread).reshape(shape), counts) / np.maximum(device_ms, 1e-12)
+    return least, device_ms, disagreement
 
 
 def _summed(seconds: np.ndarray, counts: np.ndarray) -> np.ndarray:

@@ -1,7 +1,7 @@
 """What the fitted default predictor consists of, and its two files: arrays in safetensors, the rest in JSON; no code.
 
 Arrays are stored with the names of what they are indexed by (kernel classes, variants, units, ...). When code has
-learned new names since, these take the values of `unknown`; the predictor calls them out of its domain and widens the
+learned new names since, these take the values of `unknown`; the predictor calls them out of distribution and widens the
 interval. Names that code has lost are dropped.
 """
 
@@ -10,21 +10,23 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from forerun.device.kinds import device_kind
 from forerun.errors import ForerunError
 from forerun.graph.profile import CLASSES
 from forerun.graph.variants import VARIANTS
-from forerun.predictors import energy
-from forerun.predictors.conformal import Calibration
 from forerun.predictors.default.network import GROUPS, LEARNED_UNITS, Ensemble, Network
-from forerun.predictors.features import NUMBERS
-from forerun.predictors.host import COUNTED, HostCosts
+from forerun.predictors.laws import energy
+from forerun.predictors.laws.conformal import Calibration
+from forerun.predictors.laws.features import NUMBERS
+from forerun.predictors.laws.host import COUNTED, HostCosts
 from forerun.predictors.saved import ARRAYS, FILE, read_description
+from forerun.runtimes.registry import of_row
 
 FORMAT = 6
 #: The vocabulary of every axis of an array; axes that are not named here have no names.
@@ -37,13 +39,13 @@ _AXES: dict[str, tuple[str | None, ...]] = {
 _STAND_IN = {"classes": "unknown", "units": "vector", "variants": "", "counted": "unknown"}
 
 
-#: Networks are fitted by kind of device, and on CPUs by runtime; devices of all other kinds are answered by roofline.
-_NETWORK_OF = {"gpu": "gpu", "soc": "gpu", "cpu": "cpu"}
-
-
-def network_name(kind: str, runtime: str) -> str:
-    """The network that answers for a kind of device under a runtime; "" where there is none."""
-    return "onnxruntime" if runtime == "onnxruntime" and kind == "cpu" else _NETWORK_OF.get(kind, "")
+def network_name(kind: str, runtime: Any) -> str:
+    """The network that answers for a kind of device under a runtime: that of the runtime's own part of the rows, or of
+    the kind's; "" where there is none, and the roofline answers."""
+    run, of_kind = of_row(runtime), device_kind(kind)
+    if run.part is not None and of_kind.is_host:
+        return run.part
+    return of_kind.part if of_kind.learned else ""
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,11 @@ class Weights:
     provenance: Mapping[str, Any] = field(default_factory=dict)  # data sets with rows, their hashes, versions, dates
     parameters: Mapping[str, Any] = field(default_factory=dict)  # of the predictor's constructor
     timing_groups: tuple[str, ...] = ("",)  # names of the launch floors that published rows have of their own
+
+    def __post_init__(self) -> None:
+        # Files hold single precision: rounded here, weights answer the same before they are saved and when loaded.
+        object.__setattr__(self, "joules", _single(self.joules))
+        object.__setattr__(self, "host", replace(self.host, cost_us=_single(self.host.cost_us)))
 
     def save(self, folder: Path) -> None:
         from safetensors.numpy import save_file
@@ -111,6 +118,11 @@ class Weights:
             domain=rest["domain"], provenance=rest["provenance"], parameters=rest.get("parameters", {}),
             timing_groups=tuple(rest["timing_groups"]),
         )  # fmt: skip
+
+
+def _single(values: np.ndarray) -> np.ndarray:
+    """Numbers of single precision, for arithmetic in double."""
+    return values.astype(np.float32).astype(float)
 
 
 def vocabularies() -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""The web page: Gradio's forms around the fragments and charts that notebooks and reports show, too."""
+"""The web page: Gradio's forms around the fragments and charts that notebooks and reports show as well."""

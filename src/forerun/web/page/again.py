@@ -1,4 +1,4 @@
-"""The same answer again: the link that opens it, the commands that print it, the Python that returns it."""
+"""How to get an answer again: the link that opens it, the commands that print it, the Python that returns it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from forerun.pages.bars import text
+from forerun.views.html.bars import text
 from forerun.web.models import uploaded_name
 
 _FLAGS = {"channels_last": "--channels-last"}
-#: Settings whose option has another name, and the unit that a command takes with the number.
+#: Settings whose option has another name, and the unit after the number on the command line.
 _OPTIONS = {
     "max_latency_ms": ("--max-latency", "ms"), "max_memory_mb": ("--max-memory", "MB"),
     "max_usd_per_hour": ("--max-price", ""), "max_usd_per_million": ("--max-cost", ""),
@@ -22,9 +22,9 @@ _OPTIONS = {
 _NOT_SETTINGS = ("model", "device", "devices", "samples", "axis", "values", "reference")
 
 
-def settings_of(asked: BaseModel, *without: str) -> dict[str, Any]:
-    """What was asked for beside models and devices, without what is left at its default."""
-    known = asked.model_dump(exclude_defaults=True)
+def settings_of(request: BaseModel, *without: str) -> dict[str, Any]:
+    """The settings of a request besides models and devices, without defaults."""
+    known = request.model_dump(exclude_defaults=True)
     return {name: value for name, value in known.items() if name not in (*_NOT_SETTINGS, *without)}
 
 
@@ -65,25 +65,25 @@ def _plain(value: Any) -> Any:
 
 
 def plain_model(model: str) -> str:
-    """The model as a user of the command line has it: an upload is a file by its name."""
+    """The model for the command line: an upload is a file by its name."""
     return uploaded_name(model) or model
 
 
 def device_word(device: str | dict[str, Any]) -> str:
-    """A device as an option's value; fields of one are a file there."""
+    """A device as an option's value; a device given by fields becomes a file."""
     return device if isinstance(device, str) else "my_device.yaml"
 
 
-def again_html(link: str, lines: tuple[str, str] | None, asked: BaseModel) -> str:
+def again_html(link: str, lines: tuple[str, str] | None, request: BaseModel) -> str:
     """The link and the lines, each with a button that copies it."""
     parts = []
     if lines:
         parts += [_copied("On the command line", lines[0]), _copied("In Python", f"import forerun\n\n{lines[1]}")]
-    upload = uploaded_name(str(getattr(asked, "model", "")))
+    upload = uploaded_name(str(getattr(request, "model", "")))
     words = (
-        "The link holds as long as the upload does: some minutes after its last use."
+        "The link works as long as the upload exists: some minutes after its last use."
         if upload
-        else "The link opens this page with the same question and asks it."
+        else "The link opens this page with the same request and runs it."
     )
     where = text(link)
     parts.append(
@@ -104,5 +104,5 @@ def _copied(title: str, lines: str) -> str:
 
 
 def text_lines(lines: str) -> str:
-    """Several lines, each safe to stand in HTML."""
+    """Several lines, each escaped for HTML."""
     return "\n".join(text(line) for line in lines.split("\n"))

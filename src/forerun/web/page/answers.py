@@ -1,14 +1,15 @@
-"""The operations of the page by the names of its tabs: a request's fields in, HTML out. They run where answering puts
-them, in the server or in a worker, so what they return is plain data."""
+"""The operations of the page by the names of its tabs: a request's fields in, HTML out.
+
+Importing this module adds them to the server's operations. They run in the server or in a worker (`answering`), so they
+return plain data.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
+from forerun.web.operations import Operation, add_operation
 from forerun.web.page import compared, decided, explained, predicted, stored
 
-ANSWERS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+_OF_TABS: dict[str, Operation] = {
     "predict": predicted.predict,
     "compare": compared.compare,
     "recommend": decided.recommend,
@@ -17,3 +18,6 @@ ANSWERS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "explain": explained.explain,
     "data": stored.data,
 }
+
+for _tab, _operation in _OF_TABS.items():
+    add_operation(f"page_{_tab}", _operation)

@@ -1,4 +1,4 @@
-"""A small page about the REST interface, made of the OpenAPI document; it opens with no network."""
+"""A small page about the REST interface, generated from the OpenAPI document; it works offline."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from forerun import __version__
-from forerun.pages import page_style
-from forerun.pages.bars import text
+from forerun._util.version import __version__
+from forerun.views.html.bars import text
+from forerun.views.html.style import page_style
 
 
 def api_page(document: dict[str, Any]) -> str:
-    """Every path with what it is for and an example of its request."""
+    """Every path with its purpose and an example request."""
     entries = "".join(_entries(document))
     return f"""<!DOCTYPE html>
 <html lang="en" class="forerun"><head><meta charset="utf-8">
@@ -21,7 +21,7 @@ def api_page(document: dict[str, Any]) -> str:
 .forerun pre {{ padding: .6rem .8rem; background: var(--card); border-radius: .35rem; overflow-x: auto; }}
 </style></head><body>
 <header><h1>REST and MCP</h1>
-<p class="about">forerun {text(__version__)}. The page, REST and MCP answer the same questions; the JSON is that of the
+<p class="about">forerun {text(__version__)}. The page, REST and MCP have the same operations; the JSON is that of the
 command line. <a href="/">The page</a> · <a href="/openapi.json">openapi.json</a> · MCP (streamable HTTP) is at
 <code>/mcp</code>, and <code>forerun mcp</code> speaks it over standard input and output.</p></header>
 <main>{entries}</main></body></html>

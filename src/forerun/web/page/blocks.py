@@ -1,10 +1,9 @@
-"""The page as Gradio's blocks: the shared form at the side, a tab for each question, what happens when one is asked."""
+"""The page as Gradio's blocks: the shared form at the side, a tab for each operation, and its events."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -19,19 +18,20 @@ from forerun.web.page.data_tab import data_tab
 from forerun.web.page.explain_tab import explain_tab
 from forerun.web.page.optimise_tab import optimise_tab
 from forerun.web.page.predict_tab import predict_tab
-from forerun.web.page.question import Question, answered, error_html, log
+from forerun.web.page.question import Question, answered, error_html
 from forerun.web.page.recommend_tab import recommend_tab
 from forerun.web.page.welcome import HEADER, WELCOME
 
 TABS = (predict_tab, compare_tab, recommend_tab, optimise_tab, budget_tab, explain_tab, data_tab)
-_PART = 2**20
 _LONGEST_LINK = 30_000
 #: The browser presses the button of the tab that a link names, as soon as it is there.
 _PRESS = "(tab) => { if (tab) window.forerunPress(tab); }"
+#: What the script knows of an upload: its model name, and the message about it.
+_TAKEN = "(model) => [window.forerunUpload.model || model, window.forerunUpload.html]"
 
 
 class _Shown:
-    """A tab's question with the components that show its status and its answer."""
+    """A tab's request with the components that show its status and its answer."""
 
     def __init__(self, question: Question, status: gr.HTML, answer: gr.HTML, button: gr.Button) -> None:
         self.question, self.status, self.answer, self.button = question, status, answer, button
@@ -49,9 +49,9 @@ def make_blocks(app: FastAPI) -> gr.Blocks:
             with gr.Column(elem_id="main", min_width=300, scale=1), gr.Tabs(elem_id="tabs") as tabs:
                 shown = [_tab(make) for make in TABS]
         asked_tab = gr.Textbox("", visible=False)
-        for one in shown:
-            _connect(app, one, shared)
-        _connect_upload(app, shared, upload_status)
+        for tab in shown:
+            _connect(app, tab, shared)
+        _connect_upload(shared, upload_status)
         _connect_link(page, tabs, asked_tab, shared, shown)
     return page
 
@@ -69,8 +69,8 @@ def _tab(make: Any) -> _Shown:
     return _Shown(question, status, answer, button)
 
 
-def _connect(app: FastAPI, one: _Shown, shared: dict[str, Any]) -> None:
-    question = one.question
+def _connect(app: FastAPI, tab: _Shown, shared: dict[str, Any]) -> None:
+    question = tab.question
     fields = {**(shared if question.shared else {}), **question.fields}
     names = [name for name in fields if name != "upload"]
 
@@ -80,8 +80,8 @@ def _connect(app: FastAPI, one: _Shown, shared: dict[str, Any]) -> None:
         async for status, answer in answered(app, question, values, link):
             yield status, gr.skip() if answer is None else answer
 
-    inputs, outputs = [fields[name] for name in names], [one.status, one.answer]
-    one.button.click(
+    inputs, outputs = [fields[name] for name in names], [tab.status, tab.answer]
+    tab.button.click(
         ask,
         inputs,
         outputs,
@@ -92,44 +92,20 @@ def _connect(app: FastAPI, one: _Shown, shared: dict[str, Any]) -> None:
     )
 
 
-def _connect_upload(app: FastAPI, shared: dict[str, Any], status: gr.HTML) -> None:
-    async def take(place: str | None) -> tuple[Any, str]:
-        if not place:
-            return gr.skip(), ""
-        path = Path(place)
-        try:
-            found = await app.state.uploads.take(path.name, _parts(path))
-        except ForerunError as error:
-            return gr.skip(), error_html(str(error))
-        except OSError:
-            log.exception("an upload of the page")
-            return gr.skip(), error_html("The file could not be stored.")
-        finally:
-            path.unlink(missing_ok=True)
-        app.state.metrics.uploads.inc()
-        minutes = app.state.settings.upload_minutes
-        words = f"{found.name} ({found.bytes / 2**20:,.1f} MB) is kept for {minutes:g} minutes after its last use."
-        return found.model, f'<p class="forerun faint">{words}</p>'
-
-    shared["upload"].upload(
-        take, [shared["upload"]], [shared["model"], status], show_progress="hidden", api_visibility="private"
-    )
-
-
-async def _parts(path: Path) -> AsyncIterator[bytes]:
-    with path.open("rb") as file:
-        while part := file.read(_PART):
-            yield part
+def _connect_upload(shared: dict[str, Any], status: gr.HTML) -> None:
+    """The page's script sends a file as any client of REST does, and then presses a hidden button."""
+    taken = gr.Button(visible="hidden", elem_id="uploaded")
+    taken.click(None, [shared["model"]], [shared["model"], status], js=_TAKEN, show_progress="hidden")
 
 
 def _connect_link(
     page: gr.Blocks, tabs: gr.Tabs, asked_tab: gr.Textbox, shared: dict[str, Any], shown: list[_Shown]
 ) -> None:
-    """Opening a link fills the form and asks."""
-    own = {(one.question.name, name): c for one in shown for name, c in one.question.fields.items()}
+    """Opening a link fills the form and runs it."""
+    own = {(shown_tab.question.name, name): c for shown_tab in shown for name, c in shown_tab.question.fields.items()}
     common = {name: component for name, component in shared.items() if name != "upload"}
-    statuses = [one.status for one in shown]
-    names = [one.question.name for one in shown]
+    statuses = [shown_tab.status for shown_tab in shown]
+    names = [shown_tab.question.name for shown_tab in shown]
 
     def fill(search: str) -> list[Any]:
         query = dict(parse_qsl(str(search).removeprefix("?")[:_LONGEST_LINK]))
@@ -138,13 +114,13 @@ def _connect_link(
             return [gr.skip() for _ in range(2 + len(common) + len(own) + len(statuses))]
         problems: list[str] = []
 
-        def value(name: str, component: Any, mine: bool) -> Any:
-            if not mine or name not in query:
+        def value(name: str, component: Any, own: bool) -> Any:
+            if not own or name not in query:
                 return gr.skip()
             try:
                 return form.value_of(component, query[name])
             except ForerunError as error:
-                problems.append(f"the link's {name.replace('_', ' ')} was left out: {error}")
+                problems.append(f"the link's {name.replace('_', ' ')} was ignored: {error}")
                 return gr.skip()
 
         filled = [value(name, component, True) for name, component in common.items()]

@@ -12,11 +12,11 @@ from forerun.web.requests import BudgetRequest
 
 ABOUT = (
     "What a training job takes on the devices of the form, and what fits into a budget. With the model timm, "
-    "torchvision or cnn: the most accurate network that keeps the limits on the first device."
+    "torchvision or cnn: the most accurate network within the limits on the first device."
 )
 _COUNTS = ("dataset_size", "epochs", "steps", "gpus", "eval_size", "loading_samples_per_s")
 _LIMITS = ("max_hours", "max_usd", "max_kwh", "max_carbon_kg", "max_latency_ms")
-#: Names that stand for a collection of models, from which one is chosen for one device.
+#: Names of collections of models, from which one is chosen for one device.
 _COLLECTIONS = ("timm", "torchvision", "cnn")
 
 
@@ -45,7 +45,7 @@ def budget_tab() -> Question:
             fields["max_carbon_kg"] = number_box(None, "At most kg of CO2")
             fields["max_latency_ms"] = number_box(None, "Latency, at most ms", placeholder="of published models")
     return Question(
-        "budget", "Budget", "Work it out", "Working out the job. A search through published models takes up to a "
+        "budget", "Budget", "Work it out", "Computing the job. A search through published models takes up to a "
         "minute.", "page_budget", _request, _lines, fields,
     )  # fmt: skip
 
@@ -67,11 +67,11 @@ def _request(values: Values) -> BudgetRequest:
     return BudgetRequest(**workload, **place_of(values), device=devices, **own)
 
 
-def _lines(asked: BaseModel) -> tuple[str, str]:
-    assert isinstance(asked, BudgetRequest)
-    devices = asked.device if isinstance(asked.device, list) else [asked.device] if asked.device else []
-    settings = again.settings_of(asked)
-    words = ("--device", ",".join(again.device_word(one) for one in devices)) if devices else ()
+def _lines(request: BaseModel) -> tuple[str, str]:
+    assert isinstance(request, BudgetRequest)
+    devices = request.device if isinstance(request.device, list) else [request.device] if request.device else []
+    settings = again.settings_of(request)
+    words = ("--device", ",".join(again.device_word(device) for device in devices)) if devices else ()
     python = settings | ({"device": devices} if devices else {})
-    model = again.plain_model(asked.model)
-    return again.command("budget", asked.model, settings, *words), again.call("budget", [model], python)
+    model = again.plain_model(request.model)
+    return again.command("budget", request.model, settings, *words), again.call("budget", [model], python)

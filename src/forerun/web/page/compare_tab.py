@@ -14,7 +14,7 @@ from forerun.web.page.compared import AXES, PageCompareRequest
 from forerun.web.page.form import about, devices_of, place_of, workload_of
 from forerun.web.page.question import Question, Values, number
 
-ABOUT = "How throughput, latency, memory and energy of the devices grow, and what each of them costs."
+ABOUT = "How throughput, latency, memory and energy grow on each device, and what each costs."
 _VALUES = {"batch": "1, 2, 4, 8, 16, 32, 64, 128", "seq_len": "128, 256, 512, 1024, 2048, 4096"}
 _MOST = 16
 
@@ -27,11 +27,11 @@ def compare_tab() -> Question:
         )
         values = gr.Textbox(
             "", label="Values", placeholder=_VALUES["batch"], max_length=300, elem_id="values",
-            info="Empty: some usual ones",
+            info="Empty: common values",
         )  # fmt: skip
     return Question(
-        "compare", "Compare", "Compare", "Asking every device at every value. A model that was never asked for is read "
-        "first, which takes some seconds.", "page_compare", _request, _lines, {"axis": axis, "values": values},
+        "compare", "Compare", "Compare", "Predicting every device at every value. A new model is read first, which "
+        "takes some seconds.", "page_compare", _request, _lines, {"axis": axis, "values": values},
         payload=_payload,
     )  # fmt: skip
 
@@ -41,31 +41,31 @@ def _request(values: Values) -> PageCompareRequest:
     words = str(values.get("values") or "").strip() or _VALUES[axis]
     numbers = sorted({number(part, "values") for part in words.replace(",", " ").replace(";", " ").split()})
     if len(numbers) > _MOST:
-        raise ForerunError(f"at most {_MOST} values are drawn, got {len(numbers)}")
+        raise ForerunError(f"at most {_MOST} values can be drawn, got {len(numbers)}")
     own: Values = {axis: numbers[0], "axis": axis, "values": numbers, "devices": devices_of(values)}
     return PageCompareRequest(**{**workload_of(values), **place_of(values), **own})
 
 
-def _payload(asked: BaseModel) -> dict[str, Any]:
-    """The request with a workload for every value, by which answering sees what is captured."""
-    assert isinstance(asked, PageCompareRequest)
-    request = asked.model_dump()
-    return {**request, "workloads": [{**request, asked.axis: value} for value in asked.values]}
+def _payload(request: BaseModel) -> dict[str, Any]:
+    """The request with a workload for every value, so that `answering` can check which are captured."""
+    assert isinstance(request, PageCompareRequest)
+    content = request.model_dump()
+    return {**content, "workloads": [{**content, request.axis: value} for value in request.values]}
 
 
-def _lines(asked: BaseModel) -> tuple[str, str]:
-    assert isinstance(asked, PageCompareRequest)
-    settings = again.settings_of(asked, asked.axis)
-    option = f"--{asked.axis.replace('_', '-')}"
-    devices = ",".join(again.device_word(one) for one in asked.devices)
-    one = again.command("compare", asked.model, settings, "--devices", devices)
-    shell = f"for n in {shlex.join(map(str, asked.values))}; do {one} {option} $n; done"
+def _lines(request: BaseModel) -> tuple[str, str]:
+    assert isinstance(request, PageCompareRequest)
+    settings = again.settings_of(request, request.axis)
+    option = f"--{request.axis.replace('_', '-')}"
+    devices = ",".join(again.device_word(device) for device in request.devices)
+    command = again.command("compare", request.model, settings, "--devices", devices)
+    shell = f"for n in {shlex.join(map(str, request.values))}; do {command} {option} $n; done"
     place = ("region", "instance", "host", "confidence", "predictor")
-    workload = {"model": again.plain_model(asked.model), **{k: v for k, v in settings.items() if k not in place}}
+    workload = {"model": again.plain_model(request.model), **{k: v for k, v in settings.items() if k not in place}}
     words = ", ".join(f"{key!r}: {value!r}" for key, value in workload.items())
     more = "".join(f", {key}={value!r}" for key, value in settings.items() if key in place)
     python = (
-        f"cases = [{{{words}, {asked.axis!r}: n}} for n in {asked.values!r}]\n"
-        f"forerun.predict_many(cases, {asked.devices!r}{more})"
+        f"cases = [{{{words}, {request.axis!r}: n}} for n in {request.values!r}]\n"
+        f"forerun.predict_many(cases, {request.devices!r}{more})"
     )
     return shell, python

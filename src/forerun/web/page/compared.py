@@ -1,4 +1,4 @@
-"""The answer of the tab Compare: curves against the batch or the sequence length, and what trades against what."""
+"""The answer of the tab Compare: curves over the batch or the sequence length, and trade-offs."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Annotated, Any, Literal
 import pandas as pd
 from pydantic import Field
 
-from forerun.blocks import Line
 from forerun.errors import ForerunError
-from forerun.pages import comparison_html
-from forerun.pages.fragments import fragment
 from forerun.prediction import Estimate
 from forerun.report import charts
 from forerun.report.parts import Chart, Key
+from forerun.views.blocks import Line
+from forerun.views.html.fragments import fragment
+from forerun.views.side_by_side import comparison_html
 from forerun.web.operations import devices_given, others, workload_settings
 from forerun.web.page.figures import charts_html
 from forerun.web.page.scatter import Point, scatter
@@ -32,10 +32,10 @@ class PageCompareRequest(CompareRequest):
 
 def compare(request: dict[str, Any]) -> dict[str, Any]:
     """Rows of `forerun.predict_many`, drawn."""
-    from forerun.api import predict_many
+    from forerun.api.predict import predict_many
 
     axis = request["axis"]
-    cases = [workload_settings(one) for one in request["workloads"]]
+    cases = [workload_settings(workload) for workload in request["workloads"]]
     more = others(request, "devices", "axis", "values", "workloads")
     frame = predict_many(cases, devices_given(request["devices"]), **more)
     able = frame[frame["error"].isna()]
@@ -49,8 +49,8 @@ def compare(request: dict[str, Any]) -> dict[str, Any]:
         caption=_caption(able, request["confidence"]),
     )
     trades = charts_html(
-        "What trades against what", _trades(able, axis), keys=_keys(able),
-        caption=f"Each point is a device at one {AXES[axis]}; the line joins those that no other beats in both.",
+        "Trade-offs", _trades(able, axis), keys=_keys(able),
+        caption=f"Each point is a device at one {AXES[axis]}; the line joins the Pareto front.",
     )  # fmt: skip
     last = able[able[axis] == able[axis].max()]
     title = f"{last['model'].iloc[0]} at {AXES[axis]} {int(last[axis].iloc[0]):,}"
@@ -59,7 +59,7 @@ def compare(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _problems(frame: pd.DataFrame, axis: str) -> str:
-    """What has no answer: for each device and reason, at which values."""
+    """What could not be predicted: for each device and reason, the values."""
     failed = frame[frame["error"].notna()]
     lines = [
         Line(f"{device}, {AXES[axis]} {', '.join(f'{int(v):,}' for v in group[axis] if v == v)}: {error}", "bad")
@@ -98,25 +98,25 @@ def _curves(frame: pd.DataFrame, axis: str) -> list[Chart]:
     values = sorted({int(v) for v in frame[axis]})
     out = []
     for title, unit, estimate in _QUANTITIES:
-        made = charts.figure(AXES[axis], unit or str(frame["throughput_unit"].iloc[0]), height=320)
+        chart = charts.figure(AXES[axis], unit or str(frame["throughput_unit"].iloc[0]), height=320)
         drawn: list[float] = []
         for at, device in enumerate(_devices(frame)):
             rows = [row for row in frame[frame["device"] == device].itertuples() if estimate(row).value > 0]
-            found = [estimate(row) for row in rows]
-            if not found:
+            estimates = [estimate(row) for row in rows]
+            if not estimates:
                 continue
             xs = [float(getattr(row, axis)) for row in rows]
-            charts.curve(made, xs, found, device, charts.colour(at), hollow=[row.fits is False for row in rows])
-            drawn += [x for e in found for x in (e.low, e.high) if x > 0]
+            charts.curve(chart, xs, estimates, device, charts.colour(at), hollow=[row.fits is False for row in rows])
+            drawn += [x for e in estimates for x in (e.low, e.high) if x > 0]
         if drawn:
-            charts.batches_axis(made, values)
-            charts.log_axis(made, drawn)
-            out.append(Chart(title, made))
+            charts.batches_axis(chart, values)
+            charts.log_axis(chart, drawn)
+            out.append(Chart(title, chart))
     return out
 
 
 def _trades(frame: pd.DataFrame, axis: str) -> list[Chart]:
-    """Latency against cost, energy against throughput: the same two fronts that recommend has."""
+    """Latency against cost, energy against throughput: the two Pareto fronts of recommend."""
     unit = str(frame["throughput_unit"].iloc[0])
     item = unit.removesuffix("s/s")
     fitting = frame[frame["fits"].ne(False)]

@@ -12,9 +12,7 @@ from forerun.web.page.question import Question, Values, given
 from forerun.web.page.stored import VIEWS, PageDataRequest, scoreboard_html
 from forerun.workload import MODES
 
-ABOUT = (
-    "What was measured, and how far predictions are off on what the predictor did not see. Nothing here changes data."
-)
+ABOUT = "Measurements, and the error of predictions on held-out data. Read-only."
 
 
 def data_tab() -> Question:
@@ -28,7 +26,7 @@ def data_tab() -> Question:
         device = gr.Textbox("", label="Device contains", max_length=200, elem_id="data-device")
         mode = gr.Dropdown([("all", ""), *((m, m) for m in MODES)], value="", label="Mode", elem_id="data-mode")
     return Question(
-        "data", "Data", "Show", "Reading the data. The scoreboard is worked out once, which takes up to half a minute.",
+        "data", "Data", "Show", "Reading the data. The scoreboard is computed once, which takes up to half a minute.",
         "page_data", _request, None, {"view": view, "model": model, "device": device, "mode": mode}, shared=False,
         ask=_ask,
     )  # fmt: skip
@@ -38,8 +36,8 @@ def _request(values: Values) -> PageDataRequest:
     return PageDataRequest(**given(values, ("view", "model", "device", "mode")))
 
 
-async def _ask(app: FastAPI, asked: Any) -> dict[str, Any]:
-    if asked.view == "scoreboard":
+async def _ask(app: FastAPI, request: Any) -> dict[str, Any]:
+    if request.view == "scoreboard":
         return {"html": scoreboard_html(await app.state.answering.scoreboard())}
-    found: dict[str, Any] = await app.state.answering.answer("page_data", asked.model_dump())
-    return found
+    answer: dict[str, Any] = await app.state.answering.answer("page_data", request.model_dump())
+    return answer

@@ -6,10 +6,10 @@ import html
 from collections.abc import Sequence
 from typing import Any
 
-from forerun.pages import budget_html, optimisation_html, recommendation_html
 from forerun.prediction import Estimate
 from forerun.report import charts
 from forerun.report.parts import Chart, Key
+from forerun.views import rendering
 from forerun.web.operations import devices_given, others, workload_settings
 from forerun.web.page.figures import charts_html
 from forerun.web.page.scatter import Point, scatter
@@ -24,46 +24,44 @@ def recommend(request: dict[str, Any]) -> dict[str, Any]:
     from forerun.decisions.recommend.recommend import recommend as ask
 
     devices = {"devices": devices_given(request["devices"])} if request.get("devices") else {}
-    found = ask(**workload_settings(request), **devices, **others(request, "candidates", "devices"))
+    answer = ask(**workload_settings(request), **devices, **others(request, "candidates", "devices"))
     cost, energy = [], []
-    for one in found.candidates:
-        where = f"{one.count} × {one.device}" + (f", {one.instance}" if one.instance else "")
-        about = f"{where}, batch {one.batch}, {one.dtype}: {one.verdict}"
-        colour = _VERDICTS.get(one.verdict, charts.GREY)
-        if one.usd_per_million is not None:
-            cost.append(Point(one.latency_ms.value, one.usd_per_million.value, about, colour))
-        if one.energy_j is not None:
-            energy.append(Point(one.throughput.value, one.energy_j.value, about, colour))
-    unit = found.best.throughput.unit
-    item = found.items.removesuffix("s")
+    for candidate in answer.candidates:
+        where = f"{candidate.count} × {candidate.device}" + (f", {candidate.instance}" if candidate.instance else "")
+        about = f"{where}, batch {candidate.batch}, {candidate.dtype}: {candidate.verdict}"
+        colour = _VERDICTS.get(candidate.verdict, charts.GREY)
+        if candidate.usd_per_million is not None:
+            cost.append(Point(candidate.latency_ms.value, candidate.usd_per_million.value, about, colour))
+        if candidate.energy_j is not None:
+            energy.append(Point(candidate.throughput.value, candidate.energy_j.value, about, colour))
+    unit = answer.best.throughput.unit
+    item = answer.items.removesuffix("s")
     drawn = [
-        *scatter("Latency and cost", "latency ms", f"USD per million {found.items}", cost),
+        *scatter("Latency and cost", "latency ms", f"USD per million {answer.items}", cost),
         *scatter("Throughput and energy", unit, f"J per {item}", energy, more_x=True),
     ]
-    words = {"meets": "meets the limits", "probably": "probably does"}
+    words = {"meets": "meets the limits", "probably": "probably meets them"}
     keys = [Key(words[name], colour, "circle") for name, colour in _VERDICTS.items()]
-    caption = (
-        "Each point is a device and instance at its best batch and dtype; the line joins those that no other beats."
-    )
-    return {"html": recommendation_html(found) + charts_html("All candidates", drawn, keys=keys, caption=caption)}
+    caption = "Each point is a device and instance at its best batch and dtype; the line is the Pareto front."
+    return {"html": rendering.html(answer) + charts_html("All candidates", drawn, keys=keys, caption=caption)}
 
 
 def optimise(request: dict[str, Any]) -> dict[str, Any]:
     """`forerun.optimise`."""
     from forerun.decisions.optimise.optimise import optimise as ask
 
-    found = ask(device=devices_given(request["device"]), **workload_settings(request), **others(request, "device"))
+    answer = ask(device=devices_given(request["device"]), **workload_settings(request), **others(request, "device"))
     bars = [
         (line.name, Estimate(line.gain.value, line.gain.low, line.gain.high, "×"),
          _VERDICTS["meets"] if line.verdict == _CLAIMED else charts.GREY)
-        for line in found.lines if line.gain.value > 0
+        for line in answer.lines if line.gain.value > 0
     ]  # fmt: skip
-    drawn = _bars(f"times better in {found.goal}", bars, one=True)
+    drawn = _bars(f"times better in {answer.goal}", bars, single=True)
     keys = [
         Key("a gain beyond the interval", _VERDICTS["meets"], "circle"),
         Key("cannot tell, or worse", charts.GREY, "circle"),
     ]
-    return {"html": optimisation_html(found) + charts_html("Changes one by one", drawn, keys=keys, wide=True)}
+    return {"html": rendering.html(answer) + charts_html("Changes one by one", drawn, keys=keys, wide=True)}
 
 
 def budget(request: dict[str, Any]) -> dict[str, Any]:
@@ -71,50 +69,50 @@ def budget(request: dict[str, Any]) -> dict[str, Any]:
     from forerun.decisions.budget.budget import budget as ask
 
     device = {"device": devices_given(request["device"])} if request.get("device") else {}
-    found = ask(**workload_settings(request), **device, **others(request, "device"))
-    return {"html": budget_html(found) + _budget_charts(found)}
+    answer = ask(**workload_settings(request), **device, **others(request, "device"))
+    return {"html": rendering.html(answer) + _budget_charts(answer)}
 
 
-def _budget_charts(found: Any) -> str:
+def _budget_charts(answer: Any) -> str:
     from forerun.decisions.budget.job_budget import JobBudget
     from forerun.decisions.budget.model_choice import ModelChoice
 
     blue = charts.colour(0)
-    if isinstance(found, JobBudget):
+    if isinstance(answer, JobBudget):
         points = [
             Point(row.hours.value, row.cost_usd.value, f"{row.devices} × {row.device}, batch {row.batch}", blue)
-            for row in (*found.rows, *found.counts) if row.cost_usd is not None and row.hours.value > 0
+            for row in (*answer.rows, *answer.counts) if row.cost_usd is not None and row.hours.value > 0
         ]  # fmt: skip
-        batches = [(f"batch {row.batch}", row.hours, blue) for row in found.batches]
+        batches = [(f"batch {row.batch}", row.hours, blue) for row in answer.batches]
         drawn = [*scatter("Time and cost", "hours", "USD", points), *_bars("hours, by batch", batches)]
-        return charts_html("The job, drawn", drawn, caption="The line joins what nothing else beats in both.")
+        return charts_html("The job, drawn", drawn, caption="The line is the Pareto front.")
     rows = [
-        (row.model, 100 * (row.top1 if isinstance(found, ModelChoice) else row.accuracy.value)) for row in found.rows
+        (row.model, 100 * (row.top1 if isinstance(answer, ModelChoice) else row.accuracy.value)) for row in answer.rows
     ]
-    made = [(name, Estimate(value, value, value, "%"), blue) for name, value in rows[:_MOST_BARS]]
-    return charts_html("Accuracy of what keeps the limits", _bars("accuracy, %", made), wide=True)
+    bars = [(name, Estimate(value, value, value, "%"), blue) for name, value in rows[:_MOST_BARS]]
+    return charts_html("Accuracy within the limits", _bars("accuracy, %", bars), wide=True)
 
 
-def _bars(x: str, bars: Sequence[tuple[str, Estimate, str]], *, one: bool = False) -> list[Chart]:
-    """Estimates as bars with their intervals; `one` marks where nothing changes."""
+def _bars(x: str, bars: Sequence[tuple[str, Estimate, str]], *, single: bool = False) -> list[Chart]:
+    """Estimates as bars with their intervals; `single` marks 1, where nothing changes."""
     shown = bars[:_MOST_BARS]
     if not shown:
         return []
-    made = charts.figure(x, "", height=90 + 26 * len(shown))
+    chart = charts.figure(x, "", height=90 + 26 * len(shown))
     values = [bar.value for _, bar, _ in shown]
     ends = {
         "type": "data", "symmetric": False, "array": [bar.high - bar.value for _, bar, _ in shown],
         "arrayminus": [bar.value - bar.low for _, bar, _ in shown], "color": charts.GREY, "thickness": 1.5, "width": 3,
     }  # fmt: skip
     names = [f"{name[:44]}…" if len(name) > 45 else name for name, _, _ in shown]
-    made.add_bar(
+    chart.add_bar(
         orientation="h", y=list(range(len(shown))), x=values, error_x=ends, marker={"color": [c for _, _, c in shown]},
         hovertext=[f"{html.escape(name)}: {bar}" for name, bar, _ in shown],
         hoverinfo="text",
     )  # fmt: skip
-    made.update_yaxes(
+    chart.update_yaxes(
         autorange="reversed", tickvals=list(range(len(shown))), ticktext=[html.escape(name) for name in names]
     )
-    if one:
-        made.add_vline(x=1, line={"color": charts.GREY, "width": 1.5, "dash": "dot"})
-    return [Chart("", made)]
+    if single:
+        chart.add_vline(x=1, line={"color": charts.GREY, "width": 1.5, "dash": "dot"})
+    return [Chart("", chart)]

@@ -10,7 +10,7 @@ from forerun.web.page.explained import PageExplainRequest
 from forerun.web.page.form import about, device_names, devices_of, place_of, workload_of
 from forerun.web.page.question import Question, Values
 
-ABOUT = "Where the time of a call and its memory go on the first of the devices, and what makes it faster than another."
+ABOUT = "Time and memory of a call by operator on the first of the devices, and what makes it faster than another."
 _REFERENCE = "a100-sxm4-80gb"
 
 
@@ -22,8 +22,8 @@ def explain_tab() -> Question:
             info="Empty: the second of the devices, or an A100",
         )  # fmt: skip
     return Question(
-        "explain", "Explain", "Explain", "Looking at every operator. One that was never asked for is read first, which "
-        "takes some seconds.", "page_explain", _request, _lines, {"reference": reference},
+        "explain", "Explain", "Explain", "Explaining every operator. A new model is read first, which takes some "
+        "seconds.", "page_explain", _request, _lines, {"reference": reference},
     )  # fmt: skip
 
 
@@ -35,8 +35,8 @@ def _request(values: Values) -> PageExplainRequest:
     return PageExplainRequest(**workload_of(values), **place, device=devices[0], reference=reference)
 
 
-def _lines(asked: BaseModel) -> tuple[str, str]:
-    assert isinstance(asked, PageExplainRequest)
-    settings = again.settings_of(asked)
-    shell = again.command("explain", asked.model, settings, "--device", again.device_word(asked.device))
-    return shell, again.call("explain", [again.plain_model(asked.model), asked.device], settings)
+def _lines(request: BaseModel) -> tuple[str, str]:
+    assert isinstance(request, PageExplainRequest)
+    settings = again.settings_of(request)
+    shell = again.command("explain", request.model, settings, "--device", again.device_word(request.device))
+    return shell, again.call("explain", [again.plain_model(request.model), request.device], settings)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from forerun.pages.bars import text
-from forerun.pages.charts import rounded
 from forerun.report.page import keys_html
 from forerun.report.parts import Chart, Key
+from forerun.views.html.bars import text
+from forerun.views.html.charts import rounded
 
 
 def charts_html(
     title: str, charts: Sequence[Chart], *, keys: Sequence[Key] = (), caption: str = "", wide: bool = False
 ) -> str:
-    """Charts side by side under a title; nothing where there are none."""
+    """Charts side by side under a title; empty where there are none."""
     if not charts:
         return ""
     pictures = "".join(_chart(title, chart) for chart in charts)
@@ -27,11 +27,11 @@ def charts_html(
 
 
 def _chart(title: str, chart: Chart) -> str:
-    made = json.loads(chart.figure.to_json(validate=False))
-    data = json.dumps({"data": rounded(made["data"]), "layout": made["layout"]}, separators=(",", ":"))
+    content = json.loads(chart.figure.to_json(validate=False))
+    data = json.dumps({"data": rounded(content["data"]), "layout": content["layout"]}, separators=(",", ":"))
     words = text(f"{title}: {chart.title}")
     caption = f"<figcaption>{text(chart.title)}</figcaption>" if chart.title else ""
-    height = int(made["layout"]["height"])
+    height = int(content["layout"]["height"])
     plot = (
         f'<div class="plot" style="height:{height}px" role="img" aria-label="{words}" data-figure="{text(data)}"></div>'
     )

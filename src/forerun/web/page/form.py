@@ -1,4 +1,4 @@
-"""The form that all tabs share: the model, how it is run, and the devices; read from it, and filled by a link."""
+"""The form that all tabs share: the model, how it is run, and the devices; reading it, and filling it from a link."""
 
 from __future__ import annotations
 
@@ -9,20 +9,26 @@ from urllib.parse import urlencode
 
 import gradio as gr
 
-from forerun import documents
+from forerun._util import documents
+from forerun._util.readable import short
 from forerun.errors import ForerunError
-from forerun.readable import short
+from forerun.runtimes.registry import names
 from forerun.web.page.question import Values, given, numbers
-from forerun.workload import AMP, DTYPES, MODES, OPTIMIZERS, RUNTIMES
+from forerun.workload import AMP, DTYPES, MODES, OPTIMIZERS
 
-#: The default of a choice that is left to the library.
+#: The choice that leaves the default to the library.
 AUTO = ""
-#: What the form has at first.
+#: The initial values of the form.
 FIRST: Values = {"model": "resnet50", "devices": ["l4", "h100-sxm"], "batch": 8}
-#: More devices than that in one question are refused by the form.
+#: The most devices in one request.
 MOST_DEVICES = 12
-#: Networks of families by their settings, as examples of what may be typed.
+#: Examples of family networks with settings.
 FAMILIES = ("cnn:depth=6,filters=32", "unet:base=44,levels=3")
+#: The page's script uploads the file that is chosen here.
+UPLOAD = (
+    '<label class="forerun upload">Upload ONNX or config.json<input type="file" accept=".onnx,.json"'
+    ' aria-describedby="upload-status"></label>'
+)
 #: The longest value that a link may carry.
 _LONGEST = 4000
 _WORKLOAD = ("dtype", "mode", "optimizer", "amp", "runtime", "task", "channels_last")
@@ -32,19 +38,21 @@ _PLACE = ("region", "instance", "host")
 
 @functools.cache
 def model_names() -> list[str]:
-    """What can be typed for a model: names of timm and torchvision, of Hugging Face, of families."""
-    from forerun.graph.sources.known_models import known_models
+    """Model names to choose from: of timm, torchvision, Hugging Face and families."""
+    from forerun.frontends.known_models import known_models
 
-    found = known_models()
-    families = [one["family"] for one in found["families"] if not any(f.startswith(one["family"]) for f in FAMILIES)]
-    return list(dict.fromkeys([FIRST["model"], *found["vision"], *found["huggingface"], *FAMILIES, *families]))
+    known = known_models()
+    families = [
+        family["family"] for family in known["families"] if not any(f.startswith(family["family"]) for f in FAMILIES)
+    ]
+    return list(dict.fromkeys([FIRST["model"], *known["vision"], *known["huggingface"], *FAMILIES, *families]))
 
 
 @functools.cache
 def device_names() -> list[str]:
-    """The devices whose spec sheet suffices for a prediction."""
+    """The devices with a spec sheet sufficient for a prediction."""
     from forerun.device import all_devices
-    from forerun.predictors.specs import spec_problem
+    from forerun.predictors.laws.specs import spec_problem
 
     return [device.id for device in all_devices() if spec_problem(device) is None]
 
@@ -56,12 +64,12 @@ def _choice(words: tuple[str, ...], label: str, auto: str | None = None, **more:
 
 
 def about(words: str) -> None:
-    """What a tab answers, above its fields."""
+    """The description of a tab, above its fields."""
     gr.HTML(f'<p class="forerun about">{words}</p>', apply_default_css=False)
 
 
 def number_box(value: float | None, label: str, **more: Any) -> gr.Textbox:
-    """A field for a number that may be left empty, which Gradio's own has no way to be."""
+    """A number field that may be empty, which Gradio's own cannot be."""
     first = "" if value is None else f"{value:g}"
     keys = gr.InputHTMLAttributes(autocomplete="off", enterkeyhint="go")
     return gr.Textbox(first, label=label, max_length=30, html_attributes=keys, **more)
@@ -74,9 +82,7 @@ def shared_fields() -> Values:
         model_names(), value=FIRST["model"], allow_custom_value=True, num_choices_shown=40, label="Model",
         elem_id="model", info="A name, a Hugging Face id, or a family with settings such as cnn:depth=6,filters=32",
     )  # fmt: skip
-    fields["upload"] = gr.UploadButton(
-        "Upload ONNX or config.json", file_types=[".onnx", ".json"], size="sm", variant="secondary", elem_id="upload"
-    )
+    fields["upload"] = gr.HTML(UPLOAD, elem_id="upload", apply_default_css=False)
     fields["devices"] = gr.Dropdown(
         device_names(), value=list(FIRST["devices"]), multiselect=True, allow_custom_value=True, num_choices_shown=60,
         max_choices=MOST_DEVICES, label="Devices", elem_id="devices",
@@ -84,7 +90,7 @@ def shared_fields() -> Values:
     )  # fmt: skip
     with gr.Row(elem_classes="pair"):
         fields["mode"] = _choice(MODES, "Mode", elem_id="mode", min_width=100)
-        fields["dtype"] = _choice(DTYPES, "Dtype", "automatic", elem_id="dtype", min_width=100)
+        fields["dtype"] = _choice(DTYPES, "Dtype", "published", elem_id="dtype", min_width=100)
     with gr.Row(elem_classes="pair"):
         fields["batch"] = number_box(FIRST["batch"], "Batch", elem_id="batch", min_width=100)
         fields["seq_len"] = number_box(None, "Sequence length", elem_id="seq_len", min_width=100)
@@ -93,7 +99,7 @@ def shared_fields() -> Values:
             fields["optimizer"] = _choice(OPTIMIZERS, "Optimizer", "usual", min_width=100)
             fields["amp"] = _choice(AMP, "Autocast (AMP)", "off", min_width=100)
         with gr.Row(elem_classes="pair"):
-            fields["runtime"] = _choice(RUNTIMES, "Runtime", min_width=100)
+            fields["runtime"] = _choice(names(measured=True), "Runtime", min_width=100)
             fields["task"] = gr.Textbox("", label="Task", placeholder="causal-lm", max_length=200, min_width=100)
         fields["input_shape"] = gr.Textbox(
             "", label="Input shape", placeholder="3,224,224 or ids=128; mask=128", max_length=2000,
@@ -117,7 +123,7 @@ def shared_fields() -> Values:
         fields["device_spec"] = gr.Textbox(
             "", label="A device of your own, as YAML", lines=5, max_lines=14, max_length=20_000, elem_id="device_spec",
             placeholder="name: My chip\nbase: h100-sxm\nbandwidth_gbs: 4000",
-            info="It is asked beside the devices above",
+            info="Predicted besides the devices above",
         )  # fmt: skip
     return fields
 
@@ -136,24 +142,26 @@ def workload_of(values: Values) -> Values:
 
 def place_of(values: Values, *without: str) -> Values:
     """Region, instance, host and confidence, where they were given."""
-    found = given(values, _PLACE) | numbers(values, ("confidence",))
-    found = {name: value for name, value in found.items() if name not in without}
-    host = str(found.get("host", ""))
-    return found | ({"host": float(host)} if re.fullmatch(r"\d{1,3}(\.\d{1,9})?", host) else {})
+    values_given = given(values, _PLACE) | numbers(values, ("confidence",))
+    values_given = {name: value for name, value in values_given.items() if name not in without}
+    host = str(values_given.get("host", ""))
+    return values_given | ({"host": float(host)} if re.fullmatch(r"\d{1,3}(\.\d{1,9})?", host) else {})
 
 
 def devices_of(values: Values) -> list[str | dict[str, Any]]:
     """The devices that were chosen, and the one whose spec was pasted."""
-    found: list[str | dict[str, Any]] = [str(name).strip() for name in values.get("devices") or [] if str(name).strip()]
+    devices: list[str | dict[str, Any]] = [
+        str(name).strip() for name in values.get("devices") or [] if str(name).strip()
+    ]
     spec = str(values.get("device_spec") or "")
     if spec.strip():
         read = documents.parse_yaml(spec, "the device")
         if not isinstance(read, dict) or not all(isinstance(key, str) for key in read):
-            raise ForerunError("a device of your own is a list of fields, one a line, such as memory_gb: 24")
-        found.append(read)
-    if not found:
+            raise ForerunError("a device of your own is a list of fields, one per line, such as memory_gb: 24")
+        devices.append(read)
+    if not devices:
         raise ForerunError("choose at least one device")
-    return found
+    return devices
 
 
 def input_shape(words: str) -> list[int] | dict[str, list[int]] | None:
@@ -165,7 +173,7 @@ def input_shape(words: str) -> list[int] | dict[str, list[int]] | None:
     for part in parts:
         name, _, sizes = part.rpartition("=")
         if not re.fullmatch(r"\s*\d{1,10}(\s*[,x ]\s*\d{1,10}){0,7}\s*", sizes):
-            raise ForerunError(f"the input shape {short(part)} is no list of sizes such as 3,224,224")
+            raise ForerunError(f"the input shape {short(part)} is not a list of sizes such as 3,224,224")
         named[name.strip()] = [int(size) for size in re.split(r"[,x ]+", sizes.strip())]
     if "" in named:
         if len(parts) > 1:
@@ -175,7 +183,7 @@ def input_shape(words: str) -> list[int] | dict[str, list[int]] | None:
 
 
 def link_of(tab: str, fields: Values, values: Values) -> str:
-    """The query string that fills the form with these values; what is at its default is left out."""
+    """The query string that fills the form with these values; defaults are omitted."""
     words = {"tab": tab}
     for name, component in fields.items():
         value = values.get(name)

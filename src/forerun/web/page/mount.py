@@ -1,38 +1,44 @@
-"""Puts the page on the server: Gradio's blocks at /, what they need of scripts and styles, a policy for the browser."""
+"""Mounts the page on the server: Gradio's blocks at /, their scripts and styles, a policy for the browser."""
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import os
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 from fastapi import FastAPI, Response
 from starlette.datastructures import MutableHeaders
+from starlette.routing import Mount
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from forerun.pages import fragment_style
+from forerun.views.html.style import fragment_style
+from forerun.web.page import answers  # noqa: F401 - adds the page's operations
 from forerun.web.page.api_docs import api_page
 from forerun.web.page.blocks import make_blocks
+from forerun.web.page.routes import PageRoutes
 
 _HERE = Path(__file__).parent
 _FONT = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "Noto Sans", "sans-serif")
 _MONO = ("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "monospace")
-#: The browser itself refuses to fetch anything from elsewhere. Gradio's own code is evaluated in part.
+#: The browser refuses to fetch anything from elsewhere. Parts of Gradio's own code need `eval`.
 _POLICY = (
     "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:; style-src 'self' 'unsafe-inline'; "
     "img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self'; worker-src 'self' blob:; "
     "object-src 'none'; base-uri 'self'; form-action 'self'; frame-ancestors 'self'"
 )
+#: Gradio copies the whole form for every session. The number of copies that it keeps, though nothing here reads them.
+_SESSIONS = 8
 _FOREVER = {"Cache-Control": "public, max-age=86400"}
 
 
 def mount_page(app: FastAPI) -> FastAPI:
-    """The server with the page at /; its other addresses keep working."""
+    """The server with the page at /; its other paths keep working."""
     settings = app.state.settings
-    os.environ["GRADIO_TEMP_DIR"] = str(app.state.uploads.folder.parent / "page")
     app.add_middleware(Policy)
 
     @app.get("/page/plotly.js", include_in_schema=False)
@@ -44,14 +50,31 @@ def mount_page(app: FastAPI) -> FastAPI:
     def docs() -> Response:
         return Response(api_page(app.openapi()), media_type="text/html")
 
-    blocks = make_blocks(app)
+    with _same_environment():  # Gradio writes into it
+        blocks = make_blocks(app)
+    blocks.state_session_capacity = _SESSIONS
     blocks.queue(max_size=settings.running + settings.waiting, default_concurrency_limit=None, api_open=False)
     threading.Thread(target=_warm, daemon=True).start()
-    return gr.mount_gradio_app(
+    gr.mount_gradio_app(
         app, blocks, path="/", server_name=settings.host, server_port=settings.port, show_error=False, ssr_mode=False,
-        footer_links=[], max_file_size=settings.upload_mb * 2**20, theme=_theme(), head=_head(), mcp_server=False,
-        pwa=False, enable_monitoring=False,
+        footer_links=[], theme=_theme(), head=_head(), mcp_server=False, pwa=False, enable_monitoring=False,
+        run_history=False,
     )  # fmt: skip
+    mounted = next(route for route in app.routes if isinstance(route, Mount))
+    mounted.app = PageRoutes(mounted.app, blocks)
+    return app
+
+
+@contextlib.contextmanager
+def _same_environment() -> Iterator[None]:
+    """Restores environment variables that the block changes."""
+    before = dict(os.environ)
+    try:
+        yield
+    finally:
+        for name in os.environ.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update(before)
 
 
 def _head() -> str:
@@ -84,7 +107,7 @@ _PACKED: list[bytes] = []
 
 
 def _plotly() -> bytes:
-    """The code of plotly, as its Python package carries it."""
+    """The code of plotly from its Python package."""
     if not _PACKED:
         from plotly.offline import get_plotlyjs
 
@@ -93,11 +116,8 @@ def _plotly() -> bytes:
 
 
 def _warm() -> None:
-    """What the first question would wait for: libraries, the predictor, the code of the charts."""
-    import pandas  # noqa: F401
-
+    """Loads what the first request would wait for: libraries, the predictor, the code of the charts."""
     from forerun.predictors.registry import load_predictor
-    from forerun.web.page import answers  # noqa: F401
 
     load_predictor("default")
     _plotly()

@@ -13,7 +13,7 @@ from forerun.web.requests import OptimiseRequest
 
 ABOUT = (
     "What to change so that the model runs better on the first of the devices: settings, and the network itself. Each "
-    "change has its predicted gain and interval; what the interval leaves open is not claimed."
+    "change has its predicted gain and interval; gains whose interval includes 1 are not claimed."
 )
 
 
@@ -35,8 +35,8 @@ def _request(values: Values) -> OptimiseRequest:
     return OptimiseRequest(**workload_of(values), **place_of(values), device=device, goal=values["goal"])
 
 
-def _lines(asked: BaseModel) -> tuple[str, str]:
-    assert isinstance(asked, OptimiseRequest)
-    settings = again.settings_of(asked)
-    shell = again.command("optimise", asked.model, settings, "--device", again.device_word(asked.device))
-    return shell, again.call("optimise", [again.plain_model(asked.model), asked.device], settings)
+def _lines(request: BaseModel) -> tuple[str, str]:
+    assert isinstance(request, OptimiseRequest)
+    settings = again.settings_of(request)
+    shell = again.command("optimise", request.model, settings, "--device", again.device_word(request.device))
+    return shell, again.call("optimise", [again.plain_model(request.model), request.device], settings)

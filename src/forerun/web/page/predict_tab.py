@@ -10,7 +10,7 @@ from forerun.web.page.form import about, devices_of, number_box, place_of, workl
 from forerun.web.page.predicted import PagePredictRequest
 from forerun.web.page.question import Question, Values, numbers
 
-ABOUT = "How the model will run on each device: every number with its interval, and the basis it stands on."
+ABOUT = "How the model will run on each device: every number with its prediction interval and its basis."
 
 
 def predict_tab() -> Question:
@@ -20,11 +20,11 @@ def predict_tab() -> Question:
             None, "Samples to run", info="Samples or tokens; empty: a million, for cost and carbon", elem_id="samples"
         )
         measured = gr.Checkbox(
-            True, label="Answer from measurements", info="Where the store has this very case", elem_id="measured"
+            True, label="Use measurements", info="Where the store has exactly this case", elem_id="measured"
         )
     return Question(
-        "predict", "Predict", "Predict", "Asking the devices. A model that was never asked for is read first, which "
-        "takes some seconds.", "page_predict", _request, _lines, {"samples": samples, "measured": measured},
+        "predict", "Predict", "Predict", "Predicting. A new model is read first, which takes some seconds.",
+        "page_predict", _request, _lines, {"samples": samples, "measured": measured},
     )  # fmt: skip
 
 
@@ -33,12 +33,13 @@ def _request(values: Values) -> PagePredictRequest:
     return PagePredictRequest(**workload_of(values), **place_of(values), devices=devices_of(values), **own)
 
 
-def _lines(asked: BaseModel) -> tuple[str, str]:
-    assert isinstance(asked, PagePredictRequest)
-    settings = again.settings_of(asked)
-    model = again.plain_model(asked.model)
+def _lines(request: BaseModel) -> tuple[str, str]:
+    assert isinstance(request, PagePredictRequest)
+    settings = again.settings_of(request)
+    model = again.plain_model(request.model)
     shell = "\n".join(
-        again.command("predict", asked.model, settings, "--device", again.device_word(one)) for one in asked.devices
+        again.command("predict", request.model, settings, "--device", again.device_word(device))
+        for device in request.devices
     )
-    python = "\n".join(again.call("predict", [model, one], settings) for one in asked.devices)
+    python = "\n".join(again.call("predict", [model, device], settings) for device in request.devices)
     return shell, python

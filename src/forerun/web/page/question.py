@@ -1,4 +1,4 @@
-"""A tab of the page: the fields of its form, how they become a request, and how a request is asked."""
+"""A tab of the page: the fields of its form, how they become a request, and how a request is run."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from typing import Any
 from fastapi import FastAPI
 from pydantic import BaseModel, ValidationError
 
+from forerun._util.readable import short
 from forerun.errors import ForerunError
-from forerun.pages.bars import text
-from forerun.readable import short
-from forerun.web.models import without_folders
+from forerun.views.html.bars import text
 from forerun.web.page.again import again_html
 from forerun.web.traffic import QueueFull
 
@@ -24,19 +23,19 @@ Values = dict[str, Any]
 
 @dataclass
 class Question:
-    """One tab. `request` makes a request of the values of the form; `lines` says it as commands and as Python."""
+    """One tab. `request` makes a request from the values of the form; `lines` gives the commands and the Python."""
 
     name: str
     title: str
     button: str
-    waiting: str  # what the reader waits for, as a sentence
+    waiting: str  # shown while waiting
     operation: str
     request: Callable[[Values], BaseModel]
     lines: Callable[[BaseModel], tuple[str, str]] | None = None
     fields: dict[str, Any] = field(default_factory=dict)  # the tab's own components by the names of their values
     payload: Callable[[BaseModel], dict[str, Any]] = lambda asked: asked.model_dump()
-    shared: bool = True  # whether it asks about the model and the devices of the form
-    ask: Callable[[FastAPI, Any], Awaitable[dict[str, Any]]] | None = None  # instead of the operation alone
+    shared: bool = True  # whether it uses the model and the devices of the form
+    ask: Callable[[FastAPI, Any], Awaitable[dict[str, Any]]] | None = None  # replaces the call of the operation
 
 
 async def answered(
@@ -45,27 +44,28 @@ async def answered(
     """Pairs of a status and an answer as HTML, one after another; None leaves the answer as it is."""
     yield waiting_html(question.waiting), None
     try:
-        asked = question.request(values)
+        request = question.request(values)
         async with app.state.places.place():
             if question.ask is not None:
-                found = await question.ask(app, asked)
+                answer = await question.ask(app, request)
             else:
-                found = await app.state.answering.answer(question.operation, question.payload(asked))
-        again = again_html(link, question.lines(asked) if question.lines else None, asked)
+                answer = await app.state.answering.answer(question.operation, question.payload(request))
+        with app.state.answering.uploads():
+            again = again_html(link, question.lines(request) if question.lines else None, request)
     except ForerunError as error:
-        yield error_html(without_folders(str(error))), ""
+        yield error_html(str(error)), ""
     except ValidationError as error:
         yield error_html(validation_sentence(error)), ""
     except QueueFull:
         yield (
-            error_html("The server has as many questions as it can take at the moment; ask again in some seconds."),
+            error_html("The server is at its request limit; try again in some seconds."),
             "",
         )
-    except Exception:  # the trace is for the log
-        log.exception("a question of the page: %s", question.operation)
-        yield error_html("The server made a mistake, and has logged it."), ""
+    except Exception:  # the traceback goes to the log
+        log.exception("a request of the page: %s", question.operation)
+        yield error_html("Internal server error (logged)."), ""
     else:
-        yield "", found["html"] + again
+        yield "", answer["html"] + again
 
 
 def waiting_html(sentence: str) -> str:
@@ -74,7 +74,7 @@ def waiting_html(sentence: str) -> str:
 
 
 def error_html(sentence: str) -> str:
-    """What went wrong, as one sentence in a box."""
+    """An error as one sentence in a box."""
     words = sentence[:1].upper() + sentence[1:]
     end = "" if words.endswith((".", "?", "!")) else "."
     return f'<div class="forerun problem" role="alert">{text(words + end)}</div>'
@@ -103,17 +103,17 @@ def given(values: Mapping[str, Any], names: tuple[str, ...]) -> Values:
 
 
 def numbers(values: Mapping[str, Any], names: tuple[str, ...]) -> Values:
-    """Those of the values that were filled in, as numbers; 2,048 and 9e2 are some."""
+    """Those of the values that were filled in, as numbers, such as 2,048 and 9e2."""
     return {name: number(str(value), name) for name, value in given(values, names).items() if str(value).strip()}
 
 
 def number(words: str, name: str) -> int | float:
-    """A number that somebody typed; `name` is that of its field."""
+    """A typed number; `name` is that of its field."""
     plain = words.strip().replace(",", "").replace("_", "").replace(" ", "")
     if not re.fullmatch(r"[-+]?(\d{1,20}(\.\d{0,20})?|\.\d{1,20})([eE][-+]?\d{1,3})?", plain):
-        raise ForerunError(f"{label_of(name)}: {short(words)} is no number")
-    found = float(plain)
-    return int(found) if found.is_integer() and abs(found) < 2**53 else found
+        raise ForerunError(f"{label_of(name)}: {short(words)} is not a number")
+    parsed = float(plain)
+    return int(parsed) if parsed.is_integer() and abs(parsed) < 2**53 else parsed
 
 
 def label_of(name: str) -> str:

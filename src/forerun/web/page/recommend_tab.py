@@ -13,7 +13,7 @@ from forerun.web.requests import RecommendRequest
 from forerun.workload import DTYPES
 
 ABOUT = (
-    "Which device, cloud instance, batch and dtype to take, within limits. Model, mode and sequence length are those "
+    "Which device, cloud instance, batch and dtype to choose, within limits. Model, mode and sequence length are those "
     "of the form; devices, batches and dtypes are all tried unless they are named here."
 )
 _LIMITS = {
@@ -33,7 +33,7 @@ def recommend_tab() -> Question:
         fields["goal"] = gr.Dropdown([(g, g) for g in GOALS], value="cost", label="Goal", elem_id="recommend-goal")
         for name in ("max_latency_ms", "min_throughput", "max_usd_per_hour"):
             fields[name] = number_box(None, _LIMITS[name][0], placeholder=_LIMITS[name][1])
-    with gr.Accordion("More limits, and where to look", open=False):
+    with gr.Accordion("More limits and filters", open=False):
         with gr.Row(elem_classes="own"):
             for name in ("max_usd_per_million", "max_memory_mb", "max_energy_j", "max_carbon_g"):
                 fields[name] = number_box(None, _LIMITS[name][0], placeholder=_LIMITS[name][1])
@@ -47,7 +47,7 @@ def recommend_tab() -> Question:
                 [(d, d) for d in DTYPES], value=[], multiselect=True, label="Only these dtypes"
             )
             fields["batches"] = gr.Textbox("", label="Only these batches", placeholder="1, 8, 64", max_length=300)
-            fields["mig"] = gr.Checkbox(True, label="MIG slices, too")
+            fields["mig"] = gr.Checkbox(True, label="MIG slices too")
     return Question(
         "recommend", "Recommend", "Recommend", "Comparing all devices, batches and dtypes, which takes some seconds.",
         "page_recommend", _request, _lines, fields,
@@ -68,8 +68,8 @@ def _words(text: str) -> list[str]:
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
-def _lines(asked: BaseModel) -> tuple[str, str]:
-    assert isinstance(asked, RecommendRequest)
-    settings = again.settings_of(asked) | ({"devices": asked.devices} if asked.devices else {})
-    model = again.plain_model(asked.model)
-    return again.command("recommend", asked.model, settings), again.call("recommend", [model], settings)
+def _lines(request: BaseModel) -> tuple[str, str]:
+    assert isinstance(request, RecommendRequest)
+    settings = again.settings_of(request) | ({"devices": request.devices} if request.devices else {})
+    model = again.plain_model(request.model)
+    return again.command("recommend", request.model, settings), again.call("recommend", [model], settings)

@@ -13,12 +13,12 @@ import numpy as np
 import pandas as pd
 from pydantic import Field
 
-from forerun.blocks import Column, Line, Row, Share, Table
+from forerun._util.readable import pretty, short
 from forerun.errors import ForerunError
-from forerun.pages.fragments import fragment
-from forerun.readable import pretty, short
 from forerun.report import charts
 from forerun.report.parts import Chart
+from forerun.views.blocks import Column, Line, Row, Share, Table
+from forerun.views.html.fragments import fragment
 from forerun.web.page.figures import charts_html
 from forerun.web.requests import Asked
 
@@ -35,14 +35,17 @@ _MEASURED = (
     "energy_j", "dataset", "measured_at",
 )  # fmt: skip
 _NUMBERS = ("batch", "seq_len", "latency_ms", "device_ms", "memory_mb", "energy_j")
+#: Columns that a narrow page hides behind a click: the highest first.
+_RANKS = {"model": 0, "device": 0, "latency_ms": 0, "mode": 1, "batch": 1, "dtype": 2, "seq_len": 2, "memory_mb": 2,
+          "energy_j": 2}  # fmt: skip
 _FIGURES = ("mape", "median_ape", "acc10", "interval_coverage", "noise_floor")
 _ROWS = 200
-#: Points of a scatter; more would only lie on each other.
+#: The most points of a scatter plot; more would overlap.
 _POINTS = 1500
 
 
 class PageDataRequest(Asked):
-    """Which part of the data to show."""
+    """The part of the data to show."""
 
     view: Literal["measurements", "predicted", "families", "scoreboard"] = "measurements"
     model: Annotated[str, Field(max_length=200)] = ""
@@ -52,8 +55,8 @@ class PageDataRequest(Asked):
 
 def data(request: dict[str, Any]) -> dict[str, Any]:
     """One view of the data."""
-    made = {"measurements": _measurements, "predicted": _predicted, "families": _families}
-    return {"html": made[request["view"]](request)}
+    views = {"measurements": _measurements, "predicted": _predicted, "families": _families}
+    return {"html": views[request["view"]](request)}
 
 
 def _filtered(frame: pd.DataFrame, request: dict[str, Any]) -> pd.DataFrame:
@@ -73,7 +76,7 @@ def _measurements(request: dict[str, Any]) -> str:
     frame = Store().read("models", columns=[*_MEASURED, "status"])
     frame = _filtered(frame[frame["status"] == "ok"], request)
     shown = frame.sort_values("measured_at", ascending=False, kind="stable").head(_ROWS)
-    columns = [Column(_heading(name), right=name in _NUMBERS, wrap=name == "model") for name in _MEASURED]
+    columns = [Column(_heading(n), right=n in _NUMBERS, wrap=n == "model", rank=_RANKS.get(n, 3)) for n in _MEASURED]
     rows = [Row([_cell(name, row[name]) for name in _MEASURED]) for row in shown.to_dict("records")]
     caption = f"The newest {len(shown):,} of {len(frame):,} rows." if len(frame) > len(shown) else ""
     title = (
@@ -101,7 +104,7 @@ def _cell(name: str, value: Any) -> str:
 
 @functools.cache
 def _left_out() -> pd.DataFrame:
-    """Predictions of the shipped predictor for models whose family it did not see; repeats once."""
+    """Predictions of the shipped predictor for models of held-out families; repeats once."""
     from forerun.evaluate.kept import kept_left_out
     from forerun.predictors.saved import SHIPPED
 
@@ -113,8 +116,8 @@ def _predicted(request: dict[str, Any]) -> str:
     frame = _filtered(_left_out(), request)
     drawn = [chart for name in _TARGETS for chart in _scatter(frame, name)]
     caption = (
-        "Each point is a measured case of a family of models that the predictor did not see; on the line the two are "
-        "equal, within the dotted ones they differ by less than a factor of 1.25."
+        "Each point is a measured case of a held-out family of models; on the line both are equal, within the dotted "
+        "lines they differ by less than a factor of 1.25."
     )
     return charts_html(f"Predicted against actual, {len(frame):,} cases", drawn, caption=caption)
 
@@ -130,24 +133,24 @@ def _scatter(frame: pd.DataFrame, name: str) -> list[Chart]:
         return []
     words, unit = _TARGETS[name]
     error = float((known["predicted"] / known["actual"] - 1).abs().mean())
-    some = known.sample(_POINTS, random_state=0) if len(known) > _POINTS else known
-    made = charts.figure(f"measured, {unit}", f"predicted, {unit}", height=360)
+    sampled = known.sample(_POINTS, random_state=0) if len(known) > _POINTS else known
+    chart = charts.figure(f"measured, {unit}", f"predicted, {unit}", height=360)
     ends = [float(known[["actual", "predicted"]].min().min()), float(known[["actual", "predicted"]].max().max())]
     for factor, dash in ((1.0, "solid"), (1.25, "dot"), (0.8, "dot")):
-        made.add_scatter(
+        chart.add_scatter(
             x=ends, y=[factor * end for end in ends], mode="lines", hoverinfo="skip",
             line={"color": charts.GREY, "width": 1, "dash": dash},
         )  # fmt: skip
-    made.add_scatter(
-        x=some["actual"].tolist(), y=some["predicted"].tolist(), mode="markers",
+    chart.add_scatter(
+        x=sampled["actual"].tolist(), y=sampled["predicted"].tolist(), mode="markers",
         marker={"size": 4, "color": charts.colour(0), "opacity": 0.45},
-        text=[f"{html.escape(str(r.model))}, {r.mode}, batch {r.batch:.0f}, {r.dtype}" for r in some.itertuples()],
+        text=[f"{html.escape(str(r.model))}, {r.mode}, batch {r.batch:.0f}, {r.dtype}" for r in sampled.itertuples()],
         hovertemplate="%{text}<br>measured %{x:.4g}, predicted %{y:.4g}<extra></extra>",
     )  # fmt: skip
     ends = ends if ends[1] > 1.5 * ends[0] else [ends[0] / 1.5, ends[1] * 1.5]
-    charts.log_axis(made, ends, axis="xaxis")
-    charts.log_axis(made, ends)
-    return [Chart(f"{words}: off by {100 * error:.1f} % on average", made)]
+    charts.log_axis(chart, ends, axis="xaxis")
+    charts.log_axis(chart, ends)
+    return [Chart(f"{words}: off by {100 * error:.1f} % on average", chart)]
 
 
 def _families(request: dict[str, Any]) -> str:
@@ -158,14 +161,14 @@ def _families(request: dict[str, Any]) -> str:
         errors[name] = (known["predicted"] / known["actual"] - 1).abs().groupby(known["family"]).mean()
     counts = frame.groupby("family").size()
     order = errors["device_ms"].reindex(counts.index).sort_values(ascending=False, na_position="last").index
-    columns = [Column("family"), Column("cases", right=True), *(Column(w, right=True) for w, _ in _TARGETS.values()),
-               Column("device time")]  # fmt: skip
+    columns = [Column("family"), Column("cases", right=True, rank=1),
+               *(Column(w, right=True) for w, _ in _TARGETS.values()), Column("device time")]  # fmt: skip
     rows = []
     for family in order:
-        found = [float(errors[name].get(family, np.nan)) for name in _TARGETS]
-        share = found[1] if math.isfinite(found[1]) else 0.0
-        rows.append(Row([str(family), f"{counts[family]:,}", *map(_percent, found), Share(share)]))
-    caption = "Mean error of predictions for a family that was left out whole, as a share of the measurement."
+        by_target = [float(errors[name].get(family, np.nan)) for name in _TARGETS]
+        share = by_target[1] if math.isfinite(by_target[1]) else 0.0
+        rows.append(Row([str(family), f"{counts[family]:,}", *map(_percent, by_target), Share(share)]))
+    caption = "Mean absolute percentage error on each family, held out of training."
     return fragment([Line("Error by family", "title"), Table(columns, rows, shown=40, caption=caption)])
 
 
@@ -174,28 +177,22 @@ def _percent(value: float | None) -> str:
 
 
 def scoreboard_html(board: dict[str, Sequence[dict[str, Any]]]) -> str:
-    """What `forerun evaluate` prints of the shipped predictor."""
+    """What `forerun evaluate` prints for the shipped predictor."""
     titles = {
-        "left_out_families": "Families that were left out",
-        "exam": "The exam: families on which nothing is tuned",
+        "left_out_families": "Held-out families",
+        "exam": "The test set: families never used for tuning",
     }
     blocks: list[Any] = [Line("Scoreboard", "title")]
-    heads = (
-        "quantity",
-        "cases",
-        "predictor",
-        "n",
-        "mean error",
-        "median",
-        "within 10 %",
-        "in the interval",
-        "noise floor",
-    )
+    heads = {
+        "quantity": 0, "cases": 0, "predictor": 0, "n": 1, "mean error": 0, "median": 2, "within 10 %": 2,
+        "in the interval": 1, "noise floor": 2,
+    }  # fmt: skip
+    columns = [Column(head, right=at > 2, rank=rank) for at, (head, rank) in enumerate(heads.items())]
     for name, title in titles.items():
         rows = [
-            Row([str(r["target"]), str(r["regime"]), str(r["predictor"]), f"{r['n']:,.0f}",
+            Row([_heading(str(r["target"])).replace("_", " "), str(r["regime"]), str(r["predictor"]), f"{r['n']:,.0f}",
                  *(_percent(r.get(key)) for key in _FIGURES)])
             for r in board.get(name, ())
         ]  # fmt: skip
-        blocks.append(Table([Column(head, right=at > 2) for at, head in enumerate(heads)], rows, title=title))
-    return fragment([*blocks, Line("The noise floor is how far repeating a measurement moves it.", "faint")])
+        blocks.append(Table(columns, rows, title=title))
+    return fragment([*blocks, Line("The noise floor is the spread of repeated measurements.", "faint")])

@@ -1,11 +1,11 @@
-"""What the page says before anyone asks: its name, one sentence, and examples that open with a click."""
+"""The start of the page: its name, one sentence, and examples that open with a click."""
 
 from __future__ import annotations
 
 from urllib.parse import urlencode
 
-from forerun import __version__
-from forerun.pages.bars import text
+from forerun._util.version import __version__
+from forerun.views.html.bars import text
 
 HEADER = f"""<header class="forerun masthead"><div><h1>forerun</h1>
 <p>Know how a deep-learning model will run before you run it: speed, memory, energy and cost, on any device.</p></div>
@@ -15,7 +15,7 @@ HEADER = f"""<header class="forerun masthead"><div><h1>forerun</h1>
 _EXAMPLES = (
     ("ResNet-50 on an L4 and an H100", {"tab": "predict", "model": "resnet50", "devices": "l4,h100-sxm", "batch": "8"}),
     (
-        "Llama 3.1 8B answering 16 users, with 2,048 tokens each",
+        "Llama 3.1 8B decoding for 16 users, with 2,048 tokens each",
         {"tab": "predict", "model": "meta-llama/Llama-3.1-8B", "devices": "a100-sxm4-80gb,h100-sxm,h200",
          "mode": "decode", "batch": "16", "seq_len": "2048", "dtype": "bf16"},
     ),
@@ -28,6 +28,6 @@ _EXAMPLES = (
                                                     "devices": "h200", "batch": "64"}),
 )  # fmt: skip
 _LINKS = "".join(f'<li><a href="{text("?" + urlencode(query))}">{text(words)}</a></li>' for words, query in _EXAMPLES)
-WELCOME = f"""<section class="forerun answer welcome"><h2>Choose a model and devices, then ask</h2>
-<p>Every answer comes with the interval it should lie in, and says whether it was measured, learned from measurements,
-or follows from a data sheet. Nothing leaves this machine.</p><ul class="notes">{_LINKS}</ul></section>"""
+WELCOME = f"""<section class="forerun answer welcome"><h2>Choose a model and devices, then predict</h2>
+<p>Every answer has a prediction interval, and says whether it was measured, learned from measurements, or computed
+from a data sheet. Nothing leaves this machine.</p><ul class="notes">{_LINKS}</ul></section>"""

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from forerun.documents import write_json
+from forerun._util.documents import write_json
 from forerun.errors import ForerunError
 
 from .. import meters

@@ -23,7 +23,9 @@ class CudaMeter(Meter):
     device = "cuda"
     priority = 10
     prefers_half = True
-    weight_packers: ClassVar[dict[str, Packer]] = {"int8": quantised.int8_cast, "int4": quantised.int4_tiles}
+    weight_packers: ClassVar[dict[str, Packer]] = {
+        "int8": quantised.int8_cast, "int4": quantised.int4_tiles, "nf4": quantised.nf4, "llm_int8": quantised.llm_int8,
+    }  # fmt: skip
 
     def __init__(self) -> None:
         super().__init__()

@@ -30,6 +30,16 @@ def matmul_int4(rng: random.Random) -> Drawn:
     return sized("matmul", {"m": log_uniform(rng, 1, 16384), "n": -(-n // 64) * 64, "k": -(-k // 128) * 128})
 
 
+@draw("matmul_nf4")
+def matmul_nf4(rng: random.Random) -> Drawn:
+    return matmul_int4(rng)
+
+
+@draw("matmul_llm_int8")
+def matmul_llm_int8(rng: random.Random) -> Drawn:
+    return matmul_int4(rng)
+
+
 @draw("bicubic")
 def bicubic(rng: random.Random) -> Drawn:
     b, size = _images(rng)

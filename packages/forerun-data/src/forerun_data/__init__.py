@@ -1,0 +1,1 @@
+"""Files that forerun reads for training and evaluation (README.md of this distribution)."""

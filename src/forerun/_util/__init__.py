@@ -1,0 +1,1 @@
+"""What every package may use: limits, documents, processes, numbers as text and text as numbers."""

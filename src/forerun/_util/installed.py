@@ -1,0 +1,73 @@
+"""What is installed: versions, and what packages register under the groups of forerun. What packages say of themselves
+is read again only when it changed."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from forerun._util.remembered import remembered
+
+_METADATA = (".dist-info", ".egg-info")
+
+
+@dataclass(frozen=True)
+class EntryPoint:
+    """One object that a package registers: `value` is 'module:attribute'."""
+
+    name: str
+    value: str
+    group: str
+
+    def load(self) -> Any:
+        """The object itself."""
+        module, _, path = self.value.partition(" ")[0].partition(":")
+        found: Any = import_module(module)
+        for part in filter(None, path.split(".")):
+            found = getattr(found, part)
+        return found
+
+
+def entry_points(group: str) -> list[EntryPoint]:
+    """Everything that is registered under a group."""
+    listed = [file for _, file in _metadata("entry_points.txt")]
+    found = remembered(f"entry_points/{group}", listed, lambda: _installed(group))
+    return [EntryPoint(name, value, group) for name, value in found]
+
+
+def version(name: str) -> str:
+    """The version of an installed package; a ModuleNotFoundError where it is not installed."""
+    ours = _plain(name)
+    files = [file for package, file in _metadata("METADATA") if package == ours]
+    return str(remembered(f"versions/{ours}", files, lambda: _version(name))) if files else _version(name)
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _metadata(file: str) -> Iterator[tuple[str, str]]:
+    """The packages that have this file about themselves, by name, and its path."""
+    for place in filter(os.path.isdir, map(os.path.abspath, sys.path)):
+        with os.scandir(place) as entries:
+            folders = [(entry.name, entry.path) for entry in entries if entry.name.endswith(_METADATA)]
+        for name, folder in folders:
+            if os.path.isfile(path := f"{folder}{os.sep}{file}"):
+                yield _plain(name.removesuffix(".egg-info").partition("-")[0]), path
+
+
+def _version(name: str) -> str:
+    from importlib.metadata import version as installed
+
+    return installed(name)
+
+
+def _installed(group: str) -> list[tuple[str, str]]:
+    from importlib.metadata import entry_points as installed
+
+    return [(point.name, point.value) for point in installed(group=group)]

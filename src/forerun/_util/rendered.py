@@ -1,0 +1,26 @@
+"""How an answer shows itself without knowing how it is drawn.
+
+What draws it is looked up by its type in `forerun.views`, which is loaded when something is first shown.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+
+class Rendered:
+    """An answer that terminals, notebooks and `print` show as its view says."""
+
+    def __rich_console__(self, console: Any, options: Any) -> Any:
+        yield from _views().blocks(self, options.max_width)
+
+    def _repr_html_(self) -> str:
+        return str(_views().notebook(self))
+
+    def __str__(self) -> str:
+        return str(_views().text(self))
+
+
+def _views() -> Any:
+    return import_module("forerun.views.rendering")

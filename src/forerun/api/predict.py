@@ -1,0 +1,212 @@
+"""predict, predict_many, compare and explain: the public face of forerun."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from forerun.advice import carbon as carbon_advice
+from forerun.advice import cost as cost_advice
+from forerun.api.answers import answer, has_host
+from forerun.api.arguments import several
+from forerun.api.explanation import Explanation, explain_ops
+from forerun.api.questions import check, given_model, profiled, workload_from
+from forerun.api.tables import table
+from forerun.api.verification import Verification, verify
+from forerun.device import Device, load_device
+from forerun.errors import ForerunError
+from forerun.measure.assumed_host import assume, slowness
+from forerun.prediction import Prediction
+from forerun.predictors.attribution import Attribution
+from forerun.predictors.base import Predictor
+from forerun.predictors.registry import load_predictor
+from forerun.workload import Workload
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from forerun.api.comparison import Comparison
+
+
+def predict(
+    model: Any,
+    device: str | Path | Device | dict[str, Any],
+    *,
+    batch: int = 1,
+    dtype: str | None = None,
+    mode: str = "inference",
+    input_shape: Sequence[int] | Mapping[str, Sequence[int]] | None = None,
+    seq_len: int | None = None,
+    optimizer: str | None = None,
+    amp: str | None = None,
+    runtime: str = "eager",
+    region: str | None = None,
+    instance: str | None = None,
+    predictor: str | Path | Predictor = "default",
+    task: str | None = None,
+    trust_remote_code: bool = False,
+    confidence: float = 0.9,
+    host: str | float = "default",
+    image_size: int | str | Sequence[int] | None = None,
+    images: int | None = None,
+    channels_last: bool = False,
+    measured: bool = True,
+    epochs: int | None = None,
+    dataset_size: int | None = None,
+) -> Prediction:
+    """How `model` will run on `device`: every estimate with its interval, and the basis it stands on.
+
+    Without `dtype`, a PyTorch module and a captured graph are answered in the dtype of their weights, a Hugging Face
+    model in what its checkpoint is published in (its quantised weights included, but not under `amp`, in onnxruntime
+    or in training, where they are dequantised), others in fp32; a note says so. A dtype that is given is that of the
+    weights, too: those of a quantised checkpoint are dequantised.
+    `predictor` is a name, a folder that `forerun train` wrote, or an object. `host` is how fast the machine around the
+    device launches work: 'default' (this machine's where `device` is its own GPU and `forerun measure host` probed it
+    within a day, else the reference host), 'reference', 'this' (as probed here), a name (`forerun hosts`), or how many
+    times slower than the reference host. `image_size` (336, or height and width) and `images` are those of Hugging Face
+    models that read images; in a prompt the tokens of the images come on top of `seq_len` tokens of text. `amp` is
+    autocast over fp32 weights, in any mode; `channels_last` is PyTorch's memory format for images and convolutions.
+    A path such as `my_unet.py:UNet` names your own code and runs it. With `measured=False` the case is predicted even
+    where the store has its measurement. In training, `epochs` over `dataset_size` samples add `training` to the answer:
+    time, energy, carbon and cost of the whole.
+    """
+    settings = {
+        "batch": batch, "dtype": dtype, "mode": mode, "input_shape": input_shape, "seq_len": seq_len,
+        "optimizer": optimizer, "amp": amp, "runtime": runtime, "task": task, "trust_remote_code": trust_remote_code,
+        "image_size": image_size, "images": images, "channels_last": channels_last,
+    }  # fmt: skip
+    workload = given_model(model, settings)
+    return predict_workload(
+        workload, load_device(device), region=region, instance=instance, predictor=predictor, confidence=confidence,
+        host=host, measured=measured, epochs=epochs, dataset_size=dataset_size,
+    )  # fmt: skip
+
+
+def predict_workload(
+    workload: Workload,
+    device: Device,
+    *,
+    region: str | None = None,
+    instance: str | None = None,
+    predictor: str | Path | Predictor = "default",
+    measured: bool = True,
+    confidence: float = 0.9,
+    host: str | float = "default",
+    epochs: int | None = None,
+    dataset_size: int | None = None,
+) -> Prediction:
+    """`predict` for a workload and a device already at hand; `measured=False` never looks into the store."""
+    chosen = load_predictor(predictor)
+    assumed = assume(host, device, honoured="host" in chosen.supports)
+    chosen = chosen.with_settings(confidence=confidence, host_slowness=assumed.slowness)
+    # A measured row answers for the machine that measured it, and for no other predictor.
+    from_store = measured and predictor == "default" and host == "default"
+    return answer(
+        workload, device, chosen, assumed, region=region, instance=instance, measured=from_store, epochs=epochs,
+        dataset_size=dataset_size,
+    )  # fmt: skip
+
+
+def predict_many(
+    workloads: Iterable[Workload | dict[str, Any]],
+    devices: Iterable[str | Device | dict[str, Any]],
+    *,
+    predictor: str | Path | Predictor = "default",
+    confidence: float = 0.9,
+    host: str | float = "default",
+    region: str | None = None,
+    instance: str | None = None,
+) -> pd.DataFrame:
+    """Every workload on every device, as one table; a case that cannot run has its reason in column `error`.
+
+    Neither the store nor a probe of this machine's host is used by itself, so that all rows of a table stand on the
+    same footing: each equals `predict` with `measured=False` and `host="reference"`. `instance` gives the price of the
+    device that it carries; the others have their cheapest one.
+    """
+    import pandas as pd
+
+    cases = [w if isinstance(w, Workload) else workload_from(w) for w in several("workloads", workloads)]
+    chosen = list(dict.fromkeys(load_device(d) for d in several("devices", devices)))
+    asked = load_predictor(predictor).with_settings(confidence=confidence, host_slowness=slowness(host))
+    prices = cost_advice.choose_instances(chosen, instance)
+    grids = [carbon_advice.choose_grid(region, p if instance and p and p.id == instance else None) for p in prices]
+    frames = [table(w, chosen, prices, grids, asked) for w in cases]
+    return pd.concat(frames, ignore_index=True)
+
+
+def compare(
+    model: Any,
+    devices: Iterable[str | Device],
+    *,
+    predictor: str | Path | Predictor = "default",
+    confidence: float = 0.9,
+    host: str | float = "default",
+    region: str | None = None,
+    instance: str | None = None,
+    **settings: Any,
+) -> Comparison:
+    """One model on several devices, fastest first; `settings` are those of a workload (batch, dtype, mode ...).
+
+    The answer is a pandas DataFrame with the columns of `predict_many`; a notebook shows it with its intervals drawn.
+    """
+    from forerun.api.comparison import Comparison
+
+    devices = several("devices", devices)
+    workload = given_model(model, settings)
+    profiled(workload)  # a model that cannot be read is the user's to put right, not a row
+    found = predict_many(
+        [workload], devices, predictor=predictor, confidence=confidence, host=host, region=region, instance=instance
+    )
+    last = found["fits"].eq(False)  # what does not fit stands last, however fast it would be
+    ranked = found.assign(last=last).sort_values(["last", "latency_ms"], ignore_index=True).drop(columns="last")
+    return Comparison.of(ranked, confidence)
+
+
+def explain(
+    model: Any,
+    device: str | Path | Device | dict[str, Any],
+    *,
+    predictor: str | Path | Predictor = "default",
+    host: str | float = "default",
+    **settings: Any,
+) -> Explanation:
+    """Where the time goes, op by op; `settings` are those of a workload (batch, dtype, mode ...)."""
+    workload, device = given_model(model, settings), load_device(device)
+    asked = load_predictor(predictor)
+    assumed = assume(host, device, honoured="host" in asked.supports)
+    asked = asked.with_settings(host_slowness=assumed.slowness)
+    if "device_ms" not in asked.targets:
+        raise ForerunError(f"the predictor {asked.name} does not predict device time, which is what is explained")
+    check(workload, device, asked)
+    question = profiled(workload)
+    found = explain_ops(question.graph, question.columns, device, asked, workload)
+    return replace(found, host=assumed.name) if has_host(device, asked) else found
+
+
+def attribute(
+    model: Any,
+    device: str | Path | Device | dict[str, Any],
+    *,
+    predictor: str | Path | Predictor,
+    **settings: Any,
+) -> Attribution:
+    """What each number that a predictor sees contributes to its latency; `settings` are those of a workload."""
+    workload, device = given_model(model, settings), load_device(device)
+    asked = load_predictor(predictor)
+    check(workload, device, asked)
+    found = asked.contributions(profiled(workload).columns, device, workload)
+    if found is None:
+        raise ForerunError(
+            f"the predictor {asked.name} predicts no device time and cannot say what its numbers contribute: "
+            "there is nothing to explain"
+        )
+    return found
+
+
+def verification(
+    workload: Workload, device: Device, row: dict[str, Any], *, predictor: str | Path | Predictor = "default"
+) -> Verification:
+    """The prediction of a case, never from the store, beside the row that measured it."""
+    return verify(predict_workload(workload, device, predictor=predictor, measured=False), row)

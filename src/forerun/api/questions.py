@@ -1,0 +1,155 @@
+"""What is asked, made ready for a predictor: the workload's graph and its columns, and what cannot be asked."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from forerun._util.readable import short
+from forerun.device import Device
+from forerun.errors import ForerunError, did_you_mean
+from forerun.frontends import load_graphs
+from forerun.graph.ir import Graph
+from forerun.graph.profile import Profile, in_dtype, profile
+from forerun.predictors.base import Predictor
+from forerun.predictors.laws.specs import spec_problem
+from forerun.runtimes.registry import as_run
+from forerun.workload import Workload, is_python_file
+
+#: Dtypes whose graph is that of fp32: only the units that do its products differ.
+_SAME_GRAPH = ("tf32", "fp32-ieee")
+
+
+@dataclasses.dataclass(frozen=True)
+class Question:
+    """A workload's graph at its batch size, the graph that serves other batch sizes, and the columns of the first."""
+
+    graph: Graph
+    scalable: Graph | None
+    columns: Profile
+
+
+def profiled(workload: Workload) -> Question:
+    """The workload ready for a predictor; remembered for models given by name."""
+    if not isinstance(workload.model, str) or _is_file(workload.model):
+        return _read(workload)
+    return _remembered(_Keyed(workload))
+
+
+def workload_from(settings: dict[str, Any]) -> Workload:
+    """A workload from its settings by name."""
+    if not isinstance(settings, Mapping):
+        raise ForerunError(
+            f"a workload is a mapping of its settings, such as {{'model': 'resnet50'}}, got {short(settings)}"
+        )
+    known = {f.name for f in dataclasses.fields(Workload)}
+    for name in settings:
+        if name not in known:
+            raise ForerunError(f"{name!r} is not a setting of a workload.{did_you_mean(str(name), known)}")
+    return Workload(**settings)
+
+
+def given_model(model: Any, settings: dict[str, Any]) -> Workload:
+    """A workload of a model that the caller names itself: naming a Python file of one's own is the order to run it."""
+    trusted = {"trust_remote_code": True} if is_python_file(model) else {}
+    return workload_from({"model": model, **settings, **trusted})
+
+
+class Captures:
+    """Graphs of models that are no names, each captured once for the same settings, whatever the batch.
+
+    A module or a file may change between two questions, so it is captured anew at each. A decision asks many about one
+    model: it has a `Captures` of its own, and the next decision another.
+    """
+
+    def __init__(self) -> None:
+        self._graphs: dict[tuple[Any, ...], list[Graph]] = {}
+        self._models: list[Any] = []  # kept alive, so that no other model gets the identity of one
+
+    def workload(self, workload: Workload) -> Workload:
+        """The workload with a graph for its model where that is no name."""
+        model = workload.model
+        if isinstance(model, Graph) or (isinstance(model, str) and not _is_file(model)):
+            return workload
+        return dataclasses.replace(workload, model=self.graph(workload))
+
+    def graph(self, workload: Workload) -> Graph:
+        """The graph at any batch where there is such a one, else at the workload's."""
+        model = workload.model
+        key = (model if isinstance(model, str) else id(model), repr(workload.graph_settings), workload.dtype)
+        kept = self._graphs.setdefault(key, [])
+        found = next((graph for graph in kept if graph.serves(workload.batch)), None)
+        if found is None:
+            self._models.append(model)
+            graph, scalable = load_graphs(workload)
+            found = scalable if scalable is not None and scalable.serves(workload.batch) else graph
+            kept.append(found)
+        return found
+
+
+def dtype_problem(workload: Workload, device: Device) -> str | None:
+    """Why this device cannot run this dtype, or None. Only what is certain is a problem."""
+    wanted = {"tf32": "tf32", "int8": "fp16", "int4": "fp16", "fp32-ieee": "fp32"}.get(workload.dtype, workload.dtype)
+    for dtype in {wanted, workload.amp or wanted}:
+        if device.supports(dtype) is False:
+            able = ", ".join(d for d in ("fp32", "fp16", "bf16", "tf32") if device.supports(d))
+            return f"{device.id} has no {dtype} units; it can run {able}"
+    if workload.dtype == "fp8" and not device.supports("fp8"):
+        return f"whether {device.id} has fp8 units is not known; int8 stores weights as small and runs everywhere"
+    return None
+
+
+def problem(workload: Workload, device: Device, predictor: Predictor) -> str | None:
+    """Why this question has no answer, as a sentence, or None."""
+    return dtype_problem(workload, device) or spec_problem(device) or predictor.problem(workload, device)
+
+
+def check(workload: Workload, device: Device, predictor: Predictor) -> None:
+    """Raises the sentence of a question that has no answer."""
+    found = problem(workload, device, predictor)
+    if found:
+        raise ForerunError(found)
+
+
+def items_per_call(graph: Graph, workload: Workload) -> tuple[int, str]:
+    """How many samples or tokens one call handles, and which of them."""
+    tokens = graph.facts.get("tokens_per_sample")
+    return (workload.batch * tokens, "tokens") if tokens else (workload.batch, "samples")
+
+
+class _Keyed:
+    """A workload as the key of a cache: equal when all settings are, read as text."""
+
+    def __init__(self, workload: Workload) -> None:
+        self.workload = workload
+        self.key = tuple(str(value) for value in workload.to_dict().values())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Keyed) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+
+@functools.lru_cache(maxsize=256)
+def _remembered(keyed: _Keyed) -> Question:
+    return _read(keyed.workload)
+
+
+def _read(workload: Workload) -> Question:
+    if workload.dtype in _SAME_GRAPH and isinstance(workload.model, str):
+        plain = profiled(dataclasses.replace(workload, dtype="fp32"))
+        return dataclasses.replace(plain, columns=in_dtype(plain.columns, workload.dtype))
+    graph, scalable = load_graphs(workload)
+    graph, scalable = as_run(graph, workload.runtime), scalable and as_run(scalable, workload.runtime)
+    return Question(graph, scalable, profile(graph, workload.dtype))
+
+
+def _is_file(name: str) -> bool:
+    try:
+        return Path(name).exists() or is_python_file(name)
+    except (OSError, ValueError):
+        return False

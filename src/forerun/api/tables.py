@@ -1,0 +1,167 @@
+"""Predictions of many cases as one table, vectorised over devices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from forerun.advice import cost as cost_advice
+from forerun.api.questions import items_per_call, problem, profiled
+from forerun.device import Device
+from forerun.device.carbon import carbon_g
+from forerun.errors import ForerunError
+from forerun.prediction import Estimate
+from forerun.predictors.base import Predictor
+from forerun.predictors.laws import memory as memory_model
+from forerun.predictors.laws.bounds import ask, hold_memory
+from forerun.predictors.laws.conformal import at_confidence
+from forerun.predictors.laws.energy import POWER_SPREAD, back_to_back_ms, power_edges
+from forerun.workload import Workload
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from forerun.device.carbon import Grid
+    from forerun.device.cloud import Instance
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """One row as estimates with their intervals; None is unknown."""
+
+    device: str
+    batch: int
+    latency_ms: Estimate
+    throughput: Estimate
+    memory_mb: Estimate
+    energy_j: Estimate | None
+    power_w: Estimate | None
+    cost_usd: Estimate | None
+    device_ms: float | None
+    host_ms: float | None
+    fits: bool | None
+    surely_fits: bool | None
+    bound: str | None  # device | host: which one sets the latency
+    basis: str
+
+    @property
+    def busy(self) -> float | None:
+        """The share of a call that the device works."""
+        return None if self.device_ms is None else min(1.0, self.device_ms / self.latency_ms.value)
+
+
+def read_row(row: Mapping[Any, Any]) -> TableRow | str:
+    """A row of the table, or the sentence that says why it has no numbers."""
+    if isinstance(row.get("error"), str):
+        return str(row["error"])
+    latency = _estimate(row, "latency", "ms")
+    if latency is None:
+        return f"the latency on {row['device']} is not predicted"
+    rate, cost = float(row["throughput"]), _number(row["cost_usd"])
+    ends = (rate * latency.value / latency.high, rate * latency.value / latency.low)
+    memory = _estimate(row, "memory", "MB")
+    assert memory is not None  # it is simulated for every device
+    return TableRow(
+        row["device"], int(row["batch"]), latency, Estimate(rate, *ends, str(row["throughput_unit"])), memory,
+        _estimate(row, "energy", "J"), _estimate(row, "power", "W"),
+        None if cost is None else latency.scaled(cost / latency.value, "USD"), _number(row["device_ms"]),
+        _number(row["host_ms"]), _known(row["fits"]), _known(row["surely_fits"]), row["bound"], str(row["basis"]),
+    )  # fmt: skip
+
+
+def _known(value: Any) -> bool | None:
+    return None if value is None else bool(value)
+
+
+def _number(value: Any) -> float | None:
+    return None if value is None or value != value else float(value)
+
+
+def _estimate(row: Mapping[Any, Any], name: str, unit: str) -> Estimate | None:
+    last = unit.lower()
+    value, low, high = (_number(row[f"{name}_{part}{last}"]) for part in ("", "low_", "high_"))
+    return None if value is None or low is None or high is None else Estimate(value, low, high, unit)
+
+
+def table(
+    workload: Workload,
+    devices: Sequence[Device],
+    prices: Sequence[Instance | None],
+    grids: Sequence[Grid],
+    predictor: Predictor,
+) -> pd.DataFrame:
+    """One workload on every device; a case that cannot run has its reason in column `error`."""
+    import pandas as pd
+
+    w = workload
+    problems = [problem(w, d, predictor) for d in devices]
+    try:
+        question = profiled(w)
+    except ForerunError as e:
+        name = w.to_dict()["model"]
+        asked = {"model": name, "batch": w.batch, "dtype": w.shown_dtype, "mode": w.mode, "seq_len": w.seq_len}
+        return pd.DataFrame([{**asked, "device": d.id, "error": str(e)} for d in devices])
+    graph = question.graph
+    able = [i for i, p in enumerate(problems) if p is None]
+    some = [devices[i] for i in able]
+    found = ask(predictor, question.columns, some, w) if able else None
+    times = found.times if found else None
+
+    def column(name: str) -> np.ndarray:
+        out = np.full(len(devices), np.nan)
+        if times is not None:
+            out[able] = getattr(times, name)[0]
+        return out
+
+    def edges(target: str) -> np.ndarray:
+        out = np.full((len(devices), 2), np.nan)
+        if found is not None:
+            out[able] = found.spread(target)[0]
+        return out
+
+    memory = memory_model.estimates(graph, devices)
+    if times is not None and (times.memory_mb is not None or times.memory_allocated_mb is not None):
+        for at, place in enumerate(able):
+            memory[place] = memory_model.with_predicted(memory[place], times.of_device(at), devices[place])
+    memory = [memory_model.with_interval(m, predictor, w.mode) for m in memory]
+    needed_edges = np.array([
+        hold_memory(memory_model.needed_interval(m, d, predictor, w.mode), m.needed_mb, graph)
+        for m, d in zip(memory, devices, strict=True)
+    ])  # fmt: skip
+    items, unit = items_per_call(graph, w)
+    latency, energy = column("latency_ms"), column("energy_j")
+    latency_edges, energy_edges = edges("latency_ms"), edges("energy_j")
+    needed = np.array([m.needed_mb for m in memory])
+    watts = 1e3 * energy / back_to_back_ms(latency, column("device_ms"), devices, w.runtime)
+    spread = at_confidence(POWER_SPREAD, predictor.confidence)
+    watts_edges = np.array([power_edges(one, d, spread) for one, d in zip(watts, devices, strict=True)])
+    price = np.array([np.nan if p is None else cost_advice.usd_per_ms(p.usd_per_device_hour) for p in prices])
+    return pd.DataFrame(
+        {
+            "model": graph.name, "device": [d.id for d in devices], "batch": w.batch, "dtype": w.shown_dtype,
+            "mode": w.mode, "seq_len": w.seq_len, "latency_ms": latency,
+            "latency_low_ms": latency * latency_edges[:, 0],
+            "latency_high_ms": latency * latency_edges[:, 1], "device_ms": column("device_ms"),
+            "host_ms": column("host_ms"),
+            "throughput": 1e3 * items / latency, "throughput_unit": f"{unit}/s", "memory_mb": needed,
+            "memory_low_mb": needed_edges[:, 0], "memory_high_mb": needed_edges[:, 1],
+            "memory_allocated_mb": [m.allocated_mb for m in memory],
+            "fits": [m.fits for m in memory],
+            "surely_fits": [memory_model.surely_fits(m, d) for m, d in zip(memory, devices, strict=True)],
+            "energy_j": energy, "energy_low_j": energy * energy_edges[:, 0],
+            "energy_high_j": energy * energy_edges[:, 1],
+            "bound": _bound(column("host_ms"), column("device_ms")),
+            "power_w": watts, "power_low_w": watts_edges[:, 0], "power_high_w": watts_edges[:, 1],
+            "carbon_g": energy * np.array([carbon_g(1.0, grid) for grid in grids]),
+            "cost_usd": latency * np.where([m.fits is False for m in memory], np.nan, price),
+            "basis": [predictor.basis_for(d) for d in devices], "error": problems,
+        }
+    )  # fmt: skip
+
+
+def _bound(host_ms: np.ndarray, device_ms: np.ndarray) -> list[str | None]:
+    """Which of the two sets the pace; None where they are not both known."""
+    return [None if np.isnan(h + d) else "host" if h > d else "device" for h, d in zip(host_ms, device_ms, strict=True)]

@@ -1,0 +1,1 @@
+"""PyTorch run once on meta tensors and recorded as a graph."""

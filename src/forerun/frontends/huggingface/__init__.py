@@ -1,0 +1,1 @@
+"""Hugging Face configs: the class, its inputs, images, audio, quantisation, the built-in catalogue."""

@@ -1,0 +1,1 @@
+"""ONNX files: read, walked with all shapes known, converted to the IR."""

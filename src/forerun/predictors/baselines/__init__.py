@@ -1,0 +1,1 @@
+"""Baselines: a median, one ratio, the roofline."""

@@ -1,0 +1,41 @@
+"""Simpler forms of the default predictor, for the table of what each part of it buys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+from forerun.predictors.baselines.roofline import RooflinePredictor
+from forerun.predictors.cases import Cases, TrainingCases
+from forerun.predictors.default.fit import device_ms, fit_costs, fit_networks, group_names
+
+OPERATORS, HOST = "+ operator efficiencies", "+ host model"
+
+
+def simpler_forms(
+    cases: TrainingCases, folds: Sequence[tuple[np.ndarray, np.ndarray]], *, seeds: tuple[int, ...], steps: int
+) -> dict[str, pd.DataFrame]:
+    """Device time and latency of every model: by networks that saw operators alone, then with a fitted host beside."""
+    models = cases.models
+    # No row of a model is learned from, so one fit serves for every family.
+    nothing = replace(cases, models=models.take(np.zeros(len(models.rows), dtype=bool)), published_models=None)
+    networks = fit_networks(nothing, fit_costs(models), group_names(nothing), seeds=seeds, steps=steps)
+    learned = device_ms(networks, models)
+    host_ms = RooflinePredictor().predict_cases(models)["predicted_host_ms"].to_numpy()
+    latencies = {OPERATORS: np.maximum(learned, host_ms), HOST: _hosted_ms(models, learned, folds)}
+    return {
+        name: pd.DataFrame({"predicted_device_ms": learned, "predicted_latency_ms": latency})
+        for name, latency in latencies.items()
+    }
+
+
+def _hosted_ms(models: Cases, device: np.ndarray, folds: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+    """Latency from given device times and launch costs that were fitted to the other parts."""
+    out = np.full(len(models.rows), np.nan)
+    for train, test in folds:
+        host = fit_costs(models.take(train))
+        out[test] = host.latency_ms(models.launches[test], device[test])
+    return out

@@ -1,0 +1,1 @@
+"""Laws of physics and of software that all predictors share."""

@@ -1,0 +1,193 @@
+"""Device memory of a call: tensors by liveness, library workspaces, the allocator's segments, the runtime's context."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import isnan
+from typing import TYPE_CHECKING
+
+from forerun.device import Device
+from forerun.device.generations import unlisted_generation
+from forerun.graph.ir import Graph, GraphKey
+from forerun.graph.memory import Memory, Workspaces, simulate
+from forerun.predictors.laws.conformal import at_confidence
+from forerun.predictors.laws.workspaces import (
+    TAKING,
+    first_call_copies,
+    library_workspaces,
+    with_reserves,
+)
+from forerun.runtimes.registry import ran_by
+
+if TYPE_CHECKING:
+    from forerun.predictors.base import Predictor, Times
+
+#: Where nothing is calibrated, what 90 % of our H200 rows stay within (measured over predicted): transformers within
+#: 1 %; what cuDNN takes beside its layout copies is its own choice, most of all in backward passes.
+ALLOCATED_SPREAD = {"plain": (0.97, 1.04), "conv": (0.97, 1.13), "conv_backward": (0.75, 1.3)}
+#: In calls below this, what libraries take is a larger share: they are calibrated by themselves.
+SMALL_MB = 1024.0
+#: The share of a device's memory that `fits` and `largest batch` leave free, so that a case that is said to fit does:
+#: what 95 of 100 cases stay within whose limit was measured (`forerun evaluate --fits`). Near the limit the allocator's
+#: fragments decide, which the simulation follows to a few per cent. Chosen on the cases that it is judged by.
+MARGIN = 0.08
+#: The context differs by driver, and by how many kernels get loaded.
+CONTEXT_SPREAD = (0.4, 1.7)
+
+
+@dataclass(frozen=True)
+class MemoryEstimate:
+    """Device memory of one call: what tensors and libraries take, and how uncertain that is."""
+
+    allocated_mb: float
+    reserved_mb: float
+    context_mb: float
+    parts_mb: dict[str, float]
+    # Which errors calibrate the interval: plain | conv | conv_backward (what libraries take beside the tensors grows in
+    # that order), then / small | large.
+    calibration_group: str
+    spread: tuple[float, float]  # interval factors of what is allocated
+    fits: bool | None  # None: the device's memory is not known
+
+    @property
+    def needed_mb(self) -> float:
+        return self.reserved_mb + self.context_mb
+
+
+def estimate(graph: Graph, device: Device) -> MemoryEstimate:
+    """Memory of one call of `graph` at its batch size on `device`."""
+    return estimates(graph, [device])[0]
+
+
+def with_predicted(memory: MemoryEstimate, times: Times, device: Device) -> MemoryEstimate:
+    """Simulated memory, or what a predictor says of it itself where it does (of the first device): then that decides
+    whether it fits, too."""
+    if times.memory_allocated_mb is None and times.memory_mb is None:
+        return memory
+    own = [None if found is None else float(found[0, 0]) for found in (times.memory_allocated_mb, times.memory_mb)]
+    allocated, needed = (None if found is None or isnan(found) else found for found in own)
+    if allocated is None and needed is None:
+        return memory
+    allocated = memory.allocated_mb if allocated is None else allocated
+    reserved = memory.reserved_mb if needed is None else needed - memory.context_mb
+    memory = replace(memory, allocated_mb=allocated, reserved_mb=max(allocated, reserved))  # no call gets by with less
+    available = available_mb(device)
+    return replace(memory, fits=None if available is None else memory.needed_mb <= available)
+
+
+def with_interval(memory: MemoryEstimate, predictor: Predictor, mode: str) -> MemoryEstimate:
+    """The estimate with the interval that the predictor gives to what is allocated, at its confidence."""
+    own = predictor.memory_spread("memory_allocated_mb", memory.calibration_group, mode)
+    return replace(memory, spread=own or at_confidence(memory.spread, predictor.confidence))
+
+
+def needed_interval(memory: MemoryEstimate, device: Device, predictor: Predictor, mode: str) -> tuple[float, float]:
+    """The interval of `needed_mb`, for an estimate that has its own interval already (`with_interval`)."""
+    measured_context = "context_mb" in device.calibrated
+    own = predictor.memory_spread("memory_mb", memory.calibration_group, mode) if measured_context else None
+    if own is not None:
+        return memory.needed_mb * own[0], memory.needed_mb * own[1]
+    low, high = at_confidence((0.9, 1.1) if measured_context else CONTEXT_SPREAD, predictor.confidence)
+    return (
+        memory.reserved_mb * memory.spread[0] + memory.context_mb * low,
+        memory.reserved_mb * memory.spread[1] + memory.context_mb * high,
+    )
+
+
+def surely_fits(memory: MemoryEstimate, device: Device) -> bool | None:
+    """Whether the upper end of what is allocated fits as well; None when the device's memory is not known."""
+    available = available_mb(device)
+    return None if available is None else available >= memory.reserved_mb * memory.spread[1] + memory.context_mb
+
+
+def estimates(graph: Graph, devices: Sequence[Device]) -> list[MemoryEstimate]:
+    """`estimate` for many devices; the call is simulated once with workspaces and once without, not per device."""
+    graph = _kept_reserves(GraphKey(graph))
+    kinds, handles = {op.kind for op in graph.ops}, cublas_handles(graph)
+    group = next((k for k in ("conv_backward", "conv") if k in kinds), "plain")
+    key, kept = GraphKey(graph), ran_by(graph).keeps_mb
+    out = []
+    for device in devices:
+        working = library_workspaces(device) if kinds & TAKING else None
+        memory = _simulated(key, working)
+        workspace, context, room = workspace_mb(handles, device), context_mb(device) + kept, room_mb(handles, device)
+        room = None if room is None else max(0.0, room - kept)
+        fits = None if room is None else memory.reserved_mb <= room
+        if room is not None and room < memory.reserved_mb:  # what is cached but free is given back when it gets tight
+            memory = simulate(graph, room, working) if memory.allocated_mb <= room else _tight(key, working)
+            fits = memory.fits and memory.reserved_mb <= room
+        parts = dict(memory.by_role_mb)
+        if workspace:
+            parts["workspace"] = parts.get("workspace", 0.0) + workspace
+        parts["context"] = context
+        reserved = memory.reserved_mb + workspace
+        if working and "conv_backward" in kinds:
+            first = _simulated(key, first_call_copies).reserved_mb
+            if room is None or first <= room:
+                reserved = max(reserved, first + workspace)
+        allocated = memory.allocated_mb + workspace
+        size = "small" if allocated < SMALL_MB else "large"
+        out.append(
+            MemoryEstimate(allocated, reserved, context, parts, f"{group}/{size}", ALLOCATED_SPREAD[group], fits)
+        )
+    return out
+
+
+@functools.lru_cache(maxsize=32)
+def _kept_reserves(key: GraphKey) -> Graph:
+    return with_reserves(key.graph)
+
+
+@functools.lru_cache(maxsize=32)
+def _simulated(key: GraphKey, working: Workspaces | None) -> Memory:
+    return simulate(key.graph, workspaces=working)
+
+
+@functools.lru_cache(maxsize=32)
+def _tight(key: GraphKey, working: Workspaces | None) -> Memory:
+    """The least that the call gets by with, whatever there is: the allocator keeps no more than it must."""
+    return simulate(key.graph, _simulated(key, working).allocated_mb, working)
+
+
+def room_mb(handles: int, device: Device) -> float | None:
+    """What the device leaves for tensors beside context and workspaces; None when its memory is not known."""
+    available = available_mb(device)
+    return None if available is None else max(0.0, available - context_mb(device) - workspace_mb(handles, device))
+
+
+def available_mb(device: Device) -> float | None:
+    """What one process may use, its context included, with a margin; None when the device's memory is not known.
+
+    On NVIDIA's GPUs the context is what NVML shows in use before the first tensor, the driver's own part included: it
+    is held against all that the driver reports. Elsewhere against what processes can get.
+    """
+    whole = device.memory_mb if device.traits.reports_context and device.is_nvidia else device.usable_mb
+    return None if whole is None else whole * (1 - MARGIN)
+
+
+def context_mb(device: Device) -> float:
+    return device.calibrated.get("context_mb", device.traits.context_mb)
+
+
+def cublas_handles(graph: Graph) -> int:
+    """How many handles of cuBLAS are in use, each with a workspace of its own: one a thread, as backward passes run in
+    one of their own, and one more for the second direction of recurrent layers, which runs beside the first."""
+    return _cublas_handles(GraphKey(graph))
+
+
+@functools.lru_cache(maxsize=32)
+def _cublas_handles(key: GraphKey) -> int:
+    graph = key.graph
+    if not any(op.kind in ("matmul", "moe_matmul", "rnn") for op in graph.ops):
+        return 0
+    threads = 2 if any(op.phase == "backward" for op in graph.ops) else 1
+    return threads * max([1, *(op.attrs["directions"] for op in graph.ops if op.kind == "rnn")])
+
+
+def workspace_mb(handles: int, device: Device) -> float:
+    """cuBLAS workspaces: each handle asks for its own once, through the same allocator as the tensors."""
+    if not device.is_nvidia:
+        return 0.0
+    return handles * ((device.generation or unlisted_generation()).cublas_workspace_mb or 0.0)

@@ -1,0 +1,1 @@
+"""Predictors of the literature, rebuilt under our contract."""

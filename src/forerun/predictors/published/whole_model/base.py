@@ -1,0 +1,192 @@
+"""A predictor that looks at a network as a whole: from numbers of the network (and of the device) to numbers of a call.
+
+What is not in the numbers cannot be learned, and physics is in them only as far as the network that learns finds it.
+So answers are held to the bounds that are certain (predictors/laws/bounds.py).
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar, Self
+
+import numpy as np
+
+from forerun.device import Device, load_device
+from forerun.device.kinds import GPU
+from forerun.errors import ForerunError
+from forerun.graph.profile import Profile
+from forerun.predictors.base import OutOfDistribution, Predictor, Times, TooFewCases
+from forerun.predictors.hold_out import HoldOut
+from forerun.predictors.laws.bounds import hold
+from forerun.predictors.laws.specs import roofline_ms
+from forerun.predictors.published.whole_model import numbers
+from forerun.predictors.published.whole_model.numbers import Numbers
+from forerun.runtimes.registry import is_usual
+from forerun.workload import Workload
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from forerun.predictors.cases import Cases, TrainingCases
+
+#: Fewer cases than this teach nothing.
+FEWEST = 20
+#: From fewer GPUs, or CPUs, nothing is learned of what their datasheets mean.
+FEWEST_DEVICES = 3
+
+
+class WholeModelPredictor(Predictor):
+    """Learns quantities of a call from the network as a whole."""
+
+    targets = ("latency_ms", "memory_mb", "energy_j")
+    hold_out: ClassVar[HoldOut] = HoldOut(splits=("random", "family"), keeps_all_columns=False)
+    #: Whether numbers of the device are features: then others are answered, too, if it was fitted to several.
+    sees_devices: ClassVar[bool] = False
+
+    devices_: list[str]
+    kinds_: list[str]  # kinds of op in the graphs that it was fitted to
+
+    def fit(self, cases: TrainingCases) -> Self:
+        mine = self.cases_of(cases)
+        self.devices_ = sorted(mine.rows["device"].unique())
+        self.kinds_ = sorted(mine.op_kinds)
+        self.learn(mine)
+        return self
+
+    @abc.abstractmethod
+    def learn(self, cases: Cases) -> None:
+        """Learns from the cases that it answers; sets learned attributes."""
+
+    @abc.abstractmethod
+    def values_of_cases(self, cases: Cases) -> dict[str, np.ndarray]:
+        """By target, its answer for every case."""
+
+    @abc.abstractmethod
+    def values_of_question(
+        self, profile: Profile, devices: Sequence[Device], workload: Workload
+    ) -> dict[str, np.ndarray]:
+        """By target, its answer over [batch sizes, devices]."""
+
+    def answers_row(self, rows: pd.DataFrame) -> np.ndarray:
+        """Which measured rows are of a kind that it answers: its modes, run eagerly."""
+        eager = is_usual(rows)
+        return (eager & rows["mode"].isin(self.modes)).to_numpy()
+
+    def cases_of(self, cases: TrainingCases) -> Cases:
+        """The cases that it learns from."""
+        from forerun.predictors.cases import join
+
+        parts = [cases.models, cases.cpu_models, cases.published_models] if self.sees_devices else [cases.models]
+        mine = [part.take(self.answers_row(part.rows)) for part in parts if part]
+        mine = [part for part in mine if len(part)]
+        if sum(map(len, mine)) < FEWEST:
+            raise TooFewCases(
+                f"the predictor {self.name} learns from rows of {' and '.join(self.modes)} that ran eagerly, and there "
+                f"are {sum(map(len, mine))} of these: it needs {FEWEST}"
+            )
+        found = mine[0] if len(mine) == 1 else join(mine)
+        devices = sorted(found.rows["device"].unique())
+        if len(devices) > 1 and not self.sees_devices:
+            raise ForerunError(
+                f"the predictor {self.name} sees no datasheets, so it learns one device at a time, and there are rows "
+                f"of {', '.join(devices)}: choose one with --where \"device = '{devices[0]}'\""
+            )
+        for target in self.targets:
+            if target not in found.rows or found.rows[target].notna().sum() < FEWEST:
+                raise TooFewCases(f"{target} was measured in fewer than {FEWEST} of the rows to learn from")
+        return found
+
+    def times(self, profile: Profile, devices: Sequence[Device], workload: Workload) -> Times:
+        least = roofline_ms(profile, devices)
+        found = self.values_of_question(profile, devices, workload)
+        unknown = np.full(least.shape, np.nan)
+        answered = np.array([self.problem_of(device) is None for device in devices])  # not slices of a known device
+        times = Times(
+            latency_ms=np.where(answered, found["latency_ms"], np.nan),
+            device_ms=unknown, host_ms=unknown, roofline_ms=least,
+            energy_j=found.get("energy_j", unknown), memory_mb=found.get("memory_mb"),
+            memory_allocated_mb=found.get("memory_allocated_mb"),
+        )  # fmt: skip
+        return hold(times, profile, devices, workload)
+
+    def predict_cases(self, cases: Cases, host_slowness: np.ndarray | None = None) -> pd.DataFrame:
+        import pandas as pd
+
+        asked = self.answers_row(cases.rows) & np.array([self.problem_of(d) is None for d in cases.devices])
+        out = pd.DataFrame(np.nan, index=range(len(cases)), columns=[f"predicted_{t}" for t in self.targets])
+        if asked.any():
+            mine = cases.take(asked)
+            found = self.values_of_cases(mine)
+            found["latency_ms"] = np.maximum(found["latency_ms"], mine.rows["roofline_ms"].to_numpy(dtype=float))
+            for target in self.targets:
+                out.loc[asked, f"predicted_{target}"] = found[target]
+        return out
+
+    def problem_of(self, device: Device) -> str | None:
+        """Why it cannot answer for a device, as a sentence, or None."""
+        if device.id in self.devices_:
+            return None
+        others = sum(_kind(name) == device.kind for name in self.devices_)
+        if self.sees_devices and others >= FEWEST_DEVICES:
+            return None
+        why = f"{FEWEST_DEVICES} of a kind are needed to say anything of others" if self.sees_devices else (
+            "it sees no datasheets"
+        )  # fmt: skip
+        return (
+            f"the predictor {self.name} knows {', '.join(self.devices_)} and no other device: {why}; fit it to rows of "
+            f"{device.id} (forerun train {self.name})"
+        )
+
+    def problem(self, workload: Workload, device: Device) -> str | None:
+        return super().problem(workload, device) or self.problem_of(device)
+
+    def parts_answered(self, cases: TrainingCases) -> list[str]:
+        """Without datasheets it learns from GPUs alone."""
+        return [part for part in super().parts_answered(cases) if part == GPU.part or self.sees_devices]
+
+    def measured_devices(self) -> frozenset[str]:
+        return frozenset(self.devices_)
+
+    def out_of_distribution(self, profile: Profile, device: Device, workload: Workload) -> list[OutOfDistribution]:
+        found = []
+        if device.id not in self.devices_:
+            found.append(OutOfDistribution("device", f"{self.name} was fitted to no measurement of {device.id}"))
+        unseen = sorted({op.kind for op in profile.graph.ops} - set(self.kinds_))
+        if unseen:
+            found.append(OutOfDistribution("ops", f"{self.name} was fitted to no network with {', '.join(unseen)}"))
+        return found
+
+    def memory_spread(self, target: str, group: str, mode: str) -> tuple[float, float] | None:
+        if target not in self.targets or self.calibration_ is None:
+            return None
+        return self.calibration_.factors(f"{target}/gpu/{mode}", self.confidence)
+
+
+def _kind(name: str) -> str | None:
+    """gpu, cpu …; None for a device that the catalogue of this machine lacks."""
+    try:
+        return load_device(name).kind
+    except ForerunError:
+        return None
+
+
+class ByNumbers(WholeModelPredictor):
+    """Learns from a line of numbers a case, so it needs the columns of the table and no graph."""
+
+    reads_graphs = False
+    columns = (*numbers.GRAPH_NUMBERS, *numbers.WORK_NUMBERS, "op_kinds")
+
+    @abc.abstractmethod
+    def values(self, lines: Numbers) -> dict[str, np.ndarray]:
+        """By target, its answer for every line."""
+
+    def values_of_cases(self, cases: Cases) -> dict[str, np.ndarray]:
+        return self.values(numbers.of_rows(cases.rows, cases.devices))
+
+    def values_of_question(
+        self, profile: Profile, devices: Sequence[Device], workload: Workload
+    ) -> dict[str, np.ndarray]:
+        shape = (len(profile.batches), len(devices))
+        found = self.values(numbers.of_question(profile, devices, workload))
+        return {target: values.reshape(shape) for target, values in found.items()}

@@ -1,0 +1,1 @@
+"""The landscape study as a document: figures, pages, docs/LANDSCAPE.md."""

@@ -1,0 +1,231 @@
+"""A warm Python: what a test runs in a process of its own is forked from one that has imported the heavy libraries.
+
+The process has its own arguments, environment, working directory, output and exit code, as one that is started has;
+only the seconds of imports are not spent again. Variables that libraries read while they are imported (of Python,
+Hugging Face and the like) belong to the start: there is a warm Python for each set of their values.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+#: What commands import, by the seconds that it takes.
+HEAVY = (
+    "torch", "torch._dynamo", "torch._decomp", "torch._refs", "torch.distributed", "torch.utils.flop_counter",
+    "torchvision", "timm", "transformers", "transformers.modeling_utils", "transformers.models.auto",
+    "transformers.models.auto.modeling_auto", "transformers.cache_utils", "transformers.models.llama.modeling_llama",
+    "pandas", "pyarrow.parquet", "duckdb", "scipy.optimize", "scipy.stats", "sklearn.ensemble", "xgboost", "onnx",
+    "rich.console", "typer", "forerun.cli.app",
+)  # fmt: skip
+#: Variables that are read by imports begin with these.
+OF_THE_START = (
+    "PYTHONHASHSEED",
+    "PYTHONIOENCODING",
+    "PYTHONUTF8",
+    "HF_",
+    "TRANSFORMERS_",
+    "TORCH",
+    "OMP_",
+    "MKL_",
+    "LANG",
+    "LC_",
+    "NO_COLOR",
+    "FORCE_COLOR",
+)
+
+#: Seconds that imports may take on a busy machine.
+START_S = 600.0
+
+
+class Running:
+    """A process that was forked: like `subprocess.Popen`, as far as tests need it."""
+
+    def __init__(self, parent: WarmPython, pid: int) -> None:
+        self.parent, self.pid = parent, pid
+        self.returncode: int | None = None
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.returncode is None:
+            self.returncode = int(self.parent.answer(timeout))
+        return self.returncode
+
+    def kill(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
+
+
+class WarmPython:
+    """One warm process; what it forks runs one at a time."""
+
+    def __init__(self, env: Mapping[str, str]) -> None:
+        mine, its = socket.socketpair()
+        self.socket, self._last = mine, None
+        code = (
+            f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import warm; warm.serve({its.fileno()})"
+        )
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", code], pass_fds=[its.fileno()], env=dict(env), stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+        )  # fmt: skip
+        its.close()
+
+    def start(
+        self, words: Sequence[str], *, cwd: str | Path, env: Mapping[str, str], stdout: int, stderr: int
+    ) -> Running:
+        """`python WORDS`, where the words are `-m module ...` or `-c code ...`."""
+        task = {"words": [os.fspath(w) for w in words], "cwd": os.fspath(cwd), "env": dict(env)}
+        data = json.dumps(task).encode()
+        socket.send_fds(self.socket, [len(data).to_bytes(8, "big")], [stdout, stderr])
+        self.socket.sendall(data)
+        return Running(self, int(self.answer(timeout=START_S)))
+
+    def answer(self, timeout: float | None) -> str:
+        """A line: the number of the process that was forked, and later its exit code."""
+        found = b""
+        while not found.endswith(b"\n"):
+            if not select.select([self.socket], [], [], timeout)[0]:
+                self.process.kill()  # what it says later would be taken for the next answer
+                raise subprocess.TimeoutExpired("warm python", timeout or 0.0)
+            part = self.socket.recv(1)
+            if not part:
+                raise RuntimeError("the warm Python ended")
+            found += part
+        return found.decode()
+
+    def close(self) -> None:
+        self.socket.close()
+        self.process.wait(timeout=20)
+
+
+_started: dict[tuple[tuple[str, str], ...], WarmPython] = {}
+
+
+def python(env: Mapping[str, str], *of_the_start: str) -> WarmPython:
+    """The warm Python of an environment; these variables, too, have their values from its start on."""
+    names = (*OF_THE_START, *of_the_start)
+    key = tuple(sorted((name, value) for name, value in env.items() if name.startswith(names)))
+    if key not in _started or _started[key].process.poll() is not None:
+        _started[key] = WarmPython(env)
+    return _started[key]
+
+
+def close_all() -> None:
+    for one in _started.values():
+        one.close()
+    _started.clear()
+
+
+def start(words: Sequence[str], stdout: int, stderr: int) -> Running:
+    """What `subprocess.Popen([sys.executable, *words], ...)` gives."""
+    return python(os.environ).start(words, cwd=Path.cwd(), env=os.environ, stdout=stdout, stderr=stderr)
+
+
+def run(
+    words: Sequence[str], *, cwd: str | Path = ".", env: Mapping[str, str] | None = None, timeout: float = 900.0,
+    of_the_start: Sequence[str] = (),
+) -> subprocess.CompletedProcess[str]:  # fmt: skip
+    """What `subprocess.run([sys.executable, *words], capture_output=True, text=True)` gives."""
+    env = os.environ if env is None else env
+    warm = python(env, *of_the_start)
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        child = warm.start(words, cwd=Path(cwd).resolve(), env=env, stdout=out.fileno(), stderr=err.fileno())
+        try:
+            code = child.wait(timeout)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            raise
+        texts = []
+        for file in (out, err):
+            file.seek(0)
+            texts.append(file.read().decode().replace("\r\n", "\n"))
+    return subprocess.CompletedProcess([sys.executable, *words], code, *texts)
+
+
+def serve(number: int) -> NoReturn:
+    """The warm process: forks for every task that comes through the socket, until its other end is closed."""
+    sys.path.remove(str(Path(__file__).parent))
+    connection = socket.socket(fileno=number)
+    import gc
+
+    from forerun.capture import torch_compat
+
+    torch_compat.prepare()  # as everything of ours that imports torch does first
+    for name in HEAVY:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+
+    gc.collect()
+    gc.freeze()
+    while True:
+        head, streams, _, _ = socket.recv_fds(connection, 8, 2)
+        if not head:
+            os._exit(0)
+        while len(head) < 8:
+            head += connection.recv(8 - len(head))
+        size, data = int.from_bytes(head, "big"), b""
+        while len(data) < size:
+            data += connection.recv(size - len(data))
+        child = os.fork()
+        if child == 0:
+            connection.close()
+            _work(json.loads(data), *streams)
+        for stream in streams:
+            os.close(stream)
+        connection.sendall(f"{child}\n".encode())
+        _, status = os.waitpid(child, 0)
+        connection.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
+
+
+def _work(task: dict[str, Any], stdout: int, stderr: int) -> NoReturn:
+    code = 1
+    try:
+        for stream, place in ((stdout, 1), (stderr, 2)):
+            os.dup2(stream, place)
+            os.close(stream)
+        before = _python_path()
+        os.environ.clear()
+        os.environ.update(task["env"])
+        sys.path[:] = ["", *_python_path(), *(place for place in sys.path if place and place not in before)]
+        os.chdir(task["cwd"])
+        importlib.invalidate_caches()
+        how, what, *words = task["words"]
+        sys.argv = [what if how == "-m" else how, *words]
+        code = _exit_code(how, what)
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(code)
+
+
+def _python_path() -> list[str]:
+    return [place for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place]
+
+
+def _exit_code(how: str, what: str) -> int:
+    try:
+        if how == "-m":
+            runpy.run_module(what, run_name="__main__", alter_sys=True)
+        else:
+            exec(compile(what, "<string>", "exec"), {"__name__": "__main__"})
+    except SystemExit as error:
+        if error.code is None or isinstance(error.code, int):
+            return error.code or 0
+        print(error.code, file=sys.stderr)
+        return 1
+    except BaseException:  # noqa: BLE001 - as the interpreter does
+        traceback.print_exc()
+        return 1
+    return 0

@@ -1,0 +1,224 @@
+"""`forerun report`: its numbers are those of `forerun.predict`, its page opens with no network."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import browser
+import pytest
+from torch import nn
+
+import forerun
+from forerun.advice import data_parallel
+from forerun.errors import ForerunError
+from forerun.report import summary
+from forerun.report.make import Report
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+MODEL = "unet:base=44,levels=3"  # which was measured on an H200
+DEVICES = ["v100-16gb", "h200"]
+BATCH = 16
+#: Networks of single precision add up in another order for one device than for many.
+SAME = 1e-7
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("report") / "report.html"
+
+
+@pytest.fixture(scope="module")
+def found(place: Path) -> Report:
+    place.write_text("an older page")
+    return forerun.make_report(MODEL, DEVICES, place, batch=BATCH, dataset_size=1000, epochs=3)
+
+
+def embedded(html: str, name: str = "report-data") -> Any:
+    (text,) = re.findall(rf'<script type="application/json" id="{name}">(.*?)</script>', html, re.S)
+    return json.loads(text)
+
+
+def predicted(row: dict[str, Any], mode: str) -> forerun.Prediction:
+    asked = {"batch": row["batch"], "dtype": row["dtype"], "amp": row["amp"], "mode": mode, "measured": False}
+    return forerun.predict(MODEL, row["device"], **asked, optimizer="adamw" if mode == "training" else None)
+
+
+def test_a_job_is_its_steps(found: Report) -> None:
+    for row in found.data["levels"]["training"]["rows"]:
+        steps = -(-1000 // row["batch"])
+        assert row["epoch_h"]["high"] == pytest.approx(steps * row["latency_ms"]["high"] / 3.6e6)
+        assert row["total_h"]["value"] == pytest.approx(3 * row["epoch_h"]["value"])
+        assert row["total_kwh"]["low"] == pytest.approx(3 * steps * row["energy_j"]["low"] / 3.6e6)
+
+
+def test_several_gpus_follow_the_law_of_data_parallelism(found: Report) -> None:
+    level = found.data["levels"]["distributed"]
+    for device in DEVICES:
+        rows = [r for r in level["rows"] if r["device"] == device]
+        assert [r["gpus"] for r in rows] == list(range(1, 9))
+        answer = predicted(rows[0], "training")
+        assert answer.latency_ms is not None
+        size = data_parallel.gradient_mb(answer.parameters, "fp32")
+        law = data_parallel.scaling(answer.latency_ms, size, forerun.load_device(device), range(1, 9))
+        for row, one in zip(rows, law, strict=True):
+            assert row["step_ms"]["value"] == pytest.approx(one.step_ms.value, rel=SAME)
+            assert row["step_ms"]["high"] == pytest.approx(one.step_ms.high, rel=SAME)
+            assert row["efficiency"] == pytest.approx(one.efficiency, rel=SAME)
+        assert level["worth"][device] == data_parallel.worth_adding(law, BATCH)
+
+
+def test_adding_devices_stops_where_sums_take_over() -> None:
+    """A step of 1 ms and 4 GB of gradients: two devices are slower than one."""
+    step, slow = forerun.Estimate(1.0, 0.9, 1.2, "ms"), forerun.load_device("t4")
+    assert data_parallel.worth_adding(data_parallel.scaling(step, 4096, slow, range(1, 9)), 32) == 1
+    assert data_parallel.worth_adding(data_parallel.scaling(step, 1e-6, slow, range(1, 9)), 32) == 8
+
+
+def test_clouds_are_listed_cheapest_first_at_the_price_of_predict(found: Report) -> None:
+    level = found.data["levels"]["cloud"]
+    for offers in level.values():
+        costs = [o["cost_usd"]["value"] for o in offers]
+        assert costs == sorted(costs) and {o["cloud"] for o in offers} == {"aws", "gcp", "azure"}
+    for offer in level["training"][:5]:
+        assert offer["cost_usd"]["value"] == pytest.approx(offer["hours"]["value"] * offer["usd_per_hour"])
+
+
+def test_what_was_measured_is_shown_over_the_curves_and_not_in_their_place(found: Report) -> None:
+    rows = found.data["levels"]["inference"]["rows"]
+    known = [r for r in rows if r["measured"]]
+    assert known and {r["device"] for r in known} == {"h200"}  # our rows are of that device
+    assert any(r["measured"]["latency_ms"] != r["latency_ms"]["value"] for r in known)
+    points = [t for c in embedded(found.html, "charts") for t in c["data"] if "measured" in t.get("name", "")]
+    assert any(
+        t["y"] == pytest.approx([r["measured"]["latency_ms"] for r in known[: len(t["y"])]], rel=1e-3) for t in points
+    )
+    assert all("measured" in text for t in points for text in t["text"])
+
+
+def test_operators_are_those_of_explain_and_the_heaviest_is_varied(found: Report) -> None:
+    level = found.data["levels"]["operators"]
+    call = level["devices"]["h200"]["call"]
+    explained = forerun.explain(MODEL, "h200", batch=BATCH, host="reference")
+    assert call["device_ms"] == pytest.approx(explained.device_ms, rel=SAME)
+    assert call["ops"]["time_ms"] == pytest.approx([o.time_ms for o in explained.ops], rel=SAME)
+    varied = level["sensitivity"]["rows"]
+    assert {r["axis"] for r in varied} == {"batch", "filters", "kernel size", "stride"}
+    by_kernel = [r for r in varied if r["axis"] == "kernel size" and r["device"] == "v100-16gb"]
+    assert by_kernel[0]["forward_ms"] < by_kernel[-1]["forward_ms"]
+    assert all(r["backward_ms"] > r["forward_ms"] > 0 for r in by_kernel)
+
+
+def test_the_first_screen_says_what_bounds_the_model_and_what_to_change(found: Report) -> None:
+    text = " ".join(found.summary)
+    for device in DEVICES:
+        assert f"{device}: a call takes" in text
+    assert "It is device-bound" in text or "It is host-bound" in text
+    assert "times the throughput" in text and "Cheapest for training" in text
+    top = found.html.partition('id="operators"')[0]
+    assert "What bounds this model" in top and "What to change" in top
+
+
+def test_the_file_is_replaced_whole_and_refers_to_nothing_outside(found: Report, place: Path) -> None:
+    html = place.read_text(encoding="utf-8")
+    assert html == found.html and [p.name for p in place.parent.iterdir()] == ["report.html"]
+    own = re.sub(
+        r"<script>.*?</script>", "", html, flags=re.S
+    )  # plotly names addresses of maps that no chart here uses
+    assert not re.search(r"""(src|href)\s*=\s*["']?\s*(https?:|//)|url\(|@import""", own)
+    assert html.count("plotly.js v") == 1 and len(html) < 6e6
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_page_opens_in_a_browser_with_no_network(found: Report, place: Path, width: int) -> None:
+    if browser.find() is None:
+        pytest.skip("no Chromium, Chrome or Playwright browser was found: the page was not opened")
+    with browser.opened(place, width=width, dark=width == 390) as (page, complaints, asked):
+        page.wait_for_function("document.querySelectorAll('.plot .main-svg').length > 0")
+        charts = page.locator(".plot").count()
+        assert charts >= 15
+        assert (
+            page.evaluate("[...document.querySelectorAll('.plot')].filter(p => p.querySelector('.main-svg')).length")
+            == charts
+        )
+        assert page.locator(".plot .scatterlayer .trace").count() > charts
+        assert page.locator("#summary").is_visible()
+        assert "What bounds this model" in page.locator("#summary").inner_text()
+        assert page.evaluate("document.documentElement.scrollWidth") <= width  # nothing sticks out on a phone
+        colour = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert (colour == "rgb(255, 255, 255)") == (width == 1280)  # the other one is dark
+        assert complaints == []
+        assert [url for url in asked if not url.startswith(("file:", "data:", "blob:"))] == []
+
+
+# -- what users write ------------------------------------------------------------------------------------------------
+
+
+EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
+
+
+def test_hostile_names_are_text(tmp_path: Path) -> None:
+    module = nn.Sequential()
+    module.add_module("<script>alert(3)</script>", nn.Conv2d(3, 4, 3))
+    chip = tmp_path / "chip.yaml"
+    chip.write_text(f"base: t4\nid: chip\nname: {json.dumps(EVIL)}\n")
+    made = forerun.make_report(module, [chip], batch=2, input_shape=(3, 16, 16))
+    for tag in ("<script>alert", "<img", "onerror=alert(2)>"):
+        assert tag not in made.html
+    assert embedded(made.html)["levels"]["operators"]["devices"]
+    assert "&lt;img src=x" in made.html
+
+
+def test_a_model_that_cannot_be_trained_has_the_other_levels(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = summary.changes
+    monkeypatch.setattr(summary, "changes", lambda study, d, mode: asked(study, d, mode) if d.id == "t4" else [])
+    made = forerun.make_report(nn.MaxPool2d(2), ["t4", "l4"], batch=2, input_shape=(3, 16, 16))
+    assert "l4: none of the changes that were tried surely makes it faster." in made.summary  # each device has a line
+    levels = made.data["levels"]
+    assert "nothing to train" in levels["training"]["refused"]
+    assert levels["inference"]["rows"] and levels["cloud"]["inference"] and not levels["cloud"]["training"]
+    assert "Training is not predicted" in made.html
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"devices": []}, "devices must not be empty"), ({"mode": "training"}, "always has training"),
+        ({"epochs": 0}, "epochs must be a whole number"), ({"dataset_size": 1.5}, "dataset_size must be"),
+        ({"optimizer": "adagrad"}, "optimizer 'adagrad' is not known"), ({"model": "resnet5O"}, "no model is called"),
+        ({"output": "no/such/folder/x.html"}, "there is no folder no/such/folder"), ({"output": "."}, "is a folder"),
+        ({"bacth": 4}, "'bacth' is not a setting of a workload. Did you mean batch?"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_one_sentence(change: dict[str, Any], message: str) -> None:
+    asked: dict[str, Any] = {"model": MODEL, "devices": ["t4"], **change}
+    with pytest.raises(ForerunError) as caught:
+        forerun.make_report(asked.pop("model"), asked.pop("devices"), **asked)
+    assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_missing_plotly_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "plotly.graph_objects", None)
+    with pytest.raises(
+        ForerunError, match=r"needs plotly, which is not installed; .*: pip install 'forerun\[report\]'"
+    ):
+        forerun.make_report(MODEL, "t4")
+
+
+def test_the_command_writes_the_file(run_forerun: Run, tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(
+        "from torch import nn\nprint('loaded')\n"
+        "class Net(nn.Conv2d):\n    def __init__(self): super().__init__(3, 4, 3)\n"
+    )
+    words = ("report", "net.py:Net", "--input-shape", "3,16,16", "-d", "t4,l4", "-b", "2", "-o", "out.html")
+    done = run_forerun(*words)
+    assert done.returncode == 0, done.stderr
+    assert "t4: a call takes" in done.stdout and "The report is in out.html" in done.stdout
+    assert embedded((tmp_path / "out.html").read_text())["model"] == "Net"
+    done = run_forerun(*words[:-1], str(tmp_path))
+    assert done.returncode == 2 and "is a folder" in done.stderr and "Traceback" not in done.stderr
