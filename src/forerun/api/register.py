@@ -38,7 +38,7 @@ def register(thing: T, name: str | None = None) -> T:
             raise ForerunError(f"a device is found by its id, which is {thing.id}: leave name out")
         register_device(thing)
         return thing
-    kind = thing if isinstance(thing, type) else type(thing)
+    kind: type = thing if isinstance(thing, type) else type(thing)
     if issubclass(kind, Runtime) and thing is not Runtime:
         if name is not None:
             raise ForerunError(f"a runtime is found by its own name, which is {kind.name}: leave name out")
