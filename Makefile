@@ -21,6 +21,8 @@ READY := .venv/.ready
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 # Tests convert real Keras and Paddle models; their environments live in the checkout.
 export FORERUN_HOME ?= $(CURDIR)/.converters
+# Tests and the gate start hundreds of processes: bytecode is written once, as on any machine of a user.
+unexport PYTHONDONTWRITEBYTECODE
 
 # What `make train` fits goes here.
 WEIGHTS ?= build/weights

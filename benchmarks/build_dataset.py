@@ -78,7 +78,7 @@ def main() -> None:
 
 def refiled(models: pa.Table, onnx_files: list[Path], store: Store) -> pa.Table:
     rows = [row | {"case": json.loads(row["case"])} for row in models.drop_columns(["key"]).to_pylist()]
-    onnx_graphs.keep(store, add_graphs(rows, lambda todo, n: track(todo, "filing", total=n), onnx_files))
+    onnx_graphs.save(store, add_graphs(rows, lambda todo, n: track(todo, "filing", total=n), onnx_files))
     return schema.conform("models", rows)
 
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from forerun.data.store import Store
 from forerun.evaluate.gains import keep_gains
-from forerun.evaluate.kept import kept_left_out
+from forerun.evaluate.stored import stored_predictions
 from forerun.predictors.laws.gain_errors import ENOUGH_PAIRS, read
 from forerun.predictors.saved import SHIPPED
 
 if __name__ == "__main__":
     folder = SHIPPED / "default"
-    frames = {part: kept_left_out(folder, part) for part in ("gpu", "cpu")}
+    frames = {part: stored_predictions(folder, part) for part in ("gpu", "cpu")}
     keep_gains(folder, frames, Store().read("models", columns=["case_key", "case"]))
     written = read(folder)
     assert written is not None

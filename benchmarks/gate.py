@@ -73,7 +73,7 @@ class Asking:
             return asked.onnx_file(self.folder)
         if named.startswith("graph "):
             name = named.removeprefix("graph ")
-            return onnx_graphs.kept(Store(), [name])[name]
+            return onnx_graphs.load(Store(), [name])[name]
         return named
 
     def answer(self, row: Row) -> Row:

@@ -59,7 +59,7 @@ VARIANT_WIDTH = 128
 #: How many steps of the H200 a network sees that first learned from another GPU, or did not.
 LABELS = (25, 50, 100, 200)
 TRANSFER_SEEDS, TRANSFER_EPOCHS = 3, 100
-#: The results that are answers for rows left out, by split.
+#: The results that are held-out predictions, by split.
 ANSWERS = {
     "dippm": {"family": "dippm-family-*.npz", "random": "dippm-random-*.npz"},
     "trappm": {"family": "trappm-family-*.npz", "random": "trappm-encoder-pretrained-*.npz"},
@@ -104,7 +104,7 @@ def _write(folder: Path, name: str, models: Any, targets: tuple[str, ...]) -> No
 
 
 def _groups(rows: Any) -> tuple[np.ndarray, np.ndarray]:
-    """What is left out together: families that share no network, and the same case measured again."""
+    """The groups held out together: families that share no network, and the same case measured again."""
     from forerun.data import splits
 
     return splits.independent(rows).to_numpy(), rows["case_key"].to_numpy()
@@ -147,10 +147,10 @@ def _jobs(data: str, family: np.ndarray, keys: np.ndarray) -> list[dict[str, Any
 
     name = "trappm" if data == "trappm" else "dippm"
     long = {"epochs": EPOCHS[name], "learning_rate": RATE[name]}
-    # Single rows of trappm are left out as its authors did, by five seeds of 70/30 (the encoders' jobs below).
-    parts = {"family": splits.leave_out(pd.Series(family), FOLDS)}
+    # Single rows of trappm are held out as its authors did, by five seeds of 70/30 (the encoders' jobs below).
+    parts = {"family": splits.hold_out(pd.Series(family), FOLDS)}
     if data != "trappm":
-        parts["random"] = splits.leave_out(pd.Series(keys), FOLDS)
+        parts["random"] = splits.hold_out(pd.Series(keys), FOLDS)
     jobs = []
     if data != "language":
         jobs.append({"job": f"{data}-final", "name": name, "data": data, "parameters": long, "test": []})
@@ -267,8 +267,8 @@ def collect(folder: Path, out: Path) -> None:
     from forerun.data.store import Store
     from forerun.evaluate.costs import costs
     from forerun.evaluate.judged import Judged
-    from forerun.evaluate.kept import KEPT_SPLITS
-    from forerun.evaluate.trained import keep_trained
+    from forerun.evaluate.stored import STORED_SPLITS
+    from forerun.evaluate.trained import save_trained
     from forerun.predictors.saved import pack, shipped_folder
     from forerun.training.gather import gather
     from forerun.training.provenance import provenance
@@ -283,7 +283,7 @@ def collect(folder: Path, out: Path) -> None:
         files = {s: sorted(out.glob(pattern)) for s, pattern in ANSWERS[name].items()}
         if any(len(found) != FOLDS for found in files.values()):
             raise SystemExit(f"{name} needs {FOLDS} results of each of {', '.join(ANSWERS[name].values())}: run again")
-        frames = {KEPT_SPLITS[s]: _answers(models.rows, found, predictor) for s, found in files.items()}
+        frames = {STORED_SPLITS[s]: _answers(models.rows, found, predictor) for s, found in files.items()}
         predictor.devices_, predictor.kinds_ = sorted(models.rows["device"].unique()), sorted(models.op_kinds)
         if name == "trappm":
             predictor.encoder = "shipped"
@@ -294,7 +294,7 @@ def collect(folder: Path, out: Path) -> None:
             seconds = float(result["seconds"])
         found = costs(predictor, models, seconds)
         found["machine"] += "; trained on an NVIDIA H200"
-        keep_trained(shipped_folder(name), predictor, cases, judged, found, store)
+        save_trained(shipped_folder(name), predictor, cases, judged, found, store)
         pack(shipped_folder(name))
 
 

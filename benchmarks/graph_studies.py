@@ -19,7 +19,7 @@ import pandas as pd
 from graph_networks import FOLDS, LABELS, SEEDS, TRANSFER_SEEDS, VARIANT_WIDTH, VARIANTS, held_out
 
 from forerun.evaluate import studies
-from forerun.evaluate.collect import kept_frame
+from forerun.evaluate.collect import stored_frame
 from forerun.predictors.published.gnn import arrays
 
 FIGURES = Path(__file__).parent.parent / "docs" / "figures"
@@ -167,7 +167,7 @@ def language(results: Results) -> None:
     """The graph network of dippm and trees on the same rows of language models."""
     rows = results.rows("language")
     lines: dict[str, dict[str, Any]] = {}
-    for split, words in (("random", "single rows left out"), ("family", "families left out")):
+    for split, words in (("random", "single rows held out"), ("family", "families held out")):
         answers = {t: np.full(len(rows), np.nan) for t in TARGETS[:3]}
         for fold in range(FOLDS):
             path = results.out / f"language-{split}-{fold}.npz"
@@ -177,7 +177,7 @@ def language(results: Results) -> None:
             with np.load(path) as result:
                 for target, values in answers.items():
                     values[result["test"]] = result[target]
-        kept = kept_frame("trees", split)
+        kept = stored_frame("trees", split)
         assert kept is not None
         keys = ["case_key", "repeat", "device"]
         shared = rows[keys].assign(place=np.arange(len(rows))).merge(kept, on=keys)

@@ -4,7 +4,7 @@ Our own host by its probes, which ship (table `hosts`); hosts behind published s
 store has the sets (docs/DATASET.md). A host-bound call here is one whose host time is predicted to be twice its device
 time or more, and whose latency was measured as that: such a call shows the host and little else. The answer is the
 slowness that makes the errors over all such calls of a card smallest (`nearest_slowness`); in brackets stands what a
-tenth of the probes, or of single calls, say less or more than. The exam's families and GPU are left out.
+tenth of the probes, or of single calls, say less or more than. The test set is excluded.
 
     FORERUN_STORE=FOLDER python benchmarks/known_hosts.py
 """
@@ -19,7 +19,7 @@ import pandas as pd
 
 from forerun.data.store import Store
 from forerun.errors import ForerunError
-from forerun.evaluate.exam import GPU, exam_rows
+from forerun.evaluate.test_set import GPU, in_test_set
 from forerun.measure.host import REFERENCE_US
 from forerun.predictors.default import DefaultPredictor
 from forerun.predictors.default.fit import device_ms
@@ -65,7 +65,7 @@ def published(store: Store) -> list[Line]:
     measured = (cases.rows["latency_ms"] - cases.rows["copy_ms"].fillna(0.0)).to_numpy(dtype=float)
     launching = law.host_ms(cases.launches)
     shows = (launching > HOST_BOUND * busy) & (measured > HOST_BOUND * busy)
-    shows &= ((cases.rows["device"] != GPU) & ~exam_rows(cases.rows)).to_numpy()
+    shows &= ((cases.rows["device"] != GPU) & ~in_test_set(cases.rows)).to_numpy()
     out = []
     for (way, device), part in cases.rows.groupby(["protocol", "device"]):
         mine = np.zeros(len(cases.rows), dtype=bool)

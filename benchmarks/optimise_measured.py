@@ -23,13 +23,13 @@ from forerun.advice.gains import CLAIMED, WORSE, Gain
 from forerun.api.predict import predict_workload
 from forerun.api.questions import profiled
 from forerun.data.intake import tables_of
-from forerun.data.splits import leave_out
+from forerun.data.splits import hold_out
 from forerun.data.store import Store
 from forerun.decisions.optimise.comparison import Answer, compared
 from forerun.decisions.optimise.goals import GOALS
 from forerun.device import load_device
 from forerun.evaluate.gains import calibrated, calls, described, pairs, replayed
-from forerun.evaluate.kept import kept_left_out
+from forerun.evaluate.stored import stored_predictions
 from forerun.measure.cases import workload_of
 from forerun.measure.core.rows import read
 from forerun.predictors.laws.gain_errors import GainErrors
@@ -63,8 +63,8 @@ class Pair:
 def shipped_pairs() -> Iterator[Pair]:
     """Pairs of one change among the shipped rows, their intervals by the errors of other families."""
     rows = Store().read("models", columns=["case_key", "case"])
-    found = pairs(calls(kept_left_out(SHIPPED / "default"), rows))
-    for others, asked in leave_out(found["family"], FOLDS):
+    found = pairs(calls(stored_predictions(SHIPPED / "default"), rows))
+    for others, asked in hold_out(found["family"], FOLDS):
         errors = GainErrors(calibrated(found[others]), {})
         for row in found[asked & (found["kinds"].map(len) == 1).to_numpy()].itertuples():
             kind = errors.kind_of("latency_ms", row.kinds, "gpu")

@@ -2,7 +2,7 @@
 
     python benchmarks/predictor_studies.py [NAME…]   without a name: all
 
-    trees        features and hardware features left out, and what moves its answers (SHAP), on rows of language models
+    trees        features and hardware features removed, and what moves its answers (SHAP), on rows of language models
     tuned        trees with the usual settings, with the best of a grid and with the best that Optuna found
     devices      trees and regressors on a GPU of which no row was seen, with and without numbers of the device: image
                  models of the published sets (import timm and pytorch_gpu_benchmark first)
@@ -26,7 +26,7 @@ import numpy as np
 import pandas as pd
 
 from forerun.evaluate import studies
-from forerun.evaluate.left_out import left_out
+from forerun.evaluate.held_out import held_out
 
 if TYPE_CHECKING:
     from forerun.predictors.cases import TrainingCases
@@ -79,7 +79,7 @@ def trees() -> None:
         for hardware in (True, False):
             predictor = TreesPredictor(features=features, hardware=hardware)
             for split, words in (("random", "single rows"), ("family", "families")):
-                parts = [left_out(predictor, cases, split, folds=5, part=part) for part in _parts(cases)]
+                parts = [held_out(predictor, cases, split, folds=5, part=part) for part in _parts(cases)]
                 found = errors(pd.concat(parts))
                 lines.append({"features": features, "device": "yes" if hardware else "no", "left out": words, **found})
                 print(lines[-1], flush=True)
@@ -87,9 +87,9 @@ def trees() -> None:
     shown = table.assign(features=table["features"] + ", device " + table["device"] + ", " + table["left out"])
     keep(
         "trees_features", "Features of trees, with and without those of the device",
-        "Language models on the H200 and (one row in eight) on CPUs, five folds; mean error in %, the exam's families "
-        "and repeats included. There is one GPU among these rows, so numbers of the device part GPU from CPU and no "
-        "more: what they are worth shows where a GPU is left out (A GPU of which no row was seen).",
+        "Language models on the H200 and (one row in eight) on CPUs, five folds; mean error in %, the families of the "
+        "test set and repeats included. There is one GPU among these rows, so numbers of the device part GPU from CPU "
+        "and no more: what they are worth shows where a GPU is held out (A GPU of which no row was seen).",
         table, studies.bars(shown, "features", TARGETS, "mean error, %"),
     )  # fmt: skip
     fitted = TreesPredictor().fit(cases)
@@ -105,16 +105,16 @@ def trees() -> None:
 
 
 def tuned() -> None:
-    """Settings that were searched for on one half of the families, judged on the other."""
+    """Settings that were searched for on one half of the families, evaluated on the other."""
     import tempfile
     from dataclasses import replace
 
     from forerun.data import splits
-    from forerun.evaluate.tuning import tune, without_exam
+    from forerun.evaluate.tuning import tune, without_test_set
     from forerun.predictors.published.trees.predictor import TreesPredictor
 
-    cases = replace(without_exam(gathered(LANGUAGE)), cpu_models=None)
-    test = next(iter(splits.leave_out(splits.independent(cases.models.rows), 2)))[1]
+    cases = replace(without_test_set(gathered(LANGUAGE)), cpu_models=None)
+    test = next(iter(splits.hold_out(splits.independent(cases.models.rows), 2)))[1]
     seen, asked = replace(cases, models=cases.models.take(~test)), cases.models.take(test)
     lines = []
     for how in ("usual settings", f"grid, {TRIALS} of its trials", f"Optuna, {TRIALS} trials"):
@@ -130,17 +130,17 @@ def tuned() -> None:
     keep(
         "tuned", "What tuning buys trees",
         f"Language models on the H200: searched for on {len(seen.models):,} rows of one half of the families by "
-        f"leaving families out (`forerun tune trees`), judged on {len(asked):,} rows of the other half; mean "
+        f"holding out families (`forerun tune trees`), evaluated on {len(asked):,} rows of the other half; mean "
         "error in %.",
         table, studies.bars(table, "settings", TARGETS, "mean error, %"),
     )  # fmt: skip
 
 
 def devices() -> None:
-    """One GPU of the published sets left out at a time."""
+    """One GPU of the published sets held out at a time."""
     from forerun.cli.progress import tracked
     from forerun.data.store import Store
-    from forerun.evaluate.exam import GPU
+    from forerun.evaluate.test_set import GPU
     from forerun.predictors.baselines.dummy import DummyPredictor
     from forerun.predictors.baselines.one_ratio import OneRatioPredictor
     from forerun.predictors.baselines.roofline import RooflinePredictor
@@ -157,7 +157,7 @@ def devices() -> None:
     }  # fmt: skip
     lines = []
     for name, predictor in compared.items():
-        found = left_out(predictor, cases, "device")
+        found = held_out(predictor, cases, "device")
         found = found[(found["device"] != GPU) & (found["runtime"].fillna("eager") == "eager")]
         wrong = 100 * np.abs(found["predicted_latency_ms"] / found["latency_ms"] - 1)
         by_device = {str(gpu): _short(value) for gpu, value in wrong.groupby(found["device"]).mean().items()}
@@ -167,8 +167,8 @@ def devices() -> None:
     keep(
         "devices", "A GPU of which no row was seen, with and without numbers of the device",
         "Latency of image models as published for these GPUs (eager; ours of the H200 are learned from, too), one GPU "
-        "left out at a time; mean error in %. Trees and regressors are fitted to these rows: those that come with the "
-        "package know one GPU and answer for no other. How the default predictor does there stands in "
+        "held out at a time; mean error in %. Trees and regressors are fitted to these rows: those that come with the "
+        "package know one GPU and answer for no other. Figures of the default predictor on these GPUs are in "
         "docs/SCOREBOARD.md.",
         table, studies.bars(table[table["predictor"] != "one-ratio"], "predictor", ["all GPUs"], "mean error, %"),
     )  # fmt: skip
@@ -198,13 +198,13 @@ def regressors() -> None:
 
 
 def mlp() -> None:
-    """Epoch time and images per second of small CNNs, networks left out."""
+    """Epoch time and images per second of small CNNs, networks held out."""
     from forerun.predictors.published.mlp import MlpPredictor
 
     cases = gathered(CNN)
     lines, frames = [], {}
     for name, hidden in (("mlp", (64, 64)), ("linear regression", ())):
-        frame = left_out(MlpPredictor(hidden=hidden), cases, "model", folds=8)
+        frame = held_out(MlpPredictor(hidden=hidden), cases, "model", folds=8)
         frames[name] = frame
         batch = frame["batch"].to_numpy(dtype=float)
         step = {k: frame[k].to_numpy(dtype=float) / 1e3 for k in ("latency_ms", "predicted_latency_ms")}
@@ -221,7 +221,7 @@ def mlp() -> None:
                         yaxis={"type": "log", "title": "predicted step, ms"})  # fmt: skip
     keep(
         "mlp", "CIFAR training by a dense network",
-        f"Small CNNs on the H200, networks left out in eight folds, repeats included; an epoch has {IMAGES:,} images.",
+        f"Small CNNs on the H200, networks held out in eight folds, repeats included; an epoch has {IMAGES:,} images.",
         pd.DataFrame(lines), chart,
     )  # fmt: skip
 
@@ -238,7 +238,7 @@ def _scores(measured: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
 
 def speed() -> None:
     """Trees and the graph network of dippm on the same rows."""
-    from forerun.evaluate.collect import kept_frame
+    from forerun.evaluate.collect import stored_frame
     from forerun.evaluate.costs import costs
     from forerun.predictors.published.dippm import DippmPredictor
     from forerun.predictors.published.trees.predictor import TreesPredictor
@@ -250,7 +250,7 @@ def speed() -> None:
     for name, predictor in (("trees", trees), ("graph network (dippm)", network)):
         line: dict[str, Any] = {"predictor": name}
         for split in ("random", "family"):
-            found = left_out(trees, cases, split, folds=5) if name == "trees" else kept_frame("dippm", split)
+            found = held_out(trees, cases, split, folds=5) if name == "trees" else stored_frame("dippm", split)
             assert found is not None
             line |= {f"{target}, {split}": error for target, error in errors(found).items()}
         cost = costs(predictor, cases.models, 0.0)
@@ -260,8 +260,8 @@ def speed() -> None:
     ratios = [table[c].iloc[1] / table[c].iloc[0] for c in ("one answer, ms", "in a batch, µs")]
     keep(
         "speed", "Trees against the graph network: errors and speed",
-        f"Image models on the H200, the same {len(cases.models):,} rows, repeats and the exam's families included; "
-        "mean error in % when single rows or families are left out, and the "
+        f"Image models on the H200, the same {len(cases.models):,} rows, repeats and the test set's families included; "
+        "mean error in % when single rows or families are held out, and the "
         f"time of an answer on two CPU cores, graphs captured before. Trees are {ratios[0]:.0f} times faster for one "
         f"answer and {ratios[1]:.0f} times in a batch; published: 268 times.",
         table, studies.bars(table, "predictor", ["one answer, ms", "in a batch, µs"], "ms or µs"),
@@ -276,7 +276,7 @@ def mig() -> None:
     """The memory-threshold rule on predicted memory against what the measured memory needs."""
     from forerun.advice.mig import slices, threshold_profile
     from forerun.device import load_device
-    from forerun.evaluate.collect import kept_frame
+    from forerun.evaluate.collect import stored_frame
 
     profiles = [profile for profile, _ in slices(load_device("a100-sxm4-40gb"))]
     size = {p.name: p.memory_mb for p in profiles}
@@ -284,7 +284,7 @@ def mig() -> None:
     def by_room(needed_mb: float) -> str | None:
         return next((p.name for p in profiles if needed_mb <= p.memory_mb), None)
 
-    frames = {"dippm": kept_frame("dippm", "family"), "default": kept_frame("default", "family")}
+    frames = {"dippm": stored_frame("dippm", "family"), "default": stored_frame("default", "family")}
     lines = []
     for name, frame in frames.items():
         assert frame is not None
@@ -306,7 +306,7 @@ def mig() -> None:
     shown = table.assign(by=table["memory by"] + ", " + table["rule"])
     keep(
         "mig", "MIG slices: published thresholds and our rule",
-        "The slice of an A100 of 40 GB that each rule takes by predicted memory (families left out), beside the "
+        "The slice of an A100 of 40 GB that each rule takes by predicted memory (families held out), beside the "
         "smallest whose usable memory holds the memory that was measured on the H200; cases that fit no slice are left "
         "out. The published rule goes by nominal memory and knows one slice of each size; ours goes by the memory that "
         "a slice really has.",
@@ -351,20 +351,20 @@ def embeddings() -> None:
 def costs() -> None:
     """The times of answers of the predictors that come with the package, measured anew; those of their fits stay."""
     from forerun.evaluate.costs import costs as measured
-    from forerun.evaluate.costs import keep_costs, kept_costs
+    from forerun.evaluate.costs import store_costs, stored_costs
     from forerun.predictors.registry import load_predictor
     from forerun.predictors.saved import shipped_folder
 
     rows = {"dippm": INFERENCE, "trappm": TRAINING, "trees": LANGUAGE, "regressors": LANGUAGE, "mlp": CNN}
     for name, where in rows.items():
-        before = kept_costs(shipped_folder(name))
+        before = stored_costs(shipped_folder(name))
         if before is None:
             raise SystemExit(f"{name} was never fitted by forerun train: there are no costs of it")
         predictor, models = load_predictor(name), gathered(where).models
         models = models.take(predictor.answers_row(models.rows))
         found = measured(predictor, models, before["training_s"])
         trained = before["machine"].partition("; ")[2]
-        keep_costs(shipped_folder(name), {**found, "machine": "; ".join(filter(None, (found["machine"], trained)))})
+        store_costs(shipped_folder(name), {**found, "machine": "; ".join(filter(None, (found["machine"], trained)))})
         print(name, found, flush=True)
 
 

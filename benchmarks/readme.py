@@ -20,9 +20,9 @@ import pandas as pd
 
 from forerun.device import load_device
 from forerun.evaluate import memory_rule, results
-from forerun.evaluate.exam import GPU
 from forerun.evaluate.kinds import WELL_KNOWN
 from forerun.evaluate.neusight import DATASET as NEUSIGHT_SUMS
+from forerun.evaluate.test_set import GPU
 
 ROOT = Path(__file__).parent.parent
 #: What the table of accuracy shows: words, target, regime.

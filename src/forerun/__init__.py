@@ -25,13 +25,14 @@ if TYPE_CHECKING:
     from forerun.workload import Workload
 
 
+#: Where each is found. A Workload comes with the frontends, which know the dtype that a checkpoint is published in.
 _HOME = {
     "predict": "api.predict", "predict_many": "api.predict", "compare": "api.predict", "explain": "api.predict",
     "predict_population": "api.population", "register": "api.register",
     "recommend": "decisions.recommend.recommend", "optimise": "decisions.optimise.optimise",
     "budget": "decisions.budget.budget", "pack_mig": "decisions.mig.packing", "make_report": "report.make",
     "Device": "device", "load_device": "device", "ForerunError": "errors",
-    "Estimate": "prediction", "Prediction": "prediction", "Workload": "workload",
+    "Estimate": "prediction", "Prediction": "prediction", "Workload": "api.questions",
 }  # fmt: skip
 
 __all__ = [

@@ -5,9 +5,8 @@ from __future__ import annotations
 import operator
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
-from importlib import import_module
 from typing import Any
 
 from forerun._util.readable import short
@@ -29,6 +28,16 @@ _ALSO_CALLED = {
     "float8": "fp8", "float8_e4m3fn": "fp8", "float8_e5m2": "fp8",
 }  # fmt: skip
 MAX_SIZE = 2**31 - 1
+
+#: What says which dtype, and after a space which format of quantised weights, a model named so is published in, and so
+#: runs in under a runtime by that name. The frontends know; they fill the slot when they are imported.
+PublishedDtype = Callable[[Any, str], str | None]
+_published_dtype: list[PublishedDtype] = []
+
+
+def ask_for_published_dtypes(source: PublishedDtype) -> None:
+    """Makes `source` the one that workloads without a dtype ask."""
+    _published_dtype[:] = [source]
 
 
 @dataclass(frozen=True)
@@ -96,13 +105,18 @@ class Workload:
         published = self.published
         if self.dtype is None or (isinstance(self.dtype, str) and self.dtype.lower() == PUBLISHED):
             own = own_dtype(self.model)
-            published = _published(self.model, self.runtime) if own is None and not self.amp else None
+            published = self._published_dtype() if own is None and not self.amp else None
             object.__setattr__(self, "dtype", own or (published or "fp32").partition(" ")[0])
         dtype, _, weights = str(published or "").partition(" ")
         if weights and self.mode == "training":  # no library trains them: they are dequantised first
             published = dtype
         kept = dtype == self.dtype and published != "fp32"  # another dtype has been asked for since
         object.__setattr__(self, "published", published if kept else None)
+
+    def _published_dtype(self) -> str | None:
+        if not _published_dtype:
+            raise RuntimeError("a workload without a dtype needs the frontends: import forerun.frontends first")
+        return _published_dtype[0](self.model, self.runtime)
 
     @property
     def weight_format(self) -> str | None:
@@ -166,15 +180,6 @@ def _positive(name: str, value: Any) -> int:
     if isinstance(value, bool) or not 1 <= number <= MAX_SIZE:
         raise ForerunError(f"{name} must be a whole number of 1 or more (at most {MAX_SIZE:,}), got {value!r}")
     return number
-
-
-def _published(model: Any, runtime: str) -> str | None:
-    """What is answered of a name, a path or a config where no dtype is asked for; None where nobody says.
-
-    The frontends know. They stand above this module and import it, so they are found by name when they are needed.
-    """
-    found = import_module("forerun.frontends.published").usual_dtype(model, runtime)
-    return None if found is None else str(found)
 
 
 def own_dtype(model: Any) -> str | None:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from forerun.frontends import load_graph
-from forerun.frontends.huggingface import frontend as huggingface
+from forerun.frontends.huggingface import graphs as huggingface
+from forerun.frontends.huggingface.frontend import HuggingFaceFrontend
 from forerun.graph.cost import totals
 from forerun.graph.ir import Graph
 from forerun.graph.memory import simulate
@@ -62,7 +63,7 @@ SWITCH = {"model_type": "switch_transformers", "d_model": 32, "d_kv": 8, "d_ff":
 def test_a_loop_over_experts_is_none_over_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model with many launches that are the same at every length is captured as it is, and counted once for that."""
     builds: list[Any] = []
-    builder = huggingface._builder
+    builder = huggingface.builder
 
     def counting(*args: Any) -> Any:
         build = builder(*args)
@@ -73,8 +74,8 @@ def test_a_loop_over_experts_is_none_over_tokens(monkeypatch: pytest.MonkeyPatch
 
         return counted
 
-    monkeypatch.setattr(huggingface, "_builder", counting)
-    frontend, workload = huggingface.HuggingFaceFrontend(), Workload(SWITCH, seq_len=45)
+    monkeypatch.setattr(huggingface, "builder", counting)
+    frontend, workload = HuggingFaceFrontend(), Workload(SWITCH, seq_len=45)
     whole = frontend.load(SWITCH, workload)
     directly = len(builds)
     # Less than the whole model launches, more than the folded one does.

@@ -67,8 +67,8 @@ def test_compare_explain_devices_models_doctor(run_forerun: Run) -> None:
     (half,) = [line.split() for line in shown if line.startswith("half_gflops_per_watt")]
     assert half[1:3] == ["(hopper)", "1,170"]
     assert "8,030,261,248" in run_forerun("models", "meta-llama/Llama-3.1-8B").stdout
-    found = json.loads(run_forerun("models", "swin_tiny", "--json").stdout)
-    assert "swin_tiny_patch4_window7_224" in found["vision"]
+    result = json.loads(run_forerun("models", "swin_tiny", "--json").stdout)
+    assert "swin_tiny_patch4_window7_224" in result["vision"]
 
 
 def test_doctor_reports_versions_device_store_and_weights(run_forerun: Run, tmp_path: Path) -> None:

@@ -85,20 +85,20 @@ def test_models_lists_every_family() -> None:
     listed = list_models(None).data["families"]
     assert {row["family"] for row in listed} == {f"{prefix}:" for prefix in FILES}
     assert all(row["kind"] and row["settings"] for row in listed)
-    (found,) = list_models("diffusion_unet").data["families"]
-    assert found["settings"]["width"] == family_of("diffusion_unet:").settings["width"].default
+    (result,) = list_models("diffusion_unet").data["families"]
+    assert result["settings"]["width"] == family_of("diffusion_unet:").settings["width"].default
 
 
 def test_a_long_product_is_never_bound_by_its_launch() -> None:
     net = nn.Linear(8192, 8192, bias=False)
     for device, dtype in (("t4", "fp32"), ("h200", "fp32"), ("rtx4090", "fp64"), ("mi300x", "bf16")):
-        found = explain(net, device, batch=16384, input_shape=(8192,), dtype=dtype)
-        assert [op.bound for op in found.ops] == ["compute"], (device, dtype)
+        result = explain(net, device, batch=16384, input_shape=(8192,), dtype=dtype)
+        assert [op.bound for op in result.ops] == ["compute"], (device, dtype)
 
 
 def test_a_tiny_op_is_bound_by_its_launch() -> None:
-    found = explain(nn.Sequential(nn.Linear(8, 8), nn.ReLU()), "h200", input_shape=(8,), dtype="fp32")
-    assert {op.bound for op in found.ops} == {"launch"}
+    result = explain(nn.Sequential(nn.Linear(8, 8), nn.ReLU()), "h200", input_shape=(8,), dtype="fp32")
+    assert {op.bound for op in result.ops} == {"launch"}
 
 
 class Resized(nn.Module):

@@ -119,9 +119,9 @@ def test_the_parser_behind_these_tests_refuses_what_is_wrong() -> None:
 
 def test_the_guide_counts_the_catalogue() -> None:
     usable = [d for d in all_devices() if d.bandwidth_gbs and d.peak_tflops]
-    found = re.search(r"\*\*Any device\*\*: (\d+) in the catalogue .*?, (\d+)\s+of them", GUIDE, re.S)
-    assert found is not None
-    assert (int(found[1]), int(found[2])) == (len(all_devices()), len(usable))
+    match = re.search(r"\*\*Any device\*\*: (\d+) in the catalogue .*?, (\d+)\s+of them", GUIDE, re.S)
+    assert match is not None
+    assert (int(match[1]), int(match[2])) == (len(all_devices()), len(usable))
 
 
 def test_counts_of_the_catalogue_are_true(run_forerun: Run) -> None:
@@ -141,7 +141,7 @@ def test_counts_of_the_catalogue_are_true(run_forerun: Run) -> None:
 
 
 def test_operators_that_were_added_for_hard_networks_are_listed() -> None:
-    """A spec of operators that says it was drawn by errors on networks that were left out stands in the scoreboard."""
+    """A spec of operators that says it was drawn by errors on held-out networks is listed in the scoreboard."""
     specs = [yaml.safe_load(path.read_text()) for path in (ROOT / "sweeps").glob("h200_operators*.yaml")]
     drawn = {spec["name"]: spec["n"] for spec in specs if re.search(r"hardest|furthest from", spec["about"])}
     listed = " ".join((ROOT / "docs" / "SCOREBOARD.md").read_text().split())
@@ -176,9 +176,9 @@ def test_pages_link_to_what_exists() -> None:
 @pytest.mark.parametrize("page", ["ARCHITECTURE.md", "docs/DESIGN.md", "docs/EXTEND.md"])
 def test_files_and_names_in_the_code_exist(page: str) -> None:
     """A file is written `graph/cost.py`, what is in it `graph/cost.py: cost` or `capture/steps.py: DecodeStep.held`."""
-    found = re.findall(r"`([\w./]+/[\w./]+\.(?:py|yaml|json\.gz))(?:: ([\w.]+))?`", (ROOT / page).read_text())
-    assert len(found) > 10
-    for path, name in found:
+    results = re.findall(r"`([\w./]+/[\w./]+\.(?:py|yaml|json\.gz))(?:: ([\w.]+))?`", (ROOT / page).read_text())
+    assert len(results) > 10
+    for path, name in results:
         file = next((f for f in (ROOT / "src" / "forerun" / path, ROOT / path) if f.is_file()), None)
         assert file is not None, path
         for part in filter(None, name.split(".")):

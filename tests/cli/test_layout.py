@@ -24,7 +24,7 @@ def imports() -> networkx.DiGraph:
 
 def test_no_modules_import_each_other_in_a_circle(imports: networkx.DiGraph) -> None:
     assert imports.number_of_edges() > 1000
-    circles = [sorted(found) for found in networkx.strongly_connected_components(imports) if len(found) > 1]
+    circles = [sorted(results) for results in networkx.strongly_connected_components(imports) if len(results) > 1]
     assert circles == []
 
 

@@ -81,8 +81,8 @@ def test_issue_forms_ask_for_the_doctors_report(path: Path) -> None:
     assert form["name"] and form["description"]
     ids = [field["id"] for field in form["body"]]
     assert len(set(ids)) == len(ids)
-    asked = {field["id"]: field["attributes"]["label"] for field in form["body"]}
-    assert "forerun doctor --json" in asked["doctor"]
+    request = {field["id"]: field["attributes"]["label"] for field in form["body"]}
+    assert "forerun doctor --json" in request["doctor"]
 
 
 def test_there_are_issue_forms_and_a_pull_request_template() -> None:

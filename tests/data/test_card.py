@@ -59,9 +59,9 @@ def test_noise_is_what_repeats_differ_by(store: Store) -> None:
 
 
 def test_contents_counts_rows_and_failures(store: Store) -> None:
-    found = contents(store).set_index(["dataset", "table"])
-    assert tuple(found.loc[("forerun-test", "models"), ["rows", "failed"]]) == (5, 1)
-    assert found.loc[("timm", "models"), "rows"] == 1
+    result = contents(store).set_index(["dataset", "table"])
+    assert tuple(result.loc[("forerun-test", "models"), ["rows", "failed"]]) == (5, 1)
+    assert result.loc[("timm", "models"), "rows"] == 1
 
 
 def test_the_card_says_what_is_there(store: Store, tmp_path: Path) -> None:

@@ -186,9 +186,9 @@ def rows_of(write: Callable[[Path], None], folder: Path) -> tuple[list[dict[str,
 
 
 def find(rows: list[dict[str, Any]], **wanted: Any) -> dict[str, Any]:
-    found = [row for row in rows if all(row[name] == value for name, value in wanted.items())]
-    assert len(found) == 1, f"{len(found)} rows with {wanted}"
-    return found[0]
+    results = [row for row in rows if all(row[name] == value for name, value in wanted.items())]
+    assert len(results) == 1, f"{len(results)} rows with {wanted}"
+    return results[0]
 
 
 @every_set
@@ -228,7 +228,7 @@ def test_another_layout_is_refused(write: Callable[[Path], None], tmp_path: Path
     with pytest.raises(ForerunError, match="not laid out as expected"):
         importers.load(write.__name__, tmp_path)
     path.unlink()
-    with pytest.raises(ForerunError, match=f"does not hold the {write.__name__} data"):
+    with pytest.raises(ForerunError, match=f"does not contain the {write.__name__} data"):
         importers.load(write.__name__, tmp_path)
 
 
@@ -262,11 +262,11 @@ def test_splitwise(tmp_path: Path) -> None:
         "the same run listed again in another sweep": 1,
         "the batch did not fit at once: prompt time of a part of it": 1,
     }
-    whole = find(rows, device="a100-sxm4-80gb", repeat=0)
-    assert (whole["model"], whole["parallel"]) == ("meta-llama/Llama-2-70b-hf", '{"tp":2}')
-    assert (whole["ttft_ms"], whole["tpot_ms"], whole["latency_ms"], whole["tokens_out"]) == (196, 54, 7054, 128)
-    assert json.loads(whole["extra"]) == {"average_power_fraction": 0.73, "peak_power_fraction": 1}
-    assert find(rows, device="a100-sxm4-80gb", repeat=1)["key"] == whole["key"]
+    full = find(rows, device="a100-sxm4-80gb", repeat=0)
+    assert (full["model"], full["parallel"]) == ("meta-llama/Llama-2-70b-hf", '{"tp":2}')
+    assert (full["ttft_ms"], full["tpot_ms"], full["latency_ms"], full["tokens_out"]) == (196, 54, 7054, 128)
+    assert json.loads(full["extra"]) == {"average_power_fraction": 0.73, "peak_power_fraction": 1}
+    assert find(rows, device="a100-sxm4-80gb", repeat=1)["key"] == full["key"]
     stopped = find(rows, device="h100-sxm")
     assert (stopped["model"], stopped["devices"], stopped["ttft_ms"]) == ("bigscience/bloom", 8, 84)
     assert stopped["latency_ms"] is None and stopped["tokens_out"] is None
@@ -290,9 +290,9 @@ def test_ml_energy(tmp_path: Path) -> None:
 
 def test_trtllm_perf_overview(tmp_path: Path) -> None:
     rows, _ = rows_of(trtllm_perf_overview, tmp_path)
-    whole = find(rows, device="h100-sxm")
-    assert (whole["throughput"], whole["throughput_unit"], whole["devices"]) == (1401, "output tokens/s", 1)
-    assert (whole["dtype"], whole["software"]) == ("fp8", '{"tensorrt_llm":"0.17"}')
+    full = find(rows, device="h100-sxm")
+    assert (full["throughput"], full["throughput_unit"], full["devices"]) == (1401, "output tokens/s", 1)
+    assert (full["dtype"], full["software"]) == ("fp8", '{"tensorrt_llm":"0.17"}')
     peak = find(rows, protocol="trtllm_perf_overview/peak")
     assert (peak["device"], peak["devices"], peak["batch"]) == ("a100-sxm4-80gb", 8, 64)
     assert (peak["throughput"], peak["throughput_unit"]) == (29, "output tokens/s/device")

@@ -224,8 +224,8 @@ every_set = pytest.mark.parametrize("write", INNER, ids=lambda write: write.__na
 def rows_of(name: str, folder: Path) -> dict[str, list[tuple[Any, ...]]]:
     """What the store would hold, by table, in an order that does not depend on the files'."""
     tables = importers.load(name, folder).tables
-    found = {table: schema.conform(table, frame).to_pylist() for table, frame in tables.items()}
-    return {table: sorted(tuple(map(repr, row.values())) for row in rows) for table, rows in found.items()}
+    result = {table: schema.conform(table, frame).to_pylist() for table, frame in tables.items()}
+    return {table: sorted(tuple(map(repr, row.values())) for row in rows) for table, rows in result.items()}
 
 
 @every_set
@@ -258,7 +258,7 @@ def test_a_file_that_git_lfs_did_not_fetch(write: Write, tmp_path: Path) -> None
 
 @every_set
 def test_an_empty_folder(write: Write, tmp_path: Path) -> None:
-    with pytest.raises(ForerunError, match=r"does not hold the \w+ data: .* is missing"):
+    with pytest.raises(ForerunError, match=r"does not contain the \w+ data: .* is missing"):
         importers.load(write.__name__, tmp_path)
 
 
@@ -269,12 +269,12 @@ def test_timm_names_of_files(tmp_path: Path) -> None:
                  "bf16-nchw-pt291-cu130-pro6000maxq-dynamo"):  # fmt: skip
         csv(tmp_path / f"benchmark-infer-{name}.csv", [row])
     rows = importers.load("timm", tmp_path).tables["models"].set_index("device", append=True)
-    found = rows[["dtype", "amp", "runtime", "software"]].reset_index("device").to_dict("records")
-    assert [(one["device"], one["dtype"], one["amp"], one["runtime"]) for one in found[:2]] == [
+    result = rows[["dtype", "amp", "runtime", "software"]].reset_index("device").to_dict("records")
+    assert [(one["device"], one["dtype"], one["amp"], one["runtime"]) for one in result[:2]] == [
         ("rtx5090", "fp32", "fp16", "eager"), ("rtx-pro-6000-max-q", "fp32", "bf16", "compile"),
     ]  # fmt: skip
-    assert (found[2]["dtype"], found[2]["runtime"]) == ("bf16", "compile") and pd.isna(found[2]["amp"])
-    assert found[0]["software"] == '{"cuda":"13.0","torch":"2.9.1"}'
+    assert (result[2]["dtype"], result[2]["runtime"]) == ("bf16", "compile") and pd.isna(result[2]["amp"])
+    assert result[0]["software"] == '{"cuda":"13.0","torch":"2.9.1"}'
     csv(tmp_path / "benchmark-infer-other.csv", [row])
     with pytest.raises(ForerunError, match=r"benchmark-infer-other\.csv is of another form"):
         importers.load("timm", tmp_path)

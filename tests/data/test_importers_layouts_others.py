@@ -81,10 +81,10 @@ def nemo_repository(copy: Path, clone: Path) -> None:
     for section, rows in frame.groupby("section", sort=False):
         headings = section.split(" > ")
         titles = "\n\n".join(f"{'#' * (depth + 1)} {title}" for depth, title in enumerate(headings))
-        kept = rows.drop(columns=["source", "table", "note", "section", "container"]).dropna(axis=1, how="all")
+        stored = rows.drop(columns=["source", "table", "note", "section", "container"]).dropna(axis=1, how="all")
         if "System:" in section:
-            kept = kept.drop(columns="System")
-        parts.append(f"{titles}\n\n{markdown(kept)}")
+            stored = stored.drop(columns="System")
+        parts.append(f"{titles}\n\n{markdown(stored)}")
     (docs / "performance-summary-archive.md").write_text("\n".join(parts))
     (docs / "performance-guide.md").write_text(markdown(frame))  # not one of the pages
 
@@ -161,7 +161,7 @@ def test_both_layouts_give_the_same_rows(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [*SETS, "model_zoo_train_memory"])
 def test_an_empty_folder(name: str, tmp_path: Path) -> None:
-    with pytest.raises(ForerunError, match=f"does not hold the {name} data: .* is missing"):
+    with pytest.raises(ForerunError, match=f"does not contain the {name} data: .* is missing"):
         importers.load(name, tmp_path)
 
 
@@ -175,9 +175,9 @@ def test_model_zoos_from_three_clones(tmp_path: Path) -> None:
     assert (trained["latency_ms"], trained["batch"]) == (551, 16)
     assert trained["memory_allocated_mb"] == pytest.approx(4.8 * 1024)
     assert rows.loc[("detectron2", "inference")]["latency_ms"] == 102
-    found = rows.loc[("mmdetection", "training")]
-    assert (found["device"], found["devices"], found["batch"]) == ("v100-32gb", 8, 16)  # 8xb2 by default
-    assert found["memory_allocated_mb"] == pytest.approx(3.7 * 1024)
+    result = rows.loc[("mmdetection", "training")]
+    assert (result["device"], result["devices"], result["batch"]) == ("v100-32gb", 8, 16)  # 8xb2 by default
+    assert result["memory_allocated_mb"] == pytest.approx(3.7 * 1024)
     timed = rows.loc[("mmdetection", "inference")]
     assert (timed["latency_ms"], timed["batch"], timed["dtype"]) == (50.76, 1, "fp32")
     assert json.loads(timed["extra"]) == {"resized_within": [800, 1333]}
@@ -190,7 +190,7 @@ def test_tables_of_markdown_stand_under_their_headings() -> None:
         *("# A", "", "## B", "", "| x | y |", "|:--|--:|", "| 1 | n/a |", "| 2 | |", "no row", ""),
         *("## C", "### D", "|  p |", "|---|", "|  3 |", "", "---"),
     ]
-    found = list(tables("\n".join(lines)))
-    assert [headings for headings, _ in found] == [["A", "B"], ["A", "C", "D"]]
-    assert found[0][1].to_dict("list") == {"x": ["1", "2"], "y": [None, None]}
-    assert found[1][1].to_dict("list") == {"p": ["3"]}
+    result = list(tables("\n".join(lines)))
+    assert [headings for headings, _ in result] == [["A", "B"], ["A", "C", "D"]]
+    assert result[0][1].to_dict("list") == {"x": ["1", "2"], "y": [None, None]}
+    assert result[1][1].to_dict("list") == {"p": ["3"]}

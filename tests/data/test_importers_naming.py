@@ -26,8 +26,8 @@ def test_every_entry_leads_to_the_catalogue(name):
 
 @pytest.mark.parametrize("name", sorted(_naming.UNLISTED))
 def test_what_the_catalogue_lacks_has_a_list_of_its_own(name):
-    found = _naming.UNLISTED[name]
-    assert not known(found) and slug(found) == found and device_id(name) == found
+    result = _naming.UNLISTED[name]
+    assert not known(result) and slug(result) == result and device_id(name) == result
 
 
 @pytest.mark.parametrize("name", sorted(_naming.DEVICES | _naming.UNLISTED))
@@ -37,9 +37,9 @@ def test_every_entry_is_written_as_names_are_compared(name):
 
 def test_no_two_devices_of_the_catalogue_share_a_name():
     meant: dict[str, set[str]] = {}
-    for name, found in (aliases() | {i: i for i in catalogue()}).items():
-        meant.setdefault(bare(name), set()).add(found)
-    assert {name: found for name, found in meant.items() if len(found) > 1} == {}
+    for name, result in (aliases() | {i: i for i in catalogue()}).items():
+        meant.setdefault(bare(name), set()).add(result)
+    assert {name: result for name, result in meant.items() if len(result) > 1} == {}
 
 
 @pytest.mark.parametrize(
@@ -80,8 +80,8 @@ def test_the_table_goes_before_the_catalogue(monkeypatch):
 
 
 def test_columns_keep_their_nulls():
-    found = device_ids(pd.Series(["2080ti", None, "Pixel 2"]), {"Pixel 2": "pixel 2"})
-    assert found[0] == "rtx2080ti" and found[2] == "pixel-2" and pd.isna(found[1])
+    result = device_ids(pd.Series(["2080ti", None, "Pixel 2"]), {"Pixel 2": "pixel 2"})
+    assert result[0] == "rtx2080ti" and result[2] == "pixel-2" and pd.isna(result[1])
 
 
 def test_dtypes():

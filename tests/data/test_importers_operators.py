@@ -40,10 +40,10 @@ def _stable(name: str, folder: Path, store: Path) -> None:
         assert ids == conform(table, second[table])["row_id"].to_pylist()
         assert len(set(ids)) == len(ids)
         assert set(frame["dataset"]) == {name} and set(frame["status"]) == {"ok"}
-    kept = Store(store, shipped=False)
-    counts = kept.replace(name, first)
-    assert kept.replace(name, second) == counts == {table: len(frame) for table, frame in first.items()}
-    assert all(len(kept.column(table, "row_id")) == count for table, count in counts.items())
+    stored = Store(store, shipped=False)
+    counts = stored.replace(name, first)
+    assert stored.replace(name, second) == counts == {table: len(frame) for table, frame in first.items()}
+    assert all(len(stored.column(table, "row_id")) == count for table, count in counts.items())
 
 
 def test_json_column_sorts_drops_nulls_and_keeps_whole_numbers() -> None:
@@ -345,7 +345,7 @@ def test_aiconfigurator_operators(aiconfigurator_folder: Path) -> None:
     assert json.loads(power["extra"])["power_limit_w"] == 700
     prompt = _one(rows, op="sdpa", device="l40s")
     same = {"b": 256, "heads": 8, "q": 16384, "kv": 16384, "d": 128, "causal": 1}
-    assert _shape(prompt) == same  # as many heads for keys: left out, as in our own shapes
+    assert _shape(prompt) == same  # as many heads for keys: omitted, as in our own shapes
     decode = _one(rows, op="sdpa", device="h200")
     assert _shape(decode) == {"b": 4, "heads": 32, "kv_heads": 8, "q": 1, "kv": 1024, "d": 128, "causal": 0}
     moe = {"tokens": 64, "experts": 128, "topk": 8, "hidden": 4096, "inner": 384, "ep": 2}

@@ -27,10 +27,10 @@ from forerun.data.importers import Importer, Loaded
 
 
 class BenchImporter(Importer):
-    """Times of one matrix product."""
+    """Times of one matmul."""
 
     name = "NAME"
-    about = "one matrix product on a T4"
+    about = "one matmul on a T4"
     licence = "CC0-1.0"
     source = "https://example.org/someone/bench"
     commit = "0123abc"
@@ -102,9 +102,9 @@ def test_an_importer_that_cannot_be_used_is_named(run_forerun: Run, tmp_path: Pa
 
 
 def test_every_set_states_where_it_comes_from() -> None:
-    found = importers()
-    assert list(found) == sorted(found)
-    for name, one in found.items():
+    result = importers()
+    assert list(result) == sorted(result)
+    for name, one in result.items():
         assert one.name == name and one.about and one.licence in ("MIT", "Apache-2.0", "BSD-3-Clause")
         for source in one.sources:
             assert source.repository.startswith("https://github.com/") and len(source.commit) >= 8
@@ -115,16 +115,16 @@ def test_every_set_states_where_it_comes_from() -> None:
 
 
 def test_what_training_uses() -> None:
-    found = importers()
-    assert {name: one.operator_rows for name, one in found.items() if one.operator_rows} == {
+    result = importers()
+    assert {name: one.operator_rows for name, one in result.items() if one.operator_rows} == {
         "aiconfigurator": 400, "neusight": 300, "vidur": 300,
     }  # fmt: skip
-    assert {name for name, one in found.items() if one.models_in_training} == {"pytorch_gpu_benchmark", "timm"}
+    assert {name for name, one in result.items() if one.models_in_training} == {"pytorch_gpu_benchmark", "timm"}
     engines = pd.DataFrame({"runtime": ["vllm", "trt-llm", "sglang", None]}, index=[4, 5, 6, 7])
-    groups = {name: found[name].timing_group(engines) for name in ("aiconfigurator", "neusight", "vidur", "timm")}
+    groups = {name: result[name].timing_group(engines) for name in ("aiconfigurator", "neusight", "vidur", "timm")}
     assert groups["aiconfigurator"].to_dict() == {4: "vllm", 5: "trt-llm", 6: "other", 7: "other"}
     assert set(groups["neusight"]) == {"neusight"} and set(groups["vidur"]) == {"vidur"}
-    assert set(groups["timm"]) == {""} == set(found["pytorch_gpu_benchmark"].timing_group(engines))
+    assert set(groups["timm"]) == {""} == set(result["pytorch_gpu_benchmark"].timing_group(engines))
 
 
 def row(**values: Any) -> dict[str, Any]:
@@ -148,7 +148,7 @@ def test_the_hash_of_a_set_depends_on_its_rows_alone(tmp_path: Path) -> None:
     assert hashed("b", rows[::-1]) == first == hashed("c", rows, one_by_one=True)
     assert len(first) == 64
     different = [rows[1:], [*rows, row()], [*rows[:2], row(batch=8, latency_ms=0.3), rows[3]], [row(software="x")]]
-    assert len({first, *(hashed(f"d{i}", some) for i, some in enumerate(different))}) == 5
+    assert len({first, *(hashed(f"d{i}", subset) for i, subset in enumerate(different))}) == 5
     assert dataset_hash(Store(tmp_path / "a", shipped=False), "nothing") == dataset_hash(
         Store(tmp_path / "empty", shipped=False), "timm"
     )

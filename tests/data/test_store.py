@@ -41,19 +41,19 @@ def store(tmp_path: Path) -> Store:
 
 def test_rows_come_back_as_they_went_in(store: Store) -> None:
     assert store.append("models", [row(), row(batch=4, latency_ms=3.5, extra={"why": "it's"})]) == 2
-    found = store.query("select model, batch, latency_ms, extra, energy_j from models order by batch")
-    assert list(found["batch"]) == [1, 4]
-    assert list(found["latency_ms"]) == [2.0, 3.5]
-    assert json.loads(found["extra"][1]) == {"why": "it's"}
-    assert found["energy_j"].isna().all()
+    rows = store.query("select model, batch, latency_ms, extra, energy_j from models order by batch")
+    assert list(rows["batch"]) == [1, 4]
+    assert list(rows["latency_ms"]) == [2.0, 3.5]
+    assert json.loads(rows["extra"][1]) == {"why": "it's"}
+    assert rows["energy_j"].isna().all()
     assert store.query("select count(*) as n from operators")["n"][0] == 0
 
 
 def test_keys_tell_cases_apart_and_repeats_together(store: Store) -> None:
     store.append("models", [row(), row(latency_ms=2.2), row(batch=2), row(device="a100"), row(software={"torch": "3"})])
-    found = store.read("models")
-    assert found["key"].nunique() == 4
-    assert found["row_id"].nunique() == 5
+    rows = store.read("models")
+    assert rows["key"].nunique() == 4
+    assert rows["row_id"].nunique() == 5
 
 
 def test_two_writers_of_500_rows_each(tmp_path: Path) -> None:
@@ -62,10 +62,10 @@ def test_two_writers_of_500_rows_each(tmp_path: Path) -> None:
     writers = [subprocess.Popen([*command, name, "500"]) for name in ("a", "b")]
     assert [w.wait(300) for w in writers] == [0, 0]
     store = Store(folder, shipped=False)
-    found = store.read("models")
-    assert len(found) == 1000
-    assert set(found["row_id"]) == {f"{name}-{i}" for name in "ab" for i in range(500)}
-    assert (found["latency_ms"] == found["batch"] / 2).all()
+    rows = store.read("models")
+    assert len(rows) == 1000
+    assert set(rows["row_id"]) == {f"{name}-{i}" for name in "ab" for i in range(500)}
+    assert (rows["latency_ms"] == rows["batch"] / 2).all()
     assert store.set_aside == []
     assert len(store.files("models")) < 4 * MERGE_FILES  # small files were merged on the way
 
@@ -87,8 +87,8 @@ def test_a_half_written_file_is_set_aside(store: Store) -> None:
 def test_a_merge_cut_short_counts_nothing_twice(store: Store) -> None:
     store.append("models", [row(row_id="one")])
     old = store.files("models")[0]
-    whole = pa.concat_tables([pq.read_table(old)])
-    write_file(old.parent / "merged.parquet", "models", whole, {"replaces": [old.name]})
+    full = pa.concat_tables([pq.read_table(old)])
+    write_file(old.parent / "merged.parquet", "models", full, {"replaces": [old.name]})
     assert old.exists()  # the kill came before the old file was removed
     assert list(store.read("models")["row_id"]) == ["one"]
     for i in range(MERGE_FILES):
@@ -107,9 +107,9 @@ def test_importing_again_replaces(store: Store) -> None:
     store.append("models", [row(row_id="own")])
     store.replace("timm", {"models": pd.DataFrame([row(dataset="timm"), row(dataset="timm", batch=2)])})
     store.replace("timm", {"models": pd.DataFrame([row(dataset="timm", latency_ms=1.0)])})
-    found = store.read("models")
-    assert sorted(found["dataset"]) == ["own", "timm"]
-    assert list(found[found["dataset"] == "timm"]["latency_ms"]) == [1.0]
+    rows = store.read("models")
+    assert sorted(rows["dataset"]) == ["own", "timm"]
+    assert list(rows[rows["dataset"] == "timm"]["latency_ms"]) == [1.0]
 
 
 def test_older_files_are_migrated_and_newer_ones_refused(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,16 +149,16 @@ def test_shipped_files_of_an_older_version_are_read_and_left_as_they_are(tmp_pat
     made.append("models", [row(device_reported="NVIDIA H200"), row(device_reported="NVIDIA L4", device="l4")])
     (file,) = made.files("models")
     as_version_1(file, "models")
-    kept = file.read_bytes()
+    stored = file.read_bytes()
     monkeypatch.setattr("forerun.data.store.shipped_folder", lambda table: shipped)
     store = Store(tmp_path / "own")
     store.append("models", [row(device_reported="Tesla T4", device="t4")])
     assert store.read("models")["device_reported"].tolist() == ["NVIDIA H200", "NVIDIA L4", "Tesla T4"]
     chosen = store.read("models", columns=["device_reported"], filters=[("device", "=", "l4")])
     assert chosen["device_reported"].tolist() == ["NVIDIA L4"]
-    found = store.query("select device_reported, latency_ms from models order by device")
-    assert found["device_reported"].tolist() == ["NVIDIA H200", "NVIDIA L4", "Tesla T4"]
-    assert file.read_bytes() == kept
+    rows = store.query("select device_reported, latency_ms from models order by device")
+    assert rows["device_reported"].tolist() == ["NVIDIA H200", "NVIDIA L4", "Tesla T4"]
+    assert file.read_bytes() == stored
 
 
 def test_a_held_lock_makes_others_wait_but_not_those_who_only_append(store: Store) -> None:

@@ -40,8 +40,8 @@ def test_published_examples_of_the_arithmetic() -> None:
     assert trained.hours.value == pytest.approx(19.44, abs=0.005)
     assert trained.cost_usd is not None and trained.cost_usd.value == pytest.approx(57.04, abs=0.02)  # of 19.44 h
     assert trained.energy_kwh is None and trained.carbon_kg is None
-    asked = law.totals(exactly(37.0, "ms"), None, 10_000, usd_per_device_hour=2.93)
-    assert asked.cost_usd is not None and asked.cost_usd.value == pytest.approx(0.301, abs=0.0005)
+    request = law.totals(exactly(37.0, "ms"), None, 10_000, usd_per_device_hour=2.93)
+    assert request.cost_usd is not None and request.cost_usd.value == pytest.approx(0.301, abs=0.0005)
 
 
 def test_totals_scale_with_steps_and_devices_and_keep_the_interval() -> None:
@@ -98,15 +98,15 @@ def test_a_job_is_its_steps_times_what_predict_says() -> None:
 def test_epochs_that_fit_are_exact() -> None:
     (one,) = forerun.budget(NETWORK, device="l4", epochs=1, **JOB).rows
     for factor, epochs in ((7.0, 7), (6.999999, 6), (7.000001, 7)):
-        found = forerun.budget(NETWORK, device="l4", max_hours=factor * one.hours.value, **JOB)
-        (r,) = found.rows
-        assert {other.count for other in (*found.batches, *found.counts)} == {epochs}  # compared over the same work
+        result = forerun.budget(NETWORK, device="l4", max_hours=factor * one.hours.value, **JOB)
+        (r,) = result.rows
+        assert {other.count for other in (*result.batches, *result.counts)} == {epochs}  # compared over the same work
         assert (r.largest, r.count, r.binds) == (epochs, epochs, "hours")
         assert r.hours.value == close(epochs * one.hours.value)
         assert r.surely_largest == math.floor(factor * one.hours.value / one.hours.high)
     limits = {"max_hours": 9 * one.hours.value, "max_usd": 2.5 * one.cost_usd.value}
-    found = forerun.budget(NETWORK, device="l4", epochs=3, **limits, **JOB)
-    (r,) = found.rows
+    result = forerun.budget(NETWORK, device="l4", epochs=3, **limits, **JOB)
+    (r,) = result.rows
     assert (r.largest, r.binds, r.count, r.verdict) == (2, "cost_usd", 3, "does not")
     assert r.verdicts == {"hours": "meets" if one.hours.high * 3 <= limits["max_hours"] else "probably",
                           "cost_usd": "does not"}  # fmt: skip
@@ -133,16 +133,16 @@ def test_inference_is_a_job_too() -> None:
 
 
 def test_more_devices_and_other_batches() -> None:
-    found = forerun.budget(NETWORK, device="h100-sxm", epochs=1, dataset_size=50_000, batch=64)
-    assert [r.devices for r in found.counts] == list(range(1, 9))
-    assert found.counts[0].hours == found.rows[0].hours and found.counts[0].steps == math.ceil(50_000 / 64)
-    assert found.counts[7].steps == math.ceil(50_000 / (64 * 8))
-    assert found.counts[7].hours.value < found.counts[0].hours.value
-    paces = {r.batch: r.samples_per_s.value for r in found.batches}
-    assert 64 in paces and paces[found.best_batch] >= 0.95 * max(paces.values())
-    assert all(pace < 0.95 * max(paces.values()) for batch, pace in paces.items() if batch < found.best_batch)
+    result = forerun.budget(NETWORK, device="h100-sxm", epochs=1, dataset_size=50_000, batch=64)
+    assert [r.devices for r in result.counts] == list(range(1, 9))
+    assert result.counts[0].hours == result.rows[0].hours and result.counts[0].steps == math.ceil(50_000 / 64)
+    assert result.counts[7].steps == math.ceil(50_000 / (64 * 8))
+    assert result.counts[7].hours.value < result.counts[0].hours.value
+    paces = {r.batch: r.samples_per_s.value for r in result.batches}
+    assert 64 in paces and paces[result.best_batch] >= 0.95 * max(paces.values())
+    assert all(pace < 0.95 * max(paces.values()) for batch, pace in paces.items() if batch < result.best_batch)
     # A limit between the times of two and of one device is kept by two.
-    between = (found.counts[0].hours.value + found.counts[1].hours.value) / 2
+    between = (result.counts[0].hours.value + result.counts[1].hours.value) / 2
     job = {"device": "h100-sxm", "dataset_size": 50_000, "batch": 64}
     limited = forerun.budget(NETWORK, epochs=4, max_hours=4 * between, **job)
     assert limited.rows[0].verdict == "does not" and limited.rows[0].largest == 3
@@ -150,7 +150,7 @@ def test_more_devices_and_other_batches() -> None:
     with pytest.raises(ForerunError, match=r"not enough for one epoch .* or 2 of the device"):
         forerun.budget(NETWORK, max_hours=between, **job)
     two = forerun.budget(NETWORK, device="h100-sxm", gpus=2, epochs=1, dataset_size=50_000, batch=64)
-    assert two.rows[0] == found.counts[1]
+    assert two.rows[0] == result.counts[1]
     assert any("a machine of 2 may cost more" in note for note in two.notes)
 
 
@@ -169,25 +169,25 @@ def test_devices_are_ranked_by_verdict_and_price() -> None:
         )
     assert plain.cheapest == plain.rows[0]
     limit = max(r.hours.high for r in plain.rows) * 1.01
-    found = forerun.budget(NETWORK, device=names, epochs=100, max_hours=limit, **JOB)
-    verdicts = {r.device: r.verdict for r in found.rows}
-    assert verdicts.pop("tpu-v5e") == "probably"  # stands on the roofline alone
-    assert set(verdicts.values()) == {"meets"} and found.rows[-1].device == "tpu-v5e"
-    fastest = min((r for r in found.rows if r.verdict == "meets"), key=lambda r: r.hours.value)
-    assert found.fastest == fastest
+    result = forerun.budget(NETWORK, device=names, epochs=100, max_hours=limit, **JOB)
+    verdicts = {r.device: r.verdict for r in result.rows}
+    assert verdicts.pop("tpu-v5e") == "probably"  # based on the roofline alone
+    assert set(verdicts.values()) == {"meets"} and result.rows[-1].device == "tpu-v5e"
+    fastest = min((r for r in result.rows if r.verdict == "meets"), key=lambda r: r.hours.value)
+    assert result.fastest == fastest
 
 
 def test_without_a_device_all_with_a_price_are_asked_and_an_instance_names_its_own() -> None:
-    found = forerun.budget(NETWORK, epochs=1, **JOB)
-    assert len(found.rows) > 30 and all(r.price and r.cost_usd for r in found.rows)
+    result = forerun.budget(NETWORK, epochs=1, **JOB)
+    assert len(result.rows) > 30 and all(r.price and r.cost_usd for r in result.rows)
     one = forerun.budget(NETWORK, instance="p4d.24xlarge", epochs=1, **JOB)
     assert one.rows[0].device == "a100-sxm4-40gb" and "p4d.24xlarge" in one.rows[0].price
     assert any("share" in note and "21.96 USD/h" in note for note in one.notes)
 
 
 def test_data_sets_by_name() -> None:
-    found = forerun.budget(NETWORK, device="l4", dataset="CIFAR-10", epochs=1, batch=50)
-    assert (found.samples, found.rows[0].steps, found.dataset) == (50_000, 1000, "CIFAR-10")
+    result = forerun.budget(NETWORK, device="l4", dataset="CIFAR-10", epochs=1, batch=50)
+    assert (result.samples, result.rows[0].steps, result.dataset) == (50_000, 1000, "CIFAR-10")
     assert forerun.budget(NETWORK, device="l4", dataset="imagenet", epochs=1).samples == 1_281_167
 
 
@@ -196,20 +196,20 @@ def test_a_device_that_ends_no_epoch_keeps_no_limit_and_is_no_first_choice() -> 
     rows = forerun.budget(NETWORK, device=names, epochs=1, dataset_size=50_000, batch=256).rows
     slow, fast = max(r.hours.value for r in rows), min(r.hours.value for r in rows)
     assert slow > 1.5 * fast, "the example needs devices of different speed"
-    found = forerun.budget(NETWORK, device=names, max_hours=(slow + fast) / 2, dataset_size=50_000, batch=256)
-    none = [r for r in found.rows if r.count == 0]
+    result = forerun.budget(NETWORK, device=names, max_hours=(slow + fast) / 2, dataset_size=50_000, batch=256)
+    none = [r for r in result.rows if r.count == 0]
     assert none and {r.verdict for r in none} == {"does not"} and {r.verdicts["hours"] for r in none} == {"does not"}
-    assert all(r.count == 0 for r in found.rows[-len(none) :])
-    assert found.cheapest.count and found.fastest.count
+    assert all(r.count == 0 for r in result.rows[-len(none) :])
+    assert result.cheapest.count and result.fastest.count
 
 
 def test_what_nobody_measured_ranks_after_what_was_and_a_note_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     names = ["mi300x", "tpu-v5e", "t4"]
-    found = forerun.budget(NETWORK, device=names, epochs=100, dataset_size=50_000, batch=256)
-    by_cost = min(found.rows, key=lambda r: r.cost_usd.value)
+    result = forerun.budget(NETWORK, device=names, epochs=100, dataset_size=50_000, batch=256)
+    by_cost = min(result.rows, key=lambda r: r.cost_usd.value)
     assert not by_cost.generation_measured, "the example needs a cheaper device that nobody measured"
-    assert found.rows[0].device == found.cheapest.device == found.fastest.device == "t4"
-    assert f"by the goal alone {by_cost.device} would come first" in found.notes[0]
+    assert result.rows[0].device == result.cheapest.device == result.fastest.device == "t4"
+    assert f"by the goal alone {by_cost.device} would come first" in result.notes[0]
     assert run(["budget", NETWORK, "--dataset-size", "50000", "--epochs", "1", "--device", ",".join(names)]) == 0
     shown = capsys.readouterr().out
     assert f"{by_cost.device} *" in shown and "* from its peaks alone" in shown and "t4 *" not in shown
@@ -293,16 +293,16 @@ def accuracies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("accuracies")
 def test_the_most_accurate_published_model_within_a_latency() -> None:
     seen: list[tuple[int, int]] = []
-    found = forerun.budget("timm", device="l4", max_latency_ms=1e3, progress=lambda *done: seen.append(done))
-    assert [(r.model, r.image_size, r.top1) for r in found.rows] == [
+    result = forerun.budget("timm", device="l4", max_latency_ms=1e3, progress=lambda *done: seen.append(done))
+    assert [(r.model, r.image_size, r.top1) for r in result.rows] == [
         ("timm/test_vit", 160, 0.8), ("timm/test_resnet", 320, 0.75), ("timm/test_resnet", 160, 0.7)
     ]  # fmt: skip
-    assert {r.verdict for r in found.rows} == {"meets"} and seen == [(1, 40), (2, 40), (3, 40)]
-    assert sorted(found.untried.values()) == [1, 1] and found.tried == 3  # too large, not captured
-    for r in found.rows:
+    assert {r.verdict for r in result.rows} == {"meets"} and seen == [(1, 40), (2, 40), (3, 40)]
+    assert sorted(result.untried.values()) == [1, 1] and result.tried == 3  # too large, not captured
+    for r in result.rows:
         shape = (3, r.image_size, r.image_size)
         assert r.latency_ms == forerun.predict(r.model, "l4", input_shape=shape, measured=False).latency_ms
-    fast = min(found.rows, key=lambda r: r.latency_ms.value)
+    fast = min(result.rows, key=lambda r: r.latency_ms.value)
     limited = forerun.budget("timm", device="l4", max_latency_ms=fast.latency_ms.value * 1.0001)
     assert fast.model in {r.model for r in limited.rows}
     assert {r.verdict for r in limited.rows} == {"probably"}
@@ -315,10 +315,10 @@ def test_the_most_accurate_published_model_within_a_latency() -> None:
 
 @pytest.mark.usefixtures("accuracies")
 def test_a_model_that_cannot_be_evaluated_is_counted_and_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = model_choice.predict_many
+    request = model_choice.predict_many
 
     def without_calls(workloads: Any, *rest: Any, **more: Any) -> Any:
-        table = asked(workloads, *rest, **more)
+        table = request(workloads, *rest, **more)
         return table.assign(error="no call of it is answered") if workloads[0].mode == "inference" else table
 
     monkeypatch.setattr(model_choice, "predict_many", without_calls)
@@ -330,12 +330,12 @@ def test_a_model_that_cannot_be_evaluated_is_counted_and_not_shown(monkeypatch: 
 
 @pytest.mark.usefixtures("accuracies")
 def test_the_most_accurate_published_model_within_a_training_budget() -> None:
-    found = forerun.budget("timm", device="l4", max_hours=100, epochs=2, dataset_size=6400, batch=64)
+    result = forerun.budget("timm", device="l4", max_hours=100, epochs=2, dataset_size=6400, batch=64)
     p = forerun.predict("timm/test_vit", "l4", mode="training", batch=64, input_shape=(3, 160, 160), measured=False)
-    assert found.rows[0].model == "timm/test_vit" and found.rows[0].hours.value == close(
+    assert result.rows[0].model == "timm/test_vit" and result.rows[0].hours.value == close(
         200 * p.latency_ms.value / 3.6e6
     )
-    assert any("own recipes" in note for note in found.notes)
+    assert any("own recipes" in note for note in result.notes)
     with pytest.raises(ForerunError, match="epochs, or steps"):
         forerun.budget("timm", device="l4", max_hours=100)
     with pytest.raises(ForerunError, match="name one device"):
@@ -345,9 +345,9 @@ def test_the_most_accurate_published_model_within_a_training_budget() -> None:
 
 
 def test_without_timms_table_torchvisions_accuracies_are_taken_and_the_answer_says_how_to_add_it() -> None:
-    found = forerun.budget("timm", device="b200", max_latency_ms=1e4, most=1, runtime="cudagraph", dtype="fp16")
-    assert found.rows[0].model.startswith("torchvision/") and found.rows[0].top1 > 0.85
-    assert any("forerun data import timm" in note for note in found.notes)
+    result = forerun.budget("timm", device="b200", max_latency_ms=1e4, most=1, runtime="cudagraph", dtype="fp16")
+    assert result.rows[0].model.startswith("torchvision/") and result.rows[0].top1 > 0.85
+    assert any("forerun data import timm" in note for note in result.notes)
 
 
 def test_timms_accuracies_are_imported_as_published(
@@ -375,18 +375,18 @@ def test_timms_accuracies_are_imported_as_published(
 
 def test_networks_of_our_curves_within_a_time() -> None:
     curves = Store().read("curves")
-    found = forerun.budget("cnn", dataset="cifar10", max_seconds=1e6, device="l4")
-    assert len(found.rows) == curves["model"].nunique() == 20
+    result = forerun.budget("cnn", dataset="cifar10", max_seconds=1e6, device="l4")
+    assert len(result.rows) == curves["model"].nunique() == 20
     last = curves[curves["epoch"] == 30].set_index("model")["test_accuracy"]
-    for r in found.rows:  # never continued beyond what was run
+    for r in result.rows:  # never continued beyond what was run
         assert r.epochs.value == 30 and r.all_epochs and r.accuracy.value == close(last[r.model])
         noise = 1.6449 * math.sqrt(r.accuracy.value * (1 - r.accuracy.value) / 1000)  # of 1,000 test images
         assert r.accuracy.high - r.accuracy.value == pytest.approx(noise, rel=1e-3)
         assert r.epoch_of_all.hours.value == close(r.epoch.hours.value * math.ceil(50_000 / 128) / 32)
-    assert found.rows[0].accuracy.value == close(last.max())
-    shown = [r.accuracy.value for r in found.rows]
+    assert result.rows[0].accuracy.value == close(last.max())
+    shown = [r.accuracy.value for r in result.rows]
     assert shown == sorted(shown, reverse=True)
-    assert any("4,000 images" in note for note in found.notes)
+    assert any("4,000 images" in note for note in result.notes)
 
     short = forerun.budget("cnn", max_seconds=1.0, device="l4")
     for r in short.rows:
@@ -394,8 +394,8 @@ def test_networks_of_our_curves_within_a_time() -> None:
         epoch_s = 32 * p.latency_ms.value / 1e3  # 4,000 images
         assert r.epochs.value == close(min(30, 1.0 / epoch_s))
         curve = curves[curves["model"] == r.model].set_index("epoch")["test_accuracy"]
-        whole, part = divmod(r.epochs.value, 1)
-        expected = curve[int(whole)] + part * (curve.get(int(whole) + 1, 0) - curve[int(whole)]) if part else curve[30]
+        full, part = divmod(r.epochs.value, 1)
+        expected = curve[int(full)] + part * (curve.get(int(full) + 1, 0) - curve[int(full)]) if part else curve[30]
         assert r.accuracy.value == close(expected)
         assert r.accuracy.low <= r.accuracy.value <= r.accuracy.high
     assert len(short.rows) + short.too_slow == 20
@@ -409,7 +409,7 @@ def test_what_the_curves_cannot_say_is_one_sentence() -> None:
         forerun.budget("cnn", device="l4", max_seconds=0.001)
     with pytest.raises(ForerunError, match="curves of cnn are of cifar10, not of imagenet"):
         forerun.budget("cnn", device="l4", dataset="imagenet", max_seconds=60)
-    with pytest.raises(ForerunError, match="leave out amp"):
+    with pytest.raises(ForerunError, match="omit amp"):
         forerun.budget("cnn", device="l4", max_seconds=60, amp="fp16")
 
 
@@ -437,9 +437,9 @@ def test_an_option_that_would_not_be_heeded_is_refused_by_its_name(
 ) -> None:
     limit = [] if "--max-latency" in words and words[0] == "timm" else ["--max-hours", "1"]
     assert run(["budget", *words, "--device", "l4", *limit]) == 2
-    (said,) = capsys.readouterr().err.strip().splitlines()
-    left_out = said.partition("leave out ")[2].split(", ")
-    assert sorted(left_out) == sorted(named)
+    (printed,) = capsys.readouterr().err.strip().splitlines()
+    omitted = printed.partition("omit ")[2].split(", ")
+    assert sorted(omitted) == sorted(named)
 
 
 # -- the command -----------------------------------------------------------------------------------------------------
@@ -492,5 +492,5 @@ def test_mistakes_end_in_one_line_and_exit_code_2(
     words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["budget", NETWORK, "--dataset-size", "1000", *words]) == 2
-    said = capsys.readouterr().err.strip().splitlines()
-    assert sentence in said[-1]
+    printed = capsys.readouterr().err.strip().splitlines()
+    assert sentence in printed[-1]

@@ -58,10 +58,10 @@ def test_cases_are_predicted_without_the_store_and_judged(rows: pd.DataFrame) ->
     workload = Workload("torchvision/squeezenet1_1", batch=12, input_shape=(3, 224, 224))
     answers = forerun.predict_many([workload], of_inference["device"].tolist())
     assert of_inference["predicted_ms"].tolist() == pytest.approx(answers["latency_ms"].tolist())
-    found = judge(frame)
-    assert found.pairs == 3 + 1
-    assert found.pairs_right <= 3  # no titan-xp beats an rtx3090 in training, as was written
-    assert found.cases.set_index("case")["best"].str.contains("titan-xp").sum() == 1
+    result = judge(frame)
+    assert result.pairs == 3 + 1
+    assert result.pairs_right <= 3  # no titan-xp beats an rtx3090 in training, as was written
+    assert result.cases.set_index("case")["best"].str.contains("titan-xp").sum() == 1
 
 
 def test_pairs_count_as_distinct_when_their_intervals_do_not_overlap() -> None:
@@ -69,19 +69,19 @@ def test_pairs_count_as_distinct_when_their_intervals_do_not_overlap() -> None:
         ("a", "x", 1.0, 1.0, 0.9, 1.1), ("a", "y", 2.0, 3.0, 2.5, 3.5), ("a", "z", 1.5, 0.95, 0.8, 1.2),
         ("b", "x", 9.0, 1.0, 0.9, 1.1), ("b", "y", 5.0, 3.0, 2.5, 3.5), ("c", "x", 1.0, 1.0, 0.9, 1.1),
     ]  # fmt: skip
-    found = judge(pd.DataFrame(lines, columns=list(COLUMNS)))
-    assert (found.pairs, found.pairs_right) == (4, 2)
-    assert (found.distinct, found.distinct_right) == (3, 2)
-    assert found.share_right == pytest.approx(2 / 3)
-    assert (found.best_chosen, found.best_within_interval) == (0, 1)
-    assert found.cases["lost"].tolist() == pytest.approx([0.5, 0.8])
+    result = judge(pd.DataFrame(lines, columns=list(COLUMNS)))
+    assert (result.pairs, result.pairs_right) == (4, 2)
+    assert (result.distinct, result.distinct_right) == (3, 2)
+    assert result.share_right == pytest.approx(2 / 3)
+    assert (result.best_chosen, result.best_within_interval) == (0, 1)
+    assert result.cases["lost"].tolist() == pytest.approx([0.5, 0.8])
 
 
 def test_rows_that_ship_are_judged_where_several_devices_have_the_same_case() -> None:
     rows = shipped_together(Store().read("models"), 3)
     assert rows.groupby("case")["device"].nunique().tolist() == [2, 2, 2]
-    found = judge(predicted(rows))
-    assert (found.pairs, found.pairs_right) == (3, 3)  # a GPU and a CPU
+    result = judge(predicted(rows))
+    assert (result.pairs, result.pairs_right) == (3, 3)  # a GPU and a CPU
 
 
 def test_without_published_sets_the_benchmark_says_how_to_import_them(tmp_path: Path) -> None:

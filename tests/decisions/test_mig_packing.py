@@ -45,14 +45,14 @@ A100 = plain_profiles("a100-sxm4-40gb")
 
 def assert_valid(placements: list[Placement], device: str) -> None:
     """Every slice starts where NVIDIA allows it, no two overlap, and no more compute is given than there is."""
-    known, whole = {p.name: p for p in profiles(load_device(device))}, geometry(load_device(device))
-    assert whole is not None
+    known, full = {p.name: p for p in profiles(load_device(device))}, geometry(load_device(device))
+    assert full is not None
     used = [index for placement in placements for index in placement.memory_slices]
-    assert len(used) == len(set(used)) and set(used) <= set(range(whole.memory_slices))
+    assert len(used) == len(set(used)) and set(used) <= set(range(full.memory_slices))
     for placement in placements:
         profile = known[placement.profile]
         assert placement.start in profile.starts and placement.size == profile.memory_slices
-    assert sum(known[p.profile].compute_slices for p in placements) <= whole.compute_slices
+    assert sum(known[p.profile].compute_slices for p in placements) <= full.compute_slices
 
 
 # --- the geometry ---------------------------------------------------------------------------------------------------
@@ -60,26 +60,26 @@ def assert_valid(placements: list[Placement], device: str) -> None:
 
 @pytest.mark.parametrize("device", with_mig())
 def test_instances_follow_from_placements(device: str) -> None:
-    whole = load_device(device)
-    for profile in profiles(whole):
+    full = load_device(device)
+    for profile in profiles(full):
         most = max(sum(p.profile == profile.name for p in layout) for layout in layouts([profile]))
         assert profile.max_instances == (1 if profile.media else most), profile.name
     for layout in layouts(plain_profiles(device)):
         assert_valid(list(layout), device)
-        sms = {p.name: p.sm_count for p in profiles(whole)}
-        assert whole.sm_count is not None and sum(sms[p.profile] for p in layout) <= whole.sm_count
-    found = geometry(whole)
-    assert found is not None and re.search(r", 20\d\d-\d\d-\d\d$", found.source)
-    assert found.assumed == (device == "gb200")
+        sms = {p.name: p.sm_count for p in profiles(full)}
+        assert full.sm_count is not None and sum(sms[p.profile] for p in layout) <= full.sm_count
+    result = geometry(full)
+    assert result is not None and re.search(r", 20\d\d-\d\d-\d\d$", result.source)
+    assert result.assumed == (device == "gb200")
 
 
 def test_known_layouts_of_an_a100() -> None:
     def counts(layout: tuple[Placement, ...]) -> str:
         return "-".join(sorted((p.profile[0] for p in layout if p.profile != "1g.10gb"), reverse=True))
 
-    found = {counts(layout) for layout in layouts([p for p in A100 if p.name != "1g.10gb"])}
+    results = {counts(layout) for layout in layouts([p for p in A100 if p.name != "1g.10gb"])}
     # Those of NVIDIA's user guide; 4-3 and 3-3 fill a GPU, a 3 beside small ones leaves one compute slice unused.
-    assert found == {
+    assert results == {
         "7", "4-3", "4-2-1", "4-1-1-1", "3-3", "3-2-2", "3-2-1-1", "3-1-1-1-1", "2-2-2-1", "2-2-1-1-1", "2-1-1-1-1-1",
         "1-1-1-1-1-1-1",
     }  # fmt: skip
@@ -109,21 +109,21 @@ def some_jobs(names: list[str], most: int) -> st.SearchStrategy[list[Job]]:
 @given(st.data())
 def test_every_packing_is_valid_and_complete(data: st.DataObject) -> None:
     device = data.draw(st.sampled_from(["a30", "a100-sxm4-40gb", "h200", "b200"]))
-    found = plain_profiles(device)
-    jobs, allowed = data.draw(some_jobs([p.name for p in found], 8)), layouts(found)
+    result = plain_profiles(device)
+    jobs, allowed = data.draw(some_jobs([p.name for p in result], 8)), layouts(result)
     fewest = fewest_gpus(jobs, allowed)
     for packing in (
         least_cost(jobs, allowed, gpus=fewest), least_cost(jobs, allowed, gpu_cost=3.0),
         least_worst(jobs, allowed, gpus=fewest), least_worst(jobs, allowed, gpus=fewest + 1),
     ):  # fmt: skip
         assert_whole(packing, jobs, device)
-    wanted = [data.draw(st.sampled_from([p.name for p in found])) for _ in range(9)]
-    for gpu in first_fit(found, wanted):
+    wanted = [data.draw(st.sampled_from([p.name for p in result])) for _ in range(9)]
+    for gpu in first_fit(result, wanted):
         assert_valid([seat.placement for seat in gpu], device)
 
 
 def by_trial(jobs: list[Job], found: list[MigProfile], gpus: int) -> list[list[float]]:
-    """The costs of every assignment that can be placed on so many GPUs, by trying all of them."""
+    """The costs of every assignment that fits on `gpus` GPUs, by exhaustive search."""
     known = {p.name: p for p in found}
     single = [job for job in jobs for _ in range(job.count)]
 
@@ -190,21 +190,21 @@ def test_published_thresholds(memory_mb: float, profile: str | None) -> None:
 
 
 def test_the_rule_is_wrong_between_nominal_and_usable_memory() -> None:
-    found = forerun.pack_mig(["resnet50:batch=300,count=4"], "a100-sxm4-40gb")
+    result = forerun.pack_mig(["resnet50:batch=300,count=4"], "a100-sxm4-40gb")
     memory = forerun.predict("resnet50", "a100-sxm4-40gb", batch=300, measured=False).memory_mb
     small = A100[0]
     assert memory is not None and small.memory_mb < memory.value < nominal_mb(small)
-    assert {p.on_slice.profile for p in found.rule.placed} == {"1g.5gb"}
-    assert len(found.rule.problems) == 4 and "does not fit" in found.rule.problems[0]
-    assert found.totals.gpus == 1 and not any(p.problems for p in found.placed)
-    assert {p.on_slice.profile for p in found.placed} <= {"1g.10gb", "2g.10gb"}
+    assert {p.on_slice.profile for p in result.rule.placed} == {"1g.5gb"}
+    assert len(result.rule.problems) == 4 and "does not fit" in result.rule.problems[0]
+    assert result.totals.gpus == 1 and not any(p.problems for p in result.placed)
+    assert {p.on_slice.profile for p in result.placed} <= {"1g.10gb", "2g.10gb"}
 
 
 def test_the_rule_takes_a_second_gpu_where_slices_with_more_memory_do() -> None:
-    found = forerun.pack_mig(["resnet50:batch=334,count=4"], "a100-sxm4-40gb")
-    assert {p.on_slice.profile for p in found.rule.placed} == {"2g.10gb"}
-    assert found.rule.totals.gpus == 2 and found.rule.problems == []
-    assert found.totals.gpus == 1 and "1g.10gb" in {p.on_slice.profile for p in found.placed}
+    result = forerun.pack_mig(["resnet50:batch=334,count=4"], "a100-sxm4-40gb")
+    assert {p.on_slice.profile for p in result.rule.placed} == {"2g.10gb"}
+    assert result.rule.totals.gpus == 2 and result.rule.problems == []
+    assert result.totals.gpus == 1 and "1g.10gb" in {p.on_slice.profile for p in result.placed}
 
 
 def test_the_rule_does_not_look_at_latency_or_rates() -> None:
@@ -220,13 +220,13 @@ def test_the_rule_does_not_look_at_latency_or_rates() -> None:
 
 
 def test_numbers_are_those_of_predict_on_the_slice() -> None:
-    found = forerun.pack_mig(["resnet50:batch=8", "bert-base-uncased:batch=16,seq=128"], "h200", confidence=0.8)
-    for placed in found.placed:
-        asked = {k: v for k, v in placed.settings.items() if v is not None}
-        asked |= {"measured": False, "confidence": 0.8}
-        same = forerun.predict(device=f"h200/{placed.on_slice.profile}", **asked)
-        whole = forerun.predict(device="h200", **asked)
-        pairs: list[tuple[Any, Any]] = [(placed.whole_gpu_ms, whole.latency_ms)]
+    result = forerun.pack_mig(["resnet50:batch=8", "bert-base-uncased:batch=16,seq=128"], "h200", confidence=0.8)
+    for placed in result.placed:
+        request = {k: v for k, v in placed.settings.items() if v is not None}
+        request |= {"measured": False, "confidence": 0.8}
+        same = forerun.predict(device=f"h200/{placed.on_slice.profile}", **request)
+        full = forerun.predict(device="h200", **request)
+        pairs: list[tuple[Any, Any]] = [(placed.whole_gpu_ms, full.latency_ms)]
         pairs += [
             (getattr(placed.on_slice, name), getattr(same, name))
             for name in ("latency_ms", "memory_mb", "throughput", "energy_j")
@@ -238,47 +238,47 @@ def test_numbers_are_those_of_predict_on_the_slice() -> None:
 
 
 def test_goals_differ_as_they_say() -> None:
-    asked = ["resnet50:batch=8,count=2", "bert-base-uncased:batch=16,seq=128"]
-    by = {goal: forerun.pack_mig(asked, "a100-sxm4-40gb", goal=goal) for goal in ("gpus", "energy", "latency")}
-    assert {found.totals.gpus for found in by.values()} == {1}
-    energies = {goal: found.totals.energy_j.value for goal, found in by.items() if found.totals.energy_j}
+    request = ["resnet50:batch=8,count=2", "bert-base-uncased:batch=16,seq=128"]
+    by = {goal: forerun.pack_mig(request, "a100-sxm4-40gb", goal=goal) for goal in ("gpus", "energy", "latency")}
+    assert {result.totals.gpus for result in by.values()} == {1}
+    energies = {goal: result.totals.energy_j.value for goal, result in by.items() if result.totals.energy_j}
     assert energies["energy"] == min(energies.values()) < energies["gpus"]
-    assert by["latency"].totals.worst_slowdown == min(found.totals.worst_slowdown for found in by.values())
-    assert by["gpus"].totals.mean_slowdown == min(found.totals.mean_slowdown for found in by.values())
-    more = forerun.pack_mig(asked, "a100-sxm4-40gb", goal="latency", gpus=3)
+    assert by["latency"].totals.worst_slowdown == min(result.totals.worst_slowdown for result in by.values())
+    assert by["gpus"].totals.mean_slowdown == min(result.totals.mean_slowdown for result in by.values())
+    more = forerun.pack_mig(request, "a100-sxm4-40gb", goal="latency", gpus=3)
     assert more.totals.gpus == 3 and more.totals.worst_slowdown < by["latency"].totals.worst_slowdown
 
 
 def test_power_at_the_rates_asked_counts_gpus_that_wait() -> None:
-    found = forerun.pack_mig(["resnet50:batch=8,count=2,rate=0.001"], "h200", goal="energy")
-    assert found.totals.gpus == 1 and found.totals.power_w is not None
-    assert found.totals.power_w.value == pytest.approx(119, rel=0.01)  # what an H200 is taken to draw while waiting
+    result = forerun.pack_mig(["resnet50:batch=8,count=2,rate=0.001"], "h200", goal="energy")
+    assert result.totals.gpus == 1 and result.totals.power_w is not None
+    assert result.totals.power_w.value == pytest.approx(119, rel=0.01)  # what an H200 is taken to draw while waiting
     busy = forerun.pack_mig(["resnet50:batch=8,count=2,rate=40"], "h200", goal="energy").totals.power_w
     assert busy is not None and busy.low < busy.value < busy.high and busy.value > 120
 
 
 def test_fits_by_the_estimate_and_not_by_its_upper_end() -> None:
-    asked = {"goal": "energy", "gpus": 1}
-    near = forerun.pack_mig(["resnet50:batch=254,count=6", "resnet50:batch=8"], "a100-sxm4-40gb", **asked)
+    request = {"goal": "energy", "gpus": 1}
+    near = forerun.pack_mig(["resnet50:batch=254,count=6", "resnet50:batch=8"], "a100-sxm4-40gb", **request)
     assert any("fits by the estimate, not by its upper end" in p.remarks for p in near.placed)
     with pytest.raises(
         ForerunError, match="number of GPUs is the limiting constraint: these workloads need at least 2 a100-sxm4-40gb"
     ):
-        forerun.pack_mig(["resnet50:batch=254,count=6", "resnet50:batch=8"], "a100-sxm4-40gb", sure=True, **asked)
+        forerun.pack_mig(["resnet50:batch=254,count=6", "resnet50:batch=8"], "a100-sxm4-40gb", sure=True, **request)
     sure = forerun.pack_mig(["resnet50:batch=254"], "a100-sxm4-40gb", sure=True, goal="energy")
     assert sure.placed[0].on_slice.surely_fits and sure.placed[0].remarks == ()
 
 
 def test_fifty_workloads() -> None:
-    asked = [f"{SMALL}:batch={n}" for n in range(1, 51)]
-    found = forerun.pack_mig(asked, "a100-sxm4-40gb")
-    assert found.totals.gpus == 8  # seven slices a GPU
-    assert sorted(p.workload for p in found.placed) == sorted(["cnn:depth=2,filters=4", *asked[1:]])
+    request = [f"{SMALL}:batch={n}" for n in range(1, 51)]
+    result = forerun.pack_mig(request, "a100-sxm4-40gb")
+    assert result.totals.gpus == 8  # seven slices a GPU
+    assert sorted(p.workload for p in result.placed) == sorted(["cnn:depth=2,filters=4", *request[1:]])
     for gpu in range(8):
-        taken = [Placement(p.on_slice.profile, p.start, p.size) for p in found.placed if p.gpu == gpu]
+        taken = [Placement(p.on_slice.profile, p.start, p.size) for p in result.placed if p.gpu == gpu]
         assert_valid(taken, "a100-sxm4-40gb")
         free = [Placement(name, start, next(q.memory_slices for q in A100 if q.name == name))
-                for on, name, start in found.free if on == gpu]  # fmt: skip
+                for on, name, start in result.free if on == gpu]  # fmt: skip
         assert_valid(taken + free, "a100-sxm4-40gb")
 
 
@@ -319,9 +319,9 @@ def test_what_cannot_be_is_one_sentence(workload: str, device: str, sentence: st
 def test_the_largest_batch_named_is_the_nearest_that_fits() -> None:
     with pytest.raises(ForerunError) as error:
         forerun.pack_mig([f"{SMALL}:batch=3000000"], "a30")
-    found = re.search(r"the largest batch that fits is ([\d,]+)", str(error.value))
-    assert found is not None
-    batch = int(found[1].replace(",", ""))
+    match = re.search(r"the largest batch that fits is ([\d,]+)", str(error.value))
+    assert match is not None
+    batch = int(match[1].replace(",", ""))
     assert forerun.pack_mig([f"{SMALL}:batch={batch}"], "a30").placed[0].on_slice.profile == "4g.24gb"
     with pytest.raises(ForerunError, match="memory is the limiting constraint"):
         forerun.pack_mig([f"{SMALL}:batch={batch + batch // 100}"], "a30")
@@ -331,9 +331,9 @@ def test_the_largest_batch_named_is_the_nearest_that_fits() -> None:
 
 
 def test_colons_and_commas_of_a_models_own_name() -> None:
-    asked = ["cnn:depth=6,filters=32", "cnn:depth=6,filters=32:batch=8", "resnet18?layers=[1,1,1,1]:batch=2"]
-    found = {p.workload: p.settings for p in forerun.pack_mig(asked, "a30").placed}
-    assert {name: (s["model"], s["batch"]) for name, s in found.items()} == {
+    request = ["cnn:depth=6,filters=32", "cnn:depth=6,filters=32:batch=8", "resnet18?layers=[1,1,1,1]:batch=2"]
+    result = {p.workload: p.settings for p in forerun.pack_mig(request, "a30").placed}
+    assert {name: (s["model"], s["batch"]) for name, s in result.items()} == {
         "cnn:depth=6,filters=32": ("cnn:depth=6,filters=32", 1),
         "cnn:depth=6,filters=32:batch=8": ("cnn:depth=6,filters=32", 8),
         "resnet18?layers=[1,1,1,1]:batch=2": ("resnet18?layers=[1,1,1,1]", 2),
@@ -341,13 +341,13 @@ def test_colons_and_commas_of_a_models_own_name() -> None:
 
 
 def test_settings_mean_the_same_in_text_mappings_and_workloads() -> None:
-    asked = [
+    request = [
         "resnet18:batch=4,dtype=fp16,channels-last,input-shape=3x64x64",
         {"model": "resnet18", "batch": 4, "dtype": "fp16", "channels_last": True, "input-shape": [3, 64, 64]},
         forerun.Workload("resnet18", 4, "fp16", channels_last=True, input_shape=(3, 64, 64)),
     ]
-    found = forerun.pack_mig(asked, "a30")
-    assert len({p.workload for p in found.placed}) == 1 and len(found.placed) == 3
+    result = forerun.pack_mig(request, "a30")
+    assert len({p.workload for p in result.placed}) == 1 and len(result.placed) == 3
     limits = forerun.pack_mig([f"{SMALL}:max-latency=0.5s", SMALL], "a30", max_latency_ms=20).placed
     assert {p.max_latency_ms for p in limits} == {500, 20}
 
@@ -370,9 +370,9 @@ def test_command_with_a_file(run_forerun: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize("width", [80, 120, 160])
 def test_intervals_have_a_heading_and_names_end_where_their_parts_do(width: int) -> None:
     name = "bert-base-uncased:batch=16,seq=128"
-    found = forerun.pack_mig([name, f"{SMALL}:batch=8"], "a30")
+    result = forerun.pack_mig([name, f"{SMALL}:batch=8"], "a30")
     console = Console(width=width, record=True, file=io.StringIO())
-    console.print(found)
+    console.print(result)
     lines = console.export_text().splitlines()
     table = "\n".join(lines[1 : lines.index("")])
     assert "90 %" in table.partition(name[:4])[0]

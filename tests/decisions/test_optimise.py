@@ -97,16 +97,16 @@ class Fixed(Predictor):
 
 
 def test_the_rule_of_claims_and_the_greedy_combination_by_hand() -> None:
-    found = forerun.optimise(CNN, "h200", batch=4, predictor=Fixed())
-    verdicts = {one.name: one.verdict for one in found.lines}
+    result = forerun.optimise(CNN, "h200", batch=4, predictor=Fixed())
+    verdicts = {one.name: one.verdict for one in result.lines}
     # 2 x within exp(-hypot(log(1 / 0.9), log 1.1)) = 0.868: from 1.74 on.
-    assert line(found, "CUDA graph").gain.low == pytest.approx(2 * np.exp(-np.hypot(np.log(1 / 0.9), np.log(1.1))))
+    assert line(result, "CUDA graph").gain.low == pytest.approx(2 * np.exp(-np.hypot(np.log(1 / 0.9), np.log(1.1))))
     assert verdicts["CUDA graph"] == verdicts["bf16 weights"] == "claimed"
     assert verdicts["torch.compile"] == verdicts["channels last"] == "cannot tell"
     assert verdicts["torch.compile with CUDA graphs"] == "worse"
-    assert [one.name for one in found.together] == ["CUDA graph", "bf16 weights"]
-    assert [one.gain.value for one in found.together] == pytest.approx([2, 10 / 3])
-    assert found.command is not None and "--runtime cudagraph" in found.command and "--dtype bf16" in found.command
+    assert [one.name for one in result.together] == ["CUDA graph", "bf16 weights"]
+    assert [one.gain.value for one in result.together] == pytest.approx([2, 10 / 3])
+    assert result.command is not None and "--runtime cudagraph" in result.command and "--dtype bf16" in result.command
 
 
 def test_the_combination_is_predicted_as_a_whole(on_h200: Optimisation) -> None:
@@ -130,17 +130,17 @@ def test_what_does_not_fit_is_no_advice() -> None:
     now = forerun.predict(CNN, "t4", batch=4096, measured=False)
     assert now.memory_mb is not None
     small = {"base": "t4", "name": "small", "memory_gb": now.memory_mb.value / 1024 * 1.5}
-    found = forerun.optimise(CNN, small, batch=4096, goal="throughput")
-    tight = line(found, "batch 32768")
+    result = forerun.optimise(CNN, small, batch=4096, goal="throughput")
+    tight = line(result, "batch 32768")
     assert tight.verdict == "does not fit" and "does not fit" in tight.to_dict()["fit"]
-    assert tight.name not in {one.name for one in found.together}
-    assert all(one.after.fit is not None and one.after.fit.fits for one in found.together)
+    assert tight.name not in {one.name for one in result.together}
+    assert all(one.after.fit is not None and one.after.fit.fits for one in result.together)
 
 
 def test_a_cpu_has_no_cuda_graphs() -> None:
-    found = forerun.optimise(CNN, "xeon-emr-2vcpu", batch=4)
-    assert "no CUDA graphs" in reasons(found)["CUDA graph"] and "TF32" in reasons(found)["TF32 matmuls"]
-    assert {"bf16 weights", "channels last"} <= {one.name for one in found.lines}
+    result = forerun.optimise(CNN, "xeon-emr-2vcpu", batch=4)
+    assert "no CUDA graphs" in reasons(result)["CUDA graph"] and "TF32" in reasons(result)["TF32 matmuls"]
+    assert {"bf16 weights", "channels last"} <= {one.name for one in result.lines}
 
 
 def test_goals_keep_or_change_the_batch() -> None:
@@ -210,36 +210,36 @@ def test_a_fused_optimizer_reads_and_writes_everything_once(training: Optimisati
 
 
 def test_a_language_model_has_weights_lengths_and_channels_to_change() -> None:
-    found = forerun.optimise("distilgpt2", "h200", mode="prefill", batch=2, seq_len=130, dtype="bf16")
+    result = forerun.optimise("distilgpt2", "h200", mode="prefill", batch=2, seq_len=130, dtype="bf16")
     assert {"int8 weights", "int4 weights", "sequence padded to 136", "sequence padded to 192"} <= {
-        one.name for one in found.lines
+        one.name for one in result.lines
     }
-    wide = line(found, "channels on the tensor-core grid")
+    wide = line(result, "channels on the tensor-core grid")
     assert wide.where == "network" and "50257 -> 50304" in wide.code
     shapes = {t.shape for t in wide.workload.model.tensors}
     assert not any(50257 in shape for shape in shapes) and any(50304 in shape for shape in shapes)
-    assert wide.name not in {one.name for one in found.together}
-    padded = line(found, "sequence padded to 192")
+    assert wide.name not in {one.name for one in result.together}
+    padded = line(result, "sequence padded to 192")
     assert padded.before.latency_ms and padded.after.latency_ms
     assert padded.gain.value == pytest.approx(padded.before.latency_ms.value / padded.after.latency_ms.value)
-    assert "images" in reasons(found)["channels last"]
+    assert "images" in reasons(result)["channels last"]
 
 
 def test_an_onnx_file_keeps_its_dtypes(tmp_path: Path) -> None:
     path = tmp_path / "linear.onnx"
     nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
     save(model(nodes, {"x": (FLOAT, ["batch", 64])}, ["y"], [weight("w", 64, 64)]), path)
-    found = forerun.optimise(str(path), "h200", batch=4)
-    assert "CUDA graph" in {one.name for one in found.lines}
-    why = reasons(found)
+    result = forerun.optimise(str(path), "h200", batch=4)
+    assert "CUDA graph" in {one.name for one in result.lines}
+    why = reasons(result)
     assert "own dtypes" in why["autocast to bf16"] and "own dtypes" in why["channels last"]
 
 
 def test_a_captured_graph_is_changed_in_what_is_not_captured() -> None:
     graph = forerun.optimise(Transformer(layers=2), "h200", input_shape={"ids": (16,)}).lines[0].workload.model
-    found = forerun.optimise(graph, "h200", dtype="fp32")
-    assert "captured with" in reasons(found)["bf16 weights"]
-    assert line(found, "CUDA graph").verdict == "claimed" and found.command is None
+    result = forerun.optimise(graph, "h200", dtype="fp32")
+    assert "captured with" in reasons(result)["bf16 weights"]
+    assert line(result, "CUDA graph").verdict == "claimed" and result.command is None
 
 
 @pytest.mark.parametrize(
@@ -277,12 +277,12 @@ def test_the_command_prints_a_table_that_fits_and_json(on_h200: Optimisation) ->
 
 
 def test_the_errors_of_gains_belong_to_the_shipped_weights(tmp_path: Path) -> None:
-    found = gain_errors.read(SHIPPED / "default")
-    assert found is not None and found.about["last_measured"]
+    rows = gain_errors.read(SHIPPED / "default")
+    assert rows is not None and rows.about["last_measured"]
     for kind in ("half", "amp", "cudagraph", "batch", gain_errors.SEVERAL):
-        assert found.pairs("latency_ms", kind, "gpu") >= gain_errors.ENOUGH_PAIRS
-    assert found.kind_of("latency_ms", ("half", "cudagraph"), "gpu") == gain_errors.SEVERAL
-    assert found.kind_of("latency_ms", ("half", "fused-optimizer"), "gpu") is None
+        assert rows.pairs("latency_ms", kind, "gpu") >= gain_errors.ENOUGH_PAIRS
+    assert rows.kind_of("latency_ms", ("half", "cudagraph"), "gpu") == gain_errors.SEVERAL
+    assert rows.kind_of("latency_ms", ("half", "fused-optimizer"), "gpu") is None
     # Beside other weights they say nothing.
     (tmp_path / gain_errors.FILE).write_bytes((SHIPPED / "default" / gain_errors.FILE).read_bytes())
     (tmp_path / "arrays.safetensors").write_bytes(b"other weights")

@@ -75,9 +75,9 @@ class Known(Predictor):
 
 def choose(latency_ms: Estimates, goal: str = "latency", **settings: Any) -> Any:
     """A recommendation among devices of known latencies, at batch 1 in fp32."""
-    told = {name: settings.pop(name) for name in ("roofline", "memory_mb") if name in settings}
+    reply = {name: settings.pop(name) for name in ("roofline", "memory_mb") if name in settings}
     given = {"batches": [1], "dtypes": ["fp32"], "mig": False, "devices": list(latency_ms), **settings}
-    return forerun.recommend(MODEL, goal=goal, predictor=Known(latency_ms, **told), **given)
+    return forerun.recommend(MODEL, goal=goal, predictor=Known(latency_ms, **reply), **given)
 
 
 @pytest.fixture(scope="module")
@@ -99,11 +99,11 @@ def test_choices_stand_in_the_order_of_the_goal_and_each_device_of_a_cloud_once(
 
 
 def test_several_devices_of_an_instance_serve_side_by_side() -> None:
-    found = choose({"l4": (8.0, 8.0, 8.0)}, goal="throughput", clouds=["aws"])
-    assert (found.best.instance, found.best.count) == ("g6.48xlarge", 8)
-    assert found.best.throughput.value == pytest.approx(8 * 125)
-    assert found.best.latency_ms.value == 8.0
-    assert found.best.usd_per_hour == load_instance("g6.48xlarge").usd_per_hour
+    result = choose({"l4": (8.0, 8.0, 8.0)}, goal="throughput", clouds=["aws"])
+    assert (result.best.instance, result.best.count) == ("g6.48xlarge", 8)
+    assert result.best.throughput.value == pytest.approx(8 * 125)
+    assert result.best.latency_ms.value == 8.0
+    assert result.best.usd_per_hour == load_instance("g6.48xlarge").usd_per_hour
     two = choose({"l4": (8.0, 8.0, 8.0)}, goal="cost", clouds=["aws"], gpus=[2]).best
     assert (two.instance, two.instances, two.count) == ("g6.xlarge", 2, 2)
     assert two.usd_per_hour == 2 * load_instance("g6.xlarge").usd_per_hour
@@ -111,11 +111,11 @@ def test_several_devices_of_an_instance_serve_side_by_side() -> None:
 
 def test_recommend_and_budget_agree_on_steps_that_wait_for_each_other() -> None:
     """A step that is all waiting: large gradients, small batch, a slow link."""
-    asked = {"mode": "training", "optimizer": "sgd", "dtype": "fp32", "batch": 1}
+    request = {"mode": "training", "optimizer": "sgd", "dtype": "fp32", "batch": 1}
     model = "cnn:depth=6,filters=256"
-    c = forerun.recommend(model, goal="energy", devices=["t4"], gpus=[4], clouds=["aws"], **asked).best
-    (r,) = forerun.budget(model, device="t4", gpus=4, steps=1000, **asked).rows
-    alone = forerun.predict(model, "t4", measured=False, **asked)
+    c = forerun.recommend(model, goal="energy", devices=["t4"], gpus=[4], clouds=["aws"], **request).best
+    (r,) = forerun.budget(model, device="t4", gpus=4, steps=1000, **request).rows
+    alone = forerun.predict(model, "t4", measured=False, **request)
     assert c.latency_ms.value > 1.05 * alone.latency_ms.value, "the example needs steps that wait"
     for end in ("value", "low", "high"):
         assert getattr(c.latency_ms, end) == pytest.approx(getattr(r.step_ms, end), rel=SAME)
@@ -130,8 +130,8 @@ def test_recommend_and_budget_agree_on_steps_that_wait_for_each_other() -> None:
 def test_a_live_module_is_answered_in_the_dtype_of_its_weights() -> None:
     module = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Flatten()).half()
     shape = {"input_shape": (3, 32, 32)}
-    found = forerun.recommend(module, devices=["t4"], batches=[1, 4, 16], goal="throughput", mig=False, **shape)
-    best = found.best
+    result = forerun.recommend(module, devices=["t4"], batches=[1, 4, 16], goal="throughput", mig=False, **shape)
+    best = result.best
     assert best.dtype == "fp16"
     p = forerun.predict(module, "t4", batch=best.batch, measured=False, **shape)
     assert best.latency_ms.value == pytest.approx(p.latency_ms.value, rel=SAME)
@@ -141,23 +141,23 @@ def test_a_live_module_is_answered_in_the_dtype_of_its_weights() -> None:
 
 
 def test_a_limit_is_met_surely_probably_or_not_by_the_interval() -> None:
-    found = choose(
+    result = choose(
         {"t4": (20.0, 18.0, 24.0), "l4": (15.0, 10.0, 30.0), "h200": (26.0, 20.0, 28.0)}, max_latency_ms=25
     )  # fmt: skip
-    verdicts = {c.device: (c.verdict, c.reasons[0]) for c in found.candidates}
+    verdicts = {c.device: (c.verdict, c.reasons[0]) for c in result.candidates}
     assert verdicts == {
         "t4": ("meets", "meets 25 ms with 90 % confidence"), "l4": ("probably", "probably meets 25 ms (up to 30 ms)"),
     }  # fmt: skip
-    assert found.best.device == "t4"  # surely stands before faster but unsure
-    reasons = {e.reason for e in found.excluded if e.device == "h200"}
+    assert result.best.device == "t4"  # surely stands before faster but unsure
+    reasons = {e.reason for e in result.excluded if e.device == "h200"}
     assert reasons >= {"does not meet 25 ms: 26 ms, 4% above at batch 1, fp32"}
 
 
 def test_throughput_is_judged_by_its_low_end() -> None:
-    found = choose(
+    result = choose(
         {"t4": (10.0, 9.0, 12.0), "l4": (10.0, 9.0, 10.0)}, min_throughput=99, clouds=["gcp", "aws"], gpus=[1]
     )
-    assert {c.device: c.verdict for c in found.candidates} == {"t4": "probably", "l4": "meets"}
+    assert {c.device: c.verdict for c in result.candidates} == {"t4": "probably", "l4": "meets"}
 
 
 @pytest.mark.parametrize(("memory_mb", "verdict"), [(2000.0, "meets"), (13900.0, "probably")])
@@ -166,25 +166,25 @@ def test_memory_that_may_not_fit_is_only_probable(memory_mb: float, verdict: str
 
 
 def test_what_nobody_measured_is_at_best_probable_and_ranks_last_with_a_sentence() -> None:
-    found = choose({"tpu-v5e": (1.0, 0.9, 1.1), "t4": (9.0, 2.0, 30.0)}, max_latency_ms=10, roofline=["tpu-v5e"])
-    assert {c.verdict for c in found.rows} == {"probably"}
-    ranks = [c.device for c in found.rows]
+    result = choose({"tpu-v5e": (1.0, 0.9, 1.1), "t4": (9.0, 2.0, 30.0)}, max_latency_ms=10, roofline=["tpu-v5e"])
+    assert {c.verdict for c in result.rows} == {"probably"}
+    ranks = [c.device for c in result.rows]
     assert ranks == sorted(ranks)  # every t4 before every tpu-v5e
-    assert "nothing like it was measured" in found.notes[0]
-    assert "tpu-v5e" in found.notes[0]
+    assert "nothing like it was measured" in result.notes[0]
+    assert "tpu-v5e" in result.notes[0]
     alone = choose({"tpu-v5e": (1.0, 0.9, 1.1), "t4": (20.0, 19.0, 21.0)}, max_latency_ms=10, roofline=["tpu-v5e"])
     assert (alone.best.device, alone.best.verdict) == ("tpu-v5e", "probably")
     assert "no device of a measured generation meets 10 ms: t4 comes nearest with 20 ms" in " ".join(alone.notes)
 
 
 def test_the_shipped_predictor_is_sure_of_no_tpu_and_no_mi300x() -> None:
-    found = forerun.recommend(
+    result = forerun.recommend(
         MODEL, goal="throughput", devices=["mi300x", "tpu-v5e", "t4"], batches=[64], dtypes=["bf16", "fp32"]
     )
-    verdicts = {(c.device, c.verdict) for c in found.candidates}
+    verdicts = {(c.device, c.verdict) for c in result.candidates}
     assert verdicts == {("mi300x", "probably"), ("tpu-v5e", "probably"), ("t4", "meets")}
-    assert found.best.device == "t4"
-    assert all(c.device == "t4" for c in (*found.latency_cost_front, *found.energy_throughput_front))
+    assert result.best.device == "t4"
+    assert all(c.device == "t4" for c in (*result.latency_cost_front, *result.energy_throughput_front))
 
 
 class HostBound(Known):
@@ -199,16 +199,16 @@ class HostBound(Known):
 
 
 def test_where_the_host_keeps_measured_devices_from_a_latency_cuda_graphs_are_tried_too() -> None:
-    told = HostBound({"h200": (4.0, 3.5, 4.5), "tpu-v5e": (1.0, 0.9, 1.1)}, roofline=["tpu-v5e"])
-    asked = {"devices": ["h200", "tpu-v5e"], "batches": [1], "dtypes": ["fp32"], "mig": False, "predictor": told}
-    found = forerun.recommend(MODEL, goal="latency", max_latency_ms=20, **asked)
-    assert (found.best.device, found.best.runtime, found.best.verdict) == ("h200", "cudagraph", "meets")
-    assert found.best.latency_ms.value == 4.0
-    assert "in eager mode every measured device is host-bound" in " ".join(found.notes)
-    text = drawn(recommendation_view(found, width=100), 100)
+    reply = HostBound({"h200": (4.0, 3.5, 4.5), "tpu-v5e": (1.0, 0.9, 1.1)}, roofline=["tpu-v5e"])
+    request = {"devices": ["h200", "tpu-v5e"], "batches": [1], "dtypes": ["fp32"], "mig": False, "predictor": reply}
+    result = forerun.recommend(MODEL, goal="latency", max_latency_ms=20, **request)
+    assert (result.best.device, result.best.runtime, result.best.verdict) == ("h200", "cudagraph", "meets")
+    assert result.best.latency_ms.value == 4.0
+    assert "in eager mode every measured device is host-bound" in " ".join(result.notes)
+    text = drawn(recommendation_view(result, width=100), 100)
     assert "h200 (" in text and "with --runtime cudagraph" in text and " runtime " in text
     for more in ({"max_latency_ms": 50}, {"max_latency_ms": 20, "runtime": "eager"}):
-        plain = forerun.recommend(MODEL, goal="latency", **more, **asked)
+        plain = forerun.recommend(MODEL, goal="latency", **more, **request)
         assert {c.runtime for c in plain.candidates} == {"eager"}
 
 
@@ -227,23 +227,23 @@ def test_slices_are_charged_their_part_and_respect_their_memory(real: Any) -> No
     assert (full.count, full.usd_per_hour) == (7 * 8, load_instance("p4d.24xlarge").usd_per_hour)
     assert not [c for c in real.candidates if c.device.endswith("/7g.40gb")]
     cut = dict.fromkeys(("a100-sxm4-40gb", "a100-sxm4-40gb/1g.5gb", "a100-sxm4-40gb/3g.20gb"), (5.0, 5.0, 5.0))
-    found = choose(cut, memory_mb=8000.0)
-    assert {c.device for c in found.candidates} == {"a100-sxm4-40gb", "a100-sxm4-40gb/3g.20gb"}
-    assert any("does not fit" in e.reason for e in found.excluded if e.device == "a100-sxm4-40gb/1g.5gb")
+    result = choose(cut, memory_mb=8000.0)
+    assert {c.device for c in result.candidates} == {"a100-sxm4-40gb", "a100-sxm4-40gb/3g.20gb"}
+    assert any("does not fit" in e.reason for e in result.excluded if e.device == "a100-sxm4-40gb/1g.5gb")
 
 
 def beside_a_slice_w(name: str) -> float:
     """What a GPU draws for what none of its slices of this kind has, for each of them."""
-    whole, _, profile = name.partition("/")
-    device = forerun.load_device(whole)
+    full, _, profile = name.partition("/")
+    device = forerun.load_device(full)
     count = next(p.max_instances for p in profiles(device) if p.name == profile)
     return (waiting_w(device) - count * waiting_w(forerun.load_device(name))) / count
 
 
 def test_the_energy_of_slices_holds_what_their_gpu_draws_beside_them_as_in_a_packing() -> None:
-    asked = {"goal": "energy", "devices": ["h200"], "batches": [8], "dtypes": ["fp32"], "clouds": ["aws"]}
-    found = forerun.recommend(MODEL, **asked)
-    cut = next(c for c in found.candidates if c.device == "h200/1g.18gb" and c.count % 7 == 0)
+    request = {"goal": "energy", "devices": ["h200"], "batches": [8], "dtypes": ["fp32"], "clouds": ["aws"]}
+    result = forerun.recommend(MODEL, **request)
+    cut = next(c for c in result.candidates if c.device == "h200/1g.18gb" and c.count % 7 == 0)
     busy = 1e3 / cut.latency_ms.value  # calls a second
     packed = forerun.pack_mig([f"{MODEL}:batch=8,count=7,rate={0.999999 * busy!r}"], "h200").rule
     assert {p.on_slice.profile for p in packed.placed} == {"1g.18gb"}
@@ -252,45 +252,45 @@ def test_the_energy_of_slices_holds_what_their_gpu_draws_beside_them_as_in_a_pac
 
 
 def test_the_price_of_a_slice_is_that_of_what_is_rented() -> None:
-    asked = {"devices": ["a100-sxm4-40gb"], "batches": [1], "dtypes": ["fp32"], "clouds": ["aws"]}
+    request = {"devices": ["a100-sxm4-40gb"], "batches": [1], "dtypes": ["fp32"], "clouds": ["aws"]}
     with pytest.raises(
         forerun.ForerunError, match=r"no candidate meets 5 USD/h: the least price is 22 USD/h \(\S.* on p4d"
     ):
-        forerun.recommend(MODEL, max_usd_per_hour=5, **asked)
-    dear = forerun.recommend(MODEL, max_usd_per_million=1e3, **asked)
+        forerun.recommend(MODEL, max_usd_per_hour=5, **request)
+    dear = forerun.recommend(MODEL, max_usd_per_million=1e3, **request)
     slice_ = next(c for c in dear.candidates if c.share < 1)
     assert slice_.reasons[0].endswith("if the other slices are used too")
     with pytest.raises(forerun.ForerunError, match=r"the least cost is .* if the other slices are used too$"):
         forerun.recommend(
-            MODEL, max_usd_per_million=1e-9, **{**asked, "devices": ["a100-sxm4-40gb/3g.20gb"], "gpus": [1]}
+            MODEL, max_usd_per_million=1e-9, **{**request, "devices": ["a100-sxm4-40gb/3g.20gb"], "gpus": [1]}
         )
 
 
 def test_without_mig_there_are_no_slices() -> None:
-    found = forerun.recommend(MODEL, devices=["a100-sxm4-40gb"], batches=[1], dtypes=["fp32"], mig=False)
-    assert {c.device for c in found.candidates} == {"a100-sxm4-40gb"}
+    result = forerun.recommend(MODEL, devices=["a100-sxm4-40gb"], batches=[1], dtypes=["fp32"], mig=False)
+    assert {c.device for c in result.candidates} == {"a100-sxm4-40gb"}
 
 
 # --- clouds and regions --------------------------------------------------------------------------------------------
 
 
 def test_regions_choose_the_cleanest_grid_of_each_cloud_and_say_where_prices_are_from() -> None:
-    found = choose({"l4": (5.0, 5.0, 5.0)}, goal="carbon", regions=["eu"])
-    assert {c.cloud for c in found.candidates} == {"aws", "gcp"}
+    result = choose({"l4": (5.0, 5.0, 5.0)}, goal="carbon", regions=["eu"])
+    assert {c.cloud for c in result.candidates} == {"aws", "gcp"}
     best = min(
         (load_grid(f"gcp/{r}") for r in ("europe-north2", "europe-west9", "europe-west4")), key=lambda g: g.g_per_kwh
     )
-    assert {c.grid for c in found.candidates if c.cloud == "gcp"} == {best.id}
+    assert {c.grid for c in result.candidates if c.cloud == "gcp"} == {best.id}
     kwh = 1e6 * 72 * 0.005 / 3.6e6  # a million samples at the power limit of an L4, 72 W, for 5 ms each
-    assert found.best.carbon_g.value == pytest.approx(kwh * best.g_per_kwh * (best.pue or 1))
-    assert any("us-east-1" in note and "not in the catalogue" in note for note in found.notes)
-    assert any("runpod has no region among eu" in e.reason for e in found.excluded)
+    assert result.best.carbon_g.value == pytest.approx(kwh * best.g_per_kwh * (best.pue or 1))
+    assert any("us-east-1" in note and "not in the catalogue" in note for note in result.notes)
+    assert any("runpod has no region among eu" in e.reason for e in result.excluded)
     assert {c.cloud for c in choose({"l4": (5.0, 5.0, 5.0)}, regions=["US"]).candidates} >= {"runpod", "aws"}
 
 
 def test_of_equal_instances_the_cheapest_stands_for_all() -> None:
-    found = choose({"l4": (5.0, 5.0, 5.0)}, goal="cost", clouds=["aws"])
-    dearer = [e for e in found.excluded if e.reason == "g6.xlarge has as many of the same devices for less"]
+    result = choose({"l4": (5.0, 5.0, 5.0)}, goal="cost", clouds=["aws"])
+    dearer = [e for e in result.excluded if e.reason == "g6.xlarge has as many of the same devices for less"]
     assert len(dearer) == sum(i.device_count == 1 for i in instances_for("l4", "aws")) - 1
 
 
@@ -298,9 +298,9 @@ def test_a_device_without_a_price_is_a_candidate_unless_a_price_is_needed() -> N
     known = {"rtx2080ti": (5.0, 5.0, 5.0), "l4": (9.0, 9.0, 9.0)}
     best = choose(known).best
     assert (best.device, best.instance, best.usd_per_million) == ("rtx2080ti", None, None)
-    found = choose(known, goal="cost")
-    assert {c.device for c in found.candidates} == {"l4"}
-    assert "no cloud price is known for rtx2080ti" in {e.reason for e in found.excluded}
+    result = choose(known, goal="cost")
+    assert {c.device for c in result.candidates} == {"l4"}
+    assert "no cloud price is known for rtx2080ti" in {e.reason for e in result.excluded}
 
 
 # --- what cannot be done -------------------------------------------------------------------------------------------
@@ -432,10 +432,10 @@ def test_rows_can_be_told_apart_at_every_width(real: Any, width: int, everything
 
 def test_fronts_show_their_members(real: Any) -> None:
     front = real.latency_cost_front
-    short, whole = (drawn(recommendation_view(real, width=160, everything=e), 160) for e in (False, True))
+    short, full = (drawn(recommendation_view(real, width=160, everything=e), 160) for e in (False, True))
     for c in front[:: len(front) - 1]:
         assert f"batch {c.batch}, {c.dtype}: " in short
-    table = whole.partition("Pareto front of latency and cost")[2].partition("Pareto")[0]
+    table = full.partition("Pareto front of latency and cost")[2].partition("Pareto")[0]
     assert len(table.strip().splitlines()) == 1 + 1 + len(front)
 
 
@@ -452,13 +452,13 @@ def test_the_table_fits_and_names_the_best_with_its_verdict(width: int, goal: st
 
 
 def test_json_has_intervals_fronts_and_reasons() -> None:
-    found = json.loads(command("--json", "--max-latency", "1s"))
-    best = found["rows"][0]
+    result = json.loads(command("--json", "--max-latency", "1s"))
+    best = result["rows"][0]
     assert best["latency_ms"]["low"] <= best["latency_ms"]["value"] <= best["latency_ms"]["high"]
     assert best["reasons"] == ["meets 1 s with 90 % confidence"]
-    assert found["latency_cost_front"]
-    assert "candidates" not in found
-    assert len(json.loads(command("--json", "--all"))["candidates"]) > len(found["rows"])
+    assert result["latency_cost_front"]
+    assert "candidates" not in result
+    assert len(json.loads(command("--json", "--all"))["candidates"]) > len(result["rows"])
 
 
 def test_all_lists_every_candidate_and_every_reason() -> None:
@@ -476,9 +476,9 @@ def test_a_limit_that_nothing_keeps_is_exit_code_2(run_forerun: Callable[..., An
 
 def test_a_device_of_unknown_memory_is_a_candidate_only_when_it_is_named() -> None:
     chip = Device("mychip", "My chip", bandwidth_gbs=900, peak_tflops={"fp32": 20.0})
-    found = forerun.recommend(MODEL, goal="latency", devices=[chip], batches=[1], dtypes=["fp32"])
-    assert found.best.verdict == "probably"
-    assert "whether it fits is unknown, as the memory of mychip is" in found.best.reasons
+    result = forerun.recommend(MODEL, goal="latency", devices=[chip], batches=[1], dtypes=["fp32"])
+    assert result.best.verdict == "probably"
+    assert "whether it fits is unknown, as the memory of mychip is" in result.best.reasons
     everything = forerun.recommend(
         MODEL, vendors=["NVIDIA"], clouds=["lambda"], batches=[1], dtypes=["fp32"], mig=False
     )

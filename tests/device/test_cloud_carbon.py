@@ -1,4 +1,4 @@
-"""Prices and grids: enough of them, sound, dated, and found by exact names."""
+"""Prices and grids: enough of them, consistent, dated, and found by exact names."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ def test_an_instance_that_is_not_there() -> None:
 
 
 def test_instances_of_a_device_come_cheapest_first() -> None:
-    found = instances_for("NVIDIA H100 80GB HBM3")
-    prices = [i.usd_per_device_hour for i in found]
-    assert len({i.cloud for i in found}) >= 4
+    result = instances_for("NVIDIA H100 80GB HBM3")
+    prices = [i.usd_per_device_hour for i in result]
+    assert len({i.cloud for i in result}) >= 4
     assert prices == sorted(prices)
-    assert {i.device_id for i in found} == {"h100-sxm"}
+    assert {i.device_id for i in result} == {"h100-sxm"}
     assert {i.cloud for i in instances_for("h100", cloud="aws")} == {"aws"}
 
 

@@ -1,4 +1,4 @@
-"""Devices: the catalogue is sound, names match exactly, a user's own YAML works or says what is wrong."""
+"""Devices: the catalogue is consistent, names match exactly, a user's YAML works or its errors are reported."""
 
 from __future__ import annotations
 
@@ -247,9 +247,9 @@ def test_what_is_stated_of_a_base_does_not_hold_for_another_size() -> None:
 def test_the_command_shows_memory_and_where_it_comes_from(run_forerun: Command) -> None:
     shown = run_forerun("devices", "h200", COLUMNS="200").stdout
     assert "143,771" in shown and "143,155" in shown and "measured by forerun on an H200" in shown
-    found = json.loads(run_forerun("devices", "m60", "--json").stdout)
-    assert found["memory_mb"] == 7680 and found["usable_mb"] < 7300
-    assert found["provenance"]["usable_mb"].startswith("by rule")
+    result = json.loads(run_forerun("devices", "m60", "--json").stdout)
+    assert result["memory_mb"] == 7680 and result["usable_mb"] < 7300
+    assert result["provenance"]["usable_mb"].startswith("by rule")
 
 
 def test_a_device_travels() -> None:
@@ -485,19 +485,19 @@ WITH_MIG = ["a30", "a100-pcie-40gb", "a100-pcie-80gb", "a100-sxm4-40gb", "a100-s
 
 @pytest.mark.parametrize("device_id", WITH_MIG)
 def test_slices_fit_in_the_whole(device_id: str) -> None:
-    whole = load_device(device_id)
-    found = profiles(whole)
-    assert len(found) >= 5
-    for profile in found:
+    full = load_device(device_id)
+    result = profiles(full)
+    assert len(result) >= 5
+    for profile in result:
         assert 0 < profile.sm_fraction <= 1
         assert 0 < profile.memory_fraction <= 1
         assert profile.media == profile.name.endswith("+me")
-        assert whole.memory_mb is not None
-        assert profile.memory_mb <= whole.memory_mb * profile.memory_fraction * 1.03
+        assert full.memory_mb is not None
+        assert profile.memory_mb <= full.memory_mb * profile.memory_fraction * 1.03
         # as many as fit: never more compute or memory than there is
         assert profile.max_instances * profile.memory_fraction <= 1
         assert profile.max_instances * profile.compute_slices <= (4 if device_id == "a30" else 7)
-    assert found[-1].memory_fraction == 1
+    assert result[-1].memory_fraction == 1
 
 
 def test_hopper_slices_have_the_sms_that_nvidia_smi_lists() -> None:
@@ -506,7 +506,7 @@ def test_hopper_slices_have_the_sms_that_nvidia_smi_lists() -> None:
 
 
 def test_a_slice_is_a_device() -> None:
-    whole, part = load_device("h200"), load_device("h200/1g.18gb")
+    full, part = load_device("h200"), load_device("h200/1g.18gb")
     assert part.id == "h200/1g.18gb"
     assert part.peak_tflops["fp16"] == pytest.approx(989 * 16 / 132)
     assert part.bandwidth_gbs == pytest.approx(4800 / 8)
@@ -514,7 +514,7 @@ def test_a_slice_is_a_device() -> None:
     assert part.memory_mb == pytest.approx(16 * 1024)
     assert part.tdp_w == pytest.approx(700 * 16 / 132)
     assert part.interconnect_gbs is None
-    assert part == slice_device(whole, "1g.18gb") == slice_device(load_device("NVIDIA H200"), profiles(whole)[0])
+    assert part == slice_device(full, "1g.18gb") == slice_device(load_device("NVIDIA H200"), profiles(full)[0])
     assert "slice 1g.18gb of h200" in part.provenance["fp16_tflops"]
 
 

@@ -50,11 +50,11 @@ NEARLY = 1.03
 def device_ms() -> pd.DataFrame:
     """Device time of each case on every device of the lines, in batches that keep the device busy."""
     devices = [load_device(name) for name in dict.fromkeys(" ".join(LINES.values()).split())]
-    found = {}
+    result = {}
     for case, settings in CASES.items():
         frame = forerun.predict_many([forerun.Workload(**settings)], devices)
-        found[case] = frame.set_index("device")["device_ms"]
-    return pd.DataFrame(found)
+        result[case] = frame.set_index("device")["device_ms"]
+    return pd.DataFrame(result)
 
 
 @pytest.mark.parametrize("case", CASES, ids=" ".join)
@@ -74,7 +74,7 @@ def test_a_later_or_larger_part_is_not_slower(line: str, case: tuple[str, str], 
 def test_fp32_is_never_faster_than_half_precision_allows() -> None:
     """Where no fp32 peak is known, matrix units of half precision do not do fp32 at their own rate.
 
-    TPUs are left out: XLA multiplies fp32 as bf16 unless asked not to, so that there it is what runs.
+    TPUs are omitted: XLA multiplies fp32 as bf16 by default, so that is what runs there.
     """
     chips = [d for d in all_devices() if d.kind not in ("tpu", "cpu") and spec_problem(d) is None]
     lacking = [d for d in chips if d.peak("fp32") is None]

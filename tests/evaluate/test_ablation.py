@@ -57,7 +57,7 @@ def found() -> TrainingCases:
 
 @pytest.fixture(scope="module")
 def full(found: TrainingCases) -> pd.DataFrame:
-    """The left-out predictions of a predictor that makes no error."""
+    """The held-out predictions of a predictor that makes no error."""
     rows = found.models.rows
     return rows.assign(predicted_device_ms=rows["device_ms"], predicted_latency_ms=rows["latency_ms"])
 

@@ -1,4 +1,4 @@
-"""`forerun evaluate`: one table for several predictors, the exam beside it, and what is refused."""
+"""`forerun evaluate`: one table for several predictors, the test set beside it, and what is refused."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import pytest
 
 from forerun.data.splits import kinds_of_network
 from forerun.evaluate.collect import collect, from_rows
-from forerun.evaluate.exam import GPU, exam_rows, is_exam_family
-from forerun.evaluate.full import exam_board, study_board
-from forerun.evaluate.kept import kept_left_out
+from forerun.evaluate.full import board_of_test_set, study_board
 from forerun.evaluate.kinds import WELL_KNOWN
+from forerun.evaluate.stored import stored_predictions
+from forerun.evaluate.test_set import GPU, in_test_set, is_test_family
 from forerun.predictors.saved import SHIPPED
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 NAMES = ["dummy", "one-ratio", "default"]
-EXAM = [
+TEST_FAMILIES = [
     "bloom", "coat", "densenet", "diffusion_unet", "efficientnet", "efficientnetv2", "gptj", "iformer", "mobilenetv4",
     "modernbert", "pvt", "speech_cnn", "stablelm", "starcoder2", "starnet", "time_series", "tnt", "vgg", "video_resnet",
 ]  # fmt: skip
@@ -53,7 +53,7 @@ def test_one_table_for_all_predictors_and_a_report(run_forerun: Run, tmp_path: P
         floors = [float(words[-2]) for words in everything]
         assert len(set(floors[:3])) == 1 and floors[3] < floors[0] and {words[-1] for words in everything} == {"%"}
     # Where the output is no terminal, progress is lines.
-    assert done.stderr.count("leaving out: 16 of 16 after") == 2
+    assert done.stderr.count("holding out: 16 of 16 after") == 2
     text = (tmp_path / "docs" / "SCOREBOARD.md").read_text()
     assert "# Scoreboard" in text and "Noise floor" in text and "| latency_ms | all | default |" in text
 
@@ -77,39 +77,39 @@ def test_one_ratio_is_fitted_without_the_family_that_it_is_asked_about(frames: d
     assert 12 <= ratio.nunique() <= 16  # one number for each part; two may be equal
 
 
-def test_the_exams_families_follow_from_the_seed() -> None:
-    rows = kept_left_out(SHIPPED / "default")
-    assert sorted(set(rows["family"][exam_rows(rows)])) == EXAM
-    assert all(is_exam_family(name) for name in EXAM)
-    assert not any(is_exam_family(name) for name in ("resnet", "cnn", "unet", "gpt2", "llama"))
+def test_the_families_of_the_test_set_follow_from_the_seed() -> None:
+    rows = stored_predictions(SHIPPED / "default")
+    assert sorted(set(rows["family"][in_test_set(rows)])) == TEST_FAMILIES
+    assert all(is_test_family(name) for name in TEST_FAMILIES)
+    assert not any(is_test_family(name) for name in ("resnet", "cnn", "unet", "gpt2", "llama"))
     assert GPU == "rtx4060ti-16gb"
 
 
-def test_the_study_table_and_the_exam_share_no_row(frames: dict[str, pd.DataFrame]) -> None:
-    study, exam = study_board(frames, "family", ["latency_ms"]), exam_board(frames, ["latency_ms"])
+def test_the_study_table_and_the_test_set_share_no_row(frames: dict[str, pd.DataFrame]) -> None:
+    study, scored_test = study_board(frames, "family", ["latency_ms"]), board_of_test_set(frames, ["latency_ms"])
     rows = frames["default"]
     # The first row of each case; compiled calls have lines of their own.
     first = ~rows.sort_values("repeat", kind="stable").duplicated(["case_key", "device"]).sort_index()
     asked = first & (rows["runtime"] == "eager")
-    for made, mine in ((study, asked & ~exam_rows(rows)), (exam, asked & exam_rows(rows))):
+    for made, mine in ((study, asked & ~in_test_set(rows)), (scored_test, asked & in_test_set(rows))):
         assert made.value("latency_ms", "all", "default", "n") == mine.sum()
-    errors = [made.value("latency_ms", "all", "default", "mape") for made in (study, exam)]
+    errors = [made.value("latency_ms", "all", "default", "mape") for made in (study, scored_test)]
     assert errors[0] != errors[1] and max(errors) < 0.3
-    # The exam's rows change nothing in the study table.
+    # The rows of the test set change nothing in the study table.
     moved = {name: frame.copy() for name, frame in frames.items()}
     for frame in moved.values():
-        frame.loc[exam_rows(frame).to_numpy(), "predicted_latency_ms"] *= 100
+        frame.loc[in_test_set(frame).to_numpy(), "predicted_latency_ms"] *= 100
     shown = ["mape", "median_ape", "acc10", "n"]
     pd.testing.assert_frame_equal(study_board(moved, "family", ["latency_ms"]).lines[shown], study.lines[shown])
 
 
-def test_the_exam_is_a_table_of_its_own(run_forerun: Run, frames: dict[str, pd.DataFrame]) -> None:
+def test_the_test_set_has_a_table_of_its_own(run_forerun: Run, frames: dict[str, pd.DataFrame]) -> None:
     done = run_forerun("evaluate", "one-ratio,default", "--exam", "--targets", "latency", "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert {line["split"] for line in found} == {"family"}
     assert {line["target"] for line in found} == {"latency_ms", "graph_ms"}  # of eager calls, and as CUDA graphs
-    expected = exam_board(frames, ["latency_ms"])
+    expected = board_of_test_set(frames, ["latency_ms"])
     for line in found:
         for column in ("n", "mape", "interval_coverage"):
             value = expected.value(line["target"], line["regime"], line["predictor"], column)
@@ -119,8 +119,8 @@ def test_the_exam_is_a_table_of_its_own(run_forerun: Run, frames: dict[str, pd.D
 def test_kinds_are_shown_one_by_one(run_forerun: Run) -> None:
     done = run_forerun("evaluate", "default", "--split", "kind", "--targets", "device", COLUMNS="200")
     assert done.returncode == 0, done.stderr
-    rows = kept_left_out(SHIPPED / "default", "kind")
-    rows = rows[~exam_rows(rows)]
+    rows = stored_predictions(SHIPPED / "default", "kind")
+    rows = rows[~in_test_set(rows)]
     others = {kind for kind in kinds_of_network(rows) if kind not in WELL_KNOWN}
     assert f"small CNNs: {len(others)} kinds" in done.stdout
     by_kind = done.stdout.split("Device time by kind")[1]

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from forerun.evaluate import fits, memory_rule, results, stamp
-from forerun.evaluate.collect import kept_frame
+from forerun.evaluate.collect import stored_frame
 from forerun.evaluate.full import study_board
 from forerun.evaluate.results import Section
 from forerun.evaluate.scoreboard import floor_of
@@ -105,7 +105,7 @@ def test_a_figure_that_was_changed_is_found(checkout: Path, name: str) -> None:
 
 def test_the_kept_tables_are_those_of_the_kept_predictions() -> None:
     """Errors of every line, from the predictions that ship; intervals take long and follow from the same rows."""
-    frame = kept_frame("default", "family")
+    frame = stored_frame("default", "family")
     assert frame is not None
     kept = results.kept(ROOT / "docs")
     assert {"families", "exam", "noise", "kinds", "cpu", "models"} <= set(kept)
@@ -122,7 +122,7 @@ def test_the_kept_tables_are_those_of_the_kept_predictions() -> None:
 
 
 def test_the_page_says_which_split_its_figures_are_of() -> None:
-    kept, frame = results.kept(ROOT / "docs"), kept_frame("default", "family")
+    kept, frame = results.kept(ROOT / "docs"), stored_frame("default", "family")
     assert frame is not None and ("block" in frame) == ("by_name" in kept)
     text = (ROOT / "docs" / "TRAIN.md").read_text()
     headline = " ".join((ROOT / "README.md").read_text().split())

@@ -1,4 +1,4 @@
-"""Relatives: families whose blocks are alike are left out together, in our rows and in published ones."""
+"""Relatives: families whose blocks are alike are held out together, in our rows and in published ones."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 
 from forerun.data import splits
 from forerun.evaluate import full
-from forerun.evaluate.kept import kept_left_out
-from forerun.evaluate.left_out import groups_of
+from forerun.evaluate.held_out import groups_of
+from forerun.evaluate.stored import stored_predictions
 from forerun.frontends import load_graph
 from forerun.graph.blocks import alike, block_of
 from forerun.predictors.saved import SHIPPED
@@ -78,7 +78,7 @@ def test_families_are_joined_by_the_block_of_most_of_their_networks() -> None:
     assert splits.independent(bare).tolist() == ["bert", "roberta", "bert", *["mixed"] * 3, "later"]
 
 
-def test_relatives_among_published_rows_are_left_out_too() -> None:
+def test_relatives_among_published_rows_are_held_out_too() -> None:
     class Published:
         def __init__(self, table: pd.DataFrame) -> None:
             self.rows = table
@@ -93,7 +93,7 @@ def test_relatives_among_published_rows_are_left_out_too() -> None:
 
 
 def test_kept_predictions_are_of_joined_families_or_say_that_they_are_not(run_forerun: Run) -> None:
-    kept = kept_left_out(SHIPPED / "default")
+    kept = stored_predictions(SHIPPED / "default")
     if "block" not in kept:
         done = run_forerun("evaluate", "--groups")
         assert done.returncode == 2 and "tell no blocks" in done.stderr

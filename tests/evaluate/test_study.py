@@ -23,21 +23,21 @@ from forerun.data.store import Store
 from forerun.data.summary import REPEATED
 from forerun.errors import ForerunError
 from forerun.evaluate import predictors_document, same_rows, studies
-from forerun.evaluate.collect import collect, from_rows, kept_frame
-from forerun.evaluate.costs import costs, keep_costs, kept_costs
+from forerun.evaluate.collect import collect, from_rows, stored_frame
+from forerun.evaluate.costs import costs, store_costs, stored_costs
 from forerun.evaluate.full import study_board, summary
+from forerun.evaluate.held_out import held_out
 from forerun.evaluate.judged import judged
-from forerun.evaluate.kept import (
-    is_prediction,
-    keep_device_lines,
-    keep_left_out,
-    kept_device_lines,
-    kept_left_out,
-)
-from forerun.evaluate.left_out import left_out
 from forerun.evaluate.metrics import figures
 from forerun.evaluate.published_figures import PUBLISHED, published_cell
-from forerun.evaluate.same_rows import BASELINES, Kept, device_lines, split_lines
+from forerun.evaluate.same_rows import BASELINES, StoredPredictions, device_lines, split_lines
+from forerun.evaluate.stored import (
+    is_prediction,
+    store_device_lines,
+    store_predictions,
+    stored_device_lines,
+    stored_predictions,
+)
 from forerun.networks import FILES
 from forerun.predictors.baselines.dummy import DummyPredictor
 from forerun.predictors.cases import TrainingCases
@@ -54,7 +54,7 @@ MODELS = (
 
 
 def with_numbers(rows: pd.DataFrame) -> pd.DataFrame:
-    """Kept rows with the numbers of graphs, which their table lacks: made up from what it has."""
+    """StoredPredictions rows with the numbers of graphs, which their table lacks: made up from what it has."""
     numbers = dict.fromkeys(GRAPH_NUMBERS, 0.0) | {"nodes": rows["kernel_launches"], "edges": rows["kernel_launches"]}
     numbers |= {"parameters": rows["parameters"].fillna(1e6), "macs": rows["flops"] / 2, "op_kinds": "conv matmul"}
     return rows.assign(**numbers)
@@ -75,7 +75,7 @@ class Fitted:
 @pytest.fixture(scope="module")
 def rows() -> pd.DataFrame:
     """All rows of models on the H200, with the default's answers."""
-    return with_numbers(kept_left_out(SHIPPED / "default"))
+    return with_numbers(stored_predictions(SHIPPED / "default"))
 
 
 @pytest.fixture(scope="module")
@@ -95,9 +95,9 @@ def fitted(registered: None, rows: pd.DataFrame, tmp_path_factory: pytest.TempPa
     folder = tmp_path_factory.mktemp("fitted") / "power-law"
     predictor.save(folder)
     for part, frame in found.frames.items():
-        keep_left_out(folder, frame, part, predictor.columns)
+        store_predictions(folder, frame, part, predictor.columns)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(same_rows, "kept_frame", lambda name, split: kept_frame(name, split, rows))
+        patch.setattr(same_rows, "stored_frame", lambda name, split: stored_frame(name, split, rows))
         yield Fitted(folder, predictor, rows, found.frames)
 
 
@@ -109,11 +109,11 @@ def test_figures_have_r_squared_and_shares_within_five_and_ten_per_cent() -> Non
     assert np.isnan(figures(np.ones(2), np.ones(2))["r2"])  # nothing varies, so nothing can be explained
 
 
-def test_a_predictor_is_left_out_by_its_own_splits_and_folds(fitted: Fitted) -> None:
+def test_a_predictor_is_held_out_by_its_own_splits_and_folds(fitted: Fitted) -> None:
     assert set(fitted.frames) == {"random", "gpu"}  # neither kinds nor CPUs
     assert DummyPredictor.hold_out.splits == ("family", "kind", "device") and DummyPredictor.hold_out.folds == 16
     counted: list[tuple[int, int]] = []
-    left_out(PowerLaw(), from_rows(fitted.rows), "random", progress=lambda done, of: counted.append((done, of)))
+    held_out(PowerLaw(), from_rows(fitted.rows), "random", progress=lambda done, of: counted.append((done, of)))
     assert counted[-1] == (3, 3)
 
 
@@ -123,9 +123,9 @@ def test_what_is_kept_is_small_and_enough_to_score_and_fit_again(
     fitted.predictor.save(tmp_path)
     answers = [f"predicted_{target}" for target in TARGETS]
     whole = rows[[c for c in rows if not is_prediction(c) or c in answers]]
-    keep_left_out(tmp_path, whole, "random", PowerLaw.columns)
+    store_predictions(tmp_path, whole, "random", PowerLaw.columns)
     assert len(rows) > 7000 and (tmp_path / "left_out_random.parquet").stat().st_size < 500_000
-    again = kept_left_out(fitted.folder, "random")
+    again = stored_predictions(fitted.folder, "random")
     frame = fitted.frames["random"]
     assert len(again) == len(frame) and set(PowerLaw.columns) <= set(again)
     for column in ("predicted_latency_ms", "latency_ms", "macs"):
@@ -154,16 +154,16 @@ def test_without_a_family_that_is_all_it_learns_from_it_has_no_answers(rows: pd.
             return super().answers_row(rows) & (rows["source"] == "cnn").to_numpy()
 
     rows = rows[rows["source"].isin(["cnn", "unet"])]
-    assert left_out(SmallCnns(), from_rows(rows), "family")["predicted_latency_ms"].isna().all()
-    found = left_out(SmallCnns(), from_rows(rows), "random")
+    assert held_out(SmallCnns(), from_rows(rows), "family")["predicted_latency_ms"].isna().all()
+    found = held_out(SmallCnns(), from_rows(rows), "random")
     assert (found["predicted_latency_ms"].notna() == (rows["source"] == "cnn").to_numpy()).all()
 
 
 def test_one_family_alone_leaves_nothing_to_learn_from(rows: pd.DataFrame) -> None:
     with pytest.raises(ForerunError, match="there is only one family among the rows: nothing would be left to learn"):
-        left_out(DummyPredictor(), from_rows(rows[rows["family"] == "resnet"]))
+        held_out(DummyPredictor(), from_rows(rows[rows["family"] == "resnet"]))
     with pytest.raises(ForerunError, match="only one kind of network among the rows"):
-        left_out(DummyPredictor(), from_rows(rows[rows["source"] == "cnn"]), "kind")
+        held_out(DummyPredictor(), from_rows(rows[rows["source"] == "cnn"]), "kind")
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_a_quantity_that_no_row_has_is_one_sentence(
 ) -> None:
     folder = tmp_path / "power-law"
     shutil.copytree(fitted.folder, folder)
-    keep_left_out(folder, fitted.frames["gpu"].assign(energy_j=np.nan), "gpu", fitted.predictor.columns)
+    store_predictions(folder, fitted.frames["gpu"].assign(energy_j=np.nan), "gpu", fitted.predictor.columns)
     assert run(["evaluate", str(folder), "--targets", "latency,energy"]) == 2
     assert "energy_j was measured in none of the rows" in capsys.readouterr().err
 
@@ -207,13 +207,11 @@ def test_costs_are_measured(measured: TrainingCases, tmp_path: Path) -> None:
     assert 0 < found["single_s"] < 1 and 0 < found["batch_us"] < 1e6 and found["training_s"] == 0.5
     assert found["bytes"] > 100 and found["parameters"] == 3 * 6  # targets, and numbers with a constant
     assert any(model in found["single_of"] for model in MODELS) and "cores" in found["machine"]
-    keep_costs(tmp_path, found)
-    assert kept_costs(tmp_path) == found and kept_costs(tmp_path / "none") is None
+    store_costs(tmp_path, found)
+    assert stored_costs(tmp_path) == found and stored_costs(tmp_path / "none") is None
 
 
-def test_of_gpus_that_were_left_out_only_figures_are_kept(
-    measured: TrainingCases, registered: None, tmp_path: Path
-) -> None:
+def test_of_held_out_gpus_only_figures_are_stored(measured: TrainingCases, registered: None, tmp_path: Path) -> None:
     class ByDatasheet(PowerLaw):
         sees_devices = True
 
@@ -223,23 +221,23 @@ def test_of_gpus_that_were_left_out_only_figures_are_kept(
     gpus = ("a100-sxm4-80gb", "rtx4060ti-16gb", "rtx3090", "rtx4090")
     published.rows["device"] = [gpus[n % 4] for n in range(len(published))]
     published = TrainingCases(models, measured.operators, published_models=published)
-    unseen = left_out(ByDatasheet(), published, "device")
+    unseen = held_out(ByDatasheet(), published, "device")
     lines = device_lines(ByDatasheet(), unseen, published)
-    assert {line["device"] for line in lines} == {"all", *gpus} - {"rtx4060ti-16gb"}  # without the exam's GPU
+    assert {line["device"] for line in lines} == {"all", *gpus} - {"rtx4060ti-16gb"}  # without the test set's GPU
     assert {line["predictor"] for line in lines} == {"power-law", "roofline", "dummy"}
     whole = [line for line in lines if line["device"] == line["mode"] == "all" and line["target"] == "latency_ms"]
     assert len({line["n"] for line in whole}) == 1 and all(line["mape"] > 0 for line in whole)
     assert "interval_coverage" in whole[0] and {"r2", "tau", "acc5", "acc10", "rmse"} <= set(whole[0])
     ByDatasheet().fit(published).save(tmp_path)
-    keep_device_lines(tmp_path, lines)
-    assert [list(line) for line in kept_device_lines(tmp_path)] == [list(line) for line in lines]
+    store_device_lines(tmp_path, lines)
+    assert [list(line) for line in stored_device_lines(tmp_path)] == [list(line) for line in lines]
     text = (tmp_path / "left_out_device.json").read_text()
     assert "NaN" not in text and not any(model in text for model in MODELS)
 
 
 def test_every_predictor_stands_on_the_same_rows(fitted: Fitted) -> None:
     name = str(fitted.folder)
-    lines = pd.DataFrame(split_lines(Kept(), name, "family", TARGETS))
+    lines = pd.DataFrame(split_lines(StoredPredictions(), name, "family", TARGETS))
     for target, count in (("latency_ms", 5), ("memory_mb", 2), ("energy_j", 4)):
         mine = lines[lines["target"] == target]
         assert mine["predictor"].iloc[0] == name and len(mine) == count and mine["n"].nunique() == 1
@@ -247,8 +245,8 @@ def test_every_predictor_stands_on_the_same_rows(fitted: Fitted) -> None:
     assert set(latency.index) == {name, *BASELINES}
     assert latency.loc[name, "coverage"] < 1 and (latency.drop(name)["coverage"] == 1).all()
     assert latency.loc["default", "mape"] < latency.loc["roofline", "mape"] < latency.loc["dummy", "mape"]
-    # Single rows left out: the default kept no such answers, so it is judged by the harder split, and it says so.
-    random = split_lines(Kept(), name, "random", ["latency_ms"])
+    # Single rows held out: the default has no such predictions, so the harder split is used, and the table says so.
+    random = split_lines(StoredPredictions(), name, "random", ["latency_ms"])
     assert "default (families held out)" in {line["predictor"] for line in random}
 
 
@@ -261,10 +259,10 @@ def test_the_document_is_written_from_what_was_kept(
     folder, docs = tmp_path / "power-law", tmp_path / "docs"
     shutil.copytree(fitted.folder, folder)
     about = {"single_s": 0.002, "single_of": "resnet50", "batch_us": 3.5, "training_s": 61.0, "bytes": 42_000}
-    keep_costs(folder, {**about, "parameters": 18, "machine": "a machine, 2 cores"})
+    store_costs(folder, {**about, "parameters": 18, "machine": "a machine, 2 cores"})
     line = {"predictor": "power-law", "target": "latency_ms", "mode": "all", "device": "all", "n": 7, "coverage": 0.5,
             "mape": 0.25}  # fmt: skip
-    keep_device_lines(folder, [line, {**line, "device": "v100-32gb"}])
+    store_device_lines(folder, [line, {**line, "device": "v100-32gb"}])
     # Numbers of a study are shown as they are, under whatever name: this error is in percent already.
     table = pd.DataFrame([{"variant": "SAGE", "error": 16.0, "mape": 45.9}, {"variant": "GAT", "error": 36.7}])
     studies.keep(
@@ -298,10 +296,10 @@ def test_the_document_is_written_from_what_was_kept(
 
 def test_without_anything_kept_there_is_no_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["evaluate", "dummy", "--document", str(tmp_path / "PREDICTORS.md")]) == 2
-    assert "no predictions were kept of dummy" in capsys.readouterr().err
+    assert "no predictions are stored of dummy" in capsys.readouterr().err
 
 
-def test_published_figures_stand_at_single_rows_left_out() -> None:
+def test_published_figures_are_shown_at_single_rows_held_out() -> None:
     assert published_cell("trees", "memory_mb", "random") == "1.81 %"
     assert published_cell("trees", "memory_mb", "family") == published_cell("default", "memory_mb", "random") == ""
     assert all(found.differs.endswith(".") and set(found.figures) <= set(REPEATED) for found in PUBLISHED.values())

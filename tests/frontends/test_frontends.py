@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -256,6 +257,35 @@ def registered() -> Iterator[Any]:
             stack.enter_context(installed(FRONTENDS, *points))
 
         yield register
+
+
+def test_a_process_that_reads_untrusted_models_again_imports_what_its_children_need(
+    registered: Any, tmp_path: Path
+) -> None:
+    warmed: list[int] = []
+
+    class Untrusted(AcmeFrontend):
+        def untrusted(self, model: Any) -> bool:
+            return True
+
+        def key(self, model: Any, workload: Workload) -> None:
+            return None
+
+        def warm_up(self) -> None:
+            warmed.append(os.getpid())
+
+        def load(self, model: Any, workload: Workload) -> list[Graph]:
+            return [linear(workload.batch, f"warmed {len(warmed)} times, {os.getpid() != here}")]
+
+    registered(Point("acme-untrusted", Untrusted))
+    here = os.getpid()
+    names = []
+    for number in range(3):
+        path = tmp_path / f"{number}.acme"
+        path.write_text("linear 8 4")
+        names.append(load_graph(Workload(path)).name)
+    assert names == [f"warmed {times} times, True" for times in (0, 1, 2)]
+    assert warmed == [here, here]
 
 
 def test_frontends_are_asked_by_priority_and_then_by_name(registered: Any) -> None:

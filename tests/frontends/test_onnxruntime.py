@@ -273,7 +273,7 @@ def measured(residual: str, tmp_path: Path) -> Store:
     pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install 'forerun[onnxruntime]'")
     store = Store(tmp_path / "store", shipped=False)
     rows = [model_row(measure_workload(Workload(residual, batch=2)), "own")]
-    onnx_graphs.keep(store, add_graphs(rows, onnx_files=[residual]))
+    onnx_graphs.save(store, add_graphs(rows, onnx_files=[residual]))
     store.append("models", [{**row, "device": CPU} for row in rows])
     Path(residual).unlink()
     return store

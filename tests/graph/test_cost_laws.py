@@ -58,10 +58,10 @@ def test_causal_attention_of_every_shape_is_what_sdpa_computes(queries: int, key
     model = Attends(queries)
     graph = load_graph(Workload(model, batch=3, mode=mode, input_shape=(keys, 8)))
     scores = 3 * 2 * int(torch.ones(queries, keys).tril().sum())
-    products = 2 if mode == "inference" else 7  # q k, p v; backward five more
-    assert totals(graph).macs == products * 8 * scores
-    found = forerun.predict(model, "a100", batch=3, mode=mode, input_shape=(keys, 8))
-    assert math.isfinite(found.latency_ms.value)
+    matmuls = 2 if mode == "inference" else 7  # q k, p v; backward five more
+    assert totals(graph).macs == matmuls * 8 * scores
+    result = forerun.predict(model, "a100", batch=3, mode=mode, input_shape=(keys, 8))
+    assert math.isfinite(result.latency_ms.value)
 
 
 @pytest.mark.parametrize(

@@ -141,8 +141,8 @@ def test_every_family_has_a_small_member_here() -> None:
 
 
 def test_a_case_and_its_workload_name_the_same_network() -> None:
-    asked = Workload("dit:heads=4,width=32,depth=2", batch=3, mode="training", optimizer="adamw", amp="bf16")
-    there = case_of(asked)
+    request = Workload("dit:heads=4,width=32,depth=2", batch=3, mode="training", optimizer="adamw", amp="bf16")
+    there = case_of(request)
     assert (there["source"], there["name"]) == ("dit", "dit:width=32,depth=2,heads=4")
     assert case_of(workload_of(there)) == there
 

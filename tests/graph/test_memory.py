@@ -21,6 +21,7 @@ from forerun.graph.memory import (
     CachingAllocator,
     live_memory,
     peak_allocated_mb,
+    runs_within,
     simulate,
 )
 from forerun.measure.cases import workload_of
@@ -109,6 +110,18 @@ def test_many_batch_sizes_at_once_agree_with_one_at_a_time(batches: list[int]) -
     assert together == pytest.approx([simulate(g.at(b)).allocated_mb for b in batches])
 
 
+@pytest.mark.parametrize("mode", ["inference", "training"])
+def test_what_runs_within_a_limit_is_what_the_simulation_of_each_batch_says(mode: str) -> None:
+    graph = load_graph(Workload("cnn:depth=4,filters=32", mode=mode, batch=2))
+    working = library_workspaces(load_device("h200"))
+    batches = np.arange(1, 65)
+    limit = simulate(graph.at(33), workspaces=working).allocated_mb
+    runs = runs_within(graph, batches, limit, working)
+    said = [runs(batch) for batch in batches.tolist()]
+    assert said == [simulate(graph.at(batch), limit, working).fits for batch in batches.tolist()]
+    assert True in said and False in said
+
+
 def test_gradients_of_the_step_before_are_gone() -> None:
     """AdamW at its peak: weights, gradients, two moments and one temporary; never two sets of gradients."""
     model = nn.Sequential(nn.Linear(1024, 1024, bias=False), nn.Linear(1024, 1024, bias=False))
@@ -123,8 +136,8 @@ def test_the_allocator_keeps_what_the_first_backward_took() -> None:
         estimate(load_graph(Workload(f"cnn:depth=3,filters={n}", batch=256, mode="training", dtype=dtype)), h200)
         for n, dtype in ((64, "fp32"), (24, "fp32"), (64, "bf16"))
     )
-    kept = [memory.reserved_mb / memory.allocated_mb for memory in (wide, narrow, half)]
-    assert kept[0] > max(kept[1:])
+    stored = [memory.reserved_mb / memory.allocated_mb for memory in (wide, narrow, half)]
+    assert stored[0] > max(stored[1:])
     small = dataclasses.replace(h200, memory_gb=(wide.allocated_mb + wide.context_mb + 64) / 1024)
     assert estimate(load_graph(Workload("cnn:depth=3,filters=64", batch=256, mode="training")), small).fits
 
@@ -151,17 +164,17 @@ def test_what_does_not_fit_needs_no_more_than_it_must() -> None:
     139,450 MB reserved, 77,888 MB of tensors, Llama-3.1-8B at batch 240 and 2,048 tokens). Where there is none it gets
     by with one, and past that the answer goes on growing from there instead of leaping to twice."""
     h200 = load_device("h200")
-    asked = Workload("meta-llama/Llama-3.2-1B", mode="decode", seq_len=2048, dtype="bf16", batch=64)
-    graph = load_graph(asked)
+    request = Workload("meta-llama/Llama-3.2-1B", mode="decode", seq_len=2048, dtype="bf16", batch=64)
+    graph = load_graph(request)
     roomy = estimate(graph, h200)
     assert roomy.reserved_mb > 1.5 * roomy.allocated_mb
     just = (roomy.allocated_mb + roomy.context_mb) * 1.02
     tight = dataclasses.replace(h200, driver_memory_mb=just / (1 - MARGIN), usable_memory_mb=None)
-    found = [estimate(load_graph(dataclasses.replace(asked, batch=b)), tight) for b in (63, 64, 65, 66, 67, 68)]
-    assert [memory.fits for memory in found][::5] == [True, False]
-    needed = [memory.needed_mb for memory in found]
+    results = [estimate(load_graph(dataclasses.replace(request, batch=b)), tight) for b in (63, 64, 65, 66, 67, 68)]
+    assert [memory.fits for memory in results][::5] == [True, False]
+    needed = [memory.needed_mb for memory in results]
     assert max(needed) < 1.1 * min(needed)
-    assert all(memory.needed_mb > memory.allocated_mb for memory in found)
+    assert all(memory.needed_mb > memory.allocated_mb for memory in results)
 
 
 def errors(source: str, mode: str | None = None, without: tuple[str, ...] = ()) -> pd.Series:
@@ -173,8 +186,8 @@ def errors(source: str, mode: str | None = None, without: tuple[str, ...] = ()) 
     rows = rows if mode is None else rows[rows["mode"] == mode]
     rows = rows.sort_values(["model", "case_key", "repeat"]).drop_duplicates(["model", "mode"])[::2]
     works = [workload_of(json.loads(case)) for case in rows["case"]]
-    found = [estimate(load_graph(work), load_device("h200")).allocated_mb for work in works]
-    return np.array(found) / rows["memory_allocated_mb"] - 1
+    results = [estimate(load_graph(work), load_device("h200")).allocated_mb for work in works]
+    return np.array(results) / rows["memory_allocated_mb"] - 1
 
 
 def test_recurrent_layers_keep_their_gates() -> None:
@@ -183,15 +196,15 @@ def test_recurrent_layers_keep_their_gates() -> None:
         "recurrent:cell=0,hidden=1024,layers=1,both_ways=1,length=128,features=80,vocab=32000",
         "recurrent:cell=1,hidden=1024,layers=2,both_ways=1,features=80",
     )
-    found = errors("recurrent", without=constants_from).abs()
-    assert len(found) >= 8 and found.median() < 0.15 and found.max() < 0.4
+    result = errors("recurrent", without=constants_from).abs()
+    assert len(result) >= 8 and result.median() < 0.15 and result.max() < 0.4
 
 
 def test_the_backward_pass_of_volumes_copies_for_pointwise_kernels_too() -> None:
     """Copies of 16 and of 14 channels, filled up to 16, are part of it (in one network 259 of 2,882 MB). Few channels
     and many pixels take no more: tiles of 32 x 32 are for images that small."""
-    found = errors("volume", "training", without=("volume:size=128,width=16,classes=14",)).abs()
-    assert len(found) >= 4 and found.median() < 0.02 and found.max() < 0.1
+    result = errors("volume", "training", without=("volume:size=128,width=16,classes=14",)).abs()
+    assert len(result) >= 4 and result.median() < 0.02 and result.max() < 0.1
 
 
 @pytest.mark.parametrize(

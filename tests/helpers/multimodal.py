@@ -9,7 +9,7 @@ import torch
 
 from forerun.capture import torch_compat
 from forerun.frontends.huggingface.config import load_config
-from forerun.frontends.huggingface.frontend import _builder
+from forerun.frontends.huggingface.graphs import builder
 from forerun.frontends.huggingface.inputs import InputMaker
 from forerun.frontends.huggingface.model_class import choose
 from forerun.workload import Workload
@@ -93,7 +93,7 @@ def really(settings: dict[str, Any], **workload: Any) -> tuple[int, int]:
     asked = Workload(settings, **workload)
     whole = load_config(settings, False)
     chosen = choose(whole, asked, "", [])
-    arguments = InputMaker(whole, chosen, asked, "", None).arguments(_builder(whole, chosen, asked))
+    arguments = InputMaker(whole, chosen, asked, "", None).arguments(builder(whole, chosen, asked))
     eager = {"attn_implementation": "eager", "experts_implementation": "eager"}
     model = chosen.model_class._from_config(load_config(settings, False), dtype=torch.float32, **eager).eval()
     call = {name: _tensor(argument) for name, argument in arguments.items()}

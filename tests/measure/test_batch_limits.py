@@ -18,7 +18,7 @@ import forerun
 from forerun.data.intake import take_in
 from forerun.data.store import Store
 from forerun.evaluate import fits, margin
-from forerun.evaluate.kept import kept_left_out
+from forerun.evaluate.stored import stored_predictions
 from forerun.measure.core.batch_limit_phase import CLOSE, find_limit
 from forerun.measure.core.meters import meter_for
 from forerun.measure.core.protocol import Call, measure
@@ -40,14 +40,14 @@ def test_the_search_brackets_every_limit(limit: int, start: int) -> None:
     def trial(batch: int) -> dict[str, object]:
         return {"status": "ran" if batch <= limit else "oom", "used_mb": batch, "total_mb": limit}
 
-    found = find_limit(trial, start, most=60)
-    assert found["oom_batch"] > limit >= (found["ran_batch"] or 0)
-    assert found["oom_batch"] - (found["ran_batch"] or 0) <= max(1, (CLOSE - 1) * (found["ran_batch"] or 0) + 1)
+    result = find_limit(trial, start, most=60)
+    assert result["oom_batch"] > limit >= (result["ran_batch"] or 0)
+    assert result["oom_batch"] - (result["ran_batch"] or 0) <= max(1, (CLOSE - 1) * (result["ran_batch"] or 0) + 1)
 
 
 def test_a_trial_that_fails_otherwise_ends_the_search() -> None:
-    found = find_limit(lambda batch: {"status": "error", "reason": "no such operator"}, 8)
-    assert found["ran_batch"] is found["oom_batch"] is None and len(found["trials"]) == 1
+    result = find_limit(lambda batch: {"status": "error", "reason": "no such operator"}, 8)
+    assert result["ran_batch"] is result["oom_batch"] is None and len(result["trials"]) == 1
 
 
 def test_processes_that_really_run_out_of_memory(tmp_path: Path) -> None:
@@ -73,13 +73,13 @@ def test_processes_that_really_run_out_of_memory(tmp_path: Path) -> None:
 
 def test_predictions_respect_a_measured_limit() -> None:
     """Llama-3.1-8B's decode step with 2,048 tokens on an H200: batch 480 ran, 484 ran out of memory."""
-    asked = {"mode": "decode", "seq_len": 2048, "dtype": "bf16"}
-    ran = forerun.predict("meta-llama/Llama-3.1-8B", "h200", batch=480, **asked)
-    out = forerun.predict("meta-llama/Llama-3.1-8B", "h200", batch=484, **asked)
+    request = {"mode": "decode", "seq_len": 2048, "dtype": "bf16"}
+    ran = forerun.predict("meta-llama/Llama-3.1-8B", "h200", batch=480, **request)
+    out = forerun.predict("meta-llama/Llama-3.1-8B", "h200", batch=484, **request)
     assert ran.fit.fits and ran.fit.sure and ran.fit.largest_batch == 480
     assert not out.fit.fits and out.fit.largest_batch == 480 and out.check is None
     assert any("batch 480 ran on this device, batch 484 ran out of memory" in note for note in out.notes)
-    alone = forerun.predict("meta-llama/Llama-3.1-8B", "h200", batch=484, measured=False, **asked)
+    alone = forerun.predict("meta-llama/Llama-3.1-8B", "h200", batch=484, measured=False, **request)
     assert alone.fit.largest_batch < 480 and not any("ran out of memory" in note for note in alone.notes)
 
 
@@ -97,9 +97,9 @@ def test_a_case_of_a_sweep_that_ran_out_of_memory_does_not_fit(tmp_path: Path, m
     before = forerun.predict(name, "h200", batch=3)
     assert before.fit.fits
     take_in([tmp_path / "rows.jsonl"], Store())
-    found = forerun.predict(name, "h200", batch=3)
-    assert not found.fit.fits and found.fit.largest_batch == 2
-    assert "measured on 2026-11-18: batch 3 ran out of memory on this device" in found.notes
+    result = forerun.predict(name, "h200", batch=3)
+    assert not result.fit.fits and result.fit.largest_batch == 2
+    assert "measured on 2026-11-18: batch 3 ran out of memory on this device" in result.notes
 
 
 def test_a_cache_that_timing_holds_twice_is_no_limit_of_the_call() -> None:
@@ -115,18 +115,18 @@ def test_a_cache_that_timing_holds_twice_is_no_limit_of_the_call() -> None:
 
 def test_fits_on_the_h200() -> None:
     """At least 95 of 100 batches that ran out of memory are said not to fit, at most 3 of 100 that ran are refused."""
-    found = fits.limits(Store())
-    assert len(found) >= 40 and {one.mode for one in found} == {"inference", "training", "prefill", "decode"}
-    out = [batch > one.predicted for one in found for batch, ran in one.trials if not ran]
-    ran = [batch > one.predicted for one in found for batch, did in one.trials if did]
-    refused, rows = fits.refused_rows(kept_left_out(SHIPPED / "default"))
+    result = fits.limits(Store())
+    assert len(result) >= 40 and {one.mode for one in result} == {"inference", "training", "prefill", "decode"}
+    out = [batch > one.predicted for one in result for batch, ran in one.trials if not ran]
+    ran = [batch > one.predicted for one in result for batch, did in one.trials if did]
+    refused, rows = fits.refused_rows(stored_predictions(SHIPPED / "default"))
     assert sum(out) >= 0.95 * len(out)
     assert sum(ran) + refused <= 0.03 * (len(ran) + rows)
 
 
 def test_the_margin_is_judged_on_families_that_it_was_not_chosen_on() -> None:
     """What runs out of memory in family a needs 5 %, in b 9 %, in c, a relative of a, nothing; all of b's runs fit."""
-    found = [
+    result = [
         *[margin.Trial("a", False, 4)] * 10, margin.Trial("c", False, -1), *[margin.Trial("b", False, 8)] * 10,
         margin.Trial("a", True, 7), margin.Trial("b", True, 12),
     ]  # fmt: skip
@@ -134,9 +134,9 @@ def test_the_margin_is_judged_on_families_that_it_was_not_chosen_on() -> None:
         "family": ["a", "c", "b"], "device": "h200", "mode": "inference", "model": ["a", "c", "b"],
         "graph_hash": ["same", "same", "other"], "predicted_memory_mb": [1.0, 1.0, 1e9],
     })  # fmt: skip
-    sides = margin.halves(found, rows)
+    sides = margin.halves(result, rows)
     assert sorted(map(sorted, sides)) == [["a", "c"], ["b"]]
-    lines = {line["chosen on"]: line for line in margin.section(found, rows).table.to_dict("records")}
+    lines = {line["chosen on"]: line for line in margin.section(result, rows).table.to_dict("records")}
     on_a, on_b = lines["a, c"], lines["b"]
     assert (on_a["margin"], on_a["recall"], on_a["ran"], on_a["of these refused"]) == ("5 %", "0.0%", 2, 1)
     assert (on_b["margin"], on_b["recall"], on_b["ran"], on_b["of these refused"]) == ("9 %", "100.0%", 3, 1)

@@ -118,8 +118,8 @@ class PaperH200(PaperGpu):
 @contextmanager
 def machine_with(meter: str, folder: Path) -> Iterator[None]:
     """A machine that has this device, and a store of its own; how busy it is cuts no measuring short."""
-    found = [EntryPoint("paper", f"test_machine:{meter}", "forerun.meters")]
-    with pytest.MonkeyPatch.context() as patch, entry_points.installed(meters.METERS, *found, alone=True):
+    result = [EntryPoint("paper", f"test_machine:{meter}", "forerun.meters")]
+    with pytest.MonkeyPatch.context() as patch, entry_points.installed(meters.METERS, *result, alone=True):
         patch.setattr(Effort, "left_s", 1.0)
         patch.setenv("FORERUN_STORE", str(folder))
         patch.setenv("COLUMNS", "160")
@@ -144,10 +144,10 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("store")
     with machine_with("PaperGpu", folder), PaperTime():
         assert cli.run(["measure", "machine", "--budget", "5s"]) == 0
-    (kept,) = (folder / "ceilings").iterdir()
-    assert kept.name == "paper-one.json"
-    found: dict[str, Any] = json.loads(kept.read_text())
-    return found
+    (stored,) = (folder / "ceilings").iterdir()
+    assert stored.name == "paper-one.json"
+    result: dict[str, Any] = json.loads(stored.read_text())
+    return result
 
 
 @pytest.fixture
@@ -172,11 +172,13 @@ def h200(tmp_path: Path, record: dict[str, Any]) -> Iterator[Path]:
 def test_peaks_are_the_rates_of_the_best_shape_in_a_burst_and_for_long(
     record: dict[str, Any], dtype: str, rate: float
 ) -> None:
-    found = record["peaks"][dtype]
-    fits = 2 * BEST**3 / rate / 1e12 < 0.25 * 5 / 90  # a product that takes longer is not tried in so short a run
-    assert found["burst_tflops"] == pytest.approx(rate if fits else rate / 2)
-    assert found["tflops"] == pytest.approx(found["burst_tflops"] * THROTTLED)
-    assert (found["burst_shape"] == [BEST] * 3) == fits and found["shape"] in [one["shape"] for one in found["tried"]]
+    result = record["peaks"][dtype]
+    fits = 2 * BEST**3 / rate / 1e12 < 0.25 * 5 / 90  # a longer matmul is not tried in such a short run
+    assert result["burst_tflops"] == pytest.approx(rate if fits else rate / 2)
+    assert result["tflops"] == pytest.approx(result["burst_tflops"] * THROTTLED)
+    assert (result["burst_shape"] == [BEST] * 3) == fits and result["shape"] in [
+        one["shape"] for one in result["tried"]
+    ]
 
 
 def test_a_dtype_that_the_device_cannot_do_is_left_out_with_its_reason(record: dict[str, Any]) -> None:
@@ -203,17 +205,17 @@ def test_launches_and_power(record: dict[str, Any]) -> None:
 
 
 def test_a_curve_without_a_step_shows_no_cache() -> None:
-    found = bandwidth.ceilings([bandwidth.point("copy", 2**n, 2**n / 1e8, 0.0) for n in range(18, 30)])
-    assert found["memory_gbs"] == pytest.approx(100) and found["cache_gbs"] is None
-    assert "no buffer was faster" in found["cache_reason"]
+    results = bandwidth.ceilings([bandwidth.point("copy", 2**n, 2**n / 1e8, 0.0) for n in range(18, 30)])
+    assert results["memory_gbs"] == pytest.approx(100) and results["cache_gbs"] is None
+    assert "no buffer was faster" in results["cache_reason"]
 
 
 def test_the_memory_is_the_end_of_the_curve_and_not_its_best_point() -> None:
     rates = [100.0, 400.0, 390.0, 120.0, 90.0, 101.0, 99.0]
     points = [bandwidth.point("copy", 2 ** (20 + n), 2 ** (20 + n) / r / 1e6, 0.0) for n, r in enumerate(rates)]
-    found = bandwidth.ceilings(points)
-    assert found["memory_gbs"] == pytest.approx(99) and found["cache_gbs"] == pytest.approx(400)
-    assert (found["cache_mb"], found["cache_best_mb"]) == (4.0, 2.0)
+    result = bandwidth.ceilings(points)
+    assert result["memory_gbs"] == pytest.approx(99) and result["cache_gbs"] == pytest.approx(400)
+    assert (result["cache_mb"], result["cache_best_mb"]) == (4.0, 2.0)
 
 
 def test_the_table_shows_datasheet_measured_and_share(h200: Path, run: Words) -> None:
@@ -223,16 +225,16 @@ def test_the_table_shows_datasheet_measured_and_share(h200: Path, run: Words) ->
     assert rows["fp16 TFLOP/s"] == ["989", "500", "51%", "400", "8192", "x", "8192", "x", "8192"]
     assert rows["memory GB/s"][:3] == ["4,800", "3,985", "83%"]  # with the kernel's own time
     assert rows["cache MB,"] == ["at", "least", "50", "32"]
-    assert "Left out: fp64: no units for fp64" in out
+    assert "Omitted: fp64: no units for fp64" in out
     assert f"Saved in {h200.parent / 'store' / 'ceilings' / 'h200.json'}" in out
 
 
 def test_measured_on_this_machine_through_the_command(h200: Path, run: Words) -> None:
     with PaperTime():
         code, out, err = run("measure", "machine", "--budget", "2s", "--json", "--no-keep")
-    found = json.loads(out)
-    assert code == 0 and err == "" and found["device_id"] == "h200" and found["saved"] is None
-    assert found["calibrated"]["measured_bandwidth_gbs"] == pytest.approx(MEMORY_GBS, rel=0.01)
+    result = json.loads(out)
+    assert code == 0 and err == "" and result["device_id"] == "h200" and result["saved"] is None
+    assert result["calibrated"]["measured_bandwidth_gbs"] == pytest.approx(MEMORY_GBS, rel=0.01)
     assert not (h200.parent / "store").exists()
 
 
@@ -275,19 +277,19 @@ def test_the_yaml_of_a_catalogued_device_gives_the_catalogue_s_predictions(h200:
 
 
 def test_ceilings_of_a_whole_device_are_not_those_of_its_slices_or_relatives() -> None:
-    whole = load_device("h200")
-    whole = dataclasses.replace(whole, calibrated={**whole.calibrated, "measured_fp16_tflops": 700.0})
-    cut = slice_device(whole, "1g.18gb")
-    assert not cut.ceilings and cut.calibrated["context_mb"] == whole.calibrated["context_mb"]
+    full = load_device("h200")
+    full = dataclasses.replace(full, calibrated={**full.calibrated, "measured_fp16_tflops": 700.0})
+    cut = slice_device(full, "1g.18gb")
+    assert not cut.ceilings and cut.calibrated["context_mb"] == full.calibrated["context_mb"]
     assert not load_device({"id": "mine", "base": "h200"}).ceilings
 
 
 def test_the_catalogue_has_the_ceilings_of_the_h200(run: Words, tmp_path: Path) -> None:
     device = load_device("h200")
-    found = device.ceilings
-    assert device.bandwidth_gbs is not None and 0.8 < found["measured_bandwidth_gbs"] / device.bandwidth_gbs < 1
+    result = device.ceilings
+    assert device.bandwidth_gbs is not None and 0.8 < result["measured_bandwidth_gbs"] / device.bandwidth_gbs < 1
     for dtype in ("fp32", "tf32", "fp16", "bf16", "fp8"):
-        reached, held = found[f"measured_{dtype}_tflops"], found[f"sustained_{dtype}_tflops"]
+        reached, held = result[f"measured_{dtype}_tflops"], result[f"sustained_{dtype}_tflops"]
         assert held <= reached and 0.5 < reached / device.peak_tflops[dtype] < 1
     with machine_with("PaperH200", tmp_path):
         out = run("devices", "h200")[1]
@@ -319,11 +321,11 @@ def test_files_are_not_overwritten_and_options_belong_to_machine(paper: Path, ru
     ("change", "why"),
     [
         ("{", "is not valid JSON"),
-        ("[]", "holds no ceilings"),
-        ({"ceilings": 99}, "holds no ceilings of a device, or those of another version"),
+        ("[]", "contains no ceilings"),
+        ({"ceilings": 99}, "contains no ceilings of a device, or those of another version"),
         ({"measured_at": "yesterday"}, "is damaged"),
         ({"device": {"name": 3}}, "is damaged"),
-        ({"peaks": []}, "holds no ceilings"),
+        ({"peaks": []}, "contains no ceilings"),
     ],
 )
 def test_a_broken_file_is_one_sentence(h200: Path, run: Words, record: dict[str, Any], change: Any, why: str) -> None:
@@ -364,19 +366,19 @@ print("imported:", heavy & set(sys.modules))
     words = [sys.executable, "-c", script, "--out", str(out), "--budget", "1", "--device", "cpu"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0 and done.stdout.endswith("imported: set()\n"), done.stdout + done.stderr
-    found = json.loads(out.read_text())
+    result = json.loads(out.read_text())
     assert [path.name for path in tmp_path.iterdir()] == ["cpu.json"]
-    assert found["device"]["kind"] == "cpu" and found["memory_mb"] > 100
-    assert all(part.get("burst_tflops", 0) > 0 or part["reason"] for part in found["peaks"].values())
-    assert found["peaks"]["tf32"]["reason"]
-    assert found["bandwidth"]["memory_gbs"] > 0 and found["bandwidth"]["how"].startswith("many calls")
-    launch = found["launch"]
+    assert result["device"]["kind"] == "cpu" and result["memory_mb"] > 100
+    assert all(part.get("burst_tflops", 0) > 0 or part["reason"] for part in result["peaks"].values())
+    assert result["peaks"]["tf32"]["reason"]
+    assert result["bandwidth"]["memory_gbs"] > 0 and result["bandwidth"]["how"].startswith("many calls")
+    launch = result["launch"]
     assert launch["launch_us"] > 0 and (launch["kernel_us"], launch["kernel_reason"]) == (None, NO_GRAPHS)
-    assert found["power"]["idle"]["power_w"] or found["power"]["idle"]["energy_reason"]
+    assert result["power"]["idle"]["power_w"] or result["power"]["idle"]["energy_reason"]
 
 
 def test_what_there_is_no_time_for_is_left_out_with_that_reason(tmp_path: Path, run: Words) -> None:
     code, out, _ = run("measure", "machine", "--budget", "0.000001s", "--device", "cpu", "--no-keep", "--json")
-    found = json.loads(out)
-    assert code == 0 and found["calibrated"] == {}
-    assert all(part == {"reason": "no time left within 1e-06 s"} for part in found["peaks"].values())
+    result = json.loads(out)
+    assert code == 0 and result["calibrated"] == {}
+    assert all(part == {"reason": "no time left within 1e-06 s"} for part in result["peaks"].values())

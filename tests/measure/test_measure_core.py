@@ -76,26 +76,26 @@ def test_killed_and_resumed(tmp_path: Path) -> None:
     with out.open("ab") as file:  # as if the kill had hit in the middle of a write
         file.write(b'{"kind": "model", "key": "half a r')
     run(spec, out)
-    found = rows.read(out)
+    result = rows.read(out)
     for kind in ("model", "kernels"):
-        assert set(names(found, kind)) == wanted
-        assert set(names(found, kind).values()) == {1}
-    assert found[: len(before)] == before
+        assert set(names(result, kind)) == wanted
+        assert set(names(result, kind).values()) == {1}
+    assert result[: len(before)] == before
     assert all(json.loads(line) for line in out.read_text().splitlines())
-    assert all("device" not in row and "software" not in row for row in found if row["kind"] != "session")
-    merged = rows.merge(found)
+    assert all("device" not in row and "software" not in row for row in result if row["kind"] != "session")
+    merged = rows.merge(result)
     assert len(merged) == len(wanted)
     for row in merged:
         check_row(row)
-    phases = [row["phase"] for row in found if row["kind"] == "session"]
+    phases = [row["phase"] for row in result if row["kind"] == "session"]
     assert phases == ["timing", "timing", "kernels"]
     # A lost kernels line is made again, and nothing is timed a second time.
-    kept = [row for row in found if row["kind"] != "kernels" or row != found[-1]]
-    out.write_text("".join(json.dumps(row) + "\n" for row in kept))
+    stored = [row for row in result if row["kind"] != "kernels" or row != result[-1]]
+    out.write_text("".join(json.dumps(row) + "\n" for row in stored))
     run(spec, out)
     again = rows.read(out)
-    assert names(again) == names(found)
-    assert names(again, "kernels") == names(found, "kernels")
+    assert names(again) == names(result)
+    assert names(again, "kernels") == names(result, "kernels")
 
 
 def run(spec: Path, out: Path) -> None:
@@ -173,10 +173,10 @@ def test_operators_on_a_cpu(tmp_path: Path) -> None:
     spec, out = tmp_path / "ops.json", tmp_path / "rows.jsonl"
     spec.write_text(json.dumps({"name": "ops", "kind": "op", "n": 12, "max_flops": 1e7, "max_numbers": 1e5}))
     run(spec, out)
-    found = [row for row in rows.merge(rows.read(out)) if row["kind"] == "op"]
-    assert len(found) == len(names(found, "op")) >= 12
-    assert {row["status"] for row in found} == {"ok"}, found
-    assert all(row["device_ms"] > 0 and row["method"] == "wall" for row in found)
+    result = [row for row in rows.merge(rows.read(out)) if row["kind"] == "op"]
+    assert len(result) == len(names(result, "op")) >= 12
+    assert {row["status"] for row in result} == {"ok"}, result
+    assert all(row["device_ms"] > 0 and row["method"] == "wall" for row in result)
 
 
 def test_markers_part_the_records() -> None:
@@ -203,10 +203,10 @@ def test_failures_are_rows(tmp_path: Path) -> None:
     spec.write_text(json.dumps({"name": "bad", "blocks": [block]}))
     done = subprocess.run(command(spec, out), env=environment(), capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
-    found = [row for row in rows.read(out) if row["kind"] != "session"]
-    assert {row["status"] for row in found} == {"error"}
-    assert all("no_such_model_anywhere" in row["reason"] for row in found)
-    assert set(names(found).values()) == {1}
+    result = [row for row in rows.read(out) if row["kind"] != "session"]
+    assert {row["status"] for row in result} == {"error"}
+    assert all("no_such_model_anywhere" in row["reason"] for row in result)
+    assert set(names(result).values()) == {1}
 
 
 def setting() -> dict[str, Any]:
@@ -263,36 +263,36 @@ def test_products_and_limits() -> None:
     variant = {"source": "hf", "family": "x", "config": {"model_type": "bert"}, "draw": draw}
     variant["product"] = {"hidden_size": ["num_attention_heads", "_head"]}
     block = {"variants": [variant], "settings": [{**setting(), "batch": [1, 8], "seq_len": [16, 512]}]}
-    found = specs.cases({"name": "x", "blocks": [{**block, "max_tokens": 1000}]})
-    assert {case["overrides"]["hidden_size"] for case in found} == {128, 256}
-    assert all("_head" not in case["overrides"] for case in found)
-    assert all(case["batch"] * case["seq_len"] <= 1000 for case in found)
-    assert len(found) == 6
+    result = specs.cases({"name": "x", "blocks": [{**block, "max_tokens": 1000}]})
+    assert {case["overrides"]["hidden_size"] for case in result} == {128, 256}
+    assert all("_head" not in case["overrides"] for case in result)
+    assert all(case["batch"] * case["seq_len"] <= 1000 for case in result)
+    assert len(result) == 6
 
 
 def test_operator_cases() -> None:
     spec = {"name": "ops", "kind": "op", "n": 300, "seed": 1}
-    found = operator_cases.cases(spec)
-    assert len(found) == 300
-    assert found == operator_cases.cases(spec)
-    assert {"conv2d", "linear", "sdpa"} <= {case["op"] for case in found}
-    assert {case["direction"] for case in found} == {"forward", "backward"}
+    result = operator_cases.cases(spec)
+    assert len(result) == 300
+    assert result == operator_cases.cases(spec)
+    assert {"conv2d", "linear", "sdpa"} <= {case["op"] for case in result}
+    assert {case["direction"] for case in result} == {"forward", "backward"}
 
 
 def test_rare_operators_are_drawn_and_run_where_a_spec_asks_for_them(tmp_path: Path) -> None:
     spec, out = tmp_path / "ops.json", tmp_path / "rows.jsonl"
     labels = {*RARE, "conv_wide_last", "conv_dense_last", "upsample_last"}
-    asked = {"name": "rare", "kind": "op", "n": 24, "seed": 3, "only": dict.fromkeys(sorted(labels), 1)}
-    spec.write_text(json.dumps(asked | {"dtypes": ["fp32", "bf16"], "max_flops": 1e8, "max_numbers": 1e6}))
+    request = {"name": "rare", "kind": "op", "n": 24, "seed": 3, "only": dict.fromkeys(sorted(labels), 1)}
+    spec.write_text(json.dumps(request | {"dtypes": ["fp32", "bf16"], "max_flops": 1e8, "max_numbers": 1e6}))
     run(spec, out)
-    found = [row for row in rows.merge(rows.read(out)) if row["kind"] == "op"]
-    assert {row["status"] for row in found} == {"ok"}, found
-    drawn = operator_cases.cases(asked | {"n": 400})
+    result = [row for row in rows.merge(rows.read(out)) if row["kind"] == "op"]
+    assert {row["status"] for row in result} == {"ok"}, result
+    drawn = operator_cases.cases(request | {"n": 400})
     assert {case["family"] for case in drawn} == labels
     assert all(("last" in case["shape"]) == case["family"].endswith("_last") for case in drawn)
     for label in ("matmul_last", "convolve"):
         with pytest.raises(ValueError, match=label):
-            operator_cases.cases(asked | {"only": {label: 1}})
+            operator_cases.cases(request | {"only": {label: 1}})
     assert all((case["dtype"] == "int4") == (case["family"] == "matmul_int4") for case in drawn)
 
 
@@ -321,10 +321,10 @@ def test_compiled_call(tmp_path: Path) -> None:
     path, out = tmp_path / "compiled.json", tmp_path / "rows.jsonl"
     path.write_text(json.dumps(spec))
     subprocess.run([*command(path, out), "--case-limit", "200"], env=environment(), check=True, capture_output=True)
-    found = {row["key"]: row for row in rows.merge(rows.read(out)) if row["repeat"] == 0}
-    assert found[key["compile"]]["compile_s"] > 0 and "compile_s" not in found[key[None]]
-    assert model_row(found[key["compile"]], "own")["runtime"] == "compile"
-    assert "unknown runtime 'jit'" in found[key["jit"]]["reason"]
+    result = {row["key"]: row for row in rows.merge(rows.read(out)) if row["repeat"] == 0}
+    assert result[key["compile"]]["compile_s"] > 0 and "compile_s" not in result[key[None]]
+    assert model_row(result[key["compile"]], "own")["runtime"] == "compile"
+    assert "unknown runtime 'jit'" in result[key["jit"]]["reason"]
 
 
 def test_like_another_spec() -> None:

@@ -76,10 +76,10 @@ def test_forms_of_attention_mean_what_their_names_say() -> None:
         return call(), inputs
 
     causal, _ = attended("sdpa", causal=1)
-    whole, _ = attended("sdpa", causal=0)
+    full, _ = attended("sdpa", causal=0)
     window, _ = attended("sdpa_window", window=6)
     torch.testing.assert_close(window, causal)  # a window over all keys is plain causal attention
-    assert not torch.allclose(whole, causal)
+    assert not torch.allclose(full, causal)
     _, (q, k, v) = attended("sdpa_gqa", kv_heads=1, causal=0)
     assert (q.shape[1], k.shape[1], v.shape[1]) == (4, 1, 1)
     assert len(attended("sdpa_bias", per_sample=0, per_head=1, learned=1)[1]) == 4
@@ -96,16 +96,16 @@ def test_a_name_is_registered_once_and_an_unknown_one_is_named() -> None:
 @pytest.mark.parametrize("sweep", OF_KINDS, ids=lambda path: path.stem)
 def test_a_sweep_of_operators_holds_what_its_labels_draw(sweep: Path) -> None:
     spec = specs.load(str(sweep))
-    found = operator_cases.cases(spec)
-    assert len(found) == spec["n"]
-    assert found == operator_cases.cases(spec)
-    families = Counter(case["family"] for case in found)
+    result = operator_cases.cases(spec)
+    assert len(result) == spec["n"]
+    assert result == operator_cases.cases(spec)
+    families = Counter(case["family"] for case in result)
     assert set(families) == set(spec["only"])
     assert min(families.values()) >= 30
-    both = {(case["op"], case["direction"], case["family"] in FORWARD_ONLY) for case in found}
+    both = {(case["op"], case["direction"], case["family"] in FORWARD_ONLY) for case in result}
     backward = {op for op, direction, _ in both if direction == "backward"}
     assert {op for op, _, one_way in both if find(op).backward and not one_way} == backward
-    for case in found:
+    for case in result:
         assert set(case["shape"]) - {"last", "dilation", "depth"} <= set().union(*find(case["op"]).examples), case
         assert all(isinstance(size, int) and size >= 0 for size in case["shape"].values())
         assert case["dtype"] in (*find(case["op"]).dtypes, *(("tf32",) if find(case["op"]).tf32 else ()))
@@ -147,5 +147,5 @@ def test_each_draw_builds_on_meta_within_its_estimate(label: str) -> None:
     ],
 )
 def test_specs_still_draw_the_cases_of_their_rows(name: str, digest: str) -> None:
-    found = operator_cases.cases(specs.load(str(SWEEPS / f"{name}.yaml")))
-    assert hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()[:16] == digest
+    result = operator_cases.cases(specs.load(str(SWEEPS / f"{name}.yaml")))
+    assert hashlib.sha256(json.dumps(result, sort_keys=True).encode()).hexdigest()[:16] == digest

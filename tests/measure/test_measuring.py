@@ -70,9 +70,9 @@ def test_measure_stores_a_row_and_predict_answers_with_it(home: Path) -> None:
     done = forerun("measure", MODEL, "--batch", "4")
     assert done.returncode == 0, done.stderr
     assert "Latency" in done.stdout
-    found = Store(shipped=False).read("models")
-    assert len(found) == 1
-    row = found.iloc[0]
+    rows = Store(shipped=False).read("models")
+    assert len(rows) == 1
+    row = rows.iloc[0]
     assert row["model"] == MODEL
     assert row["latency_ms"] > 0
     assert row["memory_mb"] > 50
@@ -112,9 +112,9 @@ def test_every_optimizer_is_offered_for_measuring_and_keeps_what_is_predicted(na
     used = optimizer_of(case, built.model, 1e-3)
     sum(p.sum() for p in built.model.parameters()).backward()
     used.step()
-    kept = sum(t.numel() for state in used.state.values() for t in state.values() if t is not None and t.dim())
+    stored = sum(t.numel() for state in used.state.values() for t in state.values() if t is not None and t.dim())
     weights = sum(p.numel() for p in built.model.parameters())
-    assert kept == {"sgd": 0, "momentum": 1, "adam": 2, "adamw": 2}[name] * weights
+    assert stored == {"sgd": 0, "momentum": 1, "adam": 2, "adamw": 2}[name] * weights
 
 
 def test_a_busy_machine_is_named_and_its_row_does_not_answer(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,16 +122,16 @@ def test_a_busy_machine_is_named_and_its_row_does_not_answer(home: Path, monkeyp
     other = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
         shown = forerun("verify", MODEL, "--batch", "3")
-        asked = forerun("measure", MODEL, "--batch", "3", "--json")
+        request = forerun("measure", MODEL, "--batch", "3", "--json")
     finally:
         other.kill()
         other.wait()
-    assert shown.returncode == asked.returncode == 0, shown.stderr + asked.stderr
+    assert shown.returncode == request.returncode == 0, shown.stderr + request.stderr
     assert "the machine was busy: other programs took" in " ".join(shown.stdout.split())
-    row = json.loads(asked.stdout)
+    row = json.loads(request.stdout)
     assert row["status"] == "busy" and 0 < row["others_share"] <= 1 and "the machine was busy" in row["reason"]
-    kept = Store(shipped=False).read("models")
-    assert kept["status"].tolist() == ["busy", "busy"] and kept["reason"].str.contains("other programs").all()
+    stored = Store(shipped=False).read("models")
+    assert stored["status"].tolist() == ["busy", "busy"] and stored["reason"].str.contains("other programs").all()
     assert predict(MODEL, this_device(), batch=3).basis != "measured"
     monkeypatch.setenv("FORERUN_BUSY_SHARE", "1")
     calm = forerun("verify", MODEL, "--batch", "3")
@@ -167,7 +167,7 @@ def test_a_killed_sweep_goes_on_without_loss_or_repeat(home: Path) -> None:
         time.sleep(0.1)
     child.kill()
     child.wait()
-    while any(str(out).encode() in found for found in commands_now()):  # its processes die with it
+    while any(str(out).encode() in result for result in commands_now()):  # its processes die with it
         assert time.monotonic() < until
         time.sleep(0.02)
     before = [row for row in rows.read(out) if row["kind"] == "model"]
@@ -180,10 +180,10 @@ def test_a_killed_sweep_goes_on_without_loss_or_repeat(home: Path) -> None:
     assert after[: len(before)] == before
     assert sorted((row["key"], row["repeat"]) for row in after) == sorted(wanted)
     store = Store(shipped=False)
-    kept = store.read("models")
-    assert sorted(zip(kept["case_key"], kept["repeat"], strict=True)) == sorted(wanted)
-    assert kept["graph_hash"].notna().all()
-    assert (kept["status"] == "ok").all()
+    stored = store.read("models")
+    assert sorted(zip(stored["case_key"], stored["repeat"], strict=True)) == sorted(wanted)
+    assert stored["graph_hash"].notna().all()
+    assert (stored["status"] == "ok").all()
     again = json.loads(forerun(*command).stdout)
     assert again["stored"].get("models", 0) == 0
     assert len(store.read("models")) == len(wanted)
@@ -263,8 +263,8 @@ def test_data_commands(home: Path) -> None:
     assert forerun("measure", MODEL, "--batch", "1").returncode == 0
     listed = forerun("data", "ls", "--json")
     assert {row["dataset"]: row["rows"] for row in json.loads(listed.stdout) if row["table"] == "models"}["own"] == 1
-    asked = forerun("data", "query", "select model, batch from models where dataset = 'own'", "--json")
-    assert json.loads(asked.stdout) == [{"model": MODEL, "batch": 1}]
+    request = forerun("data", "query", "select model, batch from models where dataset = 'own'", "--json")
+    assert json.loads(request.stdout) == [{"model": MODEL, "batch": 1}]
     for name in ("out.parquet", "out.csv", "out.jsonl"):
         done = forerun("data", "export", str(home / name), "--where", "dataset = 'own'")
         assert done.returncode == 0, done.stderr
@@ -278,9 +278,9 @@ def test_data_commands(home: Path) -> None:
         ("data", "export", str(home / "out.xlsx")): ".parquet, .csv or .jsonl",
         ("data", "export", str(home / "no" / "out.csv")): "there is no folder",
         ("data", "import", "tim", str(home)): "Did you mean timm",
-        ("data", "import", "timm", str(home)): "does not hold the timm data",
+        ("data", "import", "timm", str(home)): "does not contain the timm data",
         ("data", "import", "rows", str(home / "none.jsonl")): "there is no file",
-        ("data", "import", "rows", str(home / "out.csv")): "holds no rows",
+        ("data", "import", "rows", str(home / "out.csv")): "contains no rows",
         ("sweep", str(home / "none.yaml")): "there is no sweep spec",
     }
     for words, problem in wrong.items():
@@ -382,5 +382,5 @@ def test_a_case_that_is_measured_again_counts_as_its_repeat(tmp_path: Path) -> N
 
 def test_host_probes_of_newer_and_older_rows_are_read() -> None:
     probes = [{"host_probe_before": {"launch_us": 8.0}}, {"pulse_before": {"launch_us": 9.0}}, {}]
-    found = probe_us(pd.DataFrame({"extra": [*map(json.dumps, probes), None]}))
-    np.testing.assert_array_equal(found, [8.0, 9.0, np.nan, np.nan])
+    result = probe_us(pd.DataFrame({"extra": [*map(json.dumps, probes), None]}))
+    np.testing.assert_array_equal(result, [8.0, 9.0, np.nan, np.nan])

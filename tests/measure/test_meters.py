@@ -145,8 +145,8 @@ def test_a_meter_of_another_package_measures_a_model(installed: Path) -> None:
     assert done.returncode == 0, done.stderr
     check_answers(json.loads(done.stdout))
     assert json.loads(done.stdout)["graph_ms"] == 2.5
-    (kept,) = Store(shipped=False).read("models").to_dict("records")
-    assert (kept["device"], kept["event_ms"], kept["memory_mb"]) == ("vendor-one", 3.0, 7.0)
+    (stored,) = Store(shipped=False).read("models").to_dict("records")
+    assert (stored["device"], stored["event_ms"], stored["memory_mb"]) == ("vendor-one", 3.0, 7.0)
 
 
 def test_a_meter_of_another_package_runs_a_sweep_and_is_chosen_by_its_priority(installed: Path) -> None:
@@ -155,9 +155,9 @@ def test_a_meter_of_another_package_runs_a_sweep_and_is_chosen_by_its_priority(i
     operators.write_text(OPERATORS)
     done = forerun("sweep", str(models), str(operators), "--out", str(out), "--time-budget", "900s", "--json")
     assert done.returncode == 0, done.stderr
-    found = rows.merge(rows.read(out))
-    assert {row["status"] for row in found} == {"ok"}, found
-    timed = [row for row in found if row["kind"] == "model"]
+    result = rows.merge(rows.read(out))
+    assert {row["status"] for row in result} == {"ok"}, result
+    timed = [row for row in result if row["kind"] == "model"]
     assert len(timed) >= 3
     for row in timed:
         check_answers(row)
@@ -165,7 +165,7 @@ def test_a_meter_of_another_package_runs_a_sweep_and_is_chosen_by_its_priority(i
         assert row["kernel_classes"]["conv"] == [0.5, 0.5]
         trained = row["case"]["mode"] == "training"
         assert row["graph_ms"] == (None if trained else 2.5)
-    single = [row for row in found if row["kind"] == "op"]
+    single = [row for row in result if row["kind"] == "op"]
     assert len(single) >= 3
     for row in single:
         assert (row["method"], row["device_ms"], row["kernel_names"]) == ("profiler", 0.2, ["add_kernel"])
@@ -192,8 +192,8 @@ def points() -> Iterator[Any]:
 
         def register(**values: str) -> None:
             stack.close()
-            found = [EntryPoint(name, value, "forerun.meters") for name, value in values.items()]
-            stack.enter_context(entry_points.installed(meters.METERS, *found, alone=True))
+            results = [EntryPoint(name, value, "forerun.meters") for name, value in values.items()]
+            stack.enter_context(entry_points.installed(meters.METERS, *results, alone=True))
 
         yield register
 

@@ -94,11 +94,11 @@ def test_missing_library_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize("kind", TREES)
 @pytest.mark.parametrize(("trees", "depth", "features"), [(4, 1, 4), (5, 6, 8), (3, 16, 4), (2, 16, 64)])
 def test_trees_are_what_was_asked(kind: str, trees: int, depth: int, features: int) -> None:
-    found = tabular_models.facts(kind, tabular_models.build(kind, trees=trees, depth=depth, features=features))
-    assert (found["trees"], found["max_depth"]) == (trees, depth)
-    assert found["mean_depth"] == depth, "every tree reaches the depth, not just one"
-    assert trees * (2 * depth + 1) <= found["nodes"] <= trees * (2 ** (depth + 1) - 1)
-    assert found["nodes"] > trees * min(2**depth, 300) / 2, "a chain would reach the depth too"
+    result = tabular_models.facts(kind, tabular_models.build(kind, trees=trees, depth=depth, features=features))
+    assert (result["trees"], result["max_depth"]) == (trees, depth)
+    assert result["mean_depth"] == depth, "every tree reaches the depth, not just one"
+    assert trees * (2 * depth + 1) <= result["nodes"] <= trees * (2 ** (depth + 1) - 1)
+    assert result["nodes"] > trees * min(2**depth, 300) / 2, "a chain would reach the depth too"
 
 
 def test_counts_agree_with_the_library() -> None:
@@ -162,10 +162,10 @@ def test_runs_and_goes_on_where_it_was_cut(tmp_path: Path) -> None:
 
     data = out.read_bytes()
     out.write_bytes(data[:-40])
-    kept = len(measured(out))
+    stored = len(measured(out))
     subprocess.run(command, env=environment, check=True, capture_output=True, timeout=300)
     again = measured(out)
-    assert kept == len(first) - 1 and again[:kept] == first[:kept]
+    assert stored == len(first) - 1 and again[:stored] == first[:stored]
     assert Counter((row["key"], row["repeat"]) for row in again) == keys
 
 
@@ -185,6 +185,6 @@ def test_failures_are_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(tabular_models, "build", broken)
     assert tabular.run(TINY, tmp_path / "rows.jsonl", 60) == 0
-    found = measured(tmp_path / "rows.jsonl")
-    assert len(found) > 4 and {row["status"] for row in found} == {"error"}
-    assert all(f"ValueError: {row['case']['family']} does not like this" in row["reason"] for row in found)
+    result = measured(tmp_path / "rows.jsonl")
+    assert len(result) > 4 and {row["status"] for row in result} == {"error"}
+    assert all(f"ValueError: {row['case']['family']} does not like this" in row["reason"] for row in result)

@@ -20,10 +20,10 @@ from forerun.device import load_device
 from forerun.errors import ForerunError
 from forerun.evaluate import full, report
 from forerun.evaluate.collect import collect
-from forerun.evaluate.kept import kept_left_out
 from forerun.evaluate.kinds import WELL_KNOWN
 from forerun.evaluate.metrics import figures
 from forerun.evaluate.scoreboard import board, with_intervals
+from forerun.evaluate.stored import stored_predictions
 from forerun.graph.ir import Graph, Op, Storage, Tensor
 from forerun.predictors.default import DefaultPredictor
 from forerun.predictors.laws.conformal import OUT_OF_DISTRIBUTION
@@ -84,7 +84,7 @@ def test_every_group_that_answers_is_calibrated() -> None:
 
 
 def test_intervals_on_cpus_hold_for_families_that_neither_fit_nor_calibration_saw() -> None:
-    rows = kept_left_out(WEIGHTS, "cpu").assign(predicted_host_ms=0.0)
+    rows = stored_predictions(WEIGHTS, "cpu").assign(predicted_host_ms=0.0)
     rows = rows.assign(predicted_device_ms=rows["predicted_latency_ms"])
     low, high = with_intervals(rows, "latency_ms", DefaultPredictor())
     held = ((low <= rows["latency_ms"]) & (rows["latency_ms"] <= high)).groupby(rows["family"]).mean()
@@ -163,23 +163,23 @@ def test_weights_are_data_and_small(tmp_path: Path) -> None:
 
 
 def test_kept_predictions_belong_to_the_weights(tmp_path: Path) -> None:
-    assert len(kept_left_out(WEIGHTS)) > 4000
+    assert len(stored_predictions(WEIGHTS)) > 4000
     folder = tmp_path / "default"
     shutil.copytree(WEIGHTS, folder)
     apart = companion()
     assert apart is not None
     for file in (apart / "predictors" / "default").glob("left_out*.parquet"):
         shutil.copy(file, folder)
-    assert len(kept_left_out(folder)) == len(kept_left_out(WEIGHTS))
+    assert len(stored_predictions(folder)) == len(stored_predictions(WEIGHTS))
     other = DefaultPredictor.shipped()
     other.weights_ = dataclasses.replace(other.weights, joules=1.01 * other.weights.joules)
     other.save(folder)
     for part in ("gpu", "cpu"):
-        with pytest.raises(ForerunError, match="judge other weights: run forerun train default"):
-            kept_left_out(folder, part)
+        with pytest.raises(ForerunError, match="belong to other weights: run forerun train default"):
+            stored_predictions(folder, part)
     (folder / "left_out.parquet").unlink()
-    with pytest.raises(ForerunError, match="keeps no left-out predictions"):
-        kept_left_out(folder)
+    with pytest.raises(ForerunError, match="has no held-out predictions"):
+        stored_predictions(folder)
 
 
 def test_other_weights_must_not_be_worse(tmp_path: Path) -> None:
@@ -226,12 +226,12 @@ def test_other_weights_must_not_be_worse(tmp_path: Path) -> None:
     assert (tmp_path / "scoreboard_scatter.png").stat().st_size > 10_000
 
 
-def test_small_networks_that_were_left_out_are_predicted_well() -> None:
+def test_small_held_out_networks_are_predicted_well() -> None:
     """What users try first. By predictors that saw no row of the family: their training steps lie outside more often
     than those of other families (README.md)."""
-    rows = kept_left_out(WEIGHTS)
+    rows = stored_predictions(WEIGHTS)
     rows = rows[rows["family"].isin(["cnn", "unet"]) & (rows["repeat"] == 0)]
-    low, high = with_intervals(kept_left_out(WEIGHTS), "device_ms", DefaultPredictor())
+    low, high = with_intervals(stored_predictions(WEIGHTS), "device_ms", DefaultPredictor())
     measured = rows["device_ms"].to_numpy()
     found = figures(rows["predicted_device_ms"].to_numpy(), measured, low[rows.index], high[rows.index])
     assert found["n"] > 500
@@ -245,7 +245,7 @@ def test_small_networks_that_were_left_out_are_predicted_well() -> None:
 def test_calls_in_a_loop_take_as_long_as_they_were_measured_to() -> None:
     """Where the device sets the pace, a call that is waited for takes longer than one in a loop; with that taken off,
     loops are met twice as closely as by the calls themselves."""
-    rows = kept_left_out(WEIGHTS)
+    rows = stored_predictions(WEIGHTS)
     rows = rows[(rows["repeat"] == 0) & (rows["mode"] == "inference") & (rows["device_ms"] > 0.8 * rows["latency_ms"])]
     calls, busy, loops = (rows[name].to_numpy() for name in ("latency_ms", "device_ms", "loop_ms"))
     runtimes = rows["runtime"].fillna("eager").to_numpy(dtype=str)

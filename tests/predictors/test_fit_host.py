@@ -74,12 +74,12 @@ def test_rows_without_a_probe_take_the_slowness_of_rows_measured_near_them(
 ) -> None:
     rows, counts, device, _ = world
     law = HostCosts(np.full(len(COUNTED), 10.0), 1.0, 5.0)
-    halves = np.where(np.arange(len(rows)) < 200, 0.7, 1.6)
+    two_speeds = np.where(np.arange(len(rows)) < 200, 0.7, 1.6)
     unprobed = rows.assign(
-        latency_ms=law.latency_ms(counts, device * 0.01, halves), extra=None, session=halves.astype(str)
+        latency_ms=law.latency_ms(counts, device * 0.01, two_speeds), extra=None, session=two_speeds.astype(str)
     )
     found = fit_host.slowness(unprobed, law, counts, device * 0.01)
-    np.testing.assert_allclose(found, halves, rtol=0.02)
+    np.testing.assert_allclose(found, two_speeds, rtol=0.02)
 
 
 def test_what_a_device_waits_in_a_call_is_found(

@@ -13,7 +13,7 @@ import forerun
 from forerun.data.store import Store
 from forerun.device import load_device
 from forerun.evaluate.check import check_predictor
-from forerun.evaluate.left_out import left_out
+from forerun.evaluate.held_out import held_out
 from forerun.frontends import load_graph
 from forerun.graph.profile import profile
 from forerun.predictors.cases import TrainingCases
@@ -132,8 +132,8 @@ def test_every_kind_of_layer_takes_a_step(variant: str, cases: TrainingCases, en
     assert np.isfinite(predictor.fit(cases).predict_cases(cases.models).iloc[:, 0].dropna()).all()
 
 
-def test_families_are_left_out(cases: TrainingCases, encoder_file: Path) -> None:
-    found = left_out(small("dippm", encoder_file, epochs=2), cases, "random", folds=2)
+def test_rows_are_held_out(cases: TrainingCases, encoder_file: Path) -> None:
+    found = held_out(small("dippm", encoder_file, epochs=2), cases, "random", folds=2)
     inference = found[found["mode"] == "inference"]
     assert inference["predicted_latency_ms"].notna().all()
 

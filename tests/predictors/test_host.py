@@ -119,7 +119,7 @@ def test_a_fresh_probe_is_used_for_the_gpu_of_this_machine_alone(probed: Callabl
     assert latency(other) == latency(predict(MODEL, "t4", host="reference"))
     explained = explain(MODEL, "a100")
     assert explained.latency_ms == pytest.approx(latency(own)) and explained.host == "this machine's host"
-    # The rows of a table stand on the same footing.
+    # The rows of a table get the same.
     assert compare(MODEL, ["a100"])["latency_ms"][0] == pytest.approx(latency(predict(MODEL, "a100", host="reference")))
 
 

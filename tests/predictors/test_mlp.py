@@ -14,7 +14,7 @@ import forerun
 from forerun import cli
 from forerun.errors import ForerunError
 from forerun.evaluate.check import check_predictor
-from forerun.evaluate.left_out import left_out
+from forerun.evaluate.held_out import held_out
 from forerun.frontends import load_graph
 from forerun.graph.profile import profile
 from forerun.prediction import Prediction
@@ -33,7 +33,7 @@ def cnns(few_cases: TrainingCases) -> TrainingCases:
 @pytest.fixture(scope="module")
 def fitted(cnns: TrainingCases) -> MlpPredictor:
     predictor = MlpPredictor(hidden=(16, 16), steps=300).fit(cnns)
-    return predictor.calibrate(left_out(MlpPredictor(hidden=()), cnns, "model", folds=3))
+    return predictor.calibrate(held_out(MlpPredictor(hidden=()), cnns, "model", folds=3))
 
 
 def error(predictor: MlpPredictor, cases: TrainingCases) -> float:
@@ -86,10 +86,10 @@ def test_a_loss_that_is_no_number_is_one_sentence(cnns: TrainingCases) -> None:
         MlpPredictor(learning_rate=1e200, steps=10).fit(cnns)
 
 
-def test_one_family_cannot_be_left_out(cnns: TrainingCases) -> None:
+def test_a_single_family_cannot_be_held_out(cnns: TrainingCases) -> None:
     with pytest.raises(ForerunError, match="only one family among the rows: nothing would be left to learn from"):
-        left_out(MlpPredictor(hidden=()), cnns, "family")
-    found = left_out(MlpPredictor(hidden=()), cnns, "model", folds=3)
+        held_out(MlpPredictor(hidden=()), cnns, "family")
+    found = held_out(MlpPredictor(hidden=()), cnns, "model", folds=3)
     assert found["predicted_latency_ms"].notna().sum() == (found["mode"] == "training").sum()
 
 

@@ -178,12 +178,12 @@ def test_what_a_predictor_of_others_says_is_held_too_and_the_answer_says_so() ->
     work, device = workload(5, 128), load_device("h200")
     found = predict_workload(work, device, predictor=Impossible(), measured=False)
     assert not broken(found, work, device)
-    held = [note for note in found.notes if "impossible answered beyond it" in note]
+    held = [note for note in found.notes if "impossible predicted beyond it" in note]
     assert [note.partition(" is held")[0] for note in held] == [
         "latency", "device time", "energy", "memory", "memory of tensors",
     ]  # fmt: skip
     plain = predict_workload(work, device, predictor="roofline", measured=False)
-    assert not [note for note in plain.notes if "answered beyond" in note]
+    assert not [note for note in plain.notes if "predicted beyond" in note]
 
 
 @pytest.mark.parametrize("predictor", [*sorted(predictors()), Impossible()], ids=lambda p: getattr(p, "name", p))

@@ -67,7 +67,7 @@ def test_registered_predictors_pass_the_suite(name: str) -> None:
 def test_learned_arrays_lie_in_memory_as_a_file_gives_them_back(
     model: str, few_cases: TrainingCases, tmp_path: Path
 ) -> None:
-    """A matrix product rounds by the memory order of its operands."""
+    """The rounding of a matmul depends on the memory order of its operands."""
     fitted = RegressorsPredictor(model=model, pca=5, trees=4).fit(few_cases)
     fitted.save(tmp_path)
     again = RegressorsPredictor.load(tmp_path)
@@ -145,7 +145,7 @@ class SurerWhenItMustNotBe(RooflinePredictor):
 
 
 class ForgetsWhatItLearned(RooflinePredictor):
-    """Its times stand on an attribute that is not saved."""
+    """Its times depend on an attribute that is not saved."""
 
     name = "forgets"
 

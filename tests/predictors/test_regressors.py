@@ -11,7 +11,7 @@ from safetensors.numpy import load_file, save_file
 
 from forerun.errors import ForerunError
 from forerun.evaluate.check import check_predictor
-from forerun.evaluate.left_out import left_out
+from forerun.evaluate.held_out import held_out
 from forerun.predictors.cases import TrainingCases
 from forerun.predictors.published.regressors import RegressorsPredictor, fitted, models
 from forerun.predictors.published.regressors.measured import errors_over_splits, measured
@@ -30,7 +30,7 @@ def error(predictor: RegressorsPredictor, cases: TrainingCases, target: str = "l
 
 @pytest.fixture(scope="module")
 def forest(few_cases: TrainingCases) -> RegressorsPredictor:
-    return small().fit(few_cases).calibrate(left_out(small("ridge"), few_cases, folds=3))
+    return small().fit(few_cases).calibrate(held_out(small("ridge"), few_cases, folds=3))
 
 
 @pytest.mark.parametrize("model", models.MODELS)

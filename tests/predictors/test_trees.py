@@ -17,7 +17,7 @@ from forerun import cli
 from forerun.device import load_device
 from forerun.errors import ForerunError
 from forerun.evaluate.check import check_predictor
-from forerun.evaluate.left_out import left_out
+from forerun.evaluate.held_out import held_out
 from forerun.frontends import load_graph
 from forerun.graph.profile import profile
 from forerun.predictors.cases import TrainingCases
@@ -35,7 +35,7 @@ Lines = Callable[[], str]
 @pytest.fixture(scope="module")
 def fitted(few_cases: TrainingCases) -> TreesPredictor:
     predictor = TreesPredictor(trees=60, learning_rate=0.1).fit(few_cases)
-    frame = left_out(TreesPredictor(trees=20), few_cases, folds=3)
+    frame = held_out(TreesPredictor(trees=20), few_cases, folds=3)
     return predictor.calibrate(frame)
 
 
@@ -142,8 +142,8 @@ def test_too_few_rows_and_a_target_that_nobody_measured(few_cases: TrainingCases
 def test_contributions_add_up_to_the_answer(fitted: TreesPredictor) -> None:
     columns, device = profile(load_graph(CNN), CNN.dtype), load_device("h200")
     found = fitted.contributions(columns, device, CNN)
-    product = found.usual_ms * np.prod([one.factor for one in found.factors])
-    assert product == pytest.approx(found.latency_ms, rel=1e-5)
+    total = found.usual_ms * np.prod([one.factor for one in found.factors])
+    assert total == pytest.approx(found.latency_ms, rel=1e-5)
     answer = fitted.times(columns, [device], CNN).latency_ms[0, 0]
     assert max(found.latency_ms, roofline_ms(columns, [device])[0, 0]) == pytest.approx(answer, rel=1e-5)
     strengths = [one.strength for one in found.factors]

@@ -45,7 +45,7 @@ def test_what_lies_between_library_calls_is_one_kernel() -> None:
 
 
 def test_a_kernel_never_spans_a_library_call() -> None:
-    """The sum needs the product's result, so it cannot share a kernel with the norm before the product."""
+    """The sum needs the matmul's result, so it cannot share a kernel with the norm before the matmul."""
 
     class Block(nn.Module):
         def __init__(self) -> None:
@@ -83,7 +83,7 @@ def test_convolutions_run_with_channels_last_and_copy_their_weights() -> None:
 @pytest.mark.parametrize(
     ("settings", "inputs"),
     [
-        ({}, [2, 3]),  # pointwise code reads the first product and adds its bias; the second one is what is asked for
+        ({}, [2, 3]),  # pointwise code reads the first matmul and adds its bias; the second one is returned
         ({"dtype": "fp16"}, [3, 3]),
         ({"mode": "training", "optimizer": "sgd"}, [3, 3]),  # GELU's gradient reads the first one, too
     ],
@@ -96,7 +96,7 @@ def test_products_in_fp32_leave_their_bias_to_pointwise_code(settings: dict[str,
 
 
 class Turned(nn.Module):
-    """A layer norm over what was made by a product, as it comes or transposed."""
+    """A layer norm over the result of a matmul, as it is or transposed."""
 
     def __init__(self, turned: bool) -> None:
         super().__init__()
@@ -116,8 +116,8 @@ class Batched(nn.Module):
     ("model", "shape"), [(Turned(False), (32, 64)), (Turned(True), (32, 64)), (Batched(), (32, 32))]
 )
 def test_other_products_keep_what_they_add(model: nn.Module, shape: tuple[int, ...]) -> None:
-    (product,) = [op for op in compiled(model, shape, batch=4).ops if op.kind == "matmul"]
-    assert len(product.inputs) == 3
+    (matmul,) = [op for op in compiled(model, shape, batch=4).ops if op.kind == "matmul"]
+    assert len(matmul.inputs) == 3
 
 
 def test_rows_that_generated_code_looks_up_have_no_block_each() -> None:
@@ -163,7 +163,7 @@ def test_encoders_of_hugging_face_store_their_scores() -> None:
 
 
 def test_every_op_comes_after_what_it_reads() -> None:
-    """The second use of the norm could share its kernel, but the product between them reads the norm first."""
+    """The second use of the norm could share its kernel, but the matmul between them reads the norm first."""
 
     class Gate(nn.Module):
         def __init__(self) -> None:
@@ -172,8 +172,8 @@ def test_every_op_comes_after_what_it_reads() -> None:
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             y = self.norm(x)
-            product = self.up(y)
-            return torch.sigmoid(y) * product
+            matmul = self.up(y)
+            return torch.sigmoid(y) * matmul
 
     graph = compiled(Gate(), (512, 256))
     assert kinds(graph) == ["norm", "matmul", "elementwise"]

@@ -30,7 +30,7 @@ WHERE = f"device in ('h200', '{CPU}') and model in {tuple(MODELS.values())}"
 TRAIN = ("train", "default", "--no-public", "--where", WHERE, "--operators", "60", "--steps", "10", "--folds", "3")
 
 RUNTIME = '''
-"""Activations run within the convolution or product before them, and generated code launches what is left."""
+"""Activations run within the convolution or matmul before them, and generated code launches the rest."""
 
 from forerun.runtimes.base import Change, LaunchCosts, Runtime
 from forerun.runtimes.fuse import with_kernels
@@ -168,8 +168,8 @@ def acme(env: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Acme:
 def own_files() -> dict[str, int]:
     """Every file of forerun with the time of its last change."""
     package = Path(forerun.__file__).parent
-    kept = (path for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
-    return {str(path): path.stat().st_mtime_ns for path in kept}
+    stored = (path for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    return {str(path): path.stat().st_mtime_ns for path in stored}
 
 
 @pytest.fixture(scope="module")
@@ -232,9 +232,9 @@ def test_what_was_fitted_answers_with_rows_of_its_own(acme: Acme, run_forerun: R
     for name in ("acme", "acme-edge"):
         done = run_forerun(*words, name, **acme.env)
         assert done.returncode == 0, done.stderr
-        found = json.loads(done.stdout)
-        assert found["latency_ms"]["low"] <= found["latency_ms"]["value"] <= found["latency_ms"]["high"]
-        assert not any("nothing was measured under runtime" in note for note in found["notes"])
+        result = json.loads(done.stdout)
+        assert result["latency_ms"]["low"] <= result["latency_ms"]["value"] <= result["latency_ms"]["high"]
+        assert not any("nothing was measured under runtime" in note for note in result["notes"])
     learned = json.loads((acme.folder / "predictor.json").read_text())
     assert {"acme", "acme-edge", "eager"} <= set(learned["domain"]["runtimes"])
     assert learned["domain"]["acme-edge"]["devices"] == [CPU]
@@ -246,7 +246,7 @@ def test_it_is_evaluated_and_its_table_is_shown(acme: Acme, run_forerun: Run) ->
 
     rows = pd.read_parquet(acme.folder / "left_out_acme-edge.parquet")
     assert set(rows["runtime"]) == {"acme-edge"} and (rows["predicted_latency_ms"] > 0).all() and len(rows) == 3
-    assert "## acme-edge on CPUs, left-out families" in (acme.folder / "MODEL_CARD.md").read_text()
+    assert "## acme-edge on CPUs, held-out families" in (acme.folder / "MODEL_CARD.md").read_text()
     words = ("evaluate", str(acme.folder), "--split", "family", "--json")
     done = run_forerun(*words, **acme.env)
     assert done.returncode == 0, done.stderr

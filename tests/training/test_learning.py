@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forerun.data.importers import importers
-from forerun.data.splits import leave_out
+from forerun.data.splits import hold_out
 from forerun.device import load_device
 from forerun.frontends import load_graph, load_graphs
 from forerun.graph.cost import Shapes
@@ -360,11 +360,11 @@ def test_a_small_power_limit_slows_arithmetic_and_nothing_else() -> None:
     unknown = dataclasses.replace(load_device("t4"), tdp_w=None)
     assert (power_slowdown([unknown]) == 1).all()
     p4 = power_slowdown([load_device("p4")])[:, 0]
-    assert p4[half] == p4[fp32] > 1  # its halves run on the fp32 lanes
+    assert p4[half] == p4[fp32] > 1  # its FP16 runs on the fp32 lanes
     listed = load_device("h100-nvl")
     peaks = {name: peak for name, peak in listed.peak_tflops.items() if name != "fp8"}
     nvl = power_slowdown([dataclasses.replace(listed, peak_tflops=peaks)])[:, 0]
-    assert nvl[UNITS.index("fp8")] == nvl[half]  # no peak is listed, so it is that of halves
+    assert nvl[UNITS.index("fp8")] == nvl[half]  # no peak is listed, so it is that of FP16
     roomy, tight = load_device("t4"), dataclasses.replace(load_device("t4"), tdp_w=35.0)
     ratio = power_slowdown([tight])[fp32, 0] / power_slowdown([roomy])[fp32, 0]
     assert ratio == pytest.approx(2.0)
@@ -401,7 +401,7 @@ def test_the_network_learns_what_the_roofline_misses() -> None:
 
 
 def test_shares_of_kernels_part_what_the_whole_leaves_open() -> None:
-    """Of a call with one product and one softmax, always as long as each other, the whole does not show which of them
+    """Of a call with one matmul and one softmax, always as long as each other, the total does not show which of them
     is slow; names of kernels do."""
     asked = [pair for m in range(512, 31_000, 512)
              for pair in (("linear", {"m": m, "n": 512, "k": 512}), ("softmax", {"rows": m, "cols": 512}))]  # fmt: skip
@@ -533,7 +533,7 @@ def test_intervals_widen_where_networks_disagree_and_hold_near_and_far() -> None
     assert type(made).from_dict(json.loads(json.dumps(made.to_dict()))).widening == made.widening
 
 
-def test_an_unseen_device_widens_by_what_devices_that_were_left_out_need() -> None:
+def test_an_unseen_device_widens_by_what_held_out_devices_need() -> None:
     rng = np.random.default_rng(4)
     group = "latency_ms/inference/device"
     made = calibrate([group] * 500, rng.normal(0, 0.1, 500))
@@ -544,11 +544,11 @@ def test_an_unseen_device_widens_by_what_devices_that_were_left_out_need() -> No
     assert device_deviation(made, [group] * 500, rng.normal(0, 0.05, 500), np.zeros(500)) == 0
 
 
-def test_families_are_left_out_whole_and_once() -> None:
+def test_families_are_held_out_whole_and_once() -> None:
     families = pd.Series(list("aaaabbbccdefg") + [None])
     for folds in (None, 3):
         seen = np.zeros(len(families), dtype=int)
-        for train, test in leave_out(families, folds):
+        for train, test in hold_out(families, folds):
             assert not (train & test).any()
             assert not set(families[train].dropna()) & set(families[test].dropna())
             seen += test

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import forerun
-from forerun.evaluate.kept import kept_left_out
+from forerun.evaluate.stored import stored_predictions
 from forerun.predictors.default import DefaultPredictor
 from forerun.training.provenance import LIBRARIES
 
@@ -90,7 +90,7 @@ def test_what_was_trained_answers(trained: Trained, run_forerun: Run) -> None:
 
 def test_the_weights_state_what_they_stand_on(trained: Trained) -> None:
     origin = DefaultPredictor.load(trained.folder).provenance
-    assert origin["rows"] == {"models": {"forerun-h200": len(kept_left_out(trained.folder))},
+    assert origin["rows"] == {"models": {"forerun-h200": len(stored_predictions(trained.folder))},
                               "operators": {"forerun-h200": 60}}  # fmt: skip
     assert origin["forerun"] == forerun.__version__
     assert set(origin["libraries"]) == set(LIBRARIES) and all(origin["libraries"].values())
@@ -100,8 +100,8 @@ def test_the_weights_state_what_they_stand_on(trained: Trained) -> None:
     assert origin["fitted"] >= origin["measured_until"] >= "2026-11-15"
 
 
-def test_left_out_rows_and_a_model_card_lie_beside_the_weights(trained: Trained) -> None:
-    rows = kept_left_out(trained.folder)
+def test_held_out_rows_and_a_model_card_are_beside_the_weights(trained: Trained) -> None:
+    rows = stored_predictions(trained.folder)
     assert set(rows["family"]) == {"cnn", "unet", "autoencoder"} and set(rows["model"]) == set(MODELS)
     targets = ("latency_ms", "device_ms", "energy_j", "memory_mb")
     assert rows[[f"predicted_{target}" for target in targets]].notna().all(axis=None)
@@ -109,7 +109,7 @@ def test_left_out_rows_and_a_model_card_lie_beside_the_weights(trained: Trained)
     assert "`forerun train default`" in card and f"with forerun {forerun.__version__}" in card
     assert "| models | forerun-h200 | 25 |" in card
     # Written for a terminal or a log: how far the work is, and what came of it.
-    assert "leaving families out (GPU): 3 of 3" in trained.stderr
+    assert "holding out families (GPU): 3 of 3" in trained.stderr
     assert "latency, left out: mean error" in trained.stdout
     assert "device time, left out: mean error" in trained.stdout
     assert f"use it with --predictor {trained.folder}" in trained.stdout.replace("\n", "")

@@ -11,7 +11,7 @@ import pytest
 from forerun import cli
 from forerun.errors import ForerunError
 from forerun.evaluate import tuning
-from forerun.evaluate.exam import is_exam_family
+from forerun.evaluate.test_set import is_test_family
 from forerun.predictors.baselines.one_ratio import OneRatioPredictor
 from forerun.predictors.cases import TrainingCases
 from forerun.predictors.published.mlp import MlpPredictor
@@ -87,23 +87,23 @@ def test_a_grid_is_tried_once_and_whole(few_cases: TrainingCases, tmp_path: Path
     assert set(again.settings) == {"strength", "model"}
 
 
-def test_a_single_family_is_left_out_by_its_networks(few_cases: TrainingCases, tmp_path: Path) -> None:
+def test_a_single_family_is_held_out_by_its_networks(few_cases: TrainingCases, tmp_path: Path) -> None:
     one = TrainingCases(few_cases.models.take((few_cases.models.rows["family"] == "cnn").to_numpy()),
                         few_cases.operators)  # fmt: skip
     assert search(one, tmp_path, 1).split == "model"
 
 
-def test_the_exam_is_not_tuned_on(few_cases: TrainingCases) -> None:
+def test_the_test_set_is_not_tuned_on(few_cases: TrainingCases) -> None:
     rows = few_cases.models.rows
-    exam = "vgg"
-    assert is_exam_family(exam)
+    test_family = "vgg"
+    assert is_test_family(test_family)
     renamed = TrainingCases(few_cases.models, few_cases.operators)
-    renamed.models.rows["family"] = rows["family"].where(rows["family"] != "unet", exam)
+    renamed.models.rows["family"] = rows["family"].where(rows["family"] != "unet", test_family)
     try:
-        kept = tuning.without_exam(renamed).models.rows
+        kept = tuning.without_test_set(renamed).models.rows
     finally:
-        rows["family"] = rows["family"].where(rows["family"] != exam, "unet")
-    assert len(kept) < len(rows) and exam not in set(kept["family"])
+        rows["family"] = rows["family"].where(rows["family"] != test_family, "unet")
+    assert len(kept) < len(rows) and test_family not in set(kept["family"])
 
 
 @pytest.mark.parametrize("kind", [TreesPredictor, MlpPredictor, RegressorsPredictor])

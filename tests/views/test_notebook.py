@@ -103,10 +103,10 @@ def shown(
         f"<style>{css}</style></head><body {body}>{outside}{outputs}</body></html>",
         encoding="utf-8",
     )
-    with browser.opened(place, width=width, dark=dark) as (page, complaints, asked):
+    with browser.opened(place, width=width, dark=dark) as (page, complaints, request):
         yield page
         assert complaints == []
-        assert [url for url in asked if not url.startswith("file:")] == [] and len(asked) == 1
+        assert [url for url in request if not url.startswith("file:")] == [] and len(request) == 1
 
 
 class Words(HTMLParser):
@@ -148,8 +148,8 @@ def test_a_notebook_shows_the_words_and_numbers_that_a_terminal_shows(answers: d
         console = Console(file=io.StringIO(), width=400, highlight=False)
         console.print(answer)
         wanted = console.file.getvalue()  # type: ignore[attr-defined]
-        found = [*own_words(Words(html).text), "interval"]  # on a page it stands under its number, without a heading
-        assert [word for word in own_words(wanted) if word not in found] == [], name
+        result = [*own_words(Words(html).text), "interval"]  # on a page it stands under its number, without a heading
+        assert [word for word in own_words(wanted) if word not in result] == [], name
 
 
 def test_a_comparison_is_a_dataframe_and_parts_of_it_are_plain(answers: dict[str, Any]) -> None:
@@ -241,8 +241,8 @@ def test_numbers_are_aligned_and_parts_are_indented(tmp_path: Path) -> None:
         known = [u["left"] for u in units if u["words"]]
         assert max(known) - min(known) < 0.5
         labels = {one["words"]: one["left"] for one in page.evaluate(asked(_PLACES, "td:first-child"))}
-        for part, whole in (("device time", "Latency"), ("host time", "Latency"), ("tensors at peak", "Memory needed")):
-            assert labels[part] > labels[whole] + 8
+        for part, full in (("device time", "Latency"), ("host time", "Latency"), ("tensors at peak", "Memory needed")):
+            assert labels[part] > labels[full] + 8
         assert labels["Throughput"] == labels["Latency"]
         assert page.get_by_text("no power limit").is_visible() and page.get_by_text("forerun measure net").is_visible()
 
@@ -270,8 +270,8 @@ def test_bars_of_a_column_have_one_scale(tmp_path: Path) -> None:
 
 def test_an_explanation_shows_where_the_time_goes(tmp_path: Path) -> None:
     with shown(tmp_path, notebook_cell(explanation_html(explanation(), top=2))) as page:
-        whole = page.locator(".parts").bounding_box()["width"]
-        parts = [page.locator(".parts i").nth(n).bounding_box()["width"] / whole for n in (0, 1)]
+        full = page.locator(".parts").bounding_box()["width"]
+        parts = [page.locator(".parts i").nth(n).bounding_box()["width"] / full for n in (0, 1)]
         assert parts == pytest.approx([0.6, 0.4], abs=0.01)
         shares = [page.locator(".share i").nth(n).bounding_box()["width"] for n in (0, 1)]
         assert shares[1] / shares[0] == pytest.approx(0.5, abs=0.03)
@@ -338,10 +338,10 @@ def test_text_is_readable_in_the_theme_of_the_notebook(
     fragments = [a._repr_html_() for a in answers.values()]
     with shown(tmp_path, *fragments, bad, dark=system_dark, body=body) as page:
         page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
-        found = page.evaluate(_CONTRAST)
-        assert len(found) > 200
-        assert [one for one in found if one["contrast"] < 4.5] == []
-        assert {one["paper"] < 0.1 for one in found} == {dark}
+        result = page.evaluate(_CONTRAST)
+        assert len(result) > 200
+        assert [one for one in result if one["contrast"] < 4.5] == []
+        assert {one["paper"] < 0.1 for one in result} == {dark}
 
 
 def test_a_notebook_and_an_answer_leave_each_other_alone(tmp_path: Path) -> None:
@@ -377,13 +377,13 @@ def evil(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         changes = {}
         for field in dataclasses.fields(value):
-            found = getattr(value, field.name)
-            if field.name in WRITTEN and isinstance(found, str):
-                changes[field.name] = EVIL + found
+            result = getattr(value, field.name)
+            if field.name in WRITTEN and isinstance(result, str):
+                changes[field.name] = EVIL + result
             elif field.name == "notes":
                 changes[field.name] = (EVIL,)
-            elif isinstance(found, tuple) or dataclasses.is_dataclass(found):
-                changes[field.name] = evil(found)
+            elif isinstance(result, tuple) or dataclasses.is_dataclass(result):
+                changes[field.name] = evil(result)
         return dataclasses.replace(value, **changes)
     return EVIL + value if isinstance(value, str) else value
 

@@ -45,8 +45,8 @@ def embedded(html: str, name: str = "report-data") -> Any:
 
 
 def predicted(row: dict[str, Any], mode: str) -> forerun.Prediction:
-    asked = {"batch": row["batch"], "dtype": row["dtype"], "amp": row["amp"], "mode": mode, "measured": False}
-    return forerun.predict(MODEL, row["device"], **asked, optimizer="adamw" if mode == "training" else None)
+    request = {"batch": row["batch"], "dtype": row["dtype"], "amp": row["amp"], "mode": mode, "measured": False}
+    return forerun.predict(MODEL, row["device"], **request, optimizer="adamw" if mode == "training" else None)
 
 
 def test_a_job_is_its_steps(found: Report) -> None:
@@ -138,7 +138,7 @@ def test_the_file_is_replaced_whole_and_refers_to_nothing_outside(found: Report,
 def test_the_page_opens_in_a_browser_with_no_network(found: Report, place: Path, width: int) -> None:
     if browser.find() is None:
         pytest.skip("no Chromium, Chrome or Playwright browser was found: the page was not opened")
-    with browser.opened(place, width=width, dark=width == 390) as (page, complaints, asked):
+    with browser.opened(place, width=width, dark=width == 390) as (page, complaints, requested):
         page.wait_for_function("document.querySelectorAll('.plot .main-svg').length > 0")
         charts = page.locator(".plot").count()
         assert charts >= 15
@@ -153,7 +153,7 @@ def test_the_page_opens_in_a_browser_with_no_network(found: Report, place: Path,
         colour = page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert (colour == "rgb(255, 255, 255)") == (width == 1280)  # the other one is dark
         assert complaints == []
-        assert [url for url in asked if not url.startswith(("file:", "data:", "blob:"))] == []
+        assert [url for url in requested if not url.startswith(("file:", "data:", "blob:"))] == []
 
 
 # -- what users write ------------------------------------------------------------------------------------------------
@@ -175,10 +175,11 @@ def test_hostile_names_are_text(tmp_path: Path) -> None:
 
 
 def test_a_model_that_cannot_be_trained_has_the_other_levels(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = summary.changes
-    monkeypatch.setattr(summary, "changes", lambda study, d, mode: asked(study, d, mode) if d.id == "t4" else [])
+    changes = summary.changes
+    monkeypatch.setattr(summary, "changes", lambda study, d, mode: changes(study, d, mode) if d.id == "t4" else [])
     made = forerun.make_report(nn.MaxPool2d(2), ["t4", "l4"], batch=2, input_shape=(3, 16, 16))
-    assert "l4: none of the changes that were tried surely makes it faster." in made.summary  # each device has a line
+    # each device has a line
+    assert "l4: none of the changes that were tried is sure to make it faster." in made.summary
     levels = made.data["levels"]
     assert "nothing to train" in levels["training"]["refused"]
     assert levels["inference"]["rows"] and levels["cloud"]["inference"] and not levels["cloud"]["training"]
@@ -196,9 +197,9 @@ def test_a_model_that_cannot_be_trained_has_the_other_levels(monkeypatch: pytest
     ],
 )  # fmt: skip
 def test_mistakes_are_one_sentence(change: dict[str, Any], message: str) -> None:
-    asked: dict[str, Any] = {"model": MODEL, "devices": ["t4"], **change}
+    settings: dict[str, Any] = {"model": MODEL, "devices": ["t4"], **change}
     with pytest.raises(ForerunError) as caught:
-        forerun.make_report(asked.pop("model"), asked.pop("devices"), **asked)
+        forerun.make_report(settings.pop("model"), settings.pop("devices"), **settings)
     assert message in str(caught.value) and "\n" not in str(caught.value)
 
 

@@ -86,11 +86,11 @@ def test_the_recorded_conversation_is_what_forerun_answers(tmp_path: Path) -> No
     """docs/MCP.md is written by a command, which also compares; a page with another number is found out."""
     command = [sys.executable, str(ROOT / "benchmarks" / "mcp_conversation.py"), "--check"]
     page = ROOT / "docs" / "MCP.md"
-    found = subprocess.run([*command, "--out", str(page)], capture_output=True, text=True)
-    assert found.returncode == 0, found.stderr
+    result = subprocess.run([*command, "--out", str(page)], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
     latency = re.search(r'"latency_ms": \{\n  "value": ([\d.]+)', page.read_text())
     assert latency is not None
     wrong = tmp_path / "MCP.md"
     wrong.write_text(page.read_text().replace(latency[1], f"{1.1 * float(latency[1]):.3g}"))
-    found = subprocess.run([*command, "--out", str(wrong)], capture_output=True, text=True)
-    assert found.returncode == 1 and "is not what forerun answers now" in found.stderr
+    result = subprocess.run([*command, "--out", str(wrong)], capture_output=True, text=True)
+    assert result.returncode == 1 and "is not what forerun answers now" in result.stderr

@@ -36,33 +36,33 @@ def test_every_answer_is_short_and_the_rest_can_be_asked_for(served: Served) -> 
         ("recommend", {"model": MODEL, "devices": many, "detail": "full", "candidates": True}),
         ("devices", {"detail": "full", "page": 2}),
     ]
-    found = [data(result) for result in over_http(served, calls)]
-    brief = dict(zip((tool for tool, _ in calls), found[:7], strict=False))
+    results = [data(result) for result in over_http(served, calls)]
+    brief = dict(zip((tool for tool, _ in calls), results[:7], strict=False))
     assert "provenance" in brief["predict"]["more"]["left_out"] and brief["predict"]["latency_ms"]["low"] > 0
     # Before, this answer had more than 100,000 characters.
     assert brief["recommend"]["rows"][0]["device"] in many and len(brief["recommend"]["rows"]) == 6
     assert any(words.startswith("rows: ") for words in brief["recommend"]["more"]["left_out"])
     assert brief["models"]["more"]["pages"] > 3 and brief["devices"]["more"]["pages"] > 1
-    assert found[-2]["more"]["pages"] > 10
+    assert results[-2]["more"]["pages"] > 10
 
 
 def test_pages_together_are_the_whole_answer(tmp_path: Path) -> None:
     first = data(over_stdio([("models", {})], tmp_path)[0])
     calls: Calls = [("models", {"page": n}) for n in range(2, first["more"]["pages"] + 1)]
     rest = over_stdio([*calls, ("models", {"page": 1000})], tmp_path)
-    whole: dict[str, list[Any]] = {}
+    full: dict[str, list[Any]] = {}
     for part in (first, *(data(one) for one in rest[:-1])):
         for name, values in part.items():
             if name != "more":
-                whole[name] = whole.get(name, []) + values
-    assert whole == json.loads(json.dumps(known_models()))
+                full[name] = full.get(name, []) + values
+    assert full == json.loads(json.dumps(known_models()))
     assert refusal(rest[-1]).startswith("there is no page 1000: the answer has ")
 
 
 def test_fields_are_picked_from_the_full_answer_and_unknown_ones_are_refused(tmp_path: Path) -> None:
     case = {"model": MODEL, "device": "l4"}
     fields = ["latency_ms", "provenance.libraries", "mig_options.profile"]
-    found, full, wrong, bad = over_stdio(
+    result, full, wrong, bad = over_stdio(
         [
             ("predict", {**case, "device": "a100", "fields": fields}),
             ("predict", {**case, "device": "a100", "detail": "full"}),
@@ -71,13 +71,13 @@ def test_fields_are_picked_from_the_full_answer_and_unknown_ones_are_refused(tmp
         ],
         tmp_path,
     )
-    picked, whole = data(found), data(full)
+    picked, complete = data(result), data(full)
     expected = forerun.predict(MODEL, "a100").to_dict()
-    assert whole == json.loads(json.dumps(expected))
+    assert complete == json.loads(json.dumps(expected))
     assert set(picked) == {"latency_ms", "provenance", "mig_options"}
-    assert picked["latency_ms"] == whole["latency_ms"]
-    assert picked["provenance"] == {"libraries": whole["provenance"]["libraries"]}
-    assert picked["mig_options"] == [{"profile": one["profile"]} for one in whole["mig_options"]]
+    assert picked["latency_ms"] == complete["latency_ms"]
+    assert picked["provenance"] == {"libraries": complete["provenance"]["libraries"]}
+    assert picked["mig_options"] == [{"profile": one["profile"]} for one in complete["mig_options"]]
     assert "no field 'latency'. Did you mean latency_ms" in refusal(wrong)
     assert refusal(bad).startswith("batch: ")
 
@@ -103,13 +103,13 @@ def _leaves(tree: Any) -> Iterator[str]:
 @settings(suppress_health_check=[HealthCheck.too_slow])
 def test_pages_are_short_and_lose_nothing(part: dict[str, Any], times: int, most: int) -> None:
     answer = {"head": 1, **part, "rows": [part] * times, "last": "x"}
-    found = pages(answer, most)
-    assert all(len(orjson.dumps(page)) <= most for page in found)
-    assert [leaf for page in found for leaf in _leaves(page)] == list(_leaves(answer))
+    result = pages(answer, most)
+    assert all(len(orjson.dumps(page)) <= most for page in result)
+    assert [leaf for page in result for leaf in _leaves(page)] == list(_leaves(answer))
 
 
 def test_a_text_that_is_longer_than_a_page_is_cut() -> None:
     words = "Größe \u0001" * 3000
-    found = pages({"a": 1, "rows": [{"words": words, "b": 2}]}, 2000)
-    assert all(len(orjson.dumps(page)) <= 2000 for page in found)
-    assert "".join(row.get("words", "") for page in found for row in page.get("rows", [])) == words
+    result = pages({"a": 1, "rows": [{"words": words, "b": 2}]}, 2000)
+    assert all(len(orjson.dumps(page)) <= 2000 for page in result)
+    assert "".join(row.get("words", "") for page in result for row in page.get("rows", [])) == words

@@ -45,19 +45,19 @@ def test_files_are_served_from_the_allowed_folder_alone(tmp_path: Path) -> None:
     )  # fmt: skip
     unknown = ("net.py", "net.py:Net", "sub/none.onnx", "weights.safetensors", "x" * 400)
     calls: Calls = [("predict", {"model": name, "device": "l4"}) for name in (*served, *refused, *unknown)]
-    found = over_stdio([*calls, ("predict", {"model": MODEL, "device": "chip.yaml"})], here)
+    answer = over_stdio([*calls, ("predict", {"model": MODEL, "device": "chip.yaml"})], here)
     expected = forerun.predict(str(here / "sub" / "small.onnx"), "l4").latency_ms
     assert expected is not None
-    for name, result in zip(served, found, strict=False):
+    for name, result in zip(served, answer, strict=False):
         value = data(result)["latency_ms"]["value"]
         assert name == "checkpoint" or value == pytest.approx(expected.value, rel=1e-5), name
-    for name, result in zip(refused, found[len(served) :], strict=False):
+    for name, result in zip(refused, answer[len(served) :], strict=False):
         assert "is outside the folders" in refusal(result), name
-    for name, result in zip(unknown, found[len(served) + len(refused) :], strict=False):
+    for name, result in zip(unknown, answer[len(served) + len(refused) :], strict=False):
         assert refusal(result), name
-    assert "is Python code, which is not run" in refusal(found[len(served) + len(refused)])
+    assert "is Python code, which is not run" in refusal(answer[len(served) + len(refused)])
     assert not (here / "ran").exists()
-    assert data(found[-1])["device"] == "chip"
+    assert data(answer[-1])["device"] == "chip"
 
     named = [("predict", {"model": name, "device": "l4"}) for name in ("small.onnx", "sub/small.onnx")]
     first, second = over_stdio(named, here, "--folder", str(other))
@@ -77,8 +77,8 @@ def test_a_folder_does_not_hide_a_model_of_the_catalogue(tmp_path: Path) -> None
         (tmp_path / name / "config.json").write_text('{"model_type": "bert", "num_hidden_layers": 1}')
     names = ("resnet18", "bert-base-uncased", "timm/resnet18", "./resnet18")
     fields = {"fields": ["parameters"]}
-    found = over_stdio([("predict", {"model": name, "device": "l4", **fields}) for name in names], tmp_path)
-    counts = [data(result)["parameters"] for result in found]
+    results = over_stdio([("predict", {"model": name, "device": "l4", **fields}) for name in names], tmp_path)
+    counts = [data(result)["parameters"] for result in results]
     assert counts[0] == counts[2] == 11_689_512
     assert counts[1] == forerun.predict("bert-base-uncased", "l4").parameters > counts[3]
 

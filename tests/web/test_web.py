@@ -33,17 +33,17 @@ def small_onnx() -> bytes:
 
 
 def test_a_prediction_is_that_of_the_library(served: Served) -> None:
-    found = served.ask("/v1/predict", {"model": MODEL, "device": "l4", "batch": 8, "mode": "training"})
+    reply = served.ask("/v1/predict", {"model": MODEL, "device": "l4", "batch": 8, "mode": "training"})
     expected = forerun.predict(MODEL, "l4", batch=8, mode="training").to_dict()
-    assert found.status == 200
-    assert found.body == json.loads(json.dumps(expected))
-    assert len(found.headers["x-request-id"]) == 16
+    assert reply.status == 200
+    assert reply.body == json.loads(json.dumps(expected))
+    assert len(reply.headers["x-request-id"]) == 16
 
 
 def test_many_and_compare_are_those_of_the_library(served: Served) -> None:
-    asked = {"workloads": [{"model": MODEL, "batch": b} for b in (1, 4)], "devices": ["t4", "l4"]}
-    rows = served.ask("/v1/predict_many", asked).body
-    frame = forerun.predict_many(asked["workloads"], ["t4", "l4"])
+    request = {"workloads": [{"model": MODEL, "batch": b} for b in (1, 4)], "devices": ["t4", "l4"]}
+    rows = served.ask("/v1/predict_many", request).body
+    frame = forerun.predict_many(request["workloads"], ["t4", "l4"])
     assert rows == json.loads(frame.to_json(orient="records"))
     rows = served.ask("/v1/compare", {"model": MODEL, "devices": ["t4", "h100-sxm"], "batch": 4}).body
     assert rows == json.loads(forerun.compare(MODEL, ["t4", "h100-sxm"], batch=4).to_json(orient="records"))
@@ -67,17 +67,17 @@ def test_many_and_compare_are_those_of_the_library(served: Served) -> None:
     ],
 )
 def test_a_decision_is_that_of_the_library(served: Served, path: str, asked: dict[str, Any], expected: Any) -> None:
-    found = served.ask(f"/v1/{path}", {"model": MODEL, **asked})
-    assert found.status == 200, found.body
+    reply = served.ask(f"/v1/{path}", {"model": MODEL, **asked})
+    assert reply.status == 200, reply.body
     wanted = json.loads(json.dumps(expected(asked).to_dict()))
     wanted.pop("candidates", None)
-    assert found.body == wanted
+    assert reply.body == wanted
 
 
 def test_a_device_may_be_given_by_its_fields(served: Served) -> None:
     fields = {"id": "mine", "kind": "gpu", "memory_gb": 16, "bandwidth_gbs": 300, "fp32_tflops": 10, "tdp_w": 100}
-    found = served.ask("/v1/predict", {"model": MODEL, "device": fields})
-    assert found.status == 200 and found.body["device"] == "mine", found.body
+    reply = served.ask("/v1/predict", {"model": MODEL, "device": fields})
+    assert reply.status == 200 and reply.body["device"] == "mine", reply.body
 
 
 def test_lists(served: Served) -> None:
@@ -104,16 +104,16 @@ def test_lists(served: Served) -> None:
         ({"model": "x" * 400, "device": "l4"}, 422, "opens no paths"),
         ({"model": "model.py:Net", "device": "l4"}, 422, "opens no paths"),
         ({"model": MODEL, "device": "/etc/devices.yaml"}, 422, "opens no paths"),
-        ({"model": MODEL, "device": "l4", "predictor": "/tmp/weights"}, 422, "none of them"),
-        ({"model": "upload:" + "0" * 32, "device": "l4"}, 422, "not here"),
+        ({"model": MODEL, "device": "l4", "predictor": "/tmp/weights"}, 422, "the server has the predictors"),
+        ({"model": "upload:" + "0" * 32, "device": "l4"}, 422, "this upload does not exist"),
         ({"model": "nobody/never-published", "device": "l4"}, 422, "never-published"),
     ],
 )
 def test_a_bad_question_is_one_sentence(served: Served, asked: dict[str, Any], status: int, sentence: str) -> None:
-    found = served.ask("/v1/predict", asked)
-    assert found.status == status
-    assert sentence in found.body["error"] and "Traceback" not in found.body["error"]
-    assert found.body["request_id"] == found.headers["x-request-id"]
+    reply = served.ask("/v1/predict", asked)
+    assert reply.status == status
+    assert sentence in reply.body["error"] and "Traceback" not in reply.body["error"]
+    assert reply.body["request_id"] == reply.headers["x-request-id"]
 
 
 def test_what_is_no_json_and_what_is_too_large(served: Served) -> None:
@@ -129,20 +129,20 @@ def test_what_is_no_json_and_what_is_too_large(served: Served) -> None:
 
 
 def test_an_uploaded_file_is_answered_and_deleted(served: Served, tmp_path: Path) -> None:
-    found = served.ask("/v1/uploads", raw=small_onnx(), X_File_Name="small net.onnx", Content_Type="application/onnx")
-    assert found.status == 201, found.body
-    assert found.body["name"] == "small_net.onnx"
-    asked = {"model": found.body["model"], "device": "l4", "batch": 4}
-    answer = served.ask("/v1/predict", asked).body
+    reply = served.ask("/v1/uploads", raw=small_onnx(), X_File_Name="small net.onnx", Content_Type="application/onnx")
+    assert reply.status == 201, reply.body
+    assert reply.body["name"] == "small_net.onnx"
+    request = {"model": reply.body["model"], "device": "l4", "batch": 4}
+    answer = served.ask("/v1/predict", request).body
     file = tmp_path / "small_net.onnx"
     file.write_bytes(small_onnx())
     expected = forerun.predict(str(file), "l4", batch=4)
     assert answer["model"] == expected.model
     assert answer["latency_ms"] == json.loads(json.dumps(expected.to_dict()["latency_ms"]))
-    number = found.body["model"].removeprefix("upload:")
+    number = reply.body["model"].removeprefix("upload:")
     assert served.ask(f"/v1/uploads/{number}", method="DELETE").status == 204
     assert served.ask(f"/v1/uploads/{number}", method="DELETE").status == 404
-    assert "not here" in served.ask("/v1/predict", asked).body["error"]
+    assert "this upload does not exist" in served.ask("/v1/predict", request).body["error"]
 
 
 def test_a_config_of_hugging_face_is_answered(served: Served) -> None:
@@ -150,16 +150,16 @@ def test_a_config_of_hugging_face_is_answered(served: Served) -> None:
               "intermediate_size": 128, "vocab_size": 1000, "architectures": ["BertModel"]}  # fmt: skip
     sent = served.ask("/v1/uploads", config, X_File_Name="config.json")
     assert sent.status == 201, sent.body
-    found = served.ask("/v1/predict", {"model": sent.body["model"], "device": "l4", "seq_len": 32})
-    assert found.status == 200 and found.body["parameters"] > 100_000, found.body
+    reply = served.ask("/v1/predict", {"model": sent.body["model"], "device": "l4", "seq_len": 32})
+    assert reply.status == 200 and reply.body["parameters"] > 100_000, reply.body
 
 
 def test_workers_are_replaced_and_the_server_goes_on(served: Served) -> None:
     for worker in psutil.Process(served.pid).children():
         worker.kill()
     for filters in (12, 14):
-        found = served.ask("/v1/predict", {"model": f"cnn:depth=3,filters={filters}", "device": "l4"})
-        assert found.status == 200, found.body
+        reply = served.ask("/v1/predict", {"model": f"cnn:depth=3,filters={filters}", "device": "l4"})
+        assert reply.status == 200, reply.body
 
 
 def test_a_token_is_asked_for_a_client_is_slowed_and_the_queue_is_bounded(tmp_path: Path) -> None:
@@ -169,9 +169,9 @@ def test_a_token_is_asked_for_a_client_is_slowed_and_the_queue_is_bounded(tmp_pa
         assert served.ask("/v1/devices").status == 401
         assert served.ask("/v1/devices", Authorization="Bearer wrong").status == 401
         assert served.ask("/healthz").status == 200
-        found = [served.ask("/v1/devices?name=l4", Authorization=f"Bearer {token}") for _ in range(8)]
-        assert [a.status for a in found].count(200) >= 1
-        slowed = [a for a in found if a.status == 429]
+        reply = [served.ask("/v1/devices?name=l4", Authorization=f"Bearer {token}") for _ in range(8)]
+        assert [a.status for a in reply].count(200) >= 1
+        slowed = [a for a in reply if a.status == 429]
         assert slowed and int(slowed[0].headers["retry-after"]) >= 1
         log = served.log.read_text()
         assert token not in log
@@ -185,8 +185,8 @@ def test_more_than_can_wait_are_sent_away(tmp_path: Path) -> None:
             return served.ask("/v1/optimise", {"model": f"cnn:depth=4,filters={number}", "device": "l4"}).status
 
         with ThreadPoolExecutor(12) as pool:
-            found = list(pool.map(ask, range(8, 20)))
-        assert set(found) == {200, 429}
+            result = list(pool.map(ask, range(8, 20)))
+        assert set(result) == {200, 429}
 
 
 def test_settings_are_safe_by_default() -> None:

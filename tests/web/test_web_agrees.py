@@ -17,17 +17,17 @@ MODEL = "cnn:depth=2,filters=8"
 def test_confidences_are_the_same_everywhere(confidence: float, taken: bool, served: Served) -> None:
     case = {"model": MODEL, "device": "l4", "confidence": confidence}
     answer = served.ask("/v1/predict", case)
-    (told,) = over_http(served, [("predict", case)])
+    (reply,) = over_http(served, [("predict", case)])
     if taken:
         expected = forerun.predict(MODEL, "l4", confidence=confidence).latency_ms
         assert expected is not None
         assert answer.status == 200 and answer.body["latency_ms"]["high"] == expected.high
-        assert data(told)["latency_ms"]["high"] == pytest.approx(expected.high, rel=1e-5)
+        assert data(reply)["latency_ms"]["high"] == pytest.approx(expected.high, rel=1e-5)
         return
     with pytest.raises(ForerunError, match=r"confidence must be from 0\.5 to 0\.99"):
         forerun.predict(MODEL, "l4", confidence=confidence)
     assert answer.status == 422 and answer.body["error"].startswith("confidence: ")
-    assert refusal(told).startswith("confidence: ")
+    assert refusal(reply).startswith("confidence: ")
 
 
 def test_the_schema_has_the_bounds_of_the_library(served: Served) -> None:
@@ -46,5 +46,5 @@ def test_hyperparameters_in_a_name_are_answered_by_every_service(served: Served)
     answer = served.ask("/v1/predict", {"model": name, "device": "l4"})
     assert answer.status == 200 and answer.body["parameters"] == expected["parameters"] < 20e6
     assert answer.body["latency_ms"] == expected["latency_ms"]
-    found = data(over_http(served, [("predict", {"model": name, "device": "l4", "detail": "full"})])[0])
-    assert found["latency_ms"] == expected["latency_ms"]
+    result = data(over_http(served, [("predict", {"model": name, "device": "l4", "detail": "full"})])[0])
+    assert result["latency_ms"] == expected["latency_ms"]

@@ -37,12 +37,12 @@ READ = ("/page/plotly.js", "/v1/devices", "/")
 def attacked(tmp_path_factory: pytest.TempPathFactory, _own_folders: None) -> Iterator[Served]:
     """A server with the page, as `forerun serve` starts it but for its rate, which attacks are not to hide behind."""
     folder = tmp_path_factory.mktemp("attacked")
-    with serving(folder, "--rate", "0", "--client-timeout", str(CLIENT_S)) as found:
+    with serving(folder, "--rate", "0", "--client-timeout", str(CLIENT_S)) as result:
         for path in READ:
-            assert found.ask(path).status == 200
-        assert found.ask("/gradio_api/queue/join", {**page_question(found), "session_hash": "first"}).status == 200
-        assert b"process_completed" in raw(found, head("GET", "/gradio_api/queue/data?session_hash=first"))
-        yield found
+            assert result.ask(path).status == 200
+        assert result.ask("/gradio_api/queue/join", {**page_question(result), "session_hash": "first"}).status == 200
+        assert b"process_completed" in raw(result, head("GET", "/gradio_api/queue/data?session_hash=first"))
+        yield result
 
 
 def page_question(served: Served) -> dict[str, Any]:
@@ -93,11 +93,11 @@ def raw(served: Served, sent: bytes) -> bytes:
 
 
 def _read_all(client: socket.socket) -> bytes:
-    found = b""
+    result = b""
     with contextlib.suppress(ConnectionResetError):
         while part := client.recv(65536):
-            found += part
-    return found
+            result += part
+    return result
 
 
 def head(method: str, path: str, **headers: str) -> bytes:
@@ -131,11 +131,11 @@ def test_no_label_and_no_line_of_the_log_is_of_a_clients_making(attacked: Served
             refused(raw(attacked, head("GET", path)), 404)
             refused(raw(attacked, head("GET", f"/v1/uploads/{number}")), 404, 405)
             refused(raw(attacked, head("DELETE", f"/v1/uploads/{'z' * 500}{number}")), 422)
-    found = labels(attacked)
-    assert {method for method, _, _ in found} <= {"GET", "HEAD", "POST", "DELETE", "PUT", "PATCH", "OPTIONS", "other"}
-    paths = {path for _, path, _ in found}
+    result = labels(attacked)
+    assert {method for method, _, _ in result} <= {"GET", "HEAD", "POST", "DELETE", "PUT", "PATCH", "OPTIONS", "other"}
+    paths = {path for _, path, _ in result}
     assert {"/healthz", "/v1/uploads/{number}", "other"} <= paths and len(paths) < 30
-    assert all(re.fullmatch(r"\d{3}|other", status) for _, _, status in found)
+    assert all(re.fullmatch(r"\d{3}|other", status) for _, _, status in result)
     assert attacked.log.stat().st_size - before < 600 * 2000
 
 
@@ -171,21 +171,21 @@ def test_a_body_without_a_length_is_read_no_further_than_its_limit(attacked: Ser
 def test_a_compressed_body_is_not_unpacked(attacked: Served) -> None:
     bomb = gzip.compress(b'{"model": "' + b"x" * 200_000_000, 9)
     with memory_kept(attacked):
-        found = attacked.ask("/v1/predict", raw=bomb, Content_Encoding="gzip")
-    assert found.status == 400 and "error" in found.body
+        reply = attacked.ask("/v1/predict", raw=bomb, Content_Encoding="gzip")
+    assert reply.status == 400 and "error" in reply.body
 
 
 def test_the_name_of_a_field_comes_back_cut(attacked: Served) -> None:
-    found = attacked.ask("/v1/predict", {**QUESTION, "x" * 500_000: 1})
-    assert found.status == 422 and len(found.body["error"]) < 300
+    reply = attacked.ask("/v1/predict", {**QUESTION, "x" * 500_000: 1})
+    assert reply.status == 422 and len(reply.body["error"]) < 300
 
 
 def test_a_device_that_is_no_device_is_refused_in_one_sentence_and_soon(attacked: Served) -> None:
     for fields in ({f"k{n}": 1 for n in range(50_000)}, {"calibrated": {f"k{n}": "x" for n in range(40_000)}},
                    {"name": "x" * 900_000, "memory_gb": 24}, {"unsupported": ["x" * 90] * 9_000}):  # fmt: skip
         began = time.monotonic()
-        found = attacked.ask("/v1/predict", {**QUESTION, "device": fields})
-        assert found.status == 422 and len(found.body["error"]) < 1_500
+        reply = attacked.ask("/v1/predict", {**QUESTION, "device": fields})
+        assert reply.status == 422 and len(reply.body["error"]) < 1_500
         assert time.monotonic() - began < 5
 
 
@@ -222,10 +222,10 @@ def test_mcp_opens_no_stream_and_refuses_in_one_sentence(attacked: Served) -> No
         (head("POST", "/mcp", Content_Type="application/json", Content_Length="2", Accept="text/html") + b"{}", 406),
         (head("POST", "/mcp", Content_Type="application/json", Content_Length="90000", **both) + b"[" * 90000, 400),
     ]  # fmt: skip
-    for asked, status in sent:
-        first, _, rest = raw(attacked, asked).partition(b"\r\n")
+    for request, status in sent:
+        first, _, rest = raw(attacked, request).partition(b"\r\n")
         sentence = json.loads(rest.partition(b"\r\n\r\n")[2])["error"]["message"]
-        assert int(first.split()[1]) == status and 10 < len(sentence) < 100, (asked[:40], first)
+        assert int(first.split()[1]) == status and 10 < len(sentence) < 100, (request[:40], first)
 
 
 def test_questions_that_all_differ_are_not_kept(attacked: Served) -> None:
@@ -261,11 +261,11 @@ def test_a_name_may_be_allowed_and_the_address_that_is_bound_is(tmp_path: Path) 
     with serving(tmp_path, *options, FORERUN_TOKEN=token) as served:
         for host in ("forerun.example", "127.0.0.1"):
             assert b" 200 " in raw(served, head("GET", "/healthz", Host=host))[:20]
-        asked = b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}'
+        request = b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}'
         kind = {"Content_Type": "application/json", "Accept": "application/json, text/event-stream"}
         known = {"Origin": "https://forerun.example", "Authorization": f"Bearer {token}"}
-        length = str(len(asked))
-        sent = head("POST", "/mcp", Host="forerun.example", Content_Length=length, **kind, **known) + asked
+        length = str(len(request))
+        sent = head("POST", "/mcp", Host="forerun.example", Content_Length=length, **kind, **known) + request
         assert b" 200 " in raw(served, sent)[:20]
         refused(raw(served, head("GET", "/healthz", Host="evil.example")), 421)
 
@@ -273,9 +273,9 @@ def test_a_name_may_be_allowed_and_the_address_that_is_bound_is(tmp_path: Path) 
 def test_rates_hold_on_every_route_and_before_the_token_and_no_header_lifts_them(tmp_path: Path) -> None:
     with serving(tmp_path, "--rate", "0.05", FORERUN_TOKEN="a-token-of-some-length") as served:
         for path in ("/v1/devices", "/", "/metrics", "/nothing", "/healthz"):
-            found = [served.ask(path, X_Forwarded_For=f"10.0.0.{number}").status for number in range(20)]
-            assert found.count(429) > 5, (path, found)
-            assert set(found) <= {401, 429, 200}
+            reply = [served.ask(path, X_Forwarded_For=f"10.0.0.{number}").status for number in range(20)]
+            assert reply.count(429) > 5, (path, reply)
+            assert set(reply) <= {401, 429, 200}
         limited = served.ask("/v1/devices")
         assert limited.body["error"] == "rate limit exceeded" and int(limited.headers["retry-after"]) >= 1
 
@@ -303,11 +303,11 @@ def test_the_pages_own_upload_address_is_closed(attacked: Served) -> None:
     before = bytes_in(cache) if cache.exists() else 0
     with memory_kept(attacked):
         for name in ("model.onnx", "x.sh", "../../x.onnx"):
-            found = attacked.ask(
+            reply = attacked.ask(
                 "/gradio_api/upload?upload_id=a", raw=parts((name, b"\x08" * 40_000)),
                 Content_Type="multipart/form-data; boundary=b",
             )  # fmt: skip
-            assert found.status == 404 and "/tmp" not in json.dumps(found.body)
+            assert reply.status == 404 and "/tmp" not in json.dumps(reply.body)
     assert (bytes_in(cache) if cache.exists() else 0) == before
 
 
@@ -333,11 +333,11 @@ def test_what_gradio_brings_and_the_page_does_not_need_is_not_there(attacked: Se
 def test_answers_that_no_browser_reads_are_not_kept(attacked: Served) -> None:
     form = page_question(attacked)
     with memory_kept(attacked):
-        found = []
+        result = []
         for number in range(150):
-            found.append(attacked.ask("/gradio_api/queue/join", {**form, "session_hash": f"s{number}"}).status)
+            result.append(attacked.ask("/gradio_api/queue/join", {**form, "session_hash": f"s{number}"}).status)
         one = [attacked.ask("/gradio_api/queue/join", {**form, "session_hash": "one"}).status for _ in range(40)]
-        assert set(found) <= {200, 503} and 429 in one
+        assert set(result) <= {200, 503} and 429 in one
         for session in ("x" * 60_000, "a b", "../x", None, 3):
             assert attacked.ask("/gradio_api/queue/join", {**form, "session_hash": session}).status in (413, 422)
         assert attacked.ask("/gradio_api/queue/data?session_hash=nobody").status == 404
@@ -404,13 +404,13 @@ def test_what_a_killed_server_left_is_deleted_by_the_next(tmp_path: Path) -> Non
     with serving(tmp_path, *options) as one, serving(tmp_path, *options) as other:
         assert not left.exists()
         assert folder_of(one).exists() and folder_of(other).exists(), "a server that runs keeps its folder"
-        kept = [folder_of(one), folder_of(other)]
-    assert not any(folder.exists() for folder in kept)
+        stored = [folder_of(one), folder_of(other)]
+    assert not any(folder.exists() for folder in stored)
 
 
 def _closes(client: socket.socket, trickle: bytes) -> bytes:
     """Sends a byte now and then until the server has enough of it; what it said."""
-    said = b""
+    printed = b""
     client.settimeout(0.5)
     for _ in range(400):
         try:
@@ -419,10 +419,10 @@ def _closes(client: socket.socket, trickle: bytes) -> bytes:
         except TimeoutError:
             continue
         except OSError:
-            return said
+            return printed
         if not part:
-            return said
-        said += part
+            return printed
+        printed += part
     raise AssertionError("the server waits for a slow client without end")
 
 
@@ -447,13 +447,13 @@ def test_slow_senders_are_timed_out(attacked: Served, what: str) -> None:
     first, trickle = SLOW[what]
     with socket.create_connection(place_of(attacked)) as client:
         client.sendall(first)
-        said = _closes(client, trickle)
+        printed = _closes(client, trickle)
     if what == "nothing":
-        assert said == b""
+        assert printed == b""
     elif what == "a body that nobody wants":
-        assert b" 404 " in said[:40]
+        assert b" 404 " in printed[:40]
     else:
-        refused(said, 408)
+        refused(printed, 408)
 
 
 def test_slow_readers_are_timed_out_and_nothing_is_kept_for_them(attacked: Served) -> None:
@@ -463,8 +463,8 @@ def test_slow_readers_are_timed_out_and_nothing_is_kept_for_them(attacked: Serve
             client = socket.socket()
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             client.connect(place_of(attacked))
-            asked = head("GET", READ[number % 3], Connection="keep-alive")
-            client.sendall(asked * 40)  # and reads none of it
+            request = head("GET", READ[number % 3], Connection="keep-alive")
+            client.sendall(request * 40)  # and reads none of it
             clients.append(client)
         _until(lambda: len(psutil.Process(attacked.pid).net_connections()) < 20)
     for client in clients:
@@ -490,8 +490,8 @@ def test_one_client_has_so_many_connections(attacked: Served) -> None:
 
 def test_no_web_socket_is_opened(attacked: Served) -> None:
     connection = http.client.HTTPConnection(attacked.url.removeprefix("http://"), timeout=60)
-    asked = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Key": "eA=="}
-    connection.request("GET", "/queue/join", headers=asked)
+    request = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Key": "eA=="}
+    connection.request("GET", "/queue/join", headers=request)
     assert connection.getresponse().status == 404
     connection.close()
 

@@ -99,12 +99,12 @@ HOSTILE: dict[str, tuple[str, Callable[[], bytes]]] = {
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_it_is_refused_with_a_sentence_and_the_server_goes_on(served: Served, kind: str) -> None:
     name, make = HOSTILE[kind]
-    found = served.ask("/v1/uploads", raw=make(), X_File_Name=name)
-    if found.status == 201:  # what only reading shows
+    reply = served.ask("/v1/uploads", raw=make(), X_File_Name=name)
+    if reply.status == 201:  # what only reading shows
         field = "device" if name.endswith(".yaml") else "model"
-        found = served.ask("/v1/predict", {**QUESTION, field: found.body["model"]})
-    assert 400 <= found.status < 500, found.body
-    sentence = found.body["error"]
+        reply = served.ask("/v1/predict", {**QUESTION, field: reply.body["model"]})
+    assert 400 <= reply.status < 500, reply.body
+    sentence = reply.body["error"]
     assert 10 < len(sentence) < 600 and "\n" not in sentence and "Traceback" not in sentence
     assert "forerun-serve-" not in sentence, "the server's folders are its own"
     assert served.ask("/v1/predict", QUESTION).status == 200

@@ -31,9 +31,9 @@ def chromium() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=browser.find(), args=["--no-sandbox"])
-        yield found
-        found.close()
+        result = playwright.chromium.launch(executable_path=browser.find(), args=["--no-sandbox"])
+        yield result
+        result.close()
 
 
 class Opened:
@@ -72,8 +72,8 @@ def cells(answer: Any, row: int) -> dict[str, str]:
     """A row of the first table by its headings; of a number with an interval, the number."""
     table = answer.locator("table").first
     heads = [" ".join(words.split()) for words in table.locator("th").all_inner_texts()]
-    found = table.locator("tbody tr").nth(row).locator("td").all_inner_texts()
-    return dict(zip(heads, (words.strip().split("\n")[0] for words in found), strict=True))
+    result = table.locator("tbody tr").nth(row).locator("td").all_inner_texts()
+    return dict(zip(heads, (words.strip().split("\n")[0] for words in result), strict=True))
 
 
 def small_onnx(place: Path) -> Path:
@@ -171,7 +171,7 @@ def test_what_is_wrong_is_one_sentence_in_the_page(chromium: Any, served: Served
         page.locator("#model input").press("Enter")
         for batch, expected in (
             ("0", "The batch: should be greater than or equal to 1."),
-            ("many", "'many' is no number"),
+            ("many", "'many' is not a number"),
         ):
             page.locator("#batch").get_by_role("textbox").fill(batch)
             page.locator("#batch").get_by_role("textbox").press("Enter")  # asks, as the button does
@@ -287,20 +287,20 @@ def test_tables_fit_a_laptop_and_a_phone_and_have_the_rest_on_demand(chromium: A
                     arg=tab,
                 )
                 assert page.evaluate("document.documentElement.scrollWidth") <= width, tab
-                found = page.evaluate(_TABLES, tab)
-                assert all(one["width"] <= one["room"] for one in found), (tab, width, found)
-                assert needed <= set(found[0]["heads"]), (tab, width, found[0])
+                result = page.evaluate(_TABLES, tab)
+                assert all(one["width"] <= one["room"] for one in result), (tab, width, result)
+                assert needed <= set(result[0]["heads"]), (tab, width, result[0])
         show(page, "predict")
         more = page.locator("#answer-predict button.columns").first
         more.wait_for()
         assert "energy for 50,000 samples" in more.inner_text()
         more.click()
-        whole = page.evaluate(_TABLES, "predict")[0]
-        assert whole["width"] > whole["room"] and whole["bar"] >= 8  # it scrolls, and shows that it does
-        assert {"energy for 50,000 samples", "basis", "fits"} <= set(whole["heads"])
+        full = page.evaluate(_TABLES, "predict")[0]
+        assert full["width"] > full["room"] and full["bar"] >= 8  # it scrolls, and shows that it does
+        assert {"energy for 50,000 samples", "basis", "fits"} <= set(full["heads"])
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
         more.click()
-        assert page.evaluate(_TABLES, "predict")[0]["width"] == whole["room"]
+        assert page.evaluate(_TABLES, "predict")[0]["width"] == full["room"]
         assert not opened.complaints
     seeing.close()
 
@@ -308,7 +308,7 @@ def test_tables_fit_a_laptop_and_a_phone_and_have_the_rest_on_demand(chromium: A
 def test_the_other_addresses_keep_working(served: Served) -> None:
     assert served.ask("/v1/predict", {"model": MODEL, "device": "l4"}).status == 200
     for path in ("/healthz", "/metrics", "/openapi.json", "/docs"):
-        found = served.ask(path)
-        assert found.status == 200, path
+        reply = served.ask(path)
+        assert reply.status == 200, path
     docs = served.ask("/docs")
     assert b"/v1/recommend" in docs.body and "default-src 'self'" in docs.headers["content-security-policy"]

@@ -1,1 +1,1 @@
-"""What every package may use: limits, documents, processes, numbers as text and text as numbers."""
+"""Helpers for all packages: limits, documents, processes, numbers as text and text as numbers."""

@@ -1,4 +1,4 @@
-"""forerun-data, the second distribution of this repository: what only training and evaluation read, and the weights of
+"""forerun-data, the second distribution of this repository: data for training and evaluation only, and the weights of
 published predictors."""
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 MODULE = "forerun_data"
-#: In a checkout it stands beside this package, whether it was installed or not.
+#: In a checkout it is beside this package, whether it is installed or not.
 _BESIDE = Path(__file__).parents[3] / "packages" / "forerun-data" / "src" / MODULE
 
 

@@ -1,6 +1,6 @@
-"""Reads JSON and YAML files that users give: device sheets, configs, sweeps; writes the JSON files that forerun keeps.
+"""Reading of JSON and YAML files of users (device sheets, configs, sweeps), and writing of forerun's own JSON files.
 
-Size, nesting and what aliases expand to are checked before anything is built, because a file of 400 bytes can describe
+Size, nesting and expansion of aliases are checked before anything is built, because a file of 400 bytes can describe
 eight gigabytes, and because the C library under YAML overflows its stack on deep nesting.
 """
 
@@ -22,7 +22,7 @@ MAX_SCALAR = 2**16
 
 
 def regular_file(path: Path) -> int:
-    """The size of a file in bytes; a ForerunError when it is missing, or a pipe or a device, which may never end."""
+    """The size of a file in bytes. Raises a ForerunError if it is missing, or a pipe or device, which may never end."""
     try:
         about = path.stat()
     except FileNotFoundError:
@@ -67,7 +67,7 @@ def read_json(path: Path) -> Any:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Puts the content in place of the file at once, so that a reader never meets half of it."""
+    """Writes the file atomically, so that a reader never sees a part of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     part.write_text(json.dumps(content, indent=1))
@@ -75,7 +75,7 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def check_depth(content: Any, where: str) -> None:
-    """Refuses data that is nested deeper than any of its readers expects."""
+    """Raises a ForerunError if data is nested too deeply."""
     layer: list[Any] = [content]
     for _ in range(MAX_DEPTH):
         layer = [
@@ -106,7 +106,7 @@ def parse_yaml(text: str, where: str) -> Any:
 
 
 def _check_yaml(events: Any, where: str) -> None:
-    """Counts what a YAML text would become, without building it."""
+    """Counts the values of a YAML text without building it."""
     import yaml
 
     sizes: dict[str, int] = {}  # what an alias of each anchor expands to
@@ -121,7 +121,7 @@ def _check_yaml(events: Any, where: str) -> None:
                 sizes[event.anchor] = 1
         elif isinstance(event, yaml.AliasEvent):
             if any(event.anchor == anchor for anchor, _ in open_):
-                raise ForerunError(f"{where}: *{event.anchor} stands inside what it names")
+                raise ForerunError(f"{where}: *{event.anchor} is inside the value that it names")
             values += sizes.get(str(event.anchor), 1)
         elif isinstance(event, (yaml.SequenceStartEvent, yaml.MappingStartEvent)):
             open_.append((event.anchor, values))

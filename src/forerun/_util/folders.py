@@ -8,17 +8,17 @@ from pathlib import Path
 
 
 def user_data() -> Path:
-    """The folder for what is kept."""
+    """The folder for data."""
     return _folder("LOCALAPPDATA", "Library/Application Support", "XDG_DATA_HOME", ".local/share")
 
 
 def user_cache() -> Path:
-    """The folder for what can be made again."""
-    found = _folder("LOCALAPPDATA", "Library/Caches", "XDG_CACHE_HOME", ".cache")
-    return found / "Cache" if sys.platform == "win32" else found
+    """The folder for caches."""
+    path = _folder("LOCALAPPDATA", "Library/Caches", "XDG_CACHE_HOME", ".cache")
+    return path / "Cache" if sys.platform == "win32" else path
 
 
-def _folder(windows: str, mac: str, variable: str, usual: str) -> Path:
+def _folder(windows: str, mac: str, variable: str, default: str) -> Path:
     home = Path.home()
     if sys.platform == "win32":
         # Twice, as other programs do there: the author's folder, then the program's.
@@ -26,4 +26,4 @@ def _folder(windows: str, mac: str, variable: str, usual: str) -> Path:
     if sys.platform == "darwin":
         return home / mac / "forerun"
     given = os.environ.get(variable, "").strip()
-    return (Path(given) if given else home / usual) / "forerun"
+    return (Path(given) if given else home / default) / "forerun"

@@ -1,5 +1,4 @@
-"""What is installed: versions, and what packages register under the groups of forerun. What packages say of themselves
-is read again only when it changed."""
+"""Installed packages: versions, and entry points in the groups of forerun. Metadata is reread only if it changed."""
 
 from __future__ import annotations
 
@@ -27,21 +26,21 @@ class EntryPoint:
     def load(self) -> Any:
         """The object itself."""
         module, _, path = self.value.partition(" ")[0].partition(":")
-        found: Any = import_module(module)
+        value: Any = import_module(module)
         for part in filter(None, path.split(".")):
-            found = getattr(found, part)
-        return found
+            value = getattr(value, part)
+        return value
 
 
 def entry_points(group: str) -> list[EntryPoint]:
-    """Everything that is registered under a group."""
+    """All entry points of a group."""
     listed = [file for _, file in _metadata("entry_points.txt")]
-    found = remembered(f"entry_points/{group}", listed, lambda: _installed(group))
-    return [EntryPoint(name, value, group) for name, value in found]
+    points = remembered(f"entry_points/{group}", listed, lambda: _installed(group))
+    return [EntryPoint(name, value, group) for name, value in points]
 
 
 def version(name: str) -> str:
-    """The version of an installed package; a ModuleNotFoundError where it is not installed."""
+    """The version of an installed package. Raises ModuleNotFoundError if it is not installed."""
     ours = _plain(name)
     files = [file for package, file in _metadata("METADATA") if package == ours]
     return str(remembered(f"versions/{ours}", files, lambda: _version(name))) if files else _version(name)
@@ -52,7 +51,7 @@ def _plain(name: str) -> str:
 
 
 def _metadata(file: str) -> Iterator[tuple[str, str]]:
-    """The packages that have this file about themselves, by name, and its path."""
+    """The packages with this metadata file, by name, and its path."""
     for place in filter(os.path.isdir, map(os.path.abspath, sys.path)):
         with os.scandir(place) as entries:
             folders = [(entry.name, entry.path) for entry in entries if entry.name.endswith(_METADATA)]

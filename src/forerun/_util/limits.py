@@ -1,8 +1,7 @@
-"""Runs the reading of an untrusted file in a child process that may use so much memory and time, and no more.
+"""Reads untrusted files in a child process with limits on memory and time.
 
-`run` calls a function of a module in the child and returns what it returned. Result and error come back as JSON, so
-nothing that a child could be made to send is executed here. A crash, a lack of memory and a missed deadline become one
-sentence.
+`run` calls a function of a module in the child and returns its result. Result and error come back as JSON, so that
+nothing that a compromised child sends is executed. A crash, a lack of memory and a missed deadline become one sentence.
 
 The child is forked when the main thread asks, which costs milliseconds and keeps what is imported. Another thread, such
 as one of a web server, and a platform without fork get a fresh interpreter, which pays for its imports. Processor time
@@ -41,7 +40,7 @@ _MB = 2**20
 
 @dataclass(frozen=True)
 class Limits:
-    """What a child may use: processor seconds, seconds by the clock, and memory on top of what it starts with."""
+    """Limits of a child: processor seconds, wall-clock seconds, and memory beyond that at its start."""
 
     cpu_s: float = 20.0
     wall_s: float = 60.0
@@ -98,7 +97,7 @@ def _error(answer: dict[str, Any], what: str, allowed: Limits) -> ForerunError:
 
 
 def _ending(what: str, status: int, in_time: bool, allowed: Limits) -> str:
-    """Why a child gave no answer; `status` is minus the signal that ended it, or its exit code."""
+    """Why a child returned nothing; `status` is minus the signal that ended it, or its exit code."""
     if not in_time:
         return f"{what} takes too long to read and is refused: {allowed.wall_s:.0f} s are the limit (FORERUN_LIMIT_S)"
     if -status == getattr(signal, "SIGXCPU", None):
@@ -110,7 +109,7 @@ def _ending(what: str, status: int, in_time: bool, allowed: Limits) -> str:
 
 
 def _answer(work: Callable[..., Any], arguments: Any) -> bytes:
-    """What the child sends back: the result, or what went wrong."""
+    """The child's reply: the result or the error."""
     try:
         return json.dumps({"result": work(*arguments)}).encode()
     except MissingPackage as error:
@@ -126,7 +125,7 @@ def _answer(work: Callable[..., Any], arguments: Any) -> bytes:
 
 
 def restrict(allowed: Limits) -> None:
-    """Sets the limits of this process. What cannot be set is left to the deadline."""
+    """Sets the limits of this process, as far as the system supports them; the deadline applies in any case."""
     if resource is None:
         return
     spent = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
@@ -186,7 +185,7 @@ def _in_child(work: Callable[..., Any], arguments: Any, allowed: Limits, writer:
 
 
 def _read_until(reader: int, deadline: float) -> tuple[bytes, bool]:
-    """All that comes through a pipe, and whether it came to its end before the deadline."""
+    """The data from a pipe, and whether it ended before the deadline."""
     parts: list[bytes] = []
     while (left := deadline - time.monotonic()) > 0:
         if not select.select([reader], [], [], left)[0]:
@@ -199,7 +198,7 @@ def _read_until(reader: int, deadline: float) -> tuple[bytes, bool]:
 
 
 def _fresh(work: Callable[..., Any], arguments: Any, allowed: Limits) -> tuple[int, bytes, bool]:
-    """The same with an interpreter of its own."""
+    """The same with a fresh interpreter."""
     task = {
         "module": work.__module__, "function": work.__qualname__, "arguments": arguments, "limits": vars(allowed),
     }  # fmt: skip

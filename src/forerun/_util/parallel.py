@@ -1,4 +1,4 @@
-"""Fits side by side: a process for each core and one thread in each, since a fit is too small to share."""
+"""Parallel fits: one single-threaded process per core, since a fit is too small for several threads."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 R = TypeVar("R")
 
-_work: list[Callable[[Any], Any]] = []  # forked children find it here, with all that it holds, without a copy
+_work: list[Callable[[Any], Any]] = []  # forked children inherit it here with its data, without a copy
 
 
 def side_by_side(work: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
-    """`work` of every item, in order; one after another where processes cannot be forked."""
+    """`work` of every item, in order; sequentially where processes cannot be forked."""
     many = min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, len(items))
     if (
         many < 2
@@ -33,7 +33,7 @@ def side_by_side(work: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
 
 
 def _single_threaded() -> None:
-    """A forked child has no threads but its own, and waits forever for those that a library had before."""
+    """Sets one thread: a forked child would wait forever for threads that a library had in the parent."""
     import torch
 
     torch.set_num_threads(1)

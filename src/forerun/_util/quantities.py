@@ -11,10 +11,10 @@ from forerun.errors import ForerunError
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of quantity: its units with what each is worth, the first of them where none is written.
+    """A kind of quantity: its units with their factors; the first is the default.
 
-    Upper and lower case are the same, but where `milli_or_mega` is set (1 mJ is not 1 MJ), and but for what is
-    `refused`: units that are others in this spelling.
+    Units are case-insensitive, except with `milli_or_mega` (1 mJ is not 1 MJ) and for `refused` spellings, which mean
+    other units.
     """
 
     words: str
@@ -24,7 +24,7 @@ class Kind:
     refused: dict[str, str] = field(default_factory=dict)
 
     def worth(self, unit: str) -> float | None:
-        """What a unit is worth; None where it is not known."""
+        """The factor of a unit; None if it is not known."""
         if unit in self.units:
             return self.units[unit]
         able = [known for known in self.units if known.lower() == unit.lower() and unit not in self.refused]
@@ -55,10 +55,10 @@ _FORM = re.compile(r"(?P<number>\d{1,15}(?:,\d{3})*(?:\.\d*)?(?:[eE][+-]?\d{1,2}
 
 def quantity(text: str, kind: Kind, *, positive: bool = False) -> float:
     """The number in the kind's first unit."""
-    found = _FORM.fullmatch(text.strip().replace("$", "").replace("μ", "µ"))
-    if found is None:
+    match = _FORM.fullmatch(text.strip().replace("$", "").replace("μ", "µ"))
+    if match is None:
         raise ForerunError(f"{short(text)} is not {kind.words} such as {kind.example}")
-    unit = found["unit"]
+    unit = match["unit"]
     if kind is PRICE and unit[:3].lower() == "usd":
         unit = unit[3:]
     worth = kind.worth(unit) if unit else 1.0
@@ -68,12 +68,12 @@ def quantity(text: str, kind: Kind, *, positive: bool = False) -> float:
         raise ForerunError(
             f"{short(text)} is not {kind.words} such as {kind.example}: its unit must be one of {known}{means}"
         )
-    value = float(found["number"].replace(",", "")) * worth
+    value = float(match["number"].replace(",", "")) * worth
     if positive and value <= 0:
         raise ForerunError(f"{kind.words} must be larger than 0, got {short(text)}")
     return value
 
 
 def optional_quantity(text: str | None, kind: Kind) -> float | None:
-    """The same of an option that need not be given."""
+    """The same for an optional value."""
     return None if text is None else quantity(text, kind)

@@ -1,4 +1,4 @@
-"""What people read: numbers of three significant digits in a unit of the right size, and text that is safe to show."""
+"""Text for people: numbers with three significant digits in a suitable unit, and untrusted text made safe."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _READABLE = {
 
 
 def in_readable_units(value: float, low: float, high: float, unit: str) -> tuple[str, str, str, str]:
-    """The three numbers as text in a unit of the right size, and that unit."""
+    """The three numbers as text in a suitable unit, and that unit."""
     for threshold, factor, better in _READABLE.get(unit, ((0, 1, unit),)):
         if abs(value) >= threshold:
             return pretty(value * factor), pretty(low * factor), pretty(high * factor), better
@@ -41,12 +41,12 @@ def pretty(x: float) -> str:
 
 
 def visible(text: str) -> str:
-    """A user's text on a terminal: signs that would move the cursor, ring or recolour are shown as \\x1b."""
-    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    """A user's text for a terminal: control characters are shown as \\x1b."""
+    return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def short(value: object) -> str:
-    """A user's value in a message: its first parts, however large and nested it is."""
+    """A user's value for a message, truncated, however large and nested it is."""
     try:
         return _SHORT.repr(value)
     except ValueError:  # a whole number of more digits than Python converts

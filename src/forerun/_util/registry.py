@@ -1,8 +1,8 @@
-"""How predictors, frontends, importers, meters and the like are found: one law for packages and for notebooks.
+"""The registry of predictors, frontends, importers, meters and the like, for packages and for notebooks.
 
 A package names its class under an entry point group in its metadata; a notebook registers a class or an object for its
-process. Two packages may not use one name, and nothing that is registered hides what is installed; registering a name
-again replaces what was registered before, as running a notebook's cell again does.
+process. Two packages may not use the same name, and a registered name may not hide an installed one; registering a
+name again replaces the earlier object, as when a notebook's cell is run again.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ T = TypeVar("T")
 
 
 class Registry(Generic[T]):
-    """Classes of one contract by name; an object of such a class may stand for it."""
+    """Classes of one contract by name, or objects of such classes."""
 
     def __init__(
         self, what: str, contract: type, groups: Sequence[str], built_in: Mapping[str, str] | None = None
     ) -> None:
         self.what, self.contract = what, contract
-        self.groups = groups  # the first is today's; further ones are older names of it, still read
+        self.groups = groups  # the first is current; further ones are older names, still read
         self.built_in = built_in or {}  # known without installed metadata
         self._registered: dict[str, type[T] | T] = {}
         self._loaded: dict[str, type[T] | T] = {}
@@ -32,19 +32,19 @@ class Registry(Generic[T]):
 
     @functools.cached_property
     def _points(self) -> dict[str, EntryPoint]:
-        found = {name: EntryPoint(name, value, self.groups[0]) for name, value in self.built_in.items()}
+        points = {name: EntryPoint(name, value, self.groups[0]) for name, value in self.built_in.items()}
         for point in (point for group in self.groups for point in entry_points(group=group)):
-            known = found.setdefault(point.name, point)
+            known = points.setdefault(point.name, point)
             if known.value != point.value:
                 raise ForerunError(f"two {self.what}s are called {point.name}: {known.value} and {point.value}")
-        return found
+        return points
 
     def names(self) -> list[str]:
         """Every name, those of installed packages first."""
         return [*self._points, *self._registered]
 
     def check(self, name: str, also: Sequence[str] = ()) -> None:
-        """Raises a ForerunError with suggestions where nothing has this name; `also` are names that are known, too."""
+        """Raises a ForerunError with suggestions if the name is unknown; `also` are further known names."""
         known = [*also, *self.names()]
         if name not in known:
             hint = did_you_mean(name, known)
@@ -59,25 +59,25 @@ class Registry(Generic[T]):
             point = self._points[name]
             described = f"the {self.what} {name} ({point.value})"
             try:
-                found = point.load()
+                value = point.load()
             except Exception as error:
                 raise ForerunError(f"{described} cannot be loaded: {error}") from error
-            if not self._fits(found):
+            if not self._fits(value):
                 raise ForerunError(f"{described} is no subclass of {self._contract}")
-            self._loaded[name] = found
+            self._loaded[name] = value
         return self._loaded[name]
 
     def kind(self, name: str) -> type[T]:
         """The class of this name."""
-        found = self.load(name)
-        return found if isinstance(found, type) else type(found)
+        value = self.load(name)
+        return value if isinstance(value, type) else type(value)
 
     def made(self, name: str) -> T:
-        """The one object of this name, made without arguments where a class stands under it."""
+        """The object of this name; if it is a class, an instance made without arguments."""
         if name not in self._made:
-            found = self.load(name)
+            value = self.load(name)
             try:
-                self._made[name] = found() if isinstance(found, type) else found
+                self._made[name] = value() if isinstance(value, type) else value
             except Exception as error:
                 raise ForerunError(f"the {self.what} {name} cannot be made without arguments: {error}") from error
         return self._made[name]
@@ -96,7 +96,7 @@ class Registry(Generic[T]):
         self._made.pop(name, None)
 
     def reset(self) -> None:
-        """Forgets what was registered and loaded, and looks for installed packages anew."""
+        """Clears registered and loaded classes, and searches installed packages again."""
         self.__dict__.pop("_points", None)
         for known in (self._registered, self._loaded, self._made):
             known.clear()

@@ -1,4 +1,4 @@
-"""What takes long to work out from files, kept in the cache folder until one of these files changes."""
+"""A cache on disk for results computed from files, valid until one of these files changes."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def cache_folder() -> Path:
 
 
 def remembered(name: str, files: Iterable[str | Path], make: Callable[[], Any]) -> Any:
-    """What `make` returns, as JSON holds it: read from the cache folder where no file has another size or date than
-    when it was written there. A damaged entry is made anew; a read-only or full disk costs time, not the answer."""
+    """The result of `make` as JSON data: read from the cache folder if no file has changed in size or date since. A
+    damaged entry is recomputed; a read-only or full disk costs only time."""
     looks = [(str(file), (stat := os.stat(file)).st_size, stat.st_mtime_ns) for file in files]
     signature = hashlib.sha256(repr(sorted(looks)).encode()).hexdigest()
     path = cache_folder() / f"{name}.json"

@@ -1,6 +1,6 @@
-"""How an answer shows itself without knowing how it is drawn.
+"""The mixin with which answers display themselves, independent of how they are drawn.
 
-What draws it is looked up by its type in `forerun.views`, which is loaded when something is first shown.
+The view is looked up by type in `forerun.views`, which is loaded when something is first shown.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class Rendered:
-    """An answer that terminals, notebooks and `print` show as its view says."""
+    """An answer that terminals, notebooks and `print` show by its view."""
 
     def __rich_console__(self, console: Any, options: Any) -> Any:
         yield from _views().blocks(self, options.max_width)

@@ -1,4 +1,4 @@
-"""A hash of Python source that names what the code does: comments, docstrings and formatting leave it as it is."""
+"""A hash of Python source by its syntax tree, so that comments, docstrings and formatting do not change it."""
 
 from __future__ import annotations
 
@@ -12,41 +12,41 @@ from pathlib import Path
 
 from forerun._util.remembered import remembered
 
-#: The hash is the same under every Python that runs the package: fields that only some versions have are left out.
+#: The hash is the same under every Python that runs the package: fields that only some versions have are omitted.
 _NOT_CODE = frozenset({"type_comment", "type_ignores", "type_params", "kind"})
 
 
 def source_hash(files: Iterable[Path], root: Path) -> str:
-    """The hash of modules by what they do and where they stand below `root` (elsewhere, by their names)."""
-    found = hashlib.sha256()
+    """The hash of modules by their syntax trees and paths below `root` (elsewhere, by their names)."""
+    digest = hashlib.sha256()
     for file in sorted(files):
         place = file.relative_to(root).as_posix() if file.is_relative_to(root) else file.name
-        found.update(f"{place} {_of_file(file, file.stat().st_mtime_ns)}\n".encode())
-    return found.hexdigest()[:16]
+        digest.update(f"{place} {_of_file(file, file.stat().st_mtime_ns)}\n".encode())
+    return digest.hexdigest()[:16]
 
 
 def remembered_source_hash(files: Sequence[Path], root: Path, name: str) -> str:
-    """`source_hash`, remembered under a name: to parse a hundred modules takes a second, to look at them a
+    """`source_hash`, cached under a name: parsing a hundred modules takes a second, checking their dates a
     millisecond."""
     return str(remembered(name, files, lambda: source_hash(files, root)))
 
 
 def modules(*places: Path) -> list[Path]:
     """The Python files in folders, at any depth; a place that is a file is one itself."""
-    found = [str(place) for place in places if place.is_file()]
+    files = [str(place) for place in places if place.is_file()]
     for place in places:
         for folder, _, names in os.walk(place):
-            found += [f"{folder}{os.sep}{name}" for name in names if name.endswith(".py")]
-    return sorted(map(Path, found))
+            files += [f"{folder}{os.sep}{name}" for name in names if name.endswith(".py")]
+    return sorted(map(Path, files))
 
 
 def defining_file(kind: type) -> Path | None:
     """The file that defines a class; None where there is none, as in a notebook."""
     try:
-        found = Path(inspect.getfile(kind))
+        path = Path(inspect.getfile(kind))
     except (TypeError, OSError):
         return None
-    return found if found.is_file() else None
+    return path if path.is_file() else None
 
 
 @functools.lru_cache(maxsize=1024)

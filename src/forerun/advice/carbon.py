@@ -11,8 +11,8 @@ def choose_grid(region: str | None, instance: Instance | None) -> Grid:
     """The grid of the region or, without one, of the instance; the world's average where neither is given or known."""
     if region is not None:
         return load_grid(region)
-    own = find_grid(f"{instance.cloud}/{instance.region}") if instance is not None else None
-    return own or load_grid("world")
+    local = find_grid(f"{instance.cloud}/{instance.region}") if instance is not None else None
+    return local or load_grid("world")
 
 
 def carbon(energy_j: Estimate, grid: Grid) -> Estimate:

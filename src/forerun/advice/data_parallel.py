@@ -66,11 +66,11 @@ def scaled(step_ms: Estimate, gradients_mb: float, device: Device, devices: int)
     rate, _ = link_gbs(device)
     sums = [ring_all_reduce_ms(gradients_mb, devices, rate * share) for share in LINK_EFFICIENCY]
 
-    def whole(step: float, at: int) -> float:
+    def total_ms(step: float, at: int) -> float:
         return step + max(0.0, sums[at] - HIDDEN_SHARE[at] * step)
 
-    value = whole(step_ms.value, 1)
-    scaled_ms = Estimate(value, min(value, whole(step_ms.low, 2)), max(value, whole(step_ms.high, 0)), "ms")
+    value = total_ms(step_ms.value, 1)
+    scaled_ms = Estimate(value, min(value, total_ms(step_ms.low, 2)), max(value, total_ms(step_ms.high, 0)), "ms")
     return Scaled(devices, scaled_ms, sums[1], step_ms.value / value)
 
 

@@ -1,4 +1,4 @@
-"""Whether it fits, by how much, and the largest batch that does."""
+"""Whether a case fits in memory, its margin, and the largest batch that fits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from forerun.device import Device
 from forerun.graph.ir import Graph, GraphKey
-from forerun.graph.memory import Workspaces, peak_allocated_mb, simulate
+from forerun.graph.memory import Workspaces, peak_allocated_mb, runs_within
 from forerun.prediction import Fit
 from forerun.predictors.laws.memory import (
     MemoryEstimate,
@@ -23,6 +23,8 @@ from forerun.predictors.laws.workspaces import library_workspaces, with_reserves
 
 #: The largest batch that is tried.
 MAX_BATCH = 2**20
+#: Steps of bisection whose candidates are prepared together.
+ROUND = 4
 
 
 class BatchLimit(Protocol):
@@ -73,18 +75,29 @@ def as_measured(estimated: Fit | None, batch: int, limit: BatchLimit | None, *, 
 def largest_batch(key: GraphKey, room: float, working: Workspaces | None = None) -> int:
     """The largest batch whose tensors and workspaces fit into `room` MB, 0 when even the smallest does not."""
     graph = key.graph
-
-    def fits(batch: int) -> bool:
-        return simulate(graph.at(batch), room, working).fits
-
     high = _largest_by_tensors(graph, room, working)
-    if high == 0 or fits(high):
+    low = graph.min_batch
+    if high == 0:
+        return 0
+    runs = runs_within(graph, np.array([low, high]), room, working)
+    if runs(high):
         return high
-    low = graph.min_batch if fits(graph.min_batch) else 0
+    low = low if runs(low) else 0
     while high - low > 1:  # segments are rounded: slightly less than the tensors alone would allow
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
+        runs = runs_within(graph, np.array(_midpoints(low, high, ROUND)), room, working)
+        for _ in range(ROUND):
+            if high - low > 1:
+                middle = (low + high) // 2
+                low, high = (middle, high) if runs(middle) else (low, middle)
     return low
+
+
+def _midpoints(low: int, high: int, levels: int) -> list[int]:
+    """Every number that bisection between the two may try in its next `levels` steps."""
+    if levels == 0 or high - low <= 1:
+        return []
+    middle = (low + high) // 2
+    return [middle, *_midpoints(low, middle, levels - 1), *_midpoints(middle, high, levels - 1)]
 
 
 def _largest_by_tensors(graph: Graph, room: float, working: Workspaces | None) -> int:

@@ -1,4 +1,4 @@
-"""The host of a prediction: which one was assumed, and the latency on known hosts."""
+"""The assumed host of a prediction, and the latency on known hosts."""
 
 from __future__ import annotations
 

@@ -73,8 +73,8 @@ class Limits:
         counts = dict(self._counts(each, fixed, end))
         if not counts:
             return None
-        binds = min(counts, key=lambda name: counts[name])
-        return counts[binds], binds
+        limiting = min(counts, key=lambda name: counts[name])
+        return counts[limiting], limiting
 
     def _counts(self, each: Totals, fixed: Totals | None, end: str) -> Iterator[tuple[str, int]]:
         for name, limit in self.given().items():
@@ -131,11 +131,11 @@ def whole_training(
     """Totals of training for a number of epochs on one device, at the rate of a step."""
     steps = steps_per_epoch(dataset_size, batch)
     each = totals(step_ms, energy_j, steps, usd_per_device_hour=usd_per_device_hour, grid=grid)
-    whole = each.times(epochs)
+    total = each.times(epochs)
     pace = {end: 1e3 * dataset_size / (steps * getattr(step_ms, end)) for end in ("value", "low", "high")}
     return WholeTraining(
         epochs, dataset_size, steps * epochs, Estimate(pace["value"], pace["high"], pace["low"], "samples/s"),
-        each.hours, whole.hours, whole.cost_usd, whole.energy_kwh, whole.carbon_kg,
+        each.hours, total.hours, total.cost_usd, total.energy_kwh, total.carbon_kg,
     )  # fmt: skip
 
 

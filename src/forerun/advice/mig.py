@@ -22,10 +22,10 @@ def slices(device: Device) -> tuple[tuple[MigProfile, Device], ...]:
     return tuple((p, slice_device(device, p)) for p in profiles(device) if not p.media)
 
 
-def unused_w(whole: Device, cut: Device, count: int) -> float:
+def unused_w(gpu: Device, cut: Device, count: int) -> float:
     """The power of a GPU with `count` such slices beyond that of the slices, for each of them: the part of its idle
     power that belongs to no slice. Slices are charged power by their multiprocessors, and some are in none."""
-    all_of_it, in_slices = waiting_w(whole), waiting_w(cut)
+    all_of_it, in_slices = waiting_w(gpu), waiting_w(cut)
     if all_of_it is None or in_slices is None:
         return 0.0
     return max(0.0, all_of_it / count - in_slices)

@@ -175,14 +175,14 @@ class _Values:
         return "host" if self.host_ms.value > self.device_ms.value else "device"
 
     def _measured_or(self, name: str, unit: str, predicted: Estimate | None) -> Estimate | None:
-        found = self.known.estimate(name, unit, self.predictor.confidence) if self.known else None
-        return found or predicted
+        measured = self.known.estimate(name, unit, self.predictor.confidence) if self.known else None
+        return measured or predicted
 
     def _or_unknown(self, name: str, predicted: Estimate | None, unit: str) -> Estimate | None:
-        found = self._measured_or(name, unit, predicted)
-        if found is None:
+        measured = self._measured_or(name, unit, predicted)
+        if measured is None:
             self.unknown[name] = f"the predictor {self.predictor.name} does not predict it"
-        return found
+        return measured
 
     def _host(self) -> Estimate | None:
         value = float(self.times.host_ms[0, 0])
@@ -217,8 +217,8 @@ class _Values:
         return Estimate(self.memory.needed_mb, *hold_memory(ends, self.memory.needed_mb, graph), "MB")
 
     def _tensors(self, graph: Graph) -> Estimate:
-        found = spread(self.memory.allocated_mb, self.memory.spread, "MB")
-        return Estimate(found.value, *hold_memory((found.low, found.high), found.value, graph), "MB")
+        allocated = spread(self.memory.allocated_mb, self.memory.spread, "MB")
+        return Estimate(allocated.value, *hold_memory((allocated.low, allocated.high), allocated.value, graph), "MB")
 
 
 def spread(value: float, factors: tuple[float, float], unit: str) -> Estimate:

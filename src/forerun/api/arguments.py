@@ -37,7 +37,7 @@ def several(name: str, given: Any) -> list[Any]:
     """What is given as a list that holds something; else an ArgumentError."""
     if isinstance(given, (str, bytes, Path, Mapping)) or not isinstance(given, Iterable):
         raise ArgumentError("{} must be a list, got {got}", name, got=short(given))
-    found = list(given)
-    if not found:
+    items = list(given)
+    if not items:
         raise ArgumentError("{} must not be empty: name at least one", name)
-    return found
+    return items

@@ -84,7 +84,7 @@ def contributions(
 
 def shapley(count: int, value: Callable[[tuple[int, ...]], float]) -> list[float]:
     """The Shapley values of so many players; `value` is that of a coalition, given as a 0 or 1 for each of them."""
-    found = np.zeros(count)
+    shares = np.zeros(count)
     for chosen in product((0, 1), repeat=count):
         size = sum(chosen)
         here = value(chosen)
@@ -92,8 +92,8 @@ def shapley(count: int, value: Callable[[tuple[int, ...]], float]) -> list[float
             # A coalition counts for the player that completes it, and against one that has yet to join.
             others = size - chosen[player]
             weight = factorial(others) * factorial(count - others - 1) / factorial(count)
-            found[player] += weight * here * (1 if chosen[player] else -1)
-    return [float(share) for share in found]
+            shares[player] += weight * here * (1 if chosen[player] else -1)
+    return [float(share) for share in shares]
 
 
 def _latencies(

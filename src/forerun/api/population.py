@@ -56,19 +56,22 @@ def predict_population(
     if table.empty:
         return table
     chosen = load_device(device)
-    asked = load_predictor(predictor).with_settings(confidence=confidence, host_slowness=slowness(host))
+    estimator = load_predictor(predictor).with_settings(confidence=confidence, host_slowness=slowness(host))
     members = _Members(model, workload)
-    check(members.workload(table.iloc[0].to_dict()), chosen, asked)
+    check(members.workload(table.iloc[0].to_dict()), chosen, estimator)
     parts = []
     for rows, family in members.structures(table):
         work = members.workload(table.loc[rows[0]].to_dict())
         values = table.loc[rows, list(family.names)].to_numpy(dtype=float)
         for first in range(0, len(rows), _AT_ONCE):
-            some = values[first : first + _AT_ONCE]
-            columns = profile(family.graph, work.dtype, np.arange(len(some)), family.shapes(some))
-            found = ask(asked, columns, [chosen], work)
+            subset = values[first : first + _AT_ONCE]
+            columns = profile(family.graph, work.dtype, np.arange(len(subset)), family.shapes(subset))
+            predicted = ask(estimator, columns, [chosen], work)
             flops, moved = columns.work
-            answers = _answers(found.times, found.spread("latency_ms")) | {"flops": flops.sum(axis=0), "bytes": moved}
+            answers = _answers(predicted.times, predicted.spread("latency_ms")) | {
+                "flops": flops.sum(axis=0),
+                "bytes": moved,
+            }
             parts.append(pd.DataFrame(answers, index=rows[first : first + _AT_ONCE]))
     return pd.concat([table, pd.concat(parts).sort_index()], axis=1)
 
@@ -77,15 +80,15 @@ def _columns(settings: Mapping[str, Sequence[int]]) -> dict[str, np.ndarray]:
     """The columns of a population, all as long as there are members."""
     if not isinstance(settings, Mapping):
         raise ForerunError(f"settings must be a column of whole numbers for each setting, got {short(settings)}")
-    found = {name: np.asarray(column) for name, column in settings.items()}
-    for name, column in found.items():
+    columns = {name: np.asarray(column) for name, column in settings.items()}
+    for name, column in columns.items():
         if column.ndim != 1 or (column.size and not np.issubdtype(column.dtype, np.integer)):
             raise ForerunError(f"{name} must be a column of whole numbers, one for each member")
-    lengths = {name: len(column) for name, column in found.items()}
+    lengths = {name: len(column) for name, column in columns.items()}
     if len(set(lengths.values())) > 1:
         words = ", ".join(f"{name} {length}" for name, length in lengths.items())
         raise ForerunError(f"all columns must have one number for each member, and they have: {words}")
-    return found
+    return columns
 
 
 def _answers(times: Times, spread: np.ndarray) -> dict[str, np.ndarray]:
@@ -105,9 +108,9 @@ class _Members:
         self.captures = 0
 
     def workload(self, member: Mapping[str, int]) -> Workload:
-        own = {name: int(member[name]) for name in ("batch", "seq_len") if name in member}
-        rest = {name: int(value) for name, value in member.items() if name not in own}
-        return Workload(self._made(rest), **{**self.given, **own})
+        of_member = {name: int(member[name]) for name in ("batch", "seq_len") if name in member}
+        rest = {name: int(value) for name, value in member.items() if name not in of_member}
+        return Workload(self._made(rest), **{**self.given, **of_member})
 
     def _made(self, settings: Mapping[str, int]) -> Any:
         if isinstance(self.model, str):
@@ -140,9 +143,9 @@ class _Members:
         fixed = [name for name in table if name not in smooth]
         groups = table.groupby(fixed, sort=False) if fixed else [((), table)]
         for _, members in groups:
-            found, blamed = self._law(members, smooth)
-            if found is not None:
-                yield list(members.index), found
+            family, blamed = self._law(members, smooth)
+            if family is not None:
+                yield list(members.index), family
             else:
                 yield from self._split(members, smooth - blamed)
 
@@ -152,13 +155,13 @@ class _Members:
         ranges = {n: (int(members[n].min()), int(members[n].max())) for n in members if n in smooth}
         ranges = {n: (low, high) for n, (low, high) in ranges.items() if low < high}
 
-        def capture(some: Mapping[str, int]) -> Graph:
-            return self.capture({**first, **some})
+        def capture(sizes: Mapping[str, int]) -> Graph:
+            return self.capture({**first, **sizes})
 
         try:
-            found = learn(capture, ranges)
-            if found is not None and (not ranges or self._holds(found, members)):
-                return found, set()
+            family = learn(capture, ranges)
+            if family is not None and (not ranges or self._holds(family, members)):
+                return family, set()
         except ForerunError:
             if not ranges:
                 raise
@@ -182,7 +185,7 @@ class _Members:
             values = sorted(members[name].unique())
             middle = int(values[len(values) // 2])
             try:
-                alone = learn(lambda some: capture({**least, **some}), {name: (low, high)})
+                alone = learn(lambda sizes: capture({**least, **sizes}), {name: (low, high)})
                 holds = alone is not None and alone.agrees(capture({**least, name: middle}), [middle])
             except ForerunError:
                 holds = False

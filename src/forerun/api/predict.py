@@ -129,10 +129,10 @@ def predict_many(
 
     cases = [w if isinstance(w, Workload) else workload_from(w) for w in several("workloads", workloads)]
     chosen = list(dict.fromkeys(load_device(d) for d in several("devices", devices)))
-    asked = load_predictor(predictor).with_settings(confidence=confidence, host_slowness=slowness(host))
+    estimator = load_predictor(predictor).with_settings(confidence=confidence, host_slowness=slowness(host))
     prices = cost_advice.choose_instances(chosen, instance)
     grids = [carbon_advice.choose_grid(region, p if instance and p and p.id == instance else None) for p in prices]
-    frames = [table(w, chosen, prices, grids, asked) for w in cases]
+    frames = [table(w, chosen, prices, grids, estimator) for w in cases]
     return pd.concat(frames, ignore_index=True)
 
 
@@ -156,11 +156,11 @@ def compare(
     devices = several("devices", devices)
     workload = given_model(model, settings)
     profiled(workload)  # a model that cannot be read is the user's to put right, not a row
-    found = predict_many(
+    frame = predict_many(
         [workload], devices, predictor=predictor, confidence=confidence, host=host, region=region, instance=instance
     )
-    last = found["fits"].eq(False)  # what does not fit stands last, however fast it would be
-    ranked = found.assign(last=last).sort_values(["last", "latency_ms"], ignore_index=True).drop(columns="last")
+    last = frame["fits"].eq(False)  # what does not fit stands last, however fast it would be
+    ranked = frame.assign(last=last).sort_values(["last", "latency_ms"], ignore_index=True).drop(columns="last")
     return Comparison.of(ranked, confidence)
 
 
@@ -174,15 +174,15 @@ def explain(
 ) -> Explanation:
     """Where the time goes, op by op; `settings` are those of a workload (batch, dtype, mode ...)."""
     workload, device = given_model(model, settings), load_device(device)
-    asked = load_predictor(predictor)
-    assumed = assume(host, device, honoured="host" in asked.supports)
-    asked = asked.with_settings(host_slowness=assumed.slowness)
-    if "device_ms" not in asked.targets:
-        raise ForerunError(f"the predictor {asked.name} does not predict device time, which is what is explained")
-    check(workload, device, asked)
+    estimator = load_predictor(predictor)
+    assumed = assume(host, device, honoured="host" in estimator.supports)
+    estimator = estimator.with_settings(host_slowness=assumed.slowness)
+    if "device_ms" not in estimator.targets:
+        raise ForerunError(f"the predictor {estimator.name} does not predict device time, which is what is explained")
+    check(workload, device, estimator)
     question = profiled(workload)
-    found = explain_ops(question.graph, question.columns, device, asked, workload)
-    return replace(found, host=assumed.name) if has_host(device, asked) else found
+    explanation = explain_ops(question.graph, question.columns, device, estimator, workload)
+    return replace(explanation, host=assumed.name) if has_host(device, estimator) else explanation
 
 
 def attribute(
@@ -194,15 +194,15 @@ def attribute(
 ) -> Attribution:
     """What each number that a predictor sees contributes to its latency; `settings` are those of a workload."""
     workload, device = given_model(model, settings), load_device(device)
-    asked = load_predictor(predictor)
-    check(workload, device, asked)
-    found = asked.contributions(profiled(workload).columns, device, workload)
-    if found is None:
+    estimator = load_predictor(predictor)
+    check(workload, device, estimator)
+    attribution = estimator.contributions(profiled(workload).columns, device, workload)
+    if attribution is None:
         raise ForerunError(
-            f"the predictor {asked.name} predicts no device time and cannot say what its numbers contribute: "
+            f"the predictor {estimator.name} predicts no device time and cannot say what its numbers contribute: "
             "there is nothing to explain"
         )
-    return found
+    return attribution
 
 
 def verification(

@@ -80,14 +80,14 @@ class Captures:
         """The graph at any batch where there is such a one, else at the workload's."""
         model = workload.model
         key = (model if isinstance(model, str) else id(model), repr(workload.graph_settings), workload.dtype)
-        kept = self._graphs.setdefault(key, [])
-        found = next((graph for graph in kept if graph.serves(workload.batch)), None)
-        if found is None:
+        captured = self._graphs.setdefault(key, [])
+        graph = next((graph for graph in captured if graph.serves(workload.batch)), None)
+        if graph is None:
             self._models.append(model)
             graph, scalable = load_graphs(workload)
-            found = scalable if scalable is not None and scalable.serves(workload.batch) else graph
-            kept.append(found)
-        return found
+            graph = scalable if scalable is not None and scalable.serves(workload.batch) else graph
+            captured.append(graph)
+        return graph
 
 
 def dtype_problem(workload: Workload, device: Device) -> str | None:
@@ -109,9 +109,9 @@ def problem(workload: Workload, device: Device, predictor: Predictor) -> str | N
 
 def check(workload: Workload, device: Device, predictor: Predictor) -> None:
     """Raises the sentence of a question that has no answer."""
-    found = problem(workload, device, predictor)
-    if found:
-        raise ForerunError(found)
+    reason = problem(workload, device, predictor)
+    if reason:
+        raise ForerunError(reason)
 
 
 def items_per_call(graph: Graph, workload: Workload) -> tuple[int, str]:

@@ -102,13 +102,13 @@ def table(
         question = profiled(w)
     except ForerunError as e:
         name = w.to_dict()["model"]
-        asked = {"model": name, "batch": w.batch, "dtype": w.shown_dtype, "mode": w.mode, "seq_len": w.seq_len}
-        return pd.DataFrame([{**asked, "device": d.id, "error": str(e)} for d in devices])
+        request = {"model": name, "batch": w.batch, "dtype": w.shown_dtype, "mode": w.mode, "seq_len": w.seq_len}
+        return pd.DataFrame([{**request, "device": d.id, "error": str(e)} for d in devices])
     graph = question.graph
     able = [i for i, p in enumerate(problems) if p is None]
-    some = [devices[i] for i in able]
-    found = ask(predictor, question.columns, some, w) if able else None
-    times = found.times if found else None
+    able_devices = [devices[i] for i in able]
+    predicted = ask(predictor, question.columns, able_devices, w) if able else None
+    times = predicted.times if predicted else None
 
     def column(name: str) -> np.ndarray:
         out = np.full(len(devices), np.nan)
@@ -118,8 +118,8 @@ def table(
 
     def edges(target: str) -> np.ndarray:
         out = np.full((len(devices), 2), np.nan)
-        if found is not None:
-            out[able] = found.spread(target)[0]
+        if predicted is not None:
+            out[able] = predicted.spread(target)[0]
         return out
 
     memory = memory_model.estimates(graph, devices)

@@ -6,7 +6,7 @@ import gc
 import os
 import sys
 
-#: Options that are not called as the arguments of the Python functions are.
+#: Options whose names differ from the arguments of the Python functions.
 _OPTIONS = {"max_latency_ms": "--max-latency", "loading_samples_per_s": "--loading-rate"}
 
 
@@ -15,12 +15,12 @@ def main() -> None:
     gc.set_threshold(100_000, 50, 50)  # importing torch makes a million permanent objects: collecting is wasted
     code = run(sys.argv[1:])
     if "torch" in sys.modules:
-        os._exit(code)  # skips the tear-down of torch, which takes most of a second
+        os._exit(code)  # skips the shutdown of torch, which takes most of a second
     sys.exit(code)
 
 
 def run(arguments: list[str]) -> int:
-    """Runs one command and returns its exit code; everything that it prints has been written when it returns."""
+    """Runs one command and returns its exit code, after all output has been flushed."""
     from forerun.cli.terminal import print_what_can_be_printed
 
     print_what_can_be_printed()
@@ -38,7 +38,7 @@ def run(arguments: list[str]) -> int:
         reason = f"{error.strerror or error}{place}"
         try:
             return _failed(reason if place else f"the output cannot be written: {reason}", as_json)
-        except OSError:  # the output is what cannot be written
+        except OSError:  # the output itself cannot be written
             _drop_output()
             return _failed(f"the output cannot be written: {reason}", as_json=False)
 
@@ -69,13 +69,13 @@ def _code(arguments: list[str], as_json: bool) -> int:
     except OSError:
         raise
     except Exception as error:
-        if not hasattr(error, "format_message"):  # Click's own errors are not in one module in all versions of Typer
+        if not hasattr(error, "format_message"):  # the module of Click's errors depends on the version of Typer
             raise
         return _failed(str(error.format_message()), as_json)
 
 
 def _failed(sentence: str, as_json: bool) -> int:
-    """Prints what went wrong, as JSON where that was asked for."""
+    """Prints the error, as JSON if requested."""
     if as_json:
         import json
 
@@ -88,5 +88,5 @@ def _failed(sentence: str, as_json: bool) -> int:
 
 
 def _drop_output() -> None:
-    """Sends what is still to be written nowhere, so that Python does not try again when it ends."""
+    """Discards pending output, so that Python does not try to write it again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""The command line: which commands there are. The module of each is imported when it is asked for."""
+"""The commands by name. The module of each is imported when it is first used."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from forerun.cli.plain_values import PlainCommand, convert_plainly
 _SETTINGS: dict[str, Any] = {
     "no_args_is_help": True, "pretty_exceptions_enable": False, "rich_markup_mode": None,
 }  # fmt: skip
-#: The module of forerun.cli that holds each command: a function of its name, or `app`, a group of commands.
+#: The module of forerun.cli with each command: a function of its name, or `app`, a group of commands.
 _MODULES = {
     "predict": "predicting", "compare": "predicting", "explain": "predicting",
     "devices": "listing", "hosts": "listing", "models": "listing", "doctor": "listing", "install": "listing",
@@ -26,7 +26,7 @@ _MODULES = {
 
 
 class _Commands(Mapping[str, Any]):
-    """The commands by name, in the order that help lists them; each is built when it is asked for."""
+    """The commands by name, in the order of the help text; each is built when it is first used."""
 
     def __init__(self) -> None:
         self._built: dict[str, Any] = {}

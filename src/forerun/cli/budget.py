@@ -1,4 +1,4 @@
-"""`forerun budget`: what a job takes, what fits into a budget, and which network to take."""
+"""`forerun budget`: the cost of a job, what fits into a budget, and which network to choose."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from forerun.cli.workload_options import WorkloadSettings, takes_workload
 from forerun.errors import ForerunError
 
 
-def _whole(help_text: str) -> typer.models.OptionInfo:
-    found: typer.models.OptionInfo = typer.Option(help=help_text, parser=whole_number, metavar="INTEGER")
-    return found
+def _integer_option(help_text: str) -> typer.models.OptionInfo:
+    option: typer.models.OptionInfo = typer.Option(help=help_text, parser=whole_number, metavar="INTEGER")
+    return option
 
 
 @takes_workload("batch", "mode")
@@ -33,7 +33,7 @@ def budget(
     model: Annotated[
         str,
         typer.Argument(
-            help="A model; timm or torchvision for the best published model; cnn for the best network of our curves."
+            help="A model; timm or torchvision: the best published model; cnn: the best network of our curves."
         ),
     ],
     settings: WorkloadSettings,
@@ -42,9 +42,9 @@ def budget(
         typer.Option("--device", "-d", help="A device, or several with commas; default: all with a price."),
     ] = None,
     dataset: Annotated[str | None, typer.Option(help="A data set by name: imagenet, cifar10, coco, squad, …")] = None,
-    dataset_size: Annotated[int | None, _whole("Samples in an epoch.")] = None,
-    epochs: Annotated[int | None, _whole("Epochs; default: as many as fit.")] = None,
-    steps: Annotated[int | None, _whole("Steps, instead of epochs over a data set.")] = None,
+    dataset_size: Annotated[int | None, _integer_option("Samples in an epoch.")] = None,
+    epochs: Annotated[int | None, _integer_option("Epochs; default: as many as fit.")] = None,
+    steps: Annotated[int | None, _integer_option("Steps, instead of epochs over a data set.")] = None,
     batch: Annotated[
         int | None,
         typer.Option(
@@ -56,8 +56,8 @@ def budget(
         ),
     ] = None,
     mode: Annotated[str | None, typer.Option(help="training (the default) or inference.")] = None,
-    gpus: Annotated[int, _whole("Devices of one machine, data parallel: 1 to 8.")] = 1,
-    max_hours: Annotated[float | None, typer.Option(help="The most time.")] = None,
+    gpus: Annotated[int, _integer_option("Devices of one machine, data parallel: 1 to 8.")] = 1,
+    max_hours: Annotated[float | None, typer.Option(help="The most time, in hours.")] = None,
     max_seconds: Annotated[float | None, typer.Option(help="The most time, in seconds.")] = None,
     max_usd: Annotated[float | None, typer.Option(help="The most money.")] = None,
     max_kwh: Annotated[float | None, typer.Option(help="The most energy.")] = None,
@@ -65,11 +65,11 @@ def budget(
     max_latency: Annotated[
         str | None, typer.Option(help="With timm or torchvision: the most time of a call, such as 5ms.")
     ] = None,
-    eval_size: Annotated[int | None, _whole("Samples evaluated after every epoch; default: none.")] = None,
+    eval_size: Annotated[int | None, _integer_option("Samples evaluated after every epoch; default: none.")] = None,
     loading_rate: Annotated[
         float | None, typer.Option(help="Samples per second that are loaded at most; default: loading keeps up.")
     ] = None,
-    most: Annotated[int, _whole("Published models that are predicted at most.")] = 40,
+    most: Annotated[int, _integer_option("Published models that are predicted at most.")] = 40,
     region: RegionOption = None,
     instance: InstanceOption = None,
     predictor: PredictorOption = "default",
@@ -77,7 +77,7 @@ def budget(
     host: HostOption = "default",
     as_json: JsonOption = False,
 ) -> None:
-    """Say what a training job takes, what fits into a budget, on which device, or with which network."""
+    """Show what a training job takes, what fits into a budget, on which device, or with which network."""
     from forerun.decisions.budget.budget import budget as run
     from forerun.decisions.budget.published_accuracy import COLLECTIONS
 

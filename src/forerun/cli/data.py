@@ -1,4 +1,4 @@
-"""`forerun data`: what is in the store, questions in SQL, taking rows in and out, the data card."""
+"""`forerun data`: the contents of the store, SQL queries, import, export, the data card."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from forerun.cli.options import JsonOption
 from forerun.cli.terminal import plain_text, show, terminal_width, waiting
 from forerun.errors import ForerunError
 
-app = typer.Typer(help="The store of measurements, ours and other people's.", no_args_is_help=True)
+app = typer.Typer(help="The store of measurements, our own and published ones.", no_args_is_help=True)
 
 
 @app.command("ls")
 def ls(as_json: JsonOption = False) -> None:
-    """What the store holds: rows by data set, table and device."""
+    """The contents of the store: rows by data set, table and device."""
     from forerun.data.store import Store
     from forerun.data.summary import contents
 
@@ -46,20 +46,20 @@ def query(
     time_limit: Annotated[float, typer.Option(help="Seconds after which the query is stopped.", min=0.1)] = 30.0,
     as_json: JsonOption = False,
 ) -> None:
-    """The answer to one SQL query (a SELECT of DuckDB), which reads the store and nothing else."""
+    """The result of one SQL query (a SELECT of DuckDB), which can read only the store."""
     from forerun.data.sql import answer
     from forerun.data.store import Store
 
     rows = limit or (10_000 if as_json else 40)
-    with waiting("asking the store", quiet=as_json):
-        found = answer(Store(), sql, rows=rows, seconds=time_limit)
+    with waiting("querying the store", quiet=as_json):
+        result = answer(Store(), sql, rows=rows, seconds=time_limit)
     if as_json:
-        print(json.dumps(found.records(), indent=2))
+        print(json.dumps(result.records(), indent=2))
     else:
-        show(_table(found.columns, found.numeric, found.rows, ""))
-    if found.cut:
+        show(_table(result.columns, result.numeric, result.rows, ""))
+    if result.cut:
         print(f"only the first {rows:,} rows are shown; --limit changes that", file=sys.stderr)
-    for file in found.set_aside:
+    for file in result.set_aside:
         print(f"set aside, since it could not be read: {file}", file=sys.stderr)
 
 
@@ -70,12 +70,12 @@ def import_(
         list[Path], typer.Argument(help="A clone of its repository (or its data folder); for rows: JSON lines.")
     ],
     graphs: Annotated[
-        bool, typer.Option("--graphs/--no-graphs", help="File own rows under their graph's hash.")
+        bool, typer.Option("--graphs/--no-graphs", help="Add the hash of its graph to each of our rows.")
     ] = True,
-    dataset: Annotated[str, typer.Option(help="What own rows are filed as.")] = "own",
+    dataset: Annotated[str, typer.Option(help="The data set name of our rows.")] = "own",
     as_json: JsonOption = False,
 ) -> None:
-    """Takes a published data set in (again: in place of the earlier one), or rows that a sweep wrote elsewhere."""
+    """Imports a published data set, replacing an earlier import, or rows that a sweep wrote elsewhere."""
     from forerun.cli.progress import tracked
     from forerun.data import importers
     from forerun.data.intake import take_in
@@ -87,7 +87,7 @@ def import_(
         counts = take_in(paths, store, dataset, graphs=graphs, progress=tracked("filing", quiet=as_json))
     else:
         if len(paths) != 1:
-            raise ForerunError(f"give one folder that holds the {name} files")
+            raise ForerunError(f"give one folder that contains the {name} files")
         with waiting(f"reading {name}", quiet=as_json):
             loaded = importers.load(name, paths[0])
             counts, dropped = store.replace(name, loaded.tables), loaded.dropped
@@ -96,7 +96,7 @@ def import_(
         return
     print(f"{name}: " + (", ".join(f"{n:,} rows of {table}" for table, n in counts.items()) or "nothing new"))
     for reason, n in dropped.items():
-        print(f"  left out {n:,}: {reason}")
+        print(f"  omitted {n:,}: {reason}")
 
 
 @app.command()
@@ -107,7 +107,7 @@ def export(
     ] = "models",
     where: Annotated[str, typer.Option(help="Which rows, in SQL: \"device = 'h200'\".")] = "true",
 ) -> None:
-    """Writes rows of the store to a file; a .jsonl can be given to a sweep elsewhere with --resume."""
+    """Writes rows of the store to a file; a .jsonl file can be passed to a sweep elsewhere with --resume."""
     from forerun.data.export import write
     from forerun.data.store import Store
 
@@ -122,10 +122,10 @@ def card(
         Path | None, typer.Option(help="Folder for DATASET.md and its plots; without it: the terminal.")
     ] = None,
     dataset: Annotated[
-        str, typer.Option(help="Whose rows are described in full: the beginning of its name.")
+        str, typer.Option(help="The data sets to describe in full: the beginning of their names.")
     ] = "forerun",
 ) -> None:
-    """The data card: counts, noise floor by group, gaps, plots, and what was imported."""
+    """The data card: counts, noise floor by group, gaps, plots, and imported data sets."""
     from rich.markdown import Markdown
 
     from forerun.data.card import text, write
@@ -140,8 +140,8 @@ def card(
 
 
 def table_of(frame: Any, caption: str, numbers: Any = None) -> Any:
-    """A frame as a table for the terminal; columns that are numeric in `numbers` (the frame itself) stand right. Where
-    the terminal is too narrow, heads take several lines before a number is broken."""
+    """A frame as a table for the terminal. Columns that are numeric in `numbers` (default: the frame) are
+    right-aligned. If the terminal is too narrow, headers are wrapped before numbers are."""
     import pandas as pd
 
     numeric = [pd.api.types.is_numeric_dtype(kind) for kind in (frame if numbers is None else numbers).dtypes]
@@ -159,10 +159,10 @@ def _table(columns: list[str], numeric: list[bool], rows: list[Any], caption: st
     padding = (0, 1 if narrow else 2, 0, 0)
     table = Table(box=None, padding=padding, title=title, title_justify="left", title_style="bold")
     for name, right, width in zip(columns, numeric, widest, strict=True):
-        whole = narrow and right
-        lines = textwrap.wrap(name, max(width, 7), break_long_words=False) if whole else [name]
+        unbroken = narrow and right
+        lines = textwrap.wrap(name, max(width, 7), break_long_words=False) if unbroken else [name]
         head = Text("\n").join(map(plain_text, lines))
-        table.add_column(head, justify="right" if right else "left", overflow="fold", no_wrap=whole)
+        table.add_column(head, justify="right" if right else "left", overflow="fold", no_wrap=unbroken)
     for row in cells:
         table.add_row(*(plain_text(value) for value in row))
     return table

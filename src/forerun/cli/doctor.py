@@ -15,7 +15,7 @@ from forerun.errors import ForerunError
 from forerun.frontends.converters import environment as converter_env
 from forerun.graph import cache
 
-#: package -> what it is for, and the extra that brings it; None: it comes with forerun
+#: package -> its purpose, and the extra that installs it; None: it is a dependency of forerun
 _PACKAGES: dict[str, tuple[str, str | None]] = {
     "torch": ("PyTorch models", None), "timm": ("models by name", None), "torchvision": ("models by name", None),
     "transformers": ("Hugging Face models", None), "pandas": ("predict_many and compare", None),
@@ -30,7 +30,7 @@ _PACKAGES: dict[str, tuple[str, str | None]] = {
 
 
 def examine() -> dict[str, Any]:
-    """Everything that doctor reports, as plain data."""
+    """The report of doctor as plain data."""
     return {
         "forerun": __version__,
         "python": platform.python_version(),
@@ -44,25 +44,25 @@ def examine() -> dict[str, Any]:
 
 
 def _packages() -> list[dict[str, Any]]:
-    """Every package that forerun uses: its version, or the command that installs it."""
-    found: list[dict[str, Any]] = []
+    """Every package that forerun uses, with its version or the command that installs it."""
+    packages: list[dict[str, Any]] = []
     for name, (purpose, extra) in _PACKAGES.items():
         try:
-            found.append({"name": name, "for": purpose, "installed": version(name), "add": None})
+            packages.append({"name": name, "for": purpose, "installed": version(name), "add": None})
         except PackageNotFoundError:
             add = extras.command(extra) if extra else f"pip install {name}"
-            found.append({"name": name, "for": purpose, "installed": None, "add": add})
+            packages.append({"name": name, "for": purpose, "installed": None, "add": add})
     for name, purpose in (("keras", "Keras and TensorFlow models"), ("paddle", "PaddlePaddle models")):
         state = converter_env.status(name)
         ready = state["state"] in ("here", "installed")
-        found.append(
+        packages.append(
             {"name": name, "for": purpose, "installed": state["state"] if ready else None, "add": state["command"]}
         )
-    return found
+    return packages
 
 
 def _device() -> dict[str, Any]:
-    """What `forerun measure` would run on, with the versions of its driver and libraries."""
+    """The device that `forerun measure` would use, with the versions of its driver and libraries."""
     from forerun.device import aliases, device_ids
     from forerun.measure.core import host_facts, meters
     from forerun.measure.machine import name_of, plain_name
@@ -71,19 +71,19 @@ def _device() -> dict[str, Any]:
     meter = meters.meter_for("auto" if has_torch else "cpu")
     described, host = meter.describe(), host_facts.host()
     name = plain_name(name_of(described, host))
-    found = {**described, "catalogue": name if name in device_ids() else aliases().get(name), "host": host}
+    report = {**described, "catalogue": name if name in device_ids() else aliases().get(name), "host": host}
     if has_torch:
         versions = host_facts.software(meter)
-        found |= {part: versions[part] for part in ("cuda", "cudnn", "driver")}
-    return found
+        report |= {part: versions[part] for part in ("cuda", "cudnn", "driver")}
+    return report
 
 
 def _store() -> dict[str, Any]:
-    """Where measurements are kept, and how many rows of each data set there are."""
+    """The folder of the store, and the number of rows of each data set."""
     from forerun.data.places import default_folder
 
     folder = default_folder()
-    found: dict[str, Any] = {"folder": str(folder), "writable": _writable(folder), "problem": None}
+    report: dict[str, Any] = {"folder": str(folder), "writable": _writable(folder), "problem": None}
     try:
         from forerun.data.store import Store
         from forerun.data.summary import contents
@@ -91,13 +91,13 @@ def _store() -> dict[str, Any]:
         store = Store(folder)
         table = contents(store)
     except ForerunError as error:
-        return found | {"rows": {}, "problem": str(error)}
+        return report | {"rows": {}, "problem": str(error)}
     rows = {f"{row.dataset}/{row.table}": int(row.rows) for row in table.itertuples()}
-    return found | {"rows": rows, "set_aside": [str(path) for path in store.set_aside]}
+    return report | {"rows": rows, "set_aside": [str(path) for path in store.set_aside]}
 
 
 def _weights() -> dict[str, Any]:
-    """The predictor that answers by default, and the rows that it was fitted to."""
+    """The default predictor, and the rows that it was fitted to."""
     from forerun.predictors.registry import load_predictor
 
     try:
@@ -120,7 +120,7 @@ def _writable(folder: Path) -> bool:
     return os.access(next(p for p in (folder, *folder.parents) if p.exists()), os.W_OK)
 
 
-def view(found: dict[str, Any]) -> list[Any]:
+def view(report: dict[str, Any]) -> list[Any]:
     """The report for a terminal."""
     from rich.table import Table
     from rich.text import Text
@@ -128,16 +128,17 @@ def view(found: dict[str, Any]) -> list[Any]:
     table = Table(box=None, padding=(0, 2, 0, 0))
     for column in ("package", "for", "installed", "to add it"):
         table.add_column(column)
-    for p in found["packages"]:
+    for p in report["packages"]:
         table.add_row(
             p["name"], p["for"], p["installed"] or "missing", p["add"] or "", style=None if p["installed"] else "yellow"
         )
-    device, store, weights, graphs = (found[part] for part in ("device", "store", "weights", "cache"))
+    device, store, weights, graphs = (report[part] for part in ("device", "store", "weights", "cache"))
     known = f"in the catalogue as {device['catalogue']}" if device["catalogue"] else "not in the catalogue"
     stored = store["problem"] or f"{sum(store['rows'].values()):,} rows"
     fitted = weights["problem"] or f"fitted on {weights.get('fitted', 'an unknown date')}"
     return [
-        Text(f"forerun {found['forerun']}, Python {found['python']}, {found['platform']}", style="bold"), table, Text(),
+        Text(f"forerun {report['forerun']}, Python {report['python']}, {report['platform']}", style="bold"), table,
+        Text(),
         Text(f"Device: {device['name']}, {known}", style="dim"),
         Text(f"Store: {stored}, in {store['folder']}{_state(store, 'measurements are not kept')}", style="dim"),
         Text(f"Weights: {weights['predictor']}, {fitted}", style="dim"),

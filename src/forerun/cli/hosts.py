@@ -1,4 +1,4 @@
-"""`forerun hosts`: the hosts that `--host` knows by name, and the saved probe of this machine."""
+"""`forerun hosts`: the named hosts for `--host`, and the saved probe of this machine."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ def list_hosts(name: str | None) -> tuple[Any, list[Any]]:
 
 
 def _probe() -> dict[str, Any]:
-    """What is known of this machine's host: `slowness` is None where no probe can be used, `text` says why."""
+    """The saved probe of this machine's host; `slowness` is None if it cannot be used, with the reason in `text`."""
     try:
-        found = saved()
+        probe = saved()
     except UnusableProbe as error:
         return {"slowness": None, "text": str(error)}
-    if found is None:
+    if probe is None:
         return {"slowness": None, "text": "not probed yet: run forerun measure host"}
-    where = "the dispatcher alone" if found.dispatch_only else f"with {found.device_id}"
-    text = f"this machine's host, {where}, probed {found.age_text}"
-    return {"slowness": found.slowness, "measured_at": found.measured_at, "device": found.device_id, "text": text}
+    where = "the dispatcher alone" if probe.dispatch_only else f"with {probe.device_id}"
+    text = f"this machine's host, {where}, probed {probe.age_text}"
+    return {"slowness": probe.slowness, "measured_at": probe.measured_at, "device": probe.device_id, "text": text}
 
 
 def _table(probe: dict[str, Any]) -> list[Any]:
@@ -44,8 +44,8 @@ def _table(probe: dict[str, Any]) -> list[Any]:
         table.add_column(column, justify="right" if column == "slowness" else "left", no_wrap=column == "host")
     for host in all_hosts():
         table.add_row(host.id, f"{host.slowness:.2f}", Text(host.name))
-    own = probe["slowness"]
-    table.add_row("this", "" if own is None else f"{own:.2f}", Text(visible(probe["text"])))
+    slowness = probe["slowness"]
+    table.add_row("this", "" if slowness is None else f"{slowness:.2f}", Text(visible(probe["text"])))
     return [table, Text("Slowness: times as long per launch as on the reference host.", style="dim")]
 
 

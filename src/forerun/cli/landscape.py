@@ -1,4 +1,4 @@
-"""`forerun landscape`: what training a model takes, from Epoch AI's tables of published models and hardware."""
+"""`forerun landscape`: the cost of training models, from Epoch AI's tables of published models and hardware."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ from forerun.cli.progress import progress
 from forerun.cli.terminal import show, terminal_width, waiting
 from forerun.errors import ForerunError
 
-app = typer.Typer(
-    help="What training a model takes, from what is published of all the notable ones.", no_args_is_help=True
-)
+app = typer.Typer(help="The cost of training models, from published data of all notable ones.", no_args_is_help=True)
 
 
 @app.command("import")
@@ -26,7 +24,7 @@ def import_(
     ],
     as_json: JsonOption = False,
 ) -> None:
-    """Clean Epoch AI's tables and keep them, in place of those imported before; rows before and after every step."""
+    """Clean Epoch AI's tables and save them, replacing earlier ones; shows the rows before and after every step."""
     from forerun.landscape.clean import read_tables
     from forerun.landscape.kept import keep_tables
 
@@ -36,10 +34,10 @@ def import_(
     steps = [(step.name, step.rows_before, step.rows_after, step.words) for step in tables.steps]
     if as_json:
         heads = ("step", "rows_before", "rows_after", "words")
-        found = {"models": len(tables.models), "hardware": len(tables.hardware), "folder": str(folder),
+        report = {"models": len(tables.models), "hardware": len(tables.hardware), "folder": str(folder),
                  "hardware_resolved": tables.hardware_resolved,
                  "steps": [dict(zip(heads, step, strict=True)) for step in steps]}  # fmt: skip
-        print(json.dumps(found, indent=2))
+        print(json.dumps(report, indent=2))
         return
     from forerun.views.landscape import frame_table
 
@@ -56,49 +54,51 @@ def estimate(
     parameters: Annotated[str | None, typer.Option(help="Parameters of the model: 70B.")] = None,
     tokens: Annotated[str | None, typer.Option(help="Tokens of the whole training: 15T.")] = None,
     hardware: Annotated[str | None, typer.Option("--hardware", "-d", help="A device's id or alias: h100-sxm.")] = None,
-    count: Annotated[int | None, typer.Option(help="How many of them.", parser=whole_number, metavar="INTEGER")] = None,
-    like: Annotated[
-        str | None, typer.Option(help="A published model whose sizes are taken where none are given (after import).")
+    count: Annotated[
+        int | None, typer.Option(help="Number of devices.", parser=whole_number, metavar="INTEGER")
     ] = None,
-    on: Annotated[str | None, typer.Option("--date", help="When it is trained: 2027-01-31; default: today.")] = None,
+    like: Annotated[
+        str | None, typer.Option(help="A published model whose sizes are the defaults (after import).")
+    ] = None,
+    on: Annotated[str | None, typer.Option("--date", help="Date of the training: 2027-01-31; default: today.")] = None,
     domain: Annotated[
         str | None, typer.Option(help="Language, Vision, Biology …; default: that of --like, else Language.")
     ] = None,
     region: Annotated[str | None, typer.Option(help="Country or cloud region, for carbon: FRA.")] = None,
     numbers: Annotated[
-        Path | None, typer.Option(help="Fitted numbers of your own (experiments --numbers); default: those shipped.")
+        Path | None, typer.Option(help="Your own fitted numbers (experiments --numbers); default: those shipped.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Time, cost, power, energy and carbon of a training, by arithmetic and by what is published, with intervals."""
+    """Time, cost, power, energy and carbon of a training by arithmetic and from published data, with intervals."""
     from forerun.landscape import joined
     from forerun.landscape.amounts import count as number
     from forerun.landscape.estimate import estimate as answer
     from forerun.landscape.estimate import question
     from forerun.landscape.kept import load_tables
 
-    asked = question(
+    job = question(
         hardware, parameters=None if parameters is None else number(parameters, "--parameters"),
         tokens=None if tokens is None else number(tokens, "--tokens"), count=count, like=like, when=_date(on),
         domain=domain, tables=None if like is None else load_tables(),
     )  # fmt: skip
-    found = answer(asked, region=region, fitted=None if numbers is None else joined.load(numbers))
+    result = answer(job, region=region, fitted=None if numbers is None else joined.load(numbers))
     if as_json:
-        print(json.dumps(found.to_dict(), indent=2))
+        print(json.dumps(result.to_dict(), indent=2))
         return
     from forerun.views.landscape import estimate_view
 
-    show(*estimate_view(found))
+    show(*estimate_view(result))
 
 
 @app.command()
 def trends(
     by: Annotated[str, typer.Option(help="year, domain, country, organisation, category, hardware.")] = "year",
     out: Annotated[Path | None, typer.Option("--out", "-o", help="An .html page with figures.")] = None,
-    top: Annotated[int, typer.Option(help="How many groups to show, the last ones.", min=1)] = 30,
+    top: Annotated[int, typer.Option(help="Number of groups to show, the last ones.", min=1)] = 30,
     as_json: JsonOption = False,
 ) -> None:
-    """How compute, cost, time and power of published models grow; medians by year, domain or maker."""
+    """Growth of compute, cost, time and power of published models; medians by year, domain or maker."""
     from forerun.landscape.kept import load_tables
     from forerun.landscape.trends import QUANTITIES
     from forerun.landscape.trends import trends as run
@@ -107,20 +107,20 @@ def trends(
         _page_name(out)
     groups = tuple(dict.fromkeys(word.strip() for word in by.split(",") if word.strip()))
     with waiting("reading the tables", quiet=as_json):
-        found = run(load_tables(), groups)
+        study = run(load_tables(), groups)
         if out is not None:
-            _write_trends(found, out, by)
+            _write_trends(study, out, by)
     if as_json:
-        print(json.dumps(found.to_dict(), indent=2))
+        print(json.dumps(study.to_dict(), indent=2))
         return
     from forerun.views.landscape import frame_table
 
     heads = [*groups, "models", *QUANTITIES]
-    rows = found.groups[heads].tail(top).to_numpy(dtype=object).tolist()
+    rows = study.groups[heads].tail(top).to_numpy(dtype=object).tolist()
     show(
         frame_table("Medians of what models state", heads, rows, words=tuple(name for name in groups if name != "year"))
     )
-    growth = found.growth
+    growth = study.growth
     show(frame_table("\nGrowth since 2012", list(growth.columns), growth.to_numpy(dtype=object).tolist(),
                      words=("quantity", "models")))  # fmt: skip
     if out is not None:
@@ -135,7 +135,7 @@ def experiments(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """The whole study: experiments by every split, what matters, later years, fills; a document with figures."""
+    """Write the study as a document with figures: experiments by every split, importances, later years, imputation."""
     from forerun.landscape.experiments import run
     from forerun.landscape.joined import save
     from forerun.landscape.kept import load_tables
@@ -161,7 +161,7 @@ def fill(
     method: Annotated[str, typer.Option(help="rms, forest, extra_trees, nearest, retrieval; several by commas.")] = (
         "retrieval"
     ),
-    shown: Annotated[int, typer.Option("--show", help="How many filled values to show.", min=1)] = 20,
+    shown: Annotated[int, typer.Option("--show", help="Number of filled values to show.", min=1)] = 20,
     embedding: Annotated[
         Path | None, typer.Option(help="A sentence-transformers folder; default: all-MiniLM-L6-v2.")
     ] = None,
@@ -169,11 +169,11 @@ def fill(
         str | None,
         typer.Option(help="A local OpenAI-compatible server that reads sentences, such as http://127.0.0.1:8080."),
     ] = None,
-    llm_model: Annotated[str, typer.Option(help="The model that it is asked for.")] = "default",
+    llm_model: Annotated[str, typer.Option(help="The model of that server.")] = "default",
     out: Annotated[Path | None, typer.Option("--out", "-o", help="A .csv with every filled value.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Fill holes of the tables: what was filled, from which sentence, how sure. The kept tables stay as they are."""
+    """Impute missing values: the value, the sentence it comes from, the confidence. The saved tables do not change."""
     from forerun.landscape.fill import fill as run
     from forerun.landscape.fill.filled import Options
     from forerun.landscape.kept import load_tables
@@ -186,23 +186,23 @@ def fill(
     with progress("filling, percent", quiet=as_json) as report:
         shares = (lambda _, share: report(round(100 * share), 100)) if report else None
         options = Options(str(embedding) if embedding else None, llm_url, llm_model, shares)
-        _, found = run(load_tables(), names, None, options)
+        _, filled = run(load_tables(), names, None, options)
     if out is not None:
         part = out.with_name(f".{out.name}.part")
-        found.to_csv(part, index=False)
+        filled.to_csv(part, index=False)
         part.replace(out)
     if as_json:
-        print(found.to_json(orient="records", indent=2))
+        print(filled.to_json(orient="records", indent=2))
         return
     from forerun.views.landscape import frame_table
 
     heads = ["model", "column", "value", "method", "confidence", "sentence"]
-    sample = found.sample(min(shown, len(found)), random_state=0).sort_index() if len(found) else found
+    sample = filled.sample(min(shown, len(filled)), random_state=0).sort_index() if len(filled) else filled
     width = max(30, terminal_width() - 95)
     rows: list[list[Any]] = (
         sample[heads].assign(sentence=sample["sentence"].str.slice(0, width)).to_numpy(dtype=object).tolist()
     )
-    show(frame_table(f"{len(found):,} values filled; {len(sample)} of them", heads, rows,
+    show(frame_table(f"{len(filled):,} values filled; {len(sample)} of them", heads, rows,
                      words=("model", "column", "method", "sentence")))  # fmt: skip
 
 
@@ -220,13 +220,13 @@ def _page_name(path: Path) -> None:
         raise ForerunError(f"there is no folder {path.parent} for {path.name}")
 
 
-def _write_trends(found: Any, path: Path, by: str) -> None:
-    """The page of trends, whole or not at all."""
+def _write_trends(study: Any, path: Path, by: str) -> None:
+    """Writes the page of trends atomically."""
     from forerun.report.landscape.figures import page
     from forerun.report.landscape.study_figures import group_figures, trend_figures
 
     command = f"forerun landscape trends --by {by} -o {path.name}"
-    drawn = [*group_figures(found, command), *trend_figures(found, command)]
+    drawn = [*group_figures(study, command), *trend_figures(study, command)]
     content = page("The landscape: trends", ["Data: Epoch AI, epoch.ai, CC BY 4.0."], drawn)
     part = path.with_name(f".{path.name}.part")
     part.write_text(content, encoding="utf-8")

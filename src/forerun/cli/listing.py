@@ -1,4 +1,4 @@
-"""forerun devices, hosts, models, doctor and install: what there is to predict with, and what is missing."""
+"""forerun devices, hosts, models, doctor and install: what is available, and what is missing."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ from forerun.cli.terminal import plain_text, show, terminal_width, waiting
 
 
 def devices(
-    name: Annotated[str | None, typer.Argument(help="A device whose fields and sources are shown.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Show the fields and sources of this device.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the device catalogue, or show one device: the source of every field, and what was measured of it."""
+    """List the device catalogue, or show one device: the source of every field, and its measured ceilings."""
     from forerun.cli.machine import known_ceilings, list_of_measured, measured_here
     from forerun.device import all_devices, load_device
     from forerun.views.device import device_view, devices_table
 
     if name is None:
-        found = all_devices()
+        rows = all_devices()
         if as_json:
-            print(json.dumps([d.to_dict() for d in found], indent=2))
+            print(json.dumps([d.to_dict() for d in rows], indent=2))
         else:
-            show(devices_table(found, terminal_width()), *list_of_measured())
+            show(devices_table(rows, terminal_width()), *list_of_measured())
         return
     device = load_device(name)
-    own = measured_here(device)
+    ceilings = measured_here(device)
     if as_json:
-        print(json.dumps({**device.to_dict(), "measured_here": own}, indent=2))
+        print(json.dumps({**device.to_dict(), "measured_here": ceilings}, indent=2))
     else:
-        show(*device_view(device), *known_ceilings(device, own))
+        show(*device_view(device), *known_ceilings(device, ceilings))
 
 
 def hosts(
-    name: Annotated[str | None, typer.Argument(help="A host whose rows and source are shown.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Show the rows and source of this host.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the hosts that --host knows by name and this machine's probe, or show one with the rows it comes from."""
+    """List the named hosts for --host and this machine's probe, or show one with the rows that it is based on."""
     from forerun.cli.hosts import list_hosts
 
-    found, view = list_hosts(name)
+    rows, view = list_hosts(name)
     if as_json:
-        print(json.dumps(found, indent=2))
+        print(json.dumps(rows, indent=2))
     else:
         show(*view)
 
@@ -53,30 +53,30 @@ def models(
     name: Annotated[str | None, typer.Argument(help="A model, or a part of its name.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the models that are known by name, or show one of them."""
+    """List the models that are available by name, or show one of them."""
     from forerun.cli.models import list_models
 
     with waiting("reading the catalogue", quiet=as_json):
-        found = list_models(name)
+        listing = list_models(name)
     if as_json:
-        print(json.dumps(found.data, indent=2))
+        print(json.dumps(listing.data, indent=2))
     else:
-        show(*found.view)
+        show(*listing.view)
 
 
 def doctor(as_json: JsonOption = False) -> None:
     """Report versions, this machine, the store, the weights, and what is missing. Add --json to a bug report."""
     from forerun.cli.doctor import examine, view
 
-    found = examine()
+    report = examine()
     if as_json:
-        print(json.dumps(found, indent=2))
+        print(json.dumps(report, indent=2))
     else:
-        show(*view(found))
+        show(*view(report))
 
 
 def install(what: Annotated[str, typer.Argument(help="keras or paddle.")]) -> None:
-    """Install the packages that read one kind of model, in an environment of their own."""
+    """Install the packages that read one kind of model, in a separate environment."""
     from rich.console import Console
 
     from forerun.frontends.converters import environment as converter_env

@@ -1,4 +1,4 @@
-"""`forerun measure machine`, and how ceilings look beside a datasheet."""
+"""`forerun measure machine`, and ceilings beside a datasheet."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MachineWords:
-    """What the user asked of `forerun measure machine`."""
+    """The options of `forerun measure machine`."""
 
     device: str = "auto"
     keep: bool = True
@@ -32,7 +32,7 @@ class MachineWords:
     as_json: bool = False
 
     def refuse_for(self, model: str) -> None:
-        """Raises a ForerunError when an option of `measure machine` was given with something else to measure."""
+        """Raises a ForerunError if an option of `measure machine` was given for another measurement."""
         given = {
             "--budget": self.budget,
             "--from": self.from_file,
@@ -45,33 +45,33 @@ class MachineWords:
 
 
 def measure_machine(words: MachineWords) -> None:
-    """Measures the ceilings of this machine's device, or takes them from a file; saves them and prints them."""
+    """Measures the ceilings of this machine's device or reads them from a file, then saves and prints them."""
     from forerun.measure import ceilings, saved_ceilings
 
     if words.as_device is not None:
         check_new(words.as_device)
     if words.from_file is not None:
-        found = ceilings.read(words.from_file)
+        record = ceilings.read(words.from_file)
     else:
         budget_s = None if words.budget is None else quantity(words.budget, DURATION, positive=True)
         with progress("measuring the machine", quiet=words.as_json) as report:
-            found = ceilings.measured(words.device, budget_s, report)
-    place = saved_ceilings.keep(found) if words.keep else None
+            record = ceilings.measured(words.device, budget_s, report)
+    place = saved_ceilings.keep(record) if words.keep else None
     if words.as_device is not None:
         with words.as_device.open("x", encoding="utf-8") as file:
-            file.write(as_yaml(found))
+            file.write(as_yaml(record))
     if words.as_json:
-        known = {"device_id": found.device_id, "calibrated": found.values, "saved": str(place) if place else None}
-        print(json.dumps({**known, **found.found}, indent=2))
+        known = {"device_id": record.device_id, "calibrated": record.values, "saved": str(place) if place else None}
+        print(json.dumps({**known, **record.content}, indent=2))
     elif words.as_yaml:
-        print(as_yaml(found), end="")
+        print(as_yaml(record), end="")
     else:
-        show(*_view(found))
-        _say_where(found, place, words.as_device)
+        show(*_view(record))
+        _say_where(record, place, words.as_device)
 
 
 def check_new(path: Path) -> None:
-    """A device file is never overwritten, and must be one that `--device` takes."""
+    """Raises a ForerunError if the device file exists or would not be accepted by `--device`."""
     if path.suffix.lower() not in (".yaml", ".yml"):
         raise ForerunError(f"a device file ends in .yaml, got {path}")
     if path.exists():
@@ -80,8 +80,8 @@ def check_new(path: Path) -> None:
         raise ForerunError(f"there is no folder {path.parent}")
 
 
-def as_yaml(found: Ceilings) -> str:
-    """The device file, one line for each value."""
+def as_yaml(record: Ceilings) -> str:
+    """The device file, with one line per value."""
     import yaml
 
     class OneLine(yaml.SafeDumper):
@@ -92,46 +92,46 @@ def as_yaml(found: Ceilings) -> str:
         return dumper.represent_mapping("tag:yaml.org,2002:map", data.items(), flow_style=leaf)
 
     OneLine.add_representer(dict, mapping)
-    return yaml.dump(found.entry(), Dumper=OneLine, sort_keys=False, width=1000, allow_unicode=True)
+    return yaml.dump(record.entry(), Dumper=OneLine, sort_keys=False, width=1000, allow_unicode=True)
 
 
 def measured_here(device: Device) -> dict[str, Any] | None:
-    """The user's own ceilings of a device: `values`, `measured_at`, `text`; or the `reason` why they cannot be used."""
+    """The user's measured ceilings of a device: `values`, `measured_at`, `text`; or the `reason` why there are none."""
     from forerun.measure.saved_ceilings import of_device
 
     return of_device(device.id)
 
 
-def known_ceilings(device: Device, own: Mapping[str, Any] | None) -> Iterator[Any]:
-    """The ceilings of a device beside its datasheet: the user's own, else those of the catalogue."""
+def known_ceilings(device: Device, measured: Mapping[str, Any] | None) -> Iterator[Any]:
+    """The ceilings of a device beside its datasheet: the user's, else those of the catalogue."""
     from rich.text import Text
 
-    if own is not None and own["values"] is None:
-        yield Text(visible(f"Note: {own['reason']}"), style="yellow")
-        own = None
-    values = own["values"] if own else device.ceilings
+    if measured is not None and measured["values"] is None:
+        yield Text(visible(f"Note: {measured['reason']}"), style="yellow")
+        measured = None
+    values = measured["values"] if measured else device.ceilings
     if values:
         shipped = next((device.provenance[name] for name in values if name in device.provenance), "measured")
         yield Text()
-        yield Text(visible(f"Ceilings, {own['text'] if own else shipped}"), style="bold")
+        yield Text(visible(f"Ceilings, {measured['text'] if measured else shipped}"), style="bold")
         yield from _beside(values, device)
 
 
 def list_of_measured() -> list[Any]:
-    """A line for each device of which the user has measured ceilings."""
+    """A line for each device with ceilings measured by the user."""
     from rich.text import Text
 
     from forerun.measure.saved_ceilings import of_device, saved_ids
 
-    found = {device_id: of_device(device_id) or {} for device_id in saved_ids()}
-    lines = [f"Ceilings of {name}: {about.get('text') or about.get('reason')}" for name, about in found.items()]
+    ceilings_of = {device_id: of_device(device_id) or {} for device_id in saved_ids()}
+    lines = [f"Ceilings of {name}: {about.get('text') or about.get('reason')}" for name, about in ceilings_of.items()]
     return [Text(visible(line), style="dim") for line in lines]
 
 
 def _beside(
     values: Mapping[str, float], device: Device | None, reached: Mapping[str, str] | None = None
 ) -> Iterator[Any]:
-    """The table, and a word on what no device should reach."""
+    """The table, and a remark on values above the datasheet."""
     from rich.text import Text
 
     yield ceilings_table(values, device, reached)
@@ -144,12 +144,12 @@ def _beside(
 
 
 def ceilings_table(values: Mapping[str, float], device: Device | None, reached: Mapping[str, str] | None = None) -> Any:
-    """Datasheet and measured values side by side, and the share that was reached."""
+    """Datasheet and measured values side by side, and their ratio."""
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 2 if terminal_width() >= 100 else 1, 0, 0))
-    kept = any(name.startswith("sustained_") for name in values)
-    columns = ["ceiling", "datasheet", "measured", "share", *(["sustained"] if kept else [])]
+    sustained = any(name.startswith("sustained_") for name in values)
+    columns = ["ceiling", "datasheet", "measured", "share", *(["sustained"] if sustained else [])]
     for name in (*columns, *(["reached with"] if reached else [])):
         table.add_column(name, justify="left" if name in ("ceiling", "reached with") else "right", no_wrap=True)
     for label, name, sheet in _rows(device):
@@ -159,7 +159,7 @@ def ceilings_table(values: Mapping[str, float], device: Device | None, reached: 
         share = f"{value / sheet:.0%}" if sheet and name != "measured_l2_mb" else ""
         long = values.get(name.replace("measured_", "sustained_")) if name.startswith("measured_") else None
         cells = [label, _number(sheet), _number(value), share]
-        cells += [_number(long)] if kept else []
+        cells += [_number(long)] if sustained else []
         table.add_row(*cells, *([visible(reached.get(name, ""))] if reached else []))
     return table
 
@@ -186,40 +186,40 @@ def _number(value: Any) -> str:
     return pretty(value) if isinstance(value, (int, float)) else ""
 
 
-def _view(found: Ceilings) -> Iterator[Any]:
+def _view(record: Ceilings) -> Iterator[Any]:
     from rich.text import Text
 
-    device = found.device
-    named = f"{device.name} ({device.id})" if device else f"{found.reported}, which the catalogue lacks"
+    device = record.device
+    named = f"{device.name} ({device.id})" if device else f"{record.reported}, which the catalogue lacks"
     yield Text(visible(named), style="bold")
-    yield from _beside(found.values, device, _reached(found))
+    yield from _beside(record.values, device, _reached(record))
     reasons: dict[str, list[str]] = {}
-    for name, why in found.left_out.items():
+    for name, why in record.omitted.items():
         reasons.setdefault(why, []).append(name)
     for why, names in reasons.items():
-        yield Text(visible(f"Left out: {', '.join(names)}: {why}"), style="dim")
+        yield Text(visible(f"Omitted: {', '.join(names)}: {why}"), style="dim")
 
 
-def _reached(found: Ceilings) -> dict[str, str]:
-    """With what each ceiling was reached."""
+def _reached(record: Ceilings) -> dict[str, str]:
+    """The configuration that reached each ceiling."""
     from forerun.device import fields
 
     out = {}
     for field in fields.PEAKS:
-        shape = found.part("peaks", fields.peak_dtype(field)).get("burst_shape")
+        shape = record.part("peaks", fields.peak_dtype(field)).get("burst_shape")
         if isinstance(shape, list):
             out[f"measured_{field}"] = " x ".join(map(str, shape))
-    band = found.part("bandwidth")
+    band = record.part("bandwidth")
     out["measured_bandwidth_gbs"] = f"{band.get('memory_kernel')}, up to {_number(band.get('largest_mb'))} MB"
     out["measured_l2_gbs"] = f"{band.get('cache_kernel')}, {_number(band.get('cache_best_mb'))} MB"
     return out
 
 
-def _say_where(found: Ceilings, place: Path | None, device_file: Path | None) -> None:
+def _say_where(record: Ceilings, place: Path | None, device_file: Path | None) -> None:
     if place is not None:
-        shown = f"; forerun devices {found.device_id} shows them" if found.device else ""
+        shown = f"; forerun devices {record.device_id} shows them" if record.device else ""
         print(f"Saved in {place}{shown}")
     if device_file is not None:
         print(f"Device file: {device_file}")
-    elif found.device is None:
+    elif record.device is None:
         print("forerun measure machine --as-device my_device.yaml writes a device file, which --device takes")

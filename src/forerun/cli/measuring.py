@@ -51,7 +51,7 @@ def measure(
     runtime: RuntimeOption = USUAL,
     device: MeterOption = "auto",
     keep: KeepOption = True,
-    budget: Annotated[str | None, typer.Option(help="machine: the time it may take, such as 60s.")] = None,
+    budget: Annotated[str | None, typer.Option(help="machine: the time budget, such as 60s.")] = None,
     from_file: Annotated[
         Path | None, typer.Option("--from", help="machine: a file measured elsewhere, instead of measuring.")
     ] = None,
@@ -61,7 +61,7 @@ def measure(
 ) -> None:
     """Measure a model on this machine, on its GPU or else its CPU; print the row and add it to the store.
 
-    It takes timm and torchvision names, language models and encoders of the Hugging Face catalogue (forerun models),
+    Models are timm and torchvision names, language models and encoders of the Hugging Face catalogue (forerun models),
     families such as cnn:depth=6,filters=32, and ONNX files, which onnxruntime runs on the CPU (forerun[onnxruntime]).
 
     `forerun measure host` measures how fast this machine launches work; predictions for its GPU use it for a day.
@@ -133,13 +133,13 @@ def verify(
     with waiting("identifying this machine", quiet=as_json):
         chosen = load_device(device) if device else this_device()
     with waiting(f"predicting and measuring {model}", quiet=as_json):
-        found = verification(work, chosen, _measured(work, keep), predictor=predictor)
+        result = verification(work, chosen, _measured(work, keep), predictor=predictor)
     if as_json:
-        print(json.dumps(found.to_dict(), indent=2))
+        print(json.dumps(result.to_dict(), indent=2))
     else:
         from forerun.views.measurement import verification_view
 
-        show(*verification_view(found))
+        show(*verification_view(result))
 
 
 def sweep(
@@ -156,7 +156,7 @@ def sweep(
     graphs: Annotated[bool, typer.Option("--graphs/--no-graphs", help="Add the hash of its graph to each row.")] = True,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure many cases on this machine. A sweep can be stopped and continued: no row is lost or measured twice."""
+    """Measure many cases on this machine. A sweep can be interrupted and resumed: no row is lost or measured twice."""
     from forerun.data.intake import take_in
     from forerun.data.store import Store
     from forerun.measure import sweep as sweeping
@@ -170,16 +170,16 @@ def sweep(
             resume=resume or [], data=data, case_limit_s=quantity(case_limit, DURATION, positive=True),
             cooldown_s=cooldown, progress=report,
         )  # fmt: skip
-    kept: dict[str, int] = {}
+    added: dict[str, int] = {}
     if keep and place.exists():
-        kept = take_in([place], store, graphs=graphs, progress=tracked("filing", quiet=as_json))
+        added = take_in([place], store, graphs=graphs, progress=tracked("filing", quiet=as_json))
     if as_json:
-        print(json.dumps({"done": done, "wanted": total, "rows": str(place), "stored": kept}, indent=2))
+        print(json.dumps({"done": done, "wanted": total, "rows": str(place), "stored": added}, indent=2))
         return
     rest = "" if done == total else "; run it again to continue"
     print(f"{done} of {total} cases are measured{rest}. Rows: {place}")
     if keep:
-        print(f"New in the store: {', '.join(f'{n} {table}' for table, n in kept.items()) or 'nothing'}")
+        print(f"New in the store: {', '.join(f'{n} {table}' for table, n in added.items()) or 'nothing'}")
 
 
 def _host(device: str, as_json: bool) -> None:
@@ -188,16 +188,16 @@ def _host(device: str, as_json: bool) -> None:
     from forerun.measure import host, saved_host
 
     with waiting("measuring the host", quiet=as_json):
-        found = host.probe(device=device)
-        place = saved_host.keep(found)
+        speed = host.probe(device=device)
+        place = saved_host.keep(speed)
     if as_json:
-        print(json.dumps(asdict(found), indent=2))
+        print(json.dumps(asdict(speed), indent=2))
         return
-    print(f"{found.cpu}: launching work takes {found.slowness:.2f} times as long as on the reference host")
-    if found.dispatch_only:
+    print(f"{speed.cpu}: launching work takes {speed.slowness:.2f} times as long as on the reference host")
+    if speed.dispatch_only:
         print("There is no GPU here, so only the dispatcher was timed.")
     hours = int(saved_host.FRESH.total_seconds() // 3600)
-    where = "" if found.dispatch_only else f"for {found.device_id} during {hours} hours, and "
+    where = "" if speed.dispatch_only else f"for {speed.device_id} during {hours} hours, and "
     print(f"Saved in {place}; predictions use it {where}with --host this")
 
 
@@ -215,6 +215,6 @@ def _measured(work: Workload, keep: bool, device: str = "auto") -> dict[str, Any
 
         rows = [model_row(row, "own")]
         store = Store()
-        onnx_graphs.keep(store, add_graphs(rows, onnx_files=[work.model] if is_onnx(work.model) else ()))
+        onnx_graphs.save(store, add_graphs(rows, onnx_files=[work.model] if is_onnx(work.model) else ()))
         store.append("models", rows)
     return row

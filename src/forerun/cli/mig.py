@@ -1,4 +1,4 @@
-"""forerun mig: several workloads onto the slices of MIG GPUs."""
+"""forerun mig: placement of several workloads on the slices of MIG GPUs."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def mig(
     ] = None,
     file: Annotated[Path | None, typer.Option(help="A .yaml or .json file with a list of workloads.")] = None,
     goal: Annotated[str, typer.Option(help="gpus (the fewest), energy or latency.")] = "gpus",
-    gpus: Annotated[int | None, typer.Option(help="Use at most so many GPUs.")] = None,
+    gpus: Annotated[int | None, typer.Option(help="The most GPUs to use.")] = None,
     max_latency: Annotated[
-        str | None, typer.Option(help="The most that a call may take, where a workload does not say: 20ms, 0.5s.")
+        str | None, typer.Option(help="The most latency of a call, for workloads without their own limit: 20ms, 0.5s.")
     ] = None,
     sure: Annotated[
-        bool, typer.Option("--sure", help="Upper ends of intervals must fit and be fast enough, not only estimates.")
+        bool, typer.Option("--sure", help="Require that upper ends of intervals fit and are fast enough, too.")
     ] = False,
     predictor: PredictorOption = "default",
     confidence: ConfidenceOption = 0.9,
@@ -43,15 +43,15 @@ def mig(
     from forerun.decisions.mig.packing import pack_mig
     from forerun.decisions.mig.workloads import read_file
 
-    asked = [*(workloads or []), *(read_file(file) if file else [])]
+    requests = [*(workloads or []), *(read_file(file) if file else [])]
     with waiting(f"predicting workloads on slices of {device}", quiet=as_json):
-        found = pack_mig(
-            asked, device, goal=goal, gpus=gpus, max_latency_ms=optional_quantity(max_latency, LATENCY),
+        packing = pack_mig(
+            requests, device, goal=goal, gpus=gpus, max_latency_ms=optional_quantity(max_latency, LATENCY),
             sure=sure, predictor=predictor, confidence=confidence, host=host,
         )  # fmt: skip
     if as_json:
-        print(json.dumps(found.to_dict(), indent=2))
+        print(json.dumps(packing.to_dict(), indent=2))
         return
     from forerun.views.mig import packing_view
 
-    show(*packing_view(found, terminal_width()))
+    show(*packing_view(packing, terminal_width()))

@@ -1,4 +1,4 @@
-"""`forerun models`: the models that are known by name."""
+"""`forerun models`: the models that are available by name."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from forerun.frontends.known_models import known_models, one_model
 
 @dataclass(frozen=True)
 class Listing:
-    """What a listing prints: plain data for JSON, rich objects for the terminal."""
+    """A listing: plain data for JSON, rich objects for the terminal."""
 
     data: Any
     view: list[Any]
 
 
 def list_models(name: str | None) -> Listing:
-    """All models, those whose name contains `name`, or one model with its configuration."""
+    """All models, those whose names contain `name`, or one model with its configuration."""
     if name is not None and (known := one_model(name)) is not None:
         return Listing(known, _one(known))
-    found = known_models(name)
-    return Listing(found, _many(found))
+    models = known_models(name)
+    return Listing(models, _many(models))
 
 
 def _one(a: dict[str, Any]) -> list[Any]:
@@ -54,7 +54,7 @@ def _families(rows: list[dict[str, Any]]) -> Any:
     return table
 
 
-def _many(found: dict[str, Any]) -> list[Any]:
+def _many(models: dict[str, Any]) -> list[Any]:
     from rich.columns import Columns
     from rich.table import Table
     from rich.text import Text
@@ -62,12 +62,12 @@ def _many(found: dict[str, Any]) -> list[Any]:
     table = Table(box=None, padding=(0, 2, 0, 0))
     for column in ("Hugging Face id", "type", "task", "parameters"):
         table.add_column(column, justify="right" if column == "parameters" else "left", no_wrap=True)
-    for a in filter(None, map(hf_catalog.architecture, found["huggingface"])):
+    for a in filter(None, map(hf_catalog.architecture, models["huggingface"])):
         table.add_row(a.id, str(a.config.get("model_type", "")), a.task, f"{a.parameters:,}" if a.parameters else "")
     view: list[Any] = []
     if table.row_count:
         view += [table, Text(f"{table.row_count} Hugging Face architectures", style="dim"), Text()]
-    vision, families = found["vision"], found["families"]
+    vision, families = models["vision"], models["families"]
     if vision:
         view += [Columns(vision, padding=(0, 2)), Text(f"{len(vision)} timm and torchvision models", style="dim")]
     if families:

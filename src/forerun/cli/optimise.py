@@ -1,4 +1,4 @@
-"""`forerun optimise`: what to change so that a model runs better."""
+"""`forerun optimise`: changes that make a model run better."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ def optimise(
     host: HostOption = "default",
     as_json: JsonOption = False,
 ) -> None:
-    """Say what to change so that a model runs better, each change with its predicted gain and interval."""
+    """Suggest changes that make a model run better, each with its predicted gain and interval."""
     from forerun.decisions.optimise.optimise import optimise as run
 
     with waiting(f"trying changes of {model}", quiet=as_json):
-        found = run(
+        result = run(
             model, device, goal=goal, predictor=predictor, confidence=confidence, host=host, region=region,
             instance=instance, **settings.values,
         )  # fmt: skip
     if as_json:
-        print(json.dumps(found.to_dict(), indent=2))
+        print(json.dumps(result.to_dict(), indent=2))
         return
     from forerun.views.optimise import optimise_view
 
-    show(*optimise_view(found, terminal_width()))
+    show(*optimise_view(result, terminal_width()))

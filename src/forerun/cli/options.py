@@ -1,4 +1,4 @@
-"""The options that several commands share, and how their values are parsed."""
+"""Options shared by several commands, and the parsing of their values."""
 
 from __future__ import annotations
 
@@ -91,12 +91,12 @@ InputShapeOption = Annotated[
     list[str] | None,
     typer.Option(
         "--input-shape",
-        help="Sizes without the batch: 3,224,224; or per input, repeated: NAME=3,224,224. A 1 in the place of an ONNX "
-        "input's batch may stand in front (NAME=1,3,224,224): that axis follows --batch.",
+        help="Sizes without the batch: 3,224,224; or per input, repeated: NAME=3,224,224. For the batch of an ONNX "
+        "input, a leading 1 is accepted (NAME=1,3,224,224): that axis follows --batch.",
     ),
 ]
 ImageSizeOption = Annotated[
-    str | None, typer.Option("--image-size", help="Pixels of an image for Hugging Face models: 336, or 336x448.")
+    str | None, typer.Option("--image-size", help="Image size in pixels for Hugging Face models: 336, or 336x448.")
 ]
 ImagesOption = Annotated[
     int | None, typer.Option("--images", help="Images per sample of a vision-language model (0: the text alone).")
@@ -107,13 +107,13 @@ AmpOption = Annotated[
     typer.Option(help="Autocast to fp16 or bf16, over fp32 weights.", autocompletion=_complete(AMP)),
 ]
 ChannelsLastOption = Annotated[
-    bool, typer.Option("--channels-last", help="Images and convolution weights with their channels last in memory.")
+    bool, typer.Option("--channels-last", help="Images and convolution weights in channels-last memory format.")
 ]
-Tf32Option = Annotated[bool, typer.Option("--tf32", help="Let fp32 matmuls use TF32: the same as --dtype tf32.")]
+Tf32Option = Annotated[bool, typer.Option("--tf32", help="Allow TF32 for fp32 matmuls; the same as --dtype tf32.")]
 RuntimeOption = Annotated[
     str,
     typer.Option(
-        help=f"{', '.join(BUILT_IN)}, or one of an installed package; those that nobody measured are refused.",
+        help=f"{', '.join(BUILT_IN)}, or one of an installed package; runtimes without measurements are refused.",
         autocompletion=_complete_runtime,
     ),
 ]
@@ -125,18 +125,16 @@ RemoteCodeOption = Annotated[
     typer.Option(
         "--trust-remote-code",
         help="Run code that comes with the model: Python from the hub for an id, the .py files in it for a local "
-        "folder, and the program in a TorchScript file.",
+        "folder, or the program in a TorchScript file.",
     ),
 ]
 PredictorOption = Annotated[str, typer.Option(help="The predictor to use.")]
-ConfidenceOption = Annotated[
-    float, typer.Option(help="How often the interval holds the truth: {} to {}.".format(*CONFIDENCES))
-]
+ConfidenceOption = Annotated[float, typer.Option(help="The coverage of intervals: {} to {}.".format(*CONFIDENCES))]
 HostOption = Annotated[
     str,
     typer.Option(
-        help="The host: default, reference, this (after forerun measure host), a name (forerun hosts), or times slower "
-        "such as 1.5.",
+        help="The host: default, reference, this (after forerun measure host), a name (forerun hosts), or its slowness "
+        "relative to the reference, such as 1.5.",
         autocompletion=_complete_host,
     ),
 ]
@@ -148,7 +146,7 @@ def with_tf32(dtype: str | None, tf32: bool) -> str | None:
     if not tf32:
         return dtype
     if dtype is not None and dtype.lower() not in ("fp32", "tf32"):
-        raise ForerunError(f"--tf32 is about fp32 matmuls: leave out --dtype {dtype}")
+        raise ForerunError(f"--tf32 applies to fp32 matmuls: omit --dtype {dtype}")
     return "tf32"
 
 

@@ -1,7 +1,7 @@
 """Options whose values are plain text, numbers or flags, read without pydantic.
 
-Some versions of Typer convert every value through pydantic, whose import takes longer than a whole prediction. What is
-no value of its kind is left to Typer, which says so in its own words.
+Some versions of Typer convert every value through pydantic, whose import takes longer than a prediction. Invalid values
+are left to Typer, for its error messages.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typer.core import TyperCommand
 
 
 class PlainCommand(TyperCommand):
-    """A command that converts plain values itself."""
+    """A command that converts plain values without pydantic."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         convert_plainly(self.get_params(ctx))
@@ -22,14 +22,14 @@ class PlainCommand(TyperCommand):
 
 
 def convert_plainly(params: Iterable[Any]) -> None:
-    """Has these options of a command convert plain values themselves."""
+    """Makes these options convert plain values themselves."""
     for param in params:
         if hasattr(param, "get_runtime_param") and not isinstance(param.get_runtime_param, _Plain):
             param.get_runtime_param = _Plain(param, param.get_runtime_param)
 
 
 class _Plain:
-    """What converts the values of one option; called, it is itself, in the place of what Typer would build."""
+    """The converter of one option's values; a call returns itself, in place of what Typer would build."""
 
     def __init__(self, param: Any, build: Any) -> None:
         kind, info = param.type_descriptor.annotation, param.type_descriptor.parameter_info
@@ -50,5 +50,5 @@ class _Plain:
             try:
                 return self.parser(value)
             except (ValueError, TypeError, typer.BadParameter):
-                pass  # said below, as Typer says it
+                pass  # reported below with Typer's message
         return self.build().coerce(value, param=param, ctx=ctx)

@@ -35,16 +35,14 @@ def predict(
     confidence: ConfidenceOption = 0.9,
     host: HostOption = "default",
     measured: Annotated[
-        bool, typer.Option("--measured/--no-measured", help="Answer from the store where it has the very case.")
+        bool, typer.Option("--measured/--no-measured", help="Return the measurement if the store has the same case.")
     ] = True,
     epochs: Annotated[
         int | None,
-        typer.Option(
-            help="With --mode training: epochs of the whole training.", parser=whole_number, metavar="INTEGER"
-        ),
+        typer.Option(help="With --mode training: number of epochs.", parser=whole_number, metavar="INTEGER"),
     ] = None,
     dataset_size: Annotated[
-        int | None, typer.Option(help="Samples in an epoch.", parser=whole_number, metavar="INTEGER")
+        int | None, typer.Option(help="Samples per epoch.", parser=whole_number, metavar="INTEGER")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -93,9 +91,9 @@ def compare(
     from forerun.views.words import setting_words
 
     basis = f", basis: {', '.join(sorted(set(frame['basis'].dropna())))}" if "basis" in frame else ""
-    asked = given_model(model, settings.values)
-    words = setting_words({**settings.values, "dtype": asked.dtype, "published": asked.published})
-    title = f"{model}: {words}{', dtype as published' if asked.published else ''}{basis}"
+    request = given_model(model, settings.values)
+    words = setting_words({**settings.values, "dtype": request.dtype, "published": request.published})
+    title = f"{model}: {words}{', dtype as published' if request.published else ''}{basis}"
     carbon = region is not None or instance is not None
     show(*comparison_view(frame, title, terminal_width(), confidence, carbon))
 
@@ -107,15 +105,15 @@ def explain(
     settings: WorkloadSettings,
     predictor: PredictorOption = "default",
     host: HostOption = "default",
-    top: Annotated[int, typer.Option(help="How many rows to show.", min=1)] = 15,
+    top: Annotated[int, typer.Option(help="Number of rows to show.", min=1)] = 15,
     figure: Annotated[
-        Path | None, typer.Option(help="HTML file for a chart of what features contribute (predictor trees).")
+        Path | None, typer.Option(help="HTML file for a chart of feature contributions (predictor trees).")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show where the time goes: the time of each op, its share, and what limits it.
+    """Show where the time goes: the time of each op, its share, and its bottleneck.
 
-    A predictor that looks at a network as a whole (trees) shows what each number it sees does to the latency instead.
+    For a whole-network predictor (trees), the contribution of each feature to the latency is shown instead.
     """
     from forerun.api.predict import explain as run
     from forerun.predictors.registry import load_predictor
@@ -126,12 +124,12 @@ def explain(
         explain_features(model, device, predictor, host, settings, top=top, figure=figure, as_json=as_json)
         return
     if figure is not None:
-        raise ForerunError(f"--figure shows what features contribute: {predictor} explains the time of ops instead")
+        raise ForerunError(f"--figure shows feature contributions: {predictor} explains the time of ops instead")
     with waiting(f"reading {model}", quiet=as_json):
-        found = run(model, device, predictor=predictor, host=host, **settings.values)
+        explanation = run(model, device, predictor=predictor, host=host, **settings.values)
     if as_json:
-        print(json.dumps(found.to_dict(), indent=2))
+        print(json.dumps(explanation.to_dict(), indent=2))
         return
     from forerun.views.explanation import explanation_view
 
-    show(*explanation_view(found, terminal_width(), top))
+    show(*explanation_view(explanation, terminal_width(), top))

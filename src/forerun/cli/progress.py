@@ -1,4 +1,4 @@
-"""Progress of work that takes minutes: a bar on a terminal, a line now and then where the output goes elsewhere."""
+"""Progress of long work: a bar on a terminal, else an occasional line."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-#: Seconds between two lines where there is no terminal.
+#: Seconds between two lines if there is no terminal.
 EVERY_S = 30.0
 
 
 class Lines:
-    """Prints how much is done and how long the rest will take, at most every EVERY_S seconds and at the end."""
+    """Prints progress and the remaining time, at most every EVERY_S seconds and at the end."""
 
     def __init__(self, what: str, every_s: float = EVERY_S) -> None:
         self.what, self.every_s = what, every_s
@@ -40,7 +40,7 @@ def duration(seconds: float) -> str:
 
 @contextmanager
 def progress(what: str, quiet: bool = False) -> Iterator[Callable[[int, int], None] | None]:
-    """A callable for (done, total); None when nothing is to be shown."""
+    """A callable for (done, total); None if `quiet`."""
     if quiet:
         yield None
         return

@@ -51,19 +51,19 @@ def recommend(
     runtime: Annotated[
         str | None,
         typer.Option(
-            help=f"{', '.join(BUILT_IN)}; default: eager, and cudagraph where the host alone keeps every measured "
-            "device from --max-latency."
+            help=f"{', '.join(BUILT_IN)}; default: eager, and cudagraph if only host time keeps every measured "
+            "device above --max-latency."
         ),
     ] = None,
-    max_latency: Annotated[str | None, typer.Option(help="Of a call, at most: 25ms, 0.5s.")] = None,
-    min_throughput: Annotated[str | None, typer.Option(help="Samples or tokens per second, at least: 2000.")] = None,
-    max_memory: Annotated[str | None, typer.Option(help="Of each device, at most: 24GB.")] = None,
-    max_price: Annotated[str | None, typer.Option(help="US dollars per hour, at most: 2/h.")] = None,
+    max_latency: Annotated[str | None, typer.Option(help="The most latency of a call: 25ms, 0.5s.")] = None,
+    min_throughput: Annotated[str | None, typer.Option(help="The least samples or tokens per second: 2000.")] = None,
+    max_memory: Annotated[str | None, typer.Option(help="The most memory per device: 24GB.")] = None,
+    max_price: Annotated[str | None, typer.Option(help="The most US dollars per hour: 2/h.")] = None,
     max_cost: Annotated[
-        str | None, typer.Option(help="US dollars per million samples or tokens, at most: 0.5.")
+        str | None, typer.Option(help="The most US dollars per million samples or tokens: 0.5.")
     ] = None,
-    max_energy: Annotated[str | None, typer.Option(help="Per sample or token, at most: 10J.")] = None,
-    max_carbon: Annotated[str | None, typer.Option(help="Per million samples or tokens, at most: 5g.")] = None,
+    max_energy: Annotated[str | None, typer.Option(help="The most energy per sample or token: 10J.")] = None,
+    max_carbon: Annotated[str | None, typer.Option(help="The most CO2 per million samples or tokens: 5g.")] = None,
     clouds: Annotated[str | None, typer.Option(help="aws, gcp, azure, lambda, runpod.")] = None,
     regions: Annotated[
         str | None, typer.Option(help="Groups (eu, europe, asia …), countries or cloud regions.")
@@ -71,21 +71,21 @@ def recommend(
     vendors: Annotated[str | None, typer.Option(help="NVIDIA, AMD, Google …")] = None,
     devices: Annotated[str | None, typer.Option("--devices", "-d", help="Only these devices.")] = None,
     gpus: Annotated[str | None, typer.Option(help="Numbers of devices; default: as instances have them.")] = None,
-    mig: Annotated[bool, typer.Option("--mig/--no-mig", help="Take MIG slices into account.")] = True,
+    mig: Annotated[bool, typer.Option("--mig/--no-mig", help="Include MIG slices.")] = True,
     predictor: PredictorOption = "default",
     confidence: ConfidenceOption = 0.9,
     host: HostOption = "default",
-    top: Annotated[int, typer.Option(help="How many choices to show.", min=1)] = 10,
+    top: Annotated[int, typer.Option(help="Number of choices to show.", min=1)] = 10,
     all_candidates: Annotated[
-        bool, typer.Option("--all", help="Every instance and every candidate that was left out.")
+        bool, typer.Option("--all", help="Show every instance and every rejected candidate.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Choose a device, an instance, a batch and a dtype for a model, within limits, by a goal."""
+    """Choose a device, an instance, a batch and a dtype for a model, within limits, ranked by a goal."""
     from forerun.decisions.recommend.recommend import recommend as run
 
     with waiting(f"comparing devices for {model}", quiet=as_json):
-        found = run(
+        result = run(
             model, goal=goal, max_latency_ms=optional_quantity(max_latency, LATENCY),
             min_throughput=optional_quantity(min_throughput, THROUGHPUT),
             max_memory_mb=optional_quantity(max_memory, MEMORY),
@@ -97,14 +97,14 @@ def recommend(
             predictor=predictor, confidence=confidence, host=host, runtime=runtime, **settings.values,
         )  # fmt: skip
     if as_json:
-        data = found.to_dict()
+        data = result.to_dict()
         if not all_candidates:
             del data["candidates"]
         print(json.dumps(data, indent=2))
         return
     from forerun.views.recommend import recommendation_view
 
-    show(*recommendation_view(found, width=terminal_width(), top=top, everything=all_candidates))
+    show(*recommendation_view(result, width=terminal_width(), top=top, everything=all_candidates))
 
 
 def _names(option: str, text: str | None) -> list[str] | None:

@@ -31,10 +31,10 @@ def report(
         typer.Option("--batch", "-b", help="Samples per call, and per GPU.", parser=whole_number, metavar="INTEGER"),
     ] = 32,
     output: Annotated[
-        str, typer.Option("--output", "-o", help="The HTML file; one that is there is replaced.")
+        str, typer.Option("--output", "-o", help="The HTML file; an existing one is replaced.")
     ] = "report.html",
     dataset_size: Annotated[
-        int, typer.Option(help="Samples of an epoch of training.", parser=whole_number, metavar="INTEGER")
+        int, typer.Option(help="Samples per epoch of training.", parser=whole_number, metavar="INTEGER")
     ] = 1_281_167,
     epochs: Annotated[int, typer.Option(help="Epochs of training.", parser=whole_number, metavar="INTEGER")] = 90,
     region: RegionOption = None,
@@ -50,16 +50,16 @@ def report(
     if not names:
         raise ForerunError("--device needs at least one device, such as v100-16gb,a100-sxm4-40gb")
     with progress(f"report on {model}", quiet=as_json) as report_progress:
-        found = run(
+        result = run(
             model, names, output, batch=batch, dataset_size=dataset_size, epochs=epochs, region=region,
             predictor=predictor, confidence=confidence, host=host, progress=report_progress, **settings.values,
         )  # fmt: skip
     if as_json:
-        print(json.dumps(found.to_dict(), indent=2))
+        print(json.dumps(result.to_dict(), indent=2))
         return
     from forerun._util.readable import visible
     from forerun.cli.terminal import show
 
-    for line in found.summary:
+    for line in result.summary:
         show(visible(line))
     print(f"The report is in {visible(output)}")

@@ -11,15 +11,13 @@ from forerun._util.extras import needed
 
 
 def serve(
-    host: Annotated[
-        str, typer.Option(help="Where to listen; others than this machine need FORERUN_TOKEN.")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="The port; 0: any that is free.", min=0, max=65535)] = 8000,
+    host: Annotated[str, typer.Option(help="The address to bind; any but loopback needs FORERUN_TOKEN.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The port; 0: any free one.", min=0, max=65535)] = 8000,
     allow_hub: Annotated[bool, typer.Option("--allow-hub", help="Fetch configs from the Hugging Face hub.")] = False,
     rate: Annotated[float, typer.Option(help="Requests per second of one client; 0: no limit.", min=0)] = 20.0,
-    workers: Annotated[int, typer.Option(help="Processes that read models and decide.", min=1, max=64)] = 2,
+    workers: Annotated[int, typer.Option(help="Processes that capture models and make decisions.", min=1, max=64)] = 2,
     page: Annotated[bool, typer.Option("--page/--no-page", help="The web page beside REST and MCP.")] = True,
-    waiting: Annotated[int, typer.Option(help="Requests that may wait; the next are sent away.", min=0)] = 64,
+    waiting: Annotated[int, typer.Option(help="The most waiting requests; further ones are rejected.", min=0)] = 64,
     allowed_host: Annotated[
         list[str] | None, typer.Option(help="A name under which clients reach the server; may be given again.")
     ] = None,
@@ -46,7 +44,7 @@ def serve(
 def mcp(
     folder: Annotated[
         list[Path] | None,
-        typer.Option(help="Where models may lie that the assistant names by file; repeat it for several."),
+        typer.Option(help="Folder of model files that the assistant may name; may be given again."),
     ] = None,
 ) -> None:
     """Serve the MCP tools to the assistant that started this command, over standard input and output."""

@@ -1,4 +1,4 @@
-"""Terminal output that all commands share: width, spinner, printing text of users as it is."""
+"""Terminal output shared by all commands: width, spinner, verbatim printing of user text."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from typing import Any
 from forerun._util.readable import visible
 from forerun.cli.progress import EVERY_S, duration
 
-#: Seconds after which a wait is explained where there is no terminal; $FORERUN_PATIENCE_S changes that.
+#: Seconds after which a wait is explained if there is no terminal; $FORERUN_PATIENCE_S overrides it.
 PATIENCE_S = 2.0
-#: What a terminal that has only ASCII shows for the signs that our tables use.
+#: ASCII replacements of the symbols in our tables.
 _PLAIN = {
     "…": "...", "µ": "u", "×": "x", "█": "#", "–": "-", "—": "-", "²": "2", "³": "3", "°": " deg", "’": "'",
     "•": "*", "─": "-", "━": "-", "│": "|", "┃": "|",
@@ -25,7 +25,7 @@ _PLAIN = {
 
 
 def print_what_can_be_printed() -> None:
-    """Makes printing never fail: a sign that the output's encoding lacks is replaced, a closed output is ignored."""
+    """Makes printing never fail: characters that the encoding lacks are replaced, a closed output is ignored."""
     codecs.register_error("forerun", _replaced)
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
@@ -44,7 +44,7 @@ def _replaced(error: UnicodeError) -> tuple[str | bytes, int]:
 
 
 def plain_text(value: Any) -> Any:
-    """Text that rich prints as it is: neither [markup] nor :emoji: in it is interpreted."""
+    """Text that rich prints verbatim, without interpreting [markup] or :emoji:."""
     from rich.text import Text
 
     return Text(visible(str(value)))
@@ -52,7 +52,7 @@ def plain_text(value: Any) -> Any:
 
 @contextmanager
 def waiting(what: str, quiet: bool = False) -> Iterator[None]:
-    """A spinner while something runs; a line after two seconds, and its time, where there is no terminal."""
+    """A spinner while something runs; without a terminal, a line after two seconds, and the time at the end."""
     if quiet:
         yield
         return
@@ -74,7 +74,7 @@ def _patience_s() -> float:
 
 @contextmanager
 def _lines(what: str, patience_s: float) -> Iterator[None]:
-    """Says what takes longer than `patience_s`, again every EVERY_S, and how long it took."""
+    """Prints what takes longer than `patience_s`, again every EVERY_S, and the time it took."""
     began, over = time.monotonic(), threading.Event()
 
     def report() -> None:
@@ -96,13 +96,13 @@ def _lines(what: str, patience_s: float) -> Iterator[None]:
 
 
 def terminal_width() -> int:
-    """The terminal's columns, or 160 when output goes to a file."""
+    """The terminal's width in columns, or 160 if output goes to a file."""
     return shutil.get_terminal_size((160, 24)).columns if sys.stdout.isatty() or "COLUMNS" in os.environ else 160
 
 
 def show(*things: Any) -> None:
-    """Prints blocks and rich objects at the terminal's width. Strings in them are printed as they are; a line that must
-    not be wrapped, such as a command to paste, is one line however long."""
+    """Prints blocks and rich objects at the terminal's width. Strings in them are printed verbatim; a line that must
+    not be wrapped, such as a command to paste, stays one line."""
     from rich.console import Console
 
     console = Console(width=terminal_width(), highlight=False, markup=False, emoji=False)

@@ -17,8 +17,8 @@ from forerun.errors import ForerunError
 def tune(
     name: Annotated[str, typer.Argument(help="Which predictor: trees, mlp, regressors, or one of your own.")],
     trials: Annotated[int, typer.Option(help="Trials in all, those of earlier runs among them.", min=1)] = 50,
-    seconds: Annotated[float | None, typer.Option(help="Begin no trial after so many seconds.", min=0)] = None,
-    folds: Annotated[int, typer.Option(help="Number of folds that the families are left out in.", min=2)] = 4,
+    seconds: Annotated[float | None, typer.Option(help="Start no trial after this many seconds.", min=0)] = None,
+    folds: Annotated[int, typer.Option(help="Number of folds that the families are held out in.", min=2)] = 4,
     targets: Annotated[str, typer.Option(help="Quantities, such as latency,energy; default: all it predicts.")] = "",
     grid: Annotated[bool, typer.Option("--grid", help="Try the predictor's grid instead of a search.")] = False,
     where: WhereOption = None,
@@ -26,9 +26,9 @@ def tune(
     out: Annotated[Path | None, typer.Option(help="File for the best settings: forerun train --settings FILE.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Search for a predictor's parameters: those with the least error on families that were left out.
+    """Search for a predictor's parameters: those with the least error on held-out families.
 
-    Every finished trial is kept, so that a search that was stopped, also by Ctrl-C, goes on where it was.
+    Finished trials are saved: run a stopped command (Ctrl-C too) again to resume it.
     """
     from forerun.data.places import default_folder
     from forerun.data.store import Store
@@ -53,11 +53,11 @@ def tune(
         print(json.dumps(found.to_dict(), indent=2))
         return
     earlier = f", {found.before} of them before this run" if found.before else ""
-    failed = f", {found.failed} came to nothing" if found.failed else ""
+    failed = f", {found.failed} failed" if found.failed else ""
     print(f"{found.trials} trials{earlier}{failed}{'; stopped' if found.stopped else ''}")
-    usual = "" if found.usual_error is None else f" (default settings: {found.usual_error:.4f})"
-    left = "families" if found.split == "family" else "models"
-    print(f"median error of left-out {left}, as a logarithm: {found.error:.4f}{usual}")
+    defaults = "" if found.usual_error is None else f" (default settings: {found.usual_error:.4f})"
+    held_out = "families" if found.split == "family" else "models"
+    print(f"median error of held-out {held_out}, as a logarithm: {found.error:.4f}{defaults}")
     print(f"settings: {json.dumps(found.settings)}")
     if out is not None:
         print(f"written to {out}: use them with forerun train {name} --settings {out}")

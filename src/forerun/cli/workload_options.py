@@ -24,15 +24,15 @@ _OPTIONS: dict[str, tuple[Any, Any]] = {
 
 @dataclass(frozen=True)
 class WorkloadSettings:
-    """What the options say, by the names of a workload's settings."""
+    """Values of the options, by the names of a workload's settings."""
 
     values: dict[str, Any]
 
 
 def takes_workload(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Gives a command the options of a workload; its argument `settings` receives them as `WorkloadSettings`.
+    """Adds the options of a workload to a command, whose argument `settings` receives them as `WorkloadSettings`.
 
-    `without` names settings that the command has no use for, or an option of its own.
+    `without` names settings that the command does not use or defines itself.
     """
     offered = {name: option for name, option in _OPTIONS.items() if name not in without}
 
@@ -47,15 +47,18 @@ def takes_workload(*without: str) -> Callable[[Callable[..., None]], Callable[..
             command(settings=WorkloadSettings(values), **given)
 
         hints = get_type_hints(command, include_extras=True)
-        own = [p.replace(annotation=hints[p.name]) for p in inspect.signature(command).parameters.values()]
-        place = next(at for at, p in enumerate(own) if p.name == "settings")
+        parameters = [p.replace(annotation=hints[p.name]) for p in inspect.signature(command).parameters.values()]
+        place = next(at for at, p in enumerate(parameters) if p.name == "settings")
         shared = [
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
             for name, (kind, default) in offered.items()
         ]
-        kept = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in (*own[:place], *shared, *own[place + 1 :])]
-        run.__signature__ = inspect.Signature(kept)  # type: ignore[attr-defined]
-        run.__annotations__ = {p.name: p.annotation for p in kept}
+        merged = [
+            p.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            for p in (*parameters[:place], *shared, *parameters[place + 1 :])
+        ]
+        run.__signature__ = inspect.Signature(merged)  # type: ignore[attr-defined]
+        run.__annotations__ = {p.name: p.annotation for p in merged}
         return run
 
     return decorate

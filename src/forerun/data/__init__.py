@@ -1,1 +1,1 @@
-"""Measurements, ours and other people's, in one store."""
+"""The store of measurements, our own and published ones."""

@@ -1,4 +1,4 @@
-"""The measured limits of memory: the largest batch of a case that ran on a device, the smallest that did not fit."""
+"""Measured memory limits: the largest batch of a case that ran on a device, and the smallest that did not fit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from forerun.workload import Workload
 
 __all__ = ["KIND", "BatchLimit", "add_graphs", "columns", "find"]
 
-#: A limit belongs to a case whatever the batch, so it is filed under the hash of the graph at this one.
+#: A limit does not depend on a batch, so it is stored under the hash of the graph at this batch.
 FILED_AT = 8
 _SETTINGS = ("mode", "dtype", "amp", "optimizer", "runtime")
 _index: dict[tuple[str, int], dict[tuple[Any, ...], dict[str, Any]]] = {}
@@ -25,9 +25,9 @@ _index: dict[tuple[str, int], dict[tuple[Any, ...], dict[str, Any]]] = {}
 
 @dataclass(frozen=True)
 class BatchLimit:
-    """What was measured of a case on a device."""
+    """The measured limit of a case on a device."""
 
-    ran_batch: int  # 0: none that ran is known
+    ran_batch: int  # 0: no batch is known to have run
     oom_batch: int
     measured_at: str
 
@@ -48,7 +48,7 @@ class BatchLimit:
 
 
 def columns(row: dict[str, Any]) -> dict[str, Any]:
-    """A row of the measuring core as columns of the table, without its graph's hash."""
+    """A row of the measuring core as columns of the table, without the graph hash."""
     case = row["case"]
     ran: list[dict[str, Any]] = [t for t in row["trials"] if t["status"] == "ran"]
     largest = max(ran, key=lambda t: int(t["batch"]), default={})
@@ -65,7 +65,7 @@ def columns(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def add_graphs(rows: Iterable[dict[str, Any]]) -> None:
-    """Files every row under the hash of its graph; one whose model cannot be captured keeps none."""
+    """Adds the graph hash to every row whose model can be captured."""
     from forerun.frontends import load_graphs
 
     for row in rows:
@@ -78,13 +78,13 @@ def add_graphs(rows: Iterable[dict[str, Any]]) -> None:
 
 
 def hash_of(scalable: Graph, workload: Workload) -> str:
-    """What the limits of a workload are filed under."""
+    """The hash under which limits of a workload are stored."""
     at = scalable.at(FILED_AT) if scalable.serves(FILED_AT) else scalable
     return filed_under(at, workload)
 
 
 def find(graph: Graph, scalable: Graph | None, workload: Workload, device: str) -> BatchLimit | None:
-    """The limit of a case on a device where it was measured, else this batch where it ran out of memory in a sweep."""
+    """The measured limit of a case on a device, else this batch if it ran out of memory in a sweep."""
     store = Store()
     rows = _by_case(store) if scalable is not None else {}
     if rows and scalable is not None:
@@ -96,16 +96,16 @@ def find(graph: Graph, scalable: Graph | None, workload: Workload, device: str) 
 
 
 def _by_case(store: Store) -> dict[tuple[Any, ...], dict[str, Any]]:
-    """Rows by case, the newest of each; read again only when the store's files change."""
+    """The newest row by case; reread only when the store's files change."""
     place = store.folder / "batch_limits"
     signature = (str(place), place.stat().st_mtime_ns if place.is_dir() else 0)
     if signature not in _index:
         frame = store.read("batch_limits").sort_values("measured_at")
         both = frame[frame["ran_batch"].notna() & frame["oom_batch"].notna() & frame["graph_hash"].notna()]
-        found = {}
+        limits = {}
         for row in both.to_dict("records"):
             settings = [None if row[n] is None or row[n] != row[n] else row[n] for n in _SETTINGS]
-            found[(row["device"], *settings, row["graph_hash"])] = row
+            limits[(row["device"], *settings, row["graph_hash"])] = row
         _index.clear()
-        _index[signature] = found
+        _index[signature] = limits
     return _index[signature]

@@ -1,4 +1,4 @@
-"""The data card: what was measured, how far it repeats, what is missing, as Markdown with plots beside it."""
+"""The data card: measurements, repeat noise and gaps, as Markdown with plots."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def write(store: Store, folder: Path, dataset: str = "forerun") -> Path:
 
 
 def text(store: Store, dataset: str = "forerun", plots: list[tuple[str, str]] | None = None) -> str:
-    """The card of all data sets whose name begins with `dataset`, and where the published sets come from."""
+    """The card of all data sets whose names begin with `dataset`, and the sources of published sets."""
     rows = models(store, dataset)
     if rows.empty:
         raise ForerunError(f"the store has no rows of a data set called {dataset}…; see: forerun data ls")
@@ -39,7 +39,7 @@ def text(store: Store, dataset: str = "forerun", plots: list[tuple[str, str]] | 
 
 
 def models(store: Store, dataset: str) -> pd.DataFrame:
-    """Model rows of the data sets whose name begins so, with what sets their pace."""
+    """Model rows of the data sets whose names begin with `dataset`, with their regime (host- or device-bound)."""
     frame = store.read("models")
     frame = frame[frame["dataset"].fillna("").str.startswith(dataset)].copy()
     frame["regime"] = regime(frame) if len(frame) else None
@@ -110,7 +110,7 @@ def _device(store: Store, rows: pd.DataFrame, device: str) -> str:
 
 
 def _stock(ok: pd.DataFrame) -> str:
-    """How many networks of timm and torchvision as they come, beside variants drawn between them."""
+    """The number of unmodified networks of timm and torchvision, as opposed to random variants."""
     plain = ok[ok["source"].isin(("timm", "torchvision")) & ~ok["model"].str.contains("?", regex=False)]
     counts = plain.groupby("mode")[["model", "family"]].nunique()
     by_mode = [f"{mode} {networks} of {families} families" for mode, networks, families in counts.itertuples()]
@@ -135,8 +135,8 @@ def _noise(ok: pd.DataFrame) -> pd.DataFrame:
     known = without_masked_replays(ok).assign(regime=ok["regime"].fillna("all"))
     lines = []
     for by in (["mode", "regime"], ["regime"]):
-        found = noise_floor(known, by)
-        for group, part in found.groupby(by):
+        floor = noise_floor(known, by)
+        for group, part in floor.groupby(by):
             names = group if isinstance(group, tuple) else (group,)
             groups = dict(zip(by, names, strict=True))
             cells = {
@@ -149,7 +149,7 @@ def _noise(ok: pd.DataFrame) -> pd.DataFrame:
 
 
 def _runtimes(ok: pd.DataFrame) -> str:
-    """Which runtimes the rows are of, and which modes were never measured compiled."""
+    """The runtimes of the rows, and modes that were never measured compiled."""
     compiled = ok[names_of(ok).map(lambda name: of_row(name).dequantises_in_kernels)]
     if compiled.empty:
         return "Eager PyTorch only; no compiled runs"

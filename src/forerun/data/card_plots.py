@@ -24,11 +24,11 @@ def _draw_latency(rows: pd.DataFrame, folder: Path) -> tuple[str, str] | None:
     from matplotlib.ticker import ScalarFormatter
 
     ok = rows[(rows["status"] == "ok") & (rows["repeat"] == 0) & (rows["source"] != "tabular")]
-    # A line holds everything but the batch; the models with the longest lines are drawn, one of a family.
+    # A line varies only the batch; the models with the longest lines are drawn, one per family.
     line_of = ["device", "mode", "dtype", "amp", "optimizer", "seq_len"]
     lengths = ok.groupby(["family", "model", *line_of], dropna=False)["batch"].nunique().reset_index()
     longest = lengths.sort_values("batch", ascending=False).drop_duplicates(["device", "family"])
-    # Of every device its longest lines first, so that none has all the panels.
+    # The longest lines of every device first, so that all devices have panels.
     best = longest.assign(turn=longest.groupby("device").cumcount()).sort_values("turn", kind="stable")
     best = best.drop_duplicates("family").head(6)
     if best.empty:

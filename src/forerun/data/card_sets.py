@@ -1,4 +1,4 @@
-"""The published sets on the data card: where each comes from, how it is imported, and what of it training uses."""
+"""The published sets on the data card: source, import, and use in training."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ def text(store: Store) -> str:
 
 
 def _counts(store: Store, name: str) -> dict[str, int]:
-    found = {
+    counts = {
         f"{thing} rows": int(store.query(f"select count(*) as n from {rows} where dataset = '{name}'")["n"][0])
         for thing, rows in (("model", "models"), ("operator", "operators"))
     }
     both = " union all ".join(f"select device from {rows} where dataset = '{name}'" for rows in ("models", "operators"))
-    return found | {"devices": int(store.query(f"select count(distinct device) as n from ({both})")["n"][0])}
+    return counts | {"devices": int(store.query(f"select count(distinct device) as n from ({both})")["n"][0])}
 
 
 def _section(one: Importer, used: str) -> str:
-    """What was measured, and the commands that fetch and import it."""
+    """The section of a set: what was measured, and the commands that fetch and import it."""
     commands = [*(() if one.prepared else (source.clone for source in one.sources)), one.command]
     places = ", ".join(f"{source.repository} at `{source.commit}`" for source in one.sources)
     lines = [f"Measured: {one.about}. Licence: {one.licence}. Source: {places}."]
@@ -54,7 +54,7 @@ def _section(one: Importer, used: str) -> str:
 
 
 def _training_rows(store: Store, one: Importer) -> str:
-    """How many rows of the store training uses."""
+    """The number of rows of the set that training uses."""
     parts = []
     if one.operator_rows:
         groups = store.query(

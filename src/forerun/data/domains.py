@@ -1,7 +1,7 @@
-"""What a measured network works on: the column `kind` of the table `models`, one of KINDS.
+"""The application domain of a measured network: the column `kind` of the table `models`, one of KINDS.
 
-It follows from a row's source and family. Sources that hold networks of several kinds (Hugging Face, ONNX files) are
-decided by family; what neither names is `other`. Families of Hugging Face are those of the catalogue.
+It follows from a row's source and family. For sources with networks of several kinds (Hugging Face, ONNX files) the
+family decides; unlisted ones are `other`. Families of Hugging Face are those of the catalogue.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from forerun.frontends.huggingface.catalog import families_of_task
 
 KINDS = ("vision", "language", "speech", "other")
 
-#: Sources whose networks are all of one kind: model zoos, our own families by prefix, spaces of published sets.
+#: Sources with networks of a single kind: model zoos, our own families by prefix, search spaces of published sets.
 _SOURCES = {
     "vision": (
         "timm torchvision diffusers detectron2 mmdetection mmsegmentation nasbench201 fbnet ofa "
@@ -26,7 +26,7 @@ _SOURCES = {
     "speech": "speech_cnn conformer speech_seq2seq",
     "other": "recommender point_cloud graph_network neural_operator time_series tabular_transformer tabular",
 }
-#: Families in sources of several kinds.
+#: Families of sources with several kinds.
 _FAMILIES = {
     ("hf", "language"): "data2vec-text nystromformer rembert roberta-prelayernorm roformer xmod",
     ("onnx", "vision"): (
@@ -41,10 +41,10 @@ _FAMILIES = {
     ("zeus", "vision"): "shufflenetv2",
     ("zeus", "speech"): "deepspeech2",
 }
-#: Tasks of the Hugging Face catalogue; models that take several kinds of input are `other`.
+#: Tasks of the Hugging Face catalogue; multimodal models are `other`.
 _TASKS = {"causal-lm": "language", "encoder": "language", "seq2seq": "language", "vision": "vision", "speech": "speech",
           "multimodal": "other"}  # fmt: skip
-#: Modes that generate or read text, whatever the source.
+#: Modes that generate or read text, independent of the source.
 _TEXT_MODES = ("prefill", "decode", "serving")
 
 
@@ -62,8 +62,8 @@ def _by_family() -> dict[tuple[str, str], str]:
 
 def kind_of(source: str | None, family: str | None, mode: str | None) -> str:
     """One of KINDS for a row."""
-    found = _by_source().get(source or "") or _by_family().get((source or "", family or ""))
-    return found or ("language" if mode in _TEXT_MODES else "other")
+    kind = _by_source().get(source or "") or _by_family().get((source or "", family or ""))
+    return kind or ("language" if mode in _TEXT_MODES else "other")
 
 
 def kinds(rows: pd.DataFrame) -> pd.Series:
@@ -77,7 +77,7 @@ def kinds(rows: pd.DataFrame) -> pd.Series:
 def sql() -> str:
     """`kind_of` as an expression of SQL over the columns `source`, `family` and `mode`."""
     lines = [
-        f"when source in ({_texts(s for s, found in _by_source().items() if found == kind)}) then '{kind}'"
+        f"when source in ({_texts(s for s, named in _by_source().items() if named == kind)}) then '{kind}'"
         for kind in KINDS
     ]
     for source, kind in sorted({(s, k) for (s, _), k in _by_family().items()}):

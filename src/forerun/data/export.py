@@ -1,4 +1,4 @@
-"""Rows of the store as a file: Parquet or CSV for people, JSON lines for the measuring core."""
+"""Export of rows as a file: Parquet or CSV, or JSON lines for the measuring core."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from forerun.errors import ForerunError
 
 
 def write(store: Store, path: Path, table: str = "models", where: str = "true") -> int:
-    """Writes the chosen rows, whole or not at all; returns how many."""
+    """Writes the selected rows atomically; returns their number."""
     kind = path.suffix.lower()
     if kind not in (".parquet", ".csv", ".jsonl"):
         raise ForerunError(f"{path.name}: rows are written as .parquet, .csv or .jsonl")

@@ -1,4 +1,4 @@
-"""Our own measurements into the store: the measuring core's JSON lines become rows of the tables, and back."""
+"""Import of our own measurements: conversion of the measuring core's JSON lines to rows of the tables, and back."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PROTOCOL = "forerun/"
 _SPREAD = {"median": "latency_median_ms", "min": "latency_min_ms", "p90": "latency_p90_ms", "p99": "latency_p99_ms"}
 _SAME = ("latency_ms", "loop_ms", "graph_ms", "first_call_ms", "weights_mb", "energy_j", "power_w", "sm_clock_mhz",
          "kernels", "copies", "parameters")  # fmt: skip
-#: Kept as JSON in `extra`: why something is missing, and what helps to read a row. `pulse_…`: probes of older rows.
+#: Stored as JSON in `extra`: reasons for missing values, and details. `pulse_…`: probes of older rows.
 _EXTRA = ("graph_ms_reason", "kernel_ms_reason", "energy_reason", "kernel_classes", "top_kernels", "quantised_by",
           "attention", "load", "others_share", "loop_calls", "timed_calls", "temperature_c", "spec", "nodes",
           "max_depth", "compile_s", "compiled_from_cache", "graph_breaks",
@@ -33,26 +33,26 @@ _EXTRA = ("graph_ms_reason", "kernel_ms_reason", "energy_reason", "kernel_classe
 def take_in(files: Iterable[str | Path], store: Store, dataset: str = "own", *, graphs: bool = True,
             progress: Callable[[Iterable[Any], int], Iterable[Any]] | None = None,
             onnx_files: Iterable[str | Path] = ()) -> dict[str, int]:  # fmt: skip
-    """Adds the rows of the files that the store does not have yet; returns how many, by table.
+    """Adds the rows of the files that the store does not have yet; returns their number by table.
 
-    Rows of ONNX files get their graphs from `onnx_files`, see `add_graphs`.
+    Graphs of rows of ONNX files come from `onnx_files`, see `add_graphs`.
     """
     tables: dict[str, list[dict[str, Any]]] = {}
     for file in files:
         if not Path(file).is_file():
             raise ForerunError(f"there is no file {file}")
-        found = read(file)
-        if not found:
-            raise ForerunError(f"{file} holds no rows of the measuring core (one JSON object a line)")
-        for table, rows in tables_of(found, dataset).items():  # each with the kernels of its own sweep
+        lines = read(file)
+        if not lines:
+            raise ForerunError(f"{file} contains no rows of the measuring core (one JSON object per line)")
+        for table, rows in tables_of(lines, dataset).items():  # each with the kernels of its own sweep
             tables.setdefault(table, []).extend(rows)
     tables = tables or tables_of((), dataset)
-    # A GPU row whose kernels are not counted yet waits: once filed, it would stay without them.
+    # GPU rows without kernels yet are postponed, since stored rows are not updated.
     tables["models"] = [
         row for row in tables["models"] if row["extra"].get("kernel_ms_reason") != NOT_PROFILED or row["reason"]
     ]
     if graphs:
-        onnx_graphs.keep(store, add_graphs(tables["models"], progress, onnx_files))
+        onnx_graphs.save(store, add_graphs(tables["models"], progress, onnx_files))
         batch_limits.add_graphs(tables["batch_limits"])
     for table in ("models", "operators"):
         _number_repeats(tables[table], store, table)
@@ -60,8 +60,8 @@ def take_in(files: Iterable[str | Path], store: Store, dataset: str = "own", *, 
 
 
 def _number_repeats(rows: list[dict[str, Any]], store: Store, table: str) -> None:
-    """Gives rows of a case whose number is taken on their device the next one: every sweep counts from 0. Rows that
-    failed take no number."""
+    """Renumbers repeats of a case that exist on the device already, since every sweep counts from 0. Failed rows have
+    no number."""
     known = store.read(table, columns=["row_id", "case_key", "device", "repeat", "status"])
     known = known[known["case_key"].isin({row["case_key"] for row in rows}) & (known["status"] == "ok")]
     taken = set(known[["case_key", "device", "repeat"]].itertuples(index=False, name=None))
@@ -76,7 +76,7 @@ def _number_repeats(rows: list[dict[str, Any]], store: Store, table: str) -> Non
 
 
 def tables_of(lines: Iterable[dict[str, Any]], dataset: str) -> dict[str, list[dict[str, Any]]]:
-    """The core's lines as rows by table."""
+    """The core's lines as rows, by table."""
     out: dict[str, list[dict[str, Any]]] = {
         "models": [], "operators": [], "curves": [], "hosts": [], "batch_limits": [],
     }  # fmt: skip
@@ -98,7 +98,7 @@ def tables_of(lines: Iterable[dict[str, Any]], dataset: str) -> dict[str, list[d
 
 
 def model_row(row: dict[str, Any], dataset: str) -> dict[str, Any]:
-    """One measured case as a row of `models`; without its graph's hash, see `add_graphs`."""
+    """One measured case as a row of `models`, without the graph hash, see `add_graphs`."""
     case = row["case"]
     spread, memory = row.get("wall_ms") or {}, row.get("memory") or {}
     training = case["mode"] == "training"
@@ -121,10 +121,10 @@ def add_graphs(
     progress: Callable[[Iterable[Any], int], Iterable[Any]] | None = None,
     onnx_files: Iterable[str | Path] = (),
 ) -> dict[str, Graph]:
-    """Gives every row the hash of its graph, and its FLOPs; a case whose model cannot be captured keeps none.
+    """Adds graph hash and FLOPs to every row whose model can be captured.
 
-    A row of an ONNX file names it by its hash only: the file is looked for among `onnx_files`, and where the row says.
-    The graphs of such rows are returned, by their hash, to be kept (`onnx_graphs`).
+    A row of an ONNX file has only the file's hash: the file is searched among `onnx_files` and at the path in the row.
+    The graphs of such rows are returned by hash, to be saved (`onnx_graphs`).
     """
     from forerun.frontends import load_graph
     from forerun.frontends.base import file_hash
@@ -135,7 +135,7 @@ def add_graphs(
     named = {case["path"] for case in (row["case"] for row in todo) if case["source"] == "onnx"}
     here = {file_hash(Path(file)): str(file) for file in [*named, *onnx_files] if Path(file).is_file()}
     known: dict[str, tuple[str, float]] = {}
-    found: dict[str, Graph] = {}
+    graphs_of: dict[str, Graph] = {}
     for row in progress(todo, len(todo)) if progress else todo:
         if row["case_key"] not in known:
             file = here.get(row["case"].get("sha256", ""))
@@ -148,13 +148,13 @@ def add_graphs(
                 continue
             known[row["case_key"]] = (filed_under(graph, work), float(totals(graph).flops))
             if row["source"] == "onnx":
-                found[known[row["case_key"]][0]] = graph
+                graphs_of[known[row["case_key"]][0]] = graph
         row["graph_hash"], row["flops"] = known[row["case_key"]]
-    return found
+    return graphs_of
 
 
 def to_core(store: Store, *, where: str = "true") -> list[dict[str, Any]]:
-    """The store's own rows in the core's form: what a later sweep needs to know that they are done, and on what."""
+    """Our rows of the store in the core's format, with what a later sweep needs to skip finished cases."""
     out: list[dict[str, Any]] = []
     for table, kind in (("models", "model"), ("operators", "op"), ("curves", "curve")):
         rows = matching(store, table, f"protocol like '{PROTOCOL}%' and case_key is not null and (\n{where}\n)")
@@ -178,9 +178,9 @@ def to_core(store: Store, *, where: str = "true") -> list[dict[str, Any]]:
 
 
 def machine(row: dict[str, Any]) -> tuple[str, str]:
-    """The id of the device that a row was measured on, and what the machine calls it."""
+    """The id of the device of a row, and its name as the machine reports it."""
     host, case = row.get("host") or {}, row.get("case") or {}
-    if case.get("source") == "onnx":  # onnxruntime was held to as many cores as threads
+    if case.get("source") == "onnx":  # onnxruntime was limited to as many cores as threads
         host = {**host, "cores": case["threads"]}
     reported = name_of(row.get("device") or {}, host)
     return device_id(reported), reported
@@ -188,7 +188,7 @@ def machine(row: dict[str, Any]) -> tuple[str, str]:
 
 @functools.cache
 def device_id(reported: str) -> str:
-    """Our id of what a machine calls its device; a plain form of the name when the catalogue does not have it."""
+    """Our id of a device by its reported name; the plain name if the catalogue does not have it."""
     bare = plain_name(reported)
     return aliases().get(bare, bare)
 

@@ -1,4 +1,4 @@
-"""Frames as Markdown tables, for pages that are generated."""
+"""Frames as Markdown tables, for generated pages."""
 
 from __future__ import annotations
 

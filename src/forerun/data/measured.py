@@ -1,4 +1,4 @@
-"""Whether the very case that is asked for has been measured, and what came out."""
+"""Lookup of measurements of the same case as a workload."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _SETTINGS = ("mode", "batch", "dtype", "amp", "optimizer", "runtime")
 _RESULTS = ("latency_ms", "device_ms", "energy_j", "power_w", "memory_mb", "memory_allocated_mb")
 _ABOUT = ("measured_at", "software", "host", "dataset")
 
-#: How far 90 % of repeated measurements stay from the first (docs/DATASET.md), where the device or the host sets the
-#: pace. A single row is no more certain than this.
+#: The 90 % quantile of the deviation of repeated measurements (docs/DATASET.md), for device-bound and host-bound cases:
+#: the uncertainty of a single row.
 NOISE = {
     "latency_ms": (0.15, 0.60), "device_ms": (0.02, 0.02), "energy_j": (0.08, 0.50), "power_w": (0.08, 0.30),
     "memory_mb": (0.04, 0.04), "memory_allocated_mb": (0.01, 0.01),
@@ -32,7 +32,7 @@ _index: dict[tuple[str, int], dict[Key, list[dict[str, Any]]]] = {}
 
 @dataclass(frozen=True)
 class Measured:
-    """The mean over the rows of a case (None where none has it), their lowest and highest value, and their origin."""
+    """Mean, minimum and maximum over the rows of a case (None for missing quantities), and their origin."""
 
     values: dict[str, float | None]
     spans: dict[str, tuple[float, float]]
@@ -43,12 +43,12 @@ class Measured:
 
     @property
     def host_bound(self) -> bool:
-        """Whether the host sets the pace, as far as is known: without the device's time it may."""
-        device, whole = self.values["device_ms"], self.values["latency_ms"]
-        return whole is not None and (device is None or device < DEVICE_BOUND * whole)
+        """Whether the case is host-bound; without a device time it is assumed to be."""
+        device, latency = self.values["device_ms"], self.values["latency_ms"]
+        return latency is not None and (device is None or device < DEVICE_BOUND * latency)
 
     def estimate(self, name: str, unit: str, confidence: float = 0.9) -> Estimate | None:
-        """The mean, in an interval that holds every row and what repeating a row would give."""
+        """The mean with an interval that covers every row and repeat noise."""
         value = self.values[name]
         if value is None:
             return None
@@ -73,7 +73,7 @@ def _deviations(confidence: float) -> float:
 
 
 def find(graph_hash: str, workload: Workload, device: str, store: Store | None = None) -> Measured | None:
-    """What is known of a case under our own protocol, on the same device; None when it was never measured."""
+    """The measurements of a case under our protocol on the same device; None if there are none."""
     place = store or Store()
     rows = [row for row in _rows(graph_hash, workload, device, place) if row["status"] == "ok"]
     if not rows:
@@ -92,7 +92,7 @@ def find(graph_hash: str, workload: Workload, device: str, store: Store | None =
 
 
 def ran_out_at(graph_hash: str, workload: Workload, device: str, store: Store) -> str | None:
-    """When the case ran out of memory on this device, where all that was measured of it did."""
+    """The date on which the case ran out of memory on this device, if every measurement of it did."""
     rows = _rows(graph_hash, workload, device, store)
     return max(str(row["measured_at"]) for row in rows) if rows and all(r["status"] == "oom" for r in rows) else None
 
@@ -107,29 +107,29 @@ def _key(graph_hash: str, device: str, settings: dict[str, Any]) -> Key:
 
 
 def _by_case(store: Store) -> dict[Key, list[dict[str, Any]]]:
-    """Rows of our protocol by case; read again only when the store's files change."""
+    """Rows of our protocol by case; reread only when the store's files change."""
     from pyarrow import compute
 
     place = store.folder / "models"
-    # Every append moves a file into the folder, which changes its time.
+    # Every append moves a file into the folder, which changes its modification time.
     signature = (str(place), place.stat().st_mtime_ns if place.is_dir() else 0)
     if signature not in _index:
         wanted = ["graph_hash", "device", "status", "protocol", "quantised", *_SETTINGS, *_RESULTS, *_ABOUT]
         filed = compute.field("status").isin(["ok", "oom"]) & compute.field("graph_hash").is_valid()
         frame = store.read("models", columns=wanted, filters=filed)
         frame = frame[frame["protocol"].str.startswith("forerun/") & in_priced_format(frame)]
-        found: dict[Key, list[dict[str, Any]]] = {}
+        cases: dict[Key, list[dict[str, Any]]] = {}
         for row in frame.to_dict("records"):
             settings = {name: _plain(row[name]) for name in _SETTINGS}
-            found.setdefault(_key(row["graph_hash"], row["device"], settings), []).append(row)
+            cases.setdefault(_key(row["graph_hash"], row["device"], settings), []).append(row)
         _index.clear()
-        _index[signature] = found
+        _index[signature] = cases
     return _index[signature]
 
 
 def in_priced_format(rows: pd.DataFrame) -> pd.Series:
-    """Rows whose weights are in the format that their dtype stands for (graph/quantise.py): int4 is NF4, int8 weights
-    are cast. Others were measured with other kernels."""
+    """Rows with the weight format that predictions assume for their dtype (graph/quantise.py): NF4 for int4, cast
+    weights for int8. Other rows were measured with other kernels."""
     how = rows["quantised"].fillna("")
     other = ((rows["dtype"] == "int4") & ~how.str.contains("nf4")) | how.str.contains("LLM.int8")
     return ~other

@@ -1,4 +1,4 @@
-"""The graphs of measured ONNX files, kept beside their rows: the files are needed to measure, not to learn."""
+"""The graphs of measured ONNX files, stored beside their rows, so that training does not need the files."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from forerun.graph.ir import Graph
 PLACE = Path("graphs") / "onnx.parquet"  # in the folder of a store
 
 
-def keep(store: Store, graphs: Mapping[str, Graph]) -> None:
-    """Adds graphs, by the hash that their rows are filed under, to those of a store."""
+def save(store: Store, graphs: Mapping[str, Graph]) -> None:
+    """Adds graphs, by the hash in their rows, to those of a store."""
     if not graphs:
         return
     import pyarrow as pa
@@ -29,7 +29,7 @@ def keep(store: Store, graphs: Mapping[str, Graph]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_suffix(".lock")):
         rows = _rows([path]) | {name: (graph.name, json.dumps(graph.to_dict())) for name, graph in graphs.items()}
-        # Neighbours of one model differ in few places, which is what makes them small together.
+        # Graphs of one model differ in few places, so that they compress well together.
         ordered = sorted(rows.items(), key=lambda row: (row[1][0], row[0]))
         columns = zip(*((name, model, text) for name, (model, text) in ordered), strict=True)
         table = pa.table(dict(zip(("graph_hash", "model", "graph"), map(list, columns), strict=True)))
@@ -38,8 +38,8 @@ def keep(store: Store, graphs: Mapping[str, Graph]) -> None:
         os.replace(part, path)
 
 
-def kept(store: Store, only: Collection[str] | None = None) -> dict[str, Graph]:
-    """Every graph (or only some) that came with the package or is in the store, by the hash of its rows."""
+def load(store: Store, only: Collection[str] | None = None) -> dict[str, Graph]:
+    """Every graph (or those of `only`) of the package and the store, by the hash in its rows."""
     folders = [shipped_folder("graphs"), store.folder] if store.shipped else [store.folder]
     rows = _rows(folder / PLACE for folder in folders)
     names = rows if only is None else only
@@ -50,10 +50,10 @@ def _rows(paths: Iterable[Path]) -> dict[str, tuple[str, str]]:
     """Model and graph by hash."""
     import pyarrow.parquet as pq
 
-    found: dict[str, tuple[str, str]] = {}
+    graph_of: dict[str, tuple[str, str]] = {}
     for path in paths:
         if path.is_file():
             rows = pq.read_table(path).to_pydict()
             pairs = zip(rows["model"], rows["graph"], strict=True)
-            found.update(zip(rows["graph_hash"], pairs, strict=True))
-    return found
+            graph_of.update(zip(rows["graph_hash"], pairs, strict=True))
+    return graph_of

@@ -1,4 +1,4 @@
-"""What a row of the store holds: one Arrow schema per table, its version, and how older files become new ones.
+"""The schema of the store: one Arrow schema per table, its version, and migrations of older files.
 
 Times are milliseconds, memory MB of 2**20 bytes, energy joules per call, power watts. What was not measured is null.
 """
@@ -19,7 +19,7 @@ with needed("the store of measurements"):
     import pyarrow as pa
 
 SCHEMA_VERSION = 2
-#: What the largest shipped file leaves out where it follows from the rest of a row: hashes compress badly.
+#: Columns that the largest shipped file omits if they follow from the rest of a row, since hashes compress badly.
 DERIVED = ("key", "row_id")
 
 _TEXT, _INT, _FLOAT = pa.string(), pa.int64(), pa.float64()
@@ -29,7 +29,7 @@ def _columns(kind: pa.DataType, names: str) -> list[tuple[str, pa.DataType]]:
     return [(name, kind) for name in names.split()]
 
 
-#: Where a row comes from and what it ran on; every table has these.
+#: Origin and environment of a row; every table has these.
 _ORIGIN = [
     *_columns(_TEXT, "row_id key dataset device device_reported host software protocol measured_at session"),
     *_columns(_TEXT, "status reason extra"),
@@ -62,7 +62,7 @@ _CURVES = [
 ]
 _HOSTS = [*_columns(_TEXT, "op"), *_columns(_FLOAT, "launch_us launch_min_us load")]
 
-#: What others publish of the accuracy of a network with its weights: shares of 1. `flops` are those of one image.
+#: Published accuracies of networks with weights, as fractions. `flops` are per image.
 _ACCURACIES = [
     *_columns(_TEXT, "model source evaluated_on"),
     *_columns(_INT, "image_size"),
@@ -86,7 +86,7 @@ TABLES: dict[str, pa.Schema] = {
     "accuracies": pa.schema([*_ORIGIN, *_ACCURACIES]),
     "batch_limits": pa.schema([*_ORIGIN, *_BATCH_LIMITS]),
 }
-#: Tables of which no predictor learns: what is in them changes no fitted weights.
+#: Tables that no predictor is trained on, so that they do not affect fitted weights.
 NOT_LEARNED = ("accuracies", "batch_limits")
 #: The identity of a case: what ran, how, on what, with which software, under which protocol.
 _WHERE = ("device", "software", "protocol", "dataset")
@@ -102,16 +102,16 @@ KEYS: dict[str, tuple[str, ...]] = {
 
 
 def _rename_device_reported(table: str, data: pa.Table) -> pa.Table:
-    """Version 1 called what a machine reports as its device `device_said`."""
+    """Version 1 called `device_reported` `device_said`."""
     return data.rename_columns(["device_reported" if name == "device_said" else name for name in data.column_names])
 
 
-#: version -> what turns a table of that version into the next one; version 1 is the first.
+#: version -> the migration of a table of that version to the next one; version 1 is the first.
 MIGRATIONS: dict[int, Callable[[str, pa.Table], pa.Table]] = {1: _rename_device_reported}
 
 
 def conform(table: str, rows: pd.DataFrame | Iterable[Mapping[str, Any]]) -> pa.Table:
-    """Rows as an Arrow table of the schema: missing columns are null, unknown ones a mistake, key and row_id filled."""
+    """Rows as an Arrow table of the schema: missing columns are null, unknown ones an error, key and row_id are set."""
     frame = rows if isinstance(rows, pd.DataFrame) else pd.DataFrame(list(rows))
     schema = TABLES[table]
     unknown = [name for name in frame.columns if name not in schema.names]
@@ -124,7 +124,7 @@ def conform(table: str, rows: pd.DataFrame | Iterable[Mapping[str, Any]]) -> pa.
     if "key" not in frame:
         frame["key"] = keys(table, frame)
     if "row_id" not in frame:
-        # The same row of a published file gets the same id every time; repeats of a case are distinguished by number.
+        # Ids of rows of published files are deterministic; repeats of a case are distinguished by number.
         number = frame.groupby("key").cumcount()
         frame["row_id"] = [f"{key}-{n}" for key, n in zip(frame["key"], number, strict=True)]
     columns = []
@@ -149,41 +149,43 @@ def keys(table: str, frame: pd.DataFrame) -> list[str]:
 
 
 def row_id(case_key: str, repeat: int, session: str | None, time: str | None, dataset: str) -> str:
-    """The id of a row that our measuring core wrote: the same whenever it is filed."""
+    """The id of a row that our measuring core wrote, independent of when it is stored."""
     return hashlib.sha256("/".join([case_key, str(repeat), str(session), str(time), dataset]).encode()).hexdigest()[:24]
 
 
 def without_derived(table: str, data: pa.Table) -> pa.Table:
-    """A table whose hashes are null where `with_derived` finds them again."""
-    return _hashes(table, data, lambda found, known: [None if f == k else k for f, k in zip(found, known, strict=True)])
+    """A table whose hashes are null if `with_derived` can recompute them."""
+    return _hashes(
+        table, data, lambda stored, known: [None if f == k else k for f, k in zip(stored, known, strict=True)]
+    )
 
 
 def with_derived(table: str, data: pa.Table) -> pa.Table:
-    """A table with the hashes that `without_derived` left out."""
-    return _hashes(table, data, lambda found, known: [k or f for f, k in zip(found, known, strict=True)])
+    """A table with the hashes that `without_derived` omitted."""
+    return _hashes(table, data, lambda stored, known: [k or f for f, k in zip(stored, known, strict=True)])
 
 
 def _hashes(table: str, data: pa.Table, choose: Callable[[list[str], list[str | None]], list[str | None]]) -> pa.Table:
-    """A table with hashes chosen from those that its other columns give, and those it has."""
+    """A table with hashes selected from those computed from its other columns and those stored."""
     frame = data.to_pandas()
     parts = (frame[name] for name in ("case_key", "repeat", "session", "measured_at", "dataset"))
-    for name, found in (
+    for name, values in (
         ("key", keys(table, frame)), ("row_id", [row_id(*line) for line in zip(*parts, strict=True)]),
     ):  # fmt: skip
-        column = pa.array(choose(found, data[name].to_pylist()), pa.string())
+        column = pa.array(choose(values, data[name].to_pylist()), pa.string())
         data = data.set_column(data.schema.get_field_index(name), TABLES[table].field(name), column)
     return data
 
 
 def migrate(table: str, data: pa.Table, version: int) -> pa.Table:
-    """A table of an older version in the current one."""
+    """Migrates a table of an older version to the current one."""
     for step in range(version, SCHEMA_VERSION):
         data = MIGRATIONS[step](table, data)
     return data
 
 
 def _key_part(value: Any, integer: bool) -> str:
-    """A value as it enters a key: empty for null, whole numbers without a point."""
+    """A value as part of a key: empty for null, integers without a decimal point."""
     if value is None or value is pd.NA or value != value:
         return ""
     return str(int(value)) if integer else str(value)

@@ -1,4 +1,4 @@
-"""How rows are split for evaluation: whole families, whole devices, never single rows."""
+"""Splits of rows for evaluation: by complete families or devices, never by single rows."""
 
 from __future__ import annotations
 
@@ -12,53 +12,53 @@ from forerun.runtimes.registry import is_usual
 
 
 def independent(rows: pd.DataFrame) -> pd.Series:
-    """Families, relatives taken as one: leaving out only one of them would leave its likeness in.
+    """Groups of related families, since holding out only one of them would leak its relatives into training.
 
     Relatives share a graph, or their blocks are alike (graph/blocks.py) in a mode that both were measured in: BERT and
-    RoBERTa, Llama and Mistral. Rows that come without blocks are parted by their graphs alone.
+    RoBERTa, Llama and Mistral. Rows without blocks are grouped by their graphs only.
     """
     blocks = family_blocks(rows)
     return _joined(rows, [{a, b} for a, b in combinations(sorted(blocks), 2) if related(blocks[a], blocks[b])])
 
 
 def by_name(rows: pd.DataFrame) -> pd.Series:
-    """Families by their names, those that share a graph taken as one: relatives under another name stay apart."""
+    """Groups of families with a shared graph; relatives under another name stay separate."""
     return _joined(rows, [])
 
 
 def family_blocks(rows: pd.DataFrame) -> dict[str, dict[str, str]]:
-    """By family and mode, the block of most of its networks, run eagerly.
+    """By family and mode, the block of most of its networks under the eager runtime.
 
-    One block stands for a family, so that a single network of a mixed one (`cnn`, networks of random shape) does not
-    join two others.
+    One block represents a family, so that a single network of a mixed one (`cnn`, random architectures) does not
+    connect two others.
     """
     if "block" not in rows:
         return {}
     plain = rows[is_usual(rows) & rows["block"].notna() & rows["family"].notna()]
     counted = plain.drop_duplicates(["family", "mode", "model", "block"]).groupby(["family", "mode", "block"]).size()
     ordered = counted.reset_index(name="networks").sort_values(["networks", "block"], ascending=[False, True])
-    found: dict[str, dict[str, str]] = {}
+    blocks: dict[str, dict[str, str]] = {}
     for one in ordered.drop_duplicates(["family", "mode"]).itertuples():
-        found.setdefault(str(one.family), {})[str(one.mode)] = str(one.block)
-    return found
+        blocks.setdefault(str(one.family), {})[str(one.mode)] = str(one.block)
+    return blocks
 
 
 def related(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
-    """Whether the blocks of two families (`family_blocks`) are alike in some mode."""
+    """Whether the blocks of two families (`family_blocks`) are similar in some mode."""
     from forerun.graph.blocks import alike
 
     return any(mode in other and alike(block, other[mode]) for mode, block in one.items())
 
 
-def relatives(rows: pd.DataFrame, asked: pd.DataFrame) -> pd.Series:
+def relatives(rows: pd.DataFrame, targets: pd.DataFrame) -> pd.Series:
     """Which rows are of relatives of the families that are asked about."""
-    theirs = list(family_blocks(asked).values())
-    kin = [name for name, mine in family_blocks(rows).items() if any(related(mine, other) for other in theirs)]
+    theirs = list(family_blocks(targets).values())
+    kin = [name for name, blocks in family_blocks(rows).items() if any(related(blocks, other) for other in theirs)]
     return rows["family"].isin(kin)
 
 
 def _joined(rows: pd.DataFrame, together: Iterable[set[str]]) -> pd.Series:
-    """The group of every row, called after one of its families; those of a set and those of a graph are one group."""
+    """The group of every row, named after one of its families; families of one set or one graph form a group."""
     names = rows["family"].fillna("unknown")
     leader = {name: name for name in names}
 
@@ -67,7 +67,7 @@ def _joined(rows: pd.DataFrame, together: Iterable[set[str]]) -> pd.Series:
             name = leader[name]
         return name
 
-    for twins in [*together, *(set(found) for _, found in names.groupby(rows["graph_hash"]))]:
+    for twins in [*together, *(set(members) for _, members in names.groupby(rows["graph_hash"]))]:
         first, *others = sorted(twins)
         for other in others:
             leader[find(other)] = find(first)
@@ -75,7 +75,7 @@ def _joined(rows: pd.DataFrame, together: Iterable[set[str]]) -> pd.Series:
 
 
 def kinds_of_network(rows: pd.DataFrame) -> pd.Series:
-    """The kind of network of every row: what its family of named networks says, else by source and mode."""
+    """The kind of network of every row: by its family of `networks/`, else by source and mode."""
     pairs = rows[["source", "mode"]].astype("string").fillna("").agg("/".join, axis=1)
     return pairs.map({pair: _kind(*pair.split("/", 1)) for pair in pairs.unique()})
 
@@ -91,21 +91,21 @@ def _kind(source: str, mode: str) -> str:
 
 
 def in_turns(groups: pd.Series) -> pd.Index:
-    """The rows in another order: the first of each group, then the second of each …"""
+    """The rows in round-robin order: the first of each group, then the second of each …"""
     return groups.groupby(groups, dropna=False).cumcount().sort_values(kind="stable").index
 
 
-def leave_out(groups: pd.Series, folds: int | None = None, seed: int = 0) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def hold_out(groups: pd.Series, folds: int | None = None, seed: int = 0) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """(train, test) masks such that every group is in `test` exactly once and never in both.
 
-    With `folds` several groups are left out together, which is harder than leaving out one and takes fewer fits.
+    With `folds` several groups are held out together, which is harder than holding out one and takes fewer fits.
     """
     names = groups.fillna("unknown").to_numpy()
     sizes = pd.Series(names).value_counts()
     if folds is None or folds >= len(sizes):
         parts = [[name] for name in sizes.index]
     else:
-        # The largest first, each into the emptiest fold, ties shuffled: folds of like size.
+        # The largest first, each into the smallest fold, ties shuffled: folds of similar size.
         rng = np.random.default_rng(seed)
         order = sorted(sizes.index, key=lambda name: (-sizes[name], rng.random()))
         parts = [[] for _ in range(folds)]

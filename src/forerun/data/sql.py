@@ -1,7 +1,7 @@
-"""SQL that a user writes: one SELECT over the tables of the store, in a child process under limits.
+"""SQL queries of users: one SELECT over the tables of the store, in a child process with limits.
 
-The connection reaches the tables and nothing else (`Store.connect`). The child bounds what DuckDB does not: a huge
-string, a sleep, a product of tables that no interrupt stops.
+The connection can read only the tables (`Store.connect`). The child process limits what DuckDB does not: a huge string,
+a sleep, a cross join that no interrupt stops.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from forerun.data.store import Store
 from forerun.errors import ForerunError
 
 MEMORY_MB = 2048
-#: Seconds that a condition on the rows of a table may take.
+#: Time limit of a condition on the rows of a table, in seconds.
 CONDITION_S = 60.0
 _NUMBER = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|FLOAT|DOUBLE|DECIMAL.*")
 
 
 @dataclass(frozen=True)
 class Answer:
-    """Rows of a query as plain values; `cut`: there were more."""
+    """Rows of a query as plain values; `cut`: the result was truncated."""
 
     columns: list[str]
     numeric: list[bool]
@@ -38,7 +38,7 @@ class Answer:
     set_aside: list[str]
 
     def records(self) -> list[dict[str, Any]]:
-        """A mapping per row; a column that has another's name gets a number."""
+        """A mapping per row; duplicate column names are numbered."""
         names: list[str] = []
         for column in self.columns:
             times = sum(1 for other in names if other == column or other.startswith(f"{column}_"))
@@ -47,7 +47,7 @@ class Answer:
 
 
 def answer(store: Store, sql: str, *, rows: int, seconds: float) -> Answer:
-    """At most `rows` rows of one SELECT that takes at most `seconds`."""
+    """Runs one SELECT for at most `seconds` and returns at most `rows` rows."""
     place = [str(store.folder), store.shipped]
     return Answer(**_limited(_answer, sql, place, rows, seconds=seconds))
 
@@ -56,10 +56,10 @@ def row_ids(store: Store, table: str, where: str) -> list[str]:
     """The ids of the rows that meet a user's condition, which is an SQL expression: "mode = 'training'"."""
     if table not in schema.TABLES:
         raise ForerunError(f"there is no table {table!r}; choose from {', '.join(schema.TABLES)}")
-    # On a line of its own, since it may end in a comment.
+    # On a separate line, since the condition may end in a comment.
     sql = f"select row_id from {table} where (\n{where}\n)"
-    found = _limited(_ids, sql, [str(store.folder), store.shipped], seconds=CONDITION_S)
-    return [str(one) for one in found]
+    ids = _limited(_ids, sql, [str(store.folder), store.shipped], seconds=CONDITION_S)
+    return [str(one) for one in ids]
 
 
 def matching(store: Store, table: str, where: str) -> pd.DataFrame:
@@ -71,7 +71,7 @@ def matching(store: Store, table: str, where: str) -> pd.DataFrame:
 
 
 def _limited(work: Any, *arguments: Any, seconds: float) -> Any:
-    # Processor time of all threads counts: a query that keeps several cores busy may still take its seconds.
+    # The limit is on processor time of all threads, so it is multiplied for queries on several cores.
     limits = Limits(cpu_s=8 * seconds, wall_s=seconds, memory_mb=MEMORY_MB)
     try:
         return run(work, *arguments, what="the query", limits=limits)
@@ -87,24 +87,24 @@ def _answer(sql: str, place: list[Any], most: int) -> dict[str, Any]:
     def take(link: Any, text: str) -> dict[str, Any]:
         done = link.execute(text)
         about = done.description
-        found = done.fetchmany(most + 1)
+        rows = done.fetchmany(most + 1)
         return {
             "columns": [str(column[0]) for column in about],
             "numeric": [bool(_NUMBER.fullmatch(str(column[1]))) for column in about],
-            "rows": [[plain(value) for value in row] for row in found[:most]],
-            "cut": len(found) > most,
+            "rows": [[plain(value) for value in row] for row in rows[:most]],
+            "cut": len(rows) > most,
         }
 
-    return {**store.asked(sql, take), "set_aside": [str(path) for path in store.set_aside]}
+    return {**store.run(sql, take), "set_aside": [str(path) for path in store.set_aside]}
 
 
 def _ids(sql: str, place: list[Any]) -> list[str]:
     store = Store(place[0], shipped=place[1])
-    return store.asked(sql, lambda link, text: [row[0] for row in link.execute(text).fetchall()])
+    return store.run(sql, lambda link, text: [row[0] for row in link.execute(text).fetchall()])
 
 
 def plain(value: Any) -> Any:
-    """A value of DuckDB as JSON has it: bytes in hexadecimal, dates in ISO 8601, nested values one by one."""
+    """A DuckDB value for JSON: bytes in hexadecimal, dates in ISO 8601, nested values recursively."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, decimal.Decimal):

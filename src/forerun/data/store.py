@@ -1,10 +1,9 @@
-"""The store: Parquet files in a folder per table, queried with DuckDB; no server, no lock for readers.
+"""The store: Parquet files in a folder per table, queried with DuckDB, without a server and without locks for readers.
 
-Every append is a file of its own, written beside its place and moved into it, so that a reader or a second writer sees
-a whole file or none. Small files are merged from time to time; a merged file names those it replaces, which are then
-ignored. A file that cannot be read is moved to `set_aside`; it is not deleted and stops no command. Files of
-an older schema are rewritten when they are first seen; shipped ones, which are never written, are converted as they
-are read.
+Every append is a new file, written elsewhere and moved into place, so that readers and other writers see it completely
+or not at all. Small files are merged from time to time; a merged file lists those that it replaces, which are then
+ignored. A file that cannot be read is moved to `set_aside` instead of being deleted, and no command fails. Files of an
+older schema are rewritten when first read; shipped ones, which are read-only, are converted on every read.
 """
 
 from __future__ import annotations
@@ -37,11 +36,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 META = b"forerun"
-LEAN = "lean"  # in what a file says of itself: it leaves out schema.DERIVED
+LEAN = "lean"  # metadata of a file: it omits schema.DERIVED
 MERGE_FILES, SMALL_BYTES = 64, 2**20
-TRIES = 5  # a reader that loses a file to a merge looks again
-STALE_S = 3600.0  # a part file this old was left by a writer that died
-#: What SQL may not do, and that it cannot change any of this itself. Nothing is spilled to disk.
+TRIES = 5  # attempts of a reader whose files are removed by a merge
+STALE_S = 3600.0  # a part file of this age was left by a writer that died
+#: Restrictions of SQL, which a query cannot lift. Nothing is spilled to disk.
 LOCKED_DOWN = (
     "temp_directory = ''", "memory_limit = '4GB'", "autoinstall_known_extensions = false",
     "autoload_known_extensions = false", "python_enable_replacements = false", "enable_external_access = false",
@@ -50,7 +49,7 @@ LOCKED_DOWN = (
 
 
 class Store:
-    """A folder of tables that can be appended to, over the shipped ones."""
+    """A folder of tables that can be appended to, combined with the shipped ones."""
 
     def __init__(self, folder: str | Path | None = None, *, shipped: bool = True) -> None:
         self.folder = Path(folder) if folder is not None else default_folder()
@@ -60,7 +59,7 @@ class Store:
     # -- writing ------------------------------------------------------------------------------------------------------
 
     def append(self, table: str, rows: pd.DataFrame | Iterable[Mapping[str, Any]]) -> int:
-        """Adds rows, all of them or none; safe beside other writers. Returns how many."""
+        """Adds rows atomically, safe with concurrent writers. Returns their number."""
         data = schema.conform(table, rows)
         if data.num_rows:
             self._write(table, data, {})
@@ -68,7 +67,7 @@ class Store:
         return data.num_rows
 
     def append_new(self, table: str, rows: pd.DataFrame | Iterable[Mapping[str, Any]]) -> int:
-        """Adds the rows whose row_id is not there yet; returns how many."""
+        """Adds the rows with a new row_id; returns their number."""
         data = schema.conform(table, rows)
         with self._locked(table):
             known = set(self.column(table, "row_id"))
@@ -80,7 +79,7 @@ class Store:
         return int(new.num_rows)
 
     def replace(self, dataset: str, tables: Mapping[str, pd.DataFrame]) -> dict[str, int]:
-        """Puts a published data set in, in place of what an earlier import of it brought."""
+        """Adds a published data set, replacing an earlier import of it."""
         counts = {}
         for table, rows in tables.items():
             data = schema.conform(table, rows)
@@ -104,17 +103,17 @@ class Store:
             raise ForerunError(f"the store cannot be written: {error.strerror or error} ({place})") from error
 
     def _merge_small(self, table: str) -> None:
-        """Makes one file of many small ones, unless another process is doing so."""
+        """Merges small files into one, unless another process is doing so."""
         if sum(1 for _ in (self.folder / table).glob("*.parquet")) < MERGE_FILES:
             return
-        with self._locked(table, wait=False) as mine:
-            if not mine:
+        with self._locked(table, wait=False) as locked:
+            if not locked:
                 return
             now, replaced = self._listing(table)  # under the lock no other process removes files
             small = [f for f in now if f.stat().st_size < SMALL_BYTES and not _meta(f).get("dataset")]
             if len(small) < MERGE_FILES // 2:
                 return
-            # What an earlier merge replaced but could not remove goes first, so that it never counts again.
+            # Files that an earlier merge replaced but could not remove go first, so that they never count again.
             _remove(self.folder / table / name for name in replaced)
             data = pa.concat_tables([pq.read_table(f, schema=schema.TABLES[table]) for f in small])
             self._write(table, data, {"replaces": [f.name for f in small]})
@@ -148,24 +147,24 @@ class Store:
     # -- reading ------------------------------------------------------------------------------------------------------
 
     def files(self, table: str) -> list[Path]:
-        """The table's files, broken ones set aside, older ones rewritten in the current schema; shipped ones first."""
+        """The table's files, shipped ones first; broken ones are set aside, older ones rewritten in today's schema."""
         return self._shipped(table) + self._listing(table)[0]
 
     def _shipped(self, table: str) -> list[Path]:
         return sorted((shipped_folder(table) / table).glob("*.parquet")) if self.shipped else []
 
     def _listing(self, table: str) -> tuple[list[Path], set[str]]:
-        """The files that count, and the names of those that a merge replaced."""
+        """The current files, and the names of those that a merge replaced."""
         for attempt in range(TRIES):
             try:
                 return self._look(table)
-            except FileNotFoundError:  # merged into a file that was not there yet: look again
+            except FileNotFoundError:  # merged into a file that was not listed yet: list again
                 if attempt == TRIES - 1:
                     raise
         raise AssertionError("unreachable")
 
     def _look(self, table: str) -> tuple[list[Path], set[str]]:
-        found: list[Path] = []
+        files: list[Path] = []
         replaced: set[str] = set()
         for file in sorted((self.folder / table).glob("*.parquet")):
             try:
@@ -177,11 +176,11 @@ class Store:
             if version > schema.SCHEMA_VERSION:
                 raise ForerunError(f"{file} was written by a newer forerun (schema {version}); update this one")
             if version < schema.SCHEMA_VERSION:
-                kept = {k: v for k, v in about.items() if k != "schema"}
-                write_file(file, table, schema.migrate(table, pq.read_table(file), version), kept)
+                metadata = {k: v for k, v in about.items() if k != "schema"}
+                write_file(file, table, schema.migrate(table, pq.read_table(file), version), metadata)
             replaced.update(about.get("replaces", ()))
-            found.append(file)
-        return [file for file in found if file.name not in replaced], replaced
+            files.append(file)
+        return [file for file in files if file.name not in replaced], replaced
 
     def _put_aside(self, file: Path) -> None:
         aside = self.folder / "set_aside"
@@ -191,11 +190,11 @@ class Store:
             self.set_aside.append(aside / file.name)
 
     def connect(self) -> duckdb.DuckDBPyConnection:
-        """A DuckDB connection with a view per table. SQL that runs in it reaches nothing else. `models` has one column
-        more than the files, `kind` (domains.py).
+        """A DuckDB connection with a view per table, whose SQL can read nothing else. `models` has an additional
+        column, `kind` (domains.py).
 
-        Arrow reads the files, so that DuckDB itself needs no file, network, extension or Python variable. Even a
-        statement that parses as SELECT can write in DuckDB (`with a as (copy ...)`).
+        Arrow reads the files, so that DuckDB needs no access to files, network, extensions or Python variables. Even a
+        statement that parses as SELECT could write in DuckDB (`with a as (copy ...)`).
         """
         from forerun.data import domains
 
@@ -217,7 +216,7 @@ class Store:
         return link
 
     def _parts(self, table: str) -> list[Any]:
-        """What a view of a table is made of: its files, and those of an older schema converted."""
+        """The data sets of a table's view: its files, converted if they have an older schema."""
         files = self.files(table)
         older = [file for file in files if not _is_current(file)]
         current = [str(file) for file in files if file not in older]
@@ -227,23 +226,23 @@ class Store:
         return parts or [schema.TABLES[table].empty_table()]
 
     def query(self, sql: str) -> pd.DataFrame:
-        """The answer to one SQL query over the tables. `sql.answer` limits its time, memory and rows, too."""
-        return self.asked(sql, lambda link, text: link.execute(text).df())
+        """The result of one SQL query over the tables, without limits; see `sql.answer`."""
+        return self.run(sql, lambda link, text: link.execute(text).df())
 
-    def asked(self, sql: str, take: Callable[[duckdb.DuckDBPyConnection, str], T]) -> T:
-        """What `take` makes of a connection and one SELECT; what is wrong with the SQL is one sentence."""
+    def run(self, sql: str, take: Callable[[duckdb.DuckDBPyConnection, str], T]) -> T:
+        """The result of `take` for a connection and one SELECT. Raises a ForerunError if the SQL is not valid."""
         with needed("a query"):
             import duckdb
         try:
-            found = duckdb.extract_statements(sql)
-            if [str(one.type).rpartition(".")[2] for one in found] != ["SELECT"]:
+            statements = duckdb.extract_statements(sql)
+            if [str(one.type).rpartition(".")[2] for one in statements] != ["SELECT"]:
                 raise ForerunError(f"a query is one SELECT statement over {', '.join(schema.TABLES)}")
             for attempt in range(TRIES):
                 files = [file for table in schema.TABLES for file in self.files(table)]
                 try:
                     return take(self.connect(), sql)
                 except (duckdb.Error, OSError):
-                    # A file that was merged into another since it was listed: look again.
+                    # A file may have been merged since it was listed: try again.
                     if attempt == TRIES - 1 or all(file.exists() for file in files):
                         raise
         except (duckdb.Error, OSError, ValueError, TypeError, OverflowError) as error:
@@ -252,26 +251,26 @@ class Store:
         raise AssertionError("unreachable")
 
     def read(self, table: str, *, columns: list[str] | None = None, filters: Any = None) -> pd.DataFrame:
-        """A table, or the part of it that passes Parquet filters."""
+        """A table, or its rows that pass the Parquet filters."""
         if self.shipped:
             require_table(table)
         for attempt in range(TRIES):
             try:
-                found = [_read(file, table, columns, filters) for file in self.files(table)]
+                tables = [_read(file, table, columns, filters) for file in self.files(table)]
                 break
             except FileNotFoundError:  # merged into another file since it was listed
                 if attempt == TRIES - 1:
                     raise
-        if not found:
+        if not tables:
             return schema.TABLES[table].empty_table().to_pandas()
-        return pa.concat_tables(found).to_pandas()
+        return pa.concat_tables(tables).to_pandas()
 
     def column(self, table: str, name: str) -> list[Any]:
         return list(self.read(table, columns=[name])[name])
 
 
 def write_file(path: Path, table: str, data: pa.Table, about: dict[str, Any], level: int = 12) -> Path:
-    """Writes a file of the store, whole or not at all."""
+    """Writes a file of the store atomically."""
     described = {"schema": schema.SCHEMA_VERSION, "table": table, **about}
     data = data.replace_schema_metadata({META: json.dumps(described).encode()})
     part = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.part")
@@ -287,12 +286,12 @@ def write_file(path: Path, table: str, data: pa.Table, about: dict[str, Any], le
 
 
 def _meta(file: Path) -> dict[str, Any]:
-    found = pq.read_schema(file).metadata or {}
-    return dict(json.loads(found[META]))
+    metadata = pq.read_schema(file).metadata or {}
+    return dict(json.loads(metadata[META]))
 
 
 def _read(file: Path, table: str, columns: list[str] | None, filters: Any) -> pa.Table:
-    """The rows of a file that pass the filters, in the current schema."""
+    """Reads the rows of a file that pass the filters, in the current schema."""
     about = _meta(file)
     derived = bool(about.get(LEAN)) and (columns is None or not set(schema.DERIVED).isdisjoint(columns))
     if int(about["schema"]) == schema.SCHEMA_VERSION and not derived:
@@ -304,13 +303,13 @@ def _read(file: Path, table: str, columns: list[str] | None, filters: Any) -> pa
 
 
 def _is_current(file: Path) -> bool:
-    """Whether a file has the columns of the current schema, and all of them."""
+    """Whether a file has exactly the columns of the current schema."""
     about = _meta(file)
     return int(about["schema"]) == schema.SCHEMA_VERSION and not about.get(LEAN)
 
 
 def _converted(file: Path, table: str) -> pa.Table:
-    """A whole file of an older schema, or without derived columns, as the current schema has it."""
+    """A file of an older schema, or without derived columns, converted to the current schema."""
     about = _meta(file)
     data = schema.migrate(table, pq.read_table(file), int(about["schema"]))
     return schema.with_derived(table, data) if about.get(LEAN) else data

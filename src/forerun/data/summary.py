@@ -1,4 +1,4 @@
-"""What the store holds, counted, and how far a measurement moves when it is repeated."""
+"""Counts of the store's contents, and the repeat noise of measurements."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def contents(store: Store) -> pd.DataFrame:
 
 
 def regime(frame: pd.DataFrame) -> pd.Series:
-    """`device` where the device is busy for most of the call, `host` where it is not, null where that is unknown."""
+    """`device-bound` if the device is busy for most of the call, else `host-bound`; null if unknown."""
     busy = frame["device_ms"] / frame["latency_ms"]
-    found = pd.Series(np.where(busy >= DEVICE_BOUND, "device-bound", "host-bound"), index=frame.index)
-    return found.where(busy.notna(), None)
+    names = pd.Series(np.where(busy >= DEVICE_BOUND, "device-bound", "host-bound"), index=frame.index)
+    return names.where(busy.notna(), None)
 
 
 def repeats(frame: pd.DataFrame, value: str) -> pd.DataFrame:
-    """One line per case measured more than once: the relative difference of each later row to the first, in mean."""
+    """Repeated rows of cases, with their relative `difference` to the first row."""
     known = frame[frame[value].notna()].sort_values(["case_key", "repeat"])
     first = known.groupby(["device", "case_key"])[value].transform("first")
     later = known.groupby(["device", "case_key"]).cumcount() > 0
@@ -43,33 +43,33 @@ def repeats(frame: pd.DataFrame, value: str) -> pd.DataFrame:
     return out
 
 
-#: Since this version, transformers builds no mask for a model that was given none while a CUDA graph is captured.
+#: The first version of transformers that builds no attention mask during CUDA graph capture if none is given.
 _UNMASKED_REPLAY = (5, 18)
 
 
 def without_masked_replays(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows without `graph_ms` where the replay ran other kernels than the call.
+    """The rows, without `graph_ms` if the replay ran other kernels than the call.
 
-    Older versions of transformers build a mask for a text model while it is captured, and attention with a mask stores
-    its scores. Graphs that are captured with newer versions hold no mask.
+    Older versions of transformers build a mask for text models during capture, and attention with a mask stores its
+    scores. Graphs captured with newer versions have no mask.
     """
 
     def older(software: object) -> bool:
-        found = re.search(r'"transformers": ?"(\d+)\.(\d+)', software) if isinstance(software, str) else None
-        return found is not None and (int(found[1]), int(found[2])) < _UNMASKED_REPLAY
+        match = re.search(r'"transformers": ?"(\d+)\.(\d+)', software) if isinstance(software, str) else None
+        return match is not None and (int(match[1]), int(match[2])) < _UNMASKED_REPLAY
 
     masked = rows["software"].map(older).astype(bool) & (rows["source"] == "hf") & rows["seq_len"].notna()
     return rows.assign(graph_ms=rows["graph_ms"].where(~masked))
 
 
 def noise_floor(frame: pd.DataFrame, by: list[str]) -> pd.DataFrame:
-    """Mean and median difference between repeats, per group and quantity; what no predictor can beat."""
+    """Mean and median difference between repeats by group and quantity: the least error that a predictor can reach."""
     lines = []
     for value in (name for name in REPEATED if name in frame):
-        found = repeats(frame, value)
-        if found.empty:
+        repeated = repeats(frame, value)
+        if repeated.empty:
             continue
-        for group, rows in found.groupby(by):
+        for group, rows in repeated.groupby(by):
             line = dict(zip(by, group if isinstance(group, tuple) else (group,), strict=True))
             moved = rows["difference"]
             lines.append(

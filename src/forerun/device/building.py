@@ -1,4 +1,4 @@
-"""A device from one entry, of the catalogue or of a user: every wrong field is named."""
+"""Builds a device from an entry of the catalogue or of a user, and reports every invalid field."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from forerun.device.device import Device
 def build(
     device_id: str, entry: Any, problems: list[str], sources: Mapping[str, Any], base: Device | None = None
 ) -> tuple[Device | None, dict[str, fields.Cell]]:
-    """A device from one entry, on top of `base`; every wrong field is noted once in `problems`."""
+    """A device from one entry on top of `base`; every invalid field is added once to `problems`."""
     if not isinstance(entry, dict):
         problems.append(f"must be a mapping of fields, got {short(entry)}")
         return None, {}
@@ -56,8 +56,8 @@ def build(
         elif name == "unsupported":
             values[name] = tuple(entry[name])
     cells = _cells(entry, problems, sources, values.get("kind") or (base.kind if base else kinds.USUAL))
-    values |= {name: found.value for name, found in cells.items() if name not in fields.PEAKS}
-    peaks = {fields.peak_dtype(name): found.value for name, found in cells.items() if name in fields.PEAKS}
+    values |= {name: cell.value for name, cell in cells.items() if name not in fields.PEAKS}
+    peaks = {fields.peak_dtype(name): cell.value for name, cell in cells.items() if name in fields.PEAKS}
     unsupported = values.get("unsupported", ())
     if both := [dtype for dtype in fields.DTYPES if dtype in peaks and dtype in unsupported]:
         problems.append(f"{', '.join(both)} has a peak and is also listed as unsupported")
@@ -82,14 +82,14 @@ def build(
 
 
 def _without_old_capacity(values: dict[str, Any]) -> dict[str, Any]:
-    """The values with which a base is overruled: what was stated of its memory does not hold for another size of it."""
+    """The values that override a base; stated memory capacities do not apply to another memory size."""
     sizes = ("memory_gb", "inline_ecc", "driver_memory_mb", "usable_memory_mb")  # each decides those after it
     first = next((at for at, name in enumerate(sizes) if name in values), len(sizes))
     return {**dict.fromkeys(n for n in sizes[first:] if n.endswith("_mb")), **values}
 
 
 def _memory_problems(values: Mapping[str, Any]) -> list[str]:
-    """Sizes of memory that contradict each other; the vendor's GB are 2**30 bytes, and some round them down."""
+    """Contradictory memory sizes; vendors' GB are 2**30 bytes, sometimes rounded down."""
     stated = [("memory_gb", values.get("memory_gb", 0) * MB_PER_GB * 1.02)]
     stated += [(name, values.get(name, 0)) for name in ("driver_memory_mb", "usable_memory_mb")]
     known = [(name, size) for name, size in stated if size]
@@ -101,7 +101,7 @@ def _memory_problems(values: Mapping[str, Any]) -> list[str]:
 
 
 def _by_generation(device: Device) -> Device:
-    """The device with the dtypes that its generation has no units for; a peak of its own overrules the generation."""
+    """The device with the unsupported dtypes of its generation; a stated peak overrides the generation."""
     lacking = device.generation.unsupported if device.generation else ()
     return dataclasses.replace(device, unsupported=tuple(d for d in lacking if d not in device.peak_tflops))
 
@@ -109,7 +109,7 @@ def _by_generation(device: Device) -> Device:
 def _cells(
     entry: dict[str, Any], problems: list[str], sources: Mapping[str, Any], kind: str
 ) -> dict[str, fields.Cell]:  # fmt: skip
-    """The datasheet fields of an entry, whether written flat or under `datasheet:`."""
+    """The datasheet fields of an entry, either flat or under `datasheet:`."""
     written = {name: value for name, value in entry.items() if name in fields.DATASHEET}
     datasheet = entry.get("datasheet")
     if isinstance(datasheet, dict):
@@ -123,7 +123,7 @@ def _cells(
     elif datasheet is not None:
         problems.append(f"datasheet must be a mapping of fields, got {short(datasheet)}")
     cells = {name: fields.cell(name, value, problems, sources, kind) for name, value in written.items()}
-    return {name: found for name, found in cells.items() if found is not None}
+    return {name: cell for name, cell in cells.items() if cell is not None}
 
 
 def _calibrated(written: Any, problems: list[str]) -> dict[str, float]:
@@ -136,10 +136,10 @@ def _calibrated(written: Any, problems: list[str]) -> dict[str, float]:
     numbers: dict[str, float] = {}
     for name, value in written.items():
         number = value.get("value") if isinstance(value, dict) else value
-        if (found := fields.number(number)) is None:
+        if (parsed := fields.number(number)) is None:
             problems.append(
                 f"calibrated {name if isinstance(name, str) else short(name)} must be a number, got {short(number)}"
             )
         else:
-            numbers[str(name)] = found
+            numbers[str(name)] = parsed
     return numbers

@@ -1,4 +1,4 @@
-"""How much memory a device has: what its driver reports, and what processes can get of it.
+"""The memory capacity of a device: what its driver reports, and what processes can use.
 
 The catalogue states both where a source does (`driver_memory_mb`, `usable_memory_mb`). The rules below, one for each
 kind of memory, stand in for what is not stated. They were read off the catalogue's own stated values;
@@ -55,14 +55,14 @@ class Chip(Protocol):
 
 
 class MemoryRule:
-    """How much of a kind's memory can be had where no source says: all of it."""
+    """The default rule for memory that no source states: all of it is usable."""
 
     def reported_mb(self, chip: Chip, nominal: float) -> float:
         """What the driver reports of `memory_gb`, in MB."""
         return nominal
 
     def usable_mb(self, chip: Chip, reported: float) -> float:
-        """What processes can get of what is reported."""
+        """The part of the reported memory that processes can use."""
         return reported
 
     def why_reported(self, chip: Chip) -> str:

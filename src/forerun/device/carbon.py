@@ -1,4 +1,4 @@
-"""How clean the electricity is: grams of CO2-equivalent per kWh by country and cloud region, and each cloud's PUE."""
+"""Carbon intensity of electricity: grams of CO2-equivalent per kWh by country and cloud region, and PUE by cloud."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def load_grid(region: str | Grid) -> Grid:
 
 
 def find_grid(id_: str) -> Grid | None:
-    """The grid of this very id ('DEU', 'aws/us-east-1'), or None."""
+    """The grid with exactly this id ('DEU', 'aws/us-east-1'), or None."""
     return _grids()[0].get(id_)
 
 

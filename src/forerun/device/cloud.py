@@ -1,4 +1,4 @@
-"""What an accelerator costs by the hour: on-demand prices of cloud instances, each with its date."""
+"""Hourly costs of accelerators: on-demand prices of cloud instances, each with its date."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def load_instance(spec: str | Instance) -> Instance:
         return spec
     instances = _instances()
     cloud, slash, name = key(spec).rpartition("/")
-    found = instances.get(key(name))
-    if found is None or (slash and key(cloud) != found.cloud):
+    instance = instances.get(key(name))
+    if instance is None or (slash and key(cloud) != instance.cloud):
         raise unknown("cloud instance", spec, [i.id for i in instances.values()])
-    return found
+    return instance
 
 
 def instances_for(device: str | Device, cloud: str | None = None) -> list[Instance]:
@@ -56,8 +56,8 @@ def instances_for(device: str | Device, cloud: str | None = None) -> list[Instan
     if cloud is not None and cloud not in CLOUDS:
         raise unknown("cloud", cloud, CLOUDS, f"Known are {', '.join(CLOUDS)}.")
     device_id = load_device(device).id
-    found = [i for i in _offered() if i.device_id == device_id and cloud in (None, i.cloud)]
-    return sorted(found, key=lambda i: (i.usd_per_device_hour, i.device_count, i.id))
+    offers = [i for i in _offered() if i.device_id == device_id and cloud in (None, i.cloud)]
+    return sorted(offers, key=lambda i: (i.usd_per_device_hour, i.device_count, i.id))
 
 
 def all_instances() -> list[Instance]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +15,7 @@ from forerun.errors import ForerunError, did_you_mean
 
 @dataclass(frozen=True)
 class Device:
-    """One accelerator or processor as software sees it. What is not known is None, and absent from `peak_tflops`."""
+    """One accelerator or processor as seen by software. Unknown values are None, and absent from `peak_tflops`."""
 
     id: str
     name: str
@@ -26,9 +27,9 @@ class Device:
     # For what a framework can reach, ask peak().
     peak_tflops: Mapping[str, float] = field(default_factory=dict, hash=False)
     unsupported: tuple[str, ...] = ()  # dtypes for which the chip certainly has no units
-    memory_gb: float | None = None  # as the vendor sells it; for what there is to fill, see memory_mb and usable_mb
-    driver_memory_mb: float | None = None  # as stated by a source; memory_mb also answers by rule
-    usable_memory_mb: float | None = None  # as stated by a source; usable_mb also answers by rule
+    memory_gb: float | None = None  # as advertised; for the real capacity, see memory_mb and usable_mb
+    driver_memory_mb: float | None = None  # as stated by a source; memory_mb falls back to a rule
+    usable_memory_mb: float | None = None  # as stated by a source; usable_mb falls back to a rule
     inline_ecc: bool = False  # keeps ECC bits in its GDDR as shipped, which costs a sixteenth
     bandwidth_gbs: float | None = None
     l2_cache_mb: float | None = None
@@ -45,15 +46,15 @@ class Device:
     provenance: Mapping[str, str] = field(default_factory=dict, hash=False)  # field -> "source title, date"
 
     def __hash__(self) -> int:
-        """By its id alone: a device is the key of many caches, and equal devices have equal ids."""
+        """Hashes the id only: devices are keys of many caches, and equal devices have equal ids."""
         return hash(self.id)
 
-    @property
+    @functools.cached_property
     def traits(self) -> kinds.DeviceKind:
-        """What its kind decides."""
+        """The properties of its kind."""
         return kinds.device_kind(self.kind)
 
-    @property
+    @functools.cached_property
     def memory_mb(self) -> float | None:
         """Memory as the driver reports it (`nvidia-smi`, memory.total), in MB of 2**20 bytes: a T4 of 16 GB has 15360.
 
@@ -62,7 +63,7 @@ class Device:
             return self.driver_memory_mb
         return self.traits.memory.reported_mb(self, self.memory_gb * capacity.MB_PER_GB)
 
-    @property
+    @functools.cached_property
     def usable_mb(self) -> float | None:
         """What processes can get of it altogether, their contexts included (PyTorch's total_memory): a T4's 14912.
 
@@ -94,7 +95,7 @@ class Device:
 
     @property
     def generation_note(self) -> str | None:
-        """A sentence when a GPU's generation is not listed, so that its answers stand on less; None otherwise.
+        """A sentence if a GPU's generation is not listed, so that predictions are based on less; None otherwise.
 
         Predictions for other kinds of device use no facts of the generation.
         """
@@ -118,7 +119,7 @@ class Device:
 
     @property
     def ceilings(self) -> dict[str, float]:
-        """Those of the calibrated values that `forerun measure machine` makes, in a fixed order."""
+        """The calibrated values made by `forerun measure machine`, in a fixed order."""
         return {name: self.calibrated[name] for name in fields.CEILINGS if name in self.calibrated}
 
     def supports(self, dtype: str) -> bool | None:
@@ -137,15 +138,15 @@ class Device:
         So is tf32 on GPUs that are not NVIDIA's: PyTorch uses their units only on request (HIPBLASLT_ALLOW_TF32).
         """
         supported = self.supports(dtype)
-        own = self.peak_tflops.get(dtype)
+        peak = self.peak_tflops.get(dtype)
         if dtype == "tf32" and self.traits.asks_for_tf32 and self.maker not in (None, "nvidia"):
-            supported, own = False, None
-        if dtype in ("fp16", "bf16", "tf32") and (own is not None or supported is False):
-            return max(own or 0.0, self.peak_tflops.get("fp32", 0.0)) or None
-        return own
+            supported, peak = False, None
+        if dtype in ("fp16", "bf16", "tf32") and (peak is not None or supported is False):
+            return max(peak or 0.0, self.peak_tflops.get("fp32", 0.0)) or None
+        return peak
 
     def missing(self, *names: str) -> list[str]:
-        """Which of these are unknown. Names are those of the catalogue: 'memory_gb', 'fp16_tflops', ..."""
+        """The unknown fields among these. Names are those of the catalogue: 'memory_gb', 'fp16_tflops', ..."""
         return [name for name in names if self._value(name) is None]
 
     def _value(self, name: str) -> Any:
@@ -158,8 +159,8 @@ class Device:
     def to_dict(self) -> dict[str, Any]:
         """Everything, as plain values for JSON; unknown is None."""
         stated = {f.name: _plain(getattr(self, f.name)) for f in dataclasses.fields(self)}
-        found = {"memory_mb": self.memory_mb, "usable_mb": self.usable_mb}
-        return {**stated, **found, "provenance": {**self.provenance, **self.capacity_sources}}
+        memory = {"memory_mb": self.memory_mb, "usable_mb": self.usable_mb}
+        return {**stated, **memory, "provenance": {**self.provenance, **self.capacity_sources}}
 
 
 _NAMES = frozenset(f.name for f in dataclasses.fields(Device))

@@ -1,4 +1,4 @@
-"""What a device entry may hold: the fields, their units, their plausible ranges, and how a wrong one is reported."""
+"""The fields of a device entry: units, plausible ranges, and error messages."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ DATASHEET = (*QUANTITIES, "release_date")
 TEXTS = ("id", "name", "vendor", "kind", "architecture", "note")
 ENTRY = (*TEXTS, "compute_capability", "inline_ecc", "aliases", "unsupported", "base", "datasheet", "calibrated")
 #: Calibrated values that `forerun measure machine` makes. They are shown and drawn; no prediction reads them. Peaks are
-#: the best that a product reached (measured_) and what the best shape held for a second (sustained_).
+#: the best rate of a matmul (measured_) and the rate of the best shape over a second (sustained_).
 CEILINGS = (
     *(f"measured_{name}" for name in PEAKS), *(f"sustained_{name}" for name in PEAKS), "measured_bandwidth_gbs",
     "measured_l2_gbs", "measured_l2_mb", "launch_us", "kernel_us", "synchronised_us", "measured_idle_w",
     "context_idle_w", "full_w", "streaming_w",
 )  # fmt: skip
-#: A device has some forty fields; of longer mappings nothing is read, and of what is wrong so much is named.
+#: A device has some forty fields; longer mappings are not read. The others limit how many problems are named.
 MOST_FIELDS, _MOST_NAMED = 200, 12
 LONGEST_TEXT = 1000
 # What people write for a field, where it is too far from our name for a spelling match.
@@ -88,10 +88,10 @@ def number_problem(field: str, value: Any, kind: str = kinds.USUAL) -> str | Non
     quantity = QUANTITIES[field]
     if field == "bandwidth_gbs" and kinds.is_kind(kind):
         quantity = replace(quantity, low=kinds.device_kind(kind).least_bandwidth_gbs)
-    found = number(value)
-    if found is None or found <= 0:
+    parsed = number(value)
+    if parsed is None or parsed <= 0:
         return f"{field} must be a positive number of {quantity.unit}, got {short(value)}"
-    value = found
+    value = parsed
     if quantity.low <= value <= quantity.high:
         return None
     mixed_up = quantity.too_low if value < quantity.low else quantity.too_high

@@ -21,8 +21,8 @@ class Generation:
     id: str
     vendor: str | None = None
     unsupported: tuple[str, ...] = ()  # dtypes without arithmetic units
-    fp32_gflops_per_watt: float | None = None  # of plain fp32 products at the power limit
-    half_gflops_per_watt: float | None = None  # of half-precision tensor-core products at the power limit
+    fp32_gflops_per_watt: float | None = None  # of plain fp32 matmuls at the power limit
+    half_gflops_per_watt: float | None = None  # of half-precision tensor-core matmuls at the power limit
     cublas_workspace_mb: float | None = None  # per cuBLAS handle
     cudnn_layout_copies: bool | None = None  # cuDNN keeps channels-last copies while a convolution runs
     provenance: Mapping[str, str] = field(default_factory=dict, hash=False)  # fact -> "source title, date"

@@ -1,4 +1,4 @@
-"""Hosts that are known by name: how fast each launches work, and the measured rows that show it."""
+"""Named hosts: their launch speed, and the measured rows that it is based on."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _FILE = "hosts.yaml"
 
 @dataclass(frozen=True)
 class Host:
-    """One host: how many times slower than the reference host it launches work, by which rows."""
+    """One host: its slowness relative to the reference host, and the rows that it is based on."""
 
     id: str
     name: str
     slowness: float
-    rows: str  # what it was read off
+    rows: str  # the measurements that it is based on
     source: str
     date: str
     low: float | None = None  # where it was probed: a tenth of the probes say less, since a host's speed moves
@@ -40,7 +40,7 @@ def host_ids() -> list[str]:
 
 
 def known_range() -> tuple[float, float]:
-    """The slowness of the fastest and of the slowest host that is known, each at its fastest and slowest."""
+    """The range of slowness over all known hosts, with their variation."""
     hosts = all_hosts()
     return min(h.low or h.slowness for h in hosts), max(h.high or h.slowness for h in hosts)
 
@@ -53,13 +53,13 @@ def find_host(name: str) -> Host | None:
 @cache
 def _hosts() -> dict[str, Host]:
     content = read_yaml(CATALOG / _FILE)
-    found: dict[str, Host] = {}
+    hosts: dict[str, Host] = {}
     for name, entry in content["hosts"].items():
         source = content["sources"][entry["source"]]
-        if key(name) in found:
+        if key(name) in hosts:
             raise ForerunError(f"{_FILE}: {name} is listed twice")
         facts = {n: value for n, value in entry.items() if n != "source"}
         if wrong := [n for n in facts if n not in _GIVEN]:
             raise ForerunError(f"{_FILE}: {name}: {wrong[0]} is no field of a host")
-        found[key(name)] = Host(id=name, **facts, source=source["title"], date=str(source["date"]))
-    return found
+        hosts[key(name)] = Host(id=name, **facts, source=source["title"], date=str(source["date"]))
+    return hosts

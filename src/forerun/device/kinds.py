@@ -25,9 +25,9 @@ class DeviceKind:
     """What differs between kinds of device. The defaults are those of an accelerator that nobody measured."""
 
     name: str
-    #: Whose rows and errors stand for it where no rows of its own do: those of GPUs or those of CPUs.
+    #: Which rows and errors represent it if it has no rows: those of GPUs or those of CPUs.
     part: str = "gpu"
-    #: Whether networks that were fitted to rows of that part answer for it; else the roofline does.
+    #: Whether networks fitted to rows of that part predict for it; else the roofline does.
     learned: bool = False
     #: The machine's own processor: a call waits for no other host, nothing is launched, a bias is added within its
     #: convolution, and energy is measured over calls one by one.
@@ -81,10 +81,10 @@ BUILT_IN = {kind.name: kind for kind in (GPU, CPU, TPU, ASIC, SOC)}
 
 def device_kind(name: str) -> DeviceKind:
     """A kind by its name."""
-    found = BUILT_IN.get(name) or _of_packages().get(name)
-    if found is None:
+    kind = BUILT_IN.get(name) or _of_packages().get(name)
+    if kind is None:
         raise ForerunError(f"no kind of device is called {name!r}.{did_you_mean(name, names())}")
-    return found
+    return kind
 
 
 def is_kind(name: str) -> bool:
@@ -96,7 +96,7 @@ def names() -> tuple[str, ...]:
 
 
 def part_of(name: str) -> str:
-    """Whose rows and errors stand for a kind: those of GPUs or those of CPUs."""
+    """The part whose rows and errors represent a kind: GPUs or CPUs."""
     return device_kind(name).part
 
 
@@ -112,12 +112,12 @@ def read_by(meter: str | None) -> DeviceKind:
 @functools.cache
 def _of_packages() -> dict[str, DeviceKind]:
     """The kinds that installed packages bring."""
-    found: dict[str, DeviceKind] = {}
+    kinds: dict[str, DeviceKind] = {}
     for point in entry_points(group=GROUP):
         kind = point.load()
         if not isinstance(kind, DeviceKind) or kind.name != point.name:
             raise ForerunError(f"the kind of device {point.name} ({point.value}) is no DeviceKind of this name")
-        if {**BUILT_IN, **found}.get(kind.name, kind) is not kind:
+        if {**BUILT_IN, **kinds}.get(kind.name, kind) is not kind:
             raise ForerunError(f"two kinds of device are called {kind.name}: {point.value} is the second")
-        found[kind.name] = kind
-    return found
+        kinds[kind.name] = kind
+    return kinds

@@ -38,8 +38,8 @@ def load_device(spec: str | Path | Device | Mapping[str, Any]) -> Device:
     if not isinstance(spec, str) or not spec.strip():
         raise ForerunError(f"a device is a name, a .yaml file or a mapping of fields, got {short(spec)}")
     devices, names = _catalogue()
-    if found := names.get(key(spec)):
-        return devices[found]
+    if device := names.get(key(spec)):
+        return devices[device]
     parent, slash, profile = spec.rpartition("/")
     if slash and key(parent) in names:
         return slice_device(devices[names[key(parent)]], profile)
@@ -67,18 +67,18 @@ def all_devices() -> list[Device]:
 
 
 def aliases() -> dict[str, str]:
-    """Every other name a device answers to, in the form names are compared in, and its id."""
+    """Every alias of a device in normalised form, with the device's id."""
     devices, names = _catalogue()
-    return {name: found for name, found in sorted(names.items()) if name not in devices}
+    return {name: device_id for name, device_id in sorted(names.items()) if name not in devices}
 
 
 def _catalogue() -> tuple[dict[str, Device], dict[str, str]]:
-    """The devices that ship and those that were registered, by id, and every name of each to its id."""
+    """Shipped and registered devices by id, and ids by name."""
     devices, names = _shipped()
     if not _registered:
         return devices, names
-    own = {key(name): device.id for device in _registered.values() for name in (device.name, device.id)}
-    return {**devices, **_registered}, {**names, **own}
+    registered = {key(name): device.id for device in _registered.values() for name in (device.name, device.id)}
+    return {**devices, **_registered}, {**names, **registered}
 
 
 @cache
@@ -101,13 +101,13 @@ def _checked(files: list[Path]) -> dict[str, Any]:
         for device_id, entry in content["devices"].items():
             problems: list[str] = []
             device, cells = build(str(device_id), entry, problems, content["sources"])
-            for name, found in cells.items():
-                if found.source is None:
+            for name, cell in cells.items():
+                if cell.source is None:
                     problems.append(f"{name} has no source")
             if problems or device is None:
                 raise ForerunError(f"{path.name}: {device_id}: {'; '.join(problems)}")
             provenance = {
-                name: source_line(content["sources"], found.source or "", found.date) for name, found in cells.items()
+                name: source_line(content["sources"], cell.source or "", cell.date) for name, cell in cells.items()
             }
             devices[device.id] = dataclasses.replace(device, provenance=provenance)
             for name in dict.fromkeys(map(key, (device.id, device.name, *entry.get("aliases", ())))):
@@ -147,17 +147,17 @@ def _from_user(content: Any, where: str, default_id: str | None) -> Device:
         problems += _required(device, content)
     if problems or device is None:
         raise ForerunError(f"{where}: {fields.as_sentence(problems)}")
-    provenance = {name: _cell_line(found, sources) for name, found in cells.items()}
+    provenance = {name: _cell_line(cell, sources) for name, cell in cells.items()}
     return dataclasses.replace(device, provenance={**device.provenance, **provenance})
 
 
-def _cell_line(found: fields.Cell, sources: Mapping[str, Any]) -> str:
+def _cell_line(cell: fields.Cell, sources: Mapping[str, Any]) -> str:
     """Where one field of a user's device comes from: the source it names, in full if the file lists it."""
-    listed = sources.get(found.source or "")
+    listed = sources.get(cell.source or "")
     if isinstance(listed, Mapping):
-        parts = (listed.get("title", found.source), found.date or listed.get("date"))
+        parts = (listed.get("title", cell.source), cell.date or listed.get("date"))
         return ", ".join(str(part) for part in parts if part)
-    return ", ".join(part for part in (found.source or _USER, found.date) if part)
+    return ", ".join(part for part in (cell.source or _USER, cell.date) if part)
 
 
 def _required(device: Device, content: Mapping[str, Any]) -> list[str]:

@@ -1,4 +1,4 @@
-"""MIG: the slices an NVIDIA GPU can be cut into, and the device that one slice is."""
+"""MIG: the slices of an NVIDIA GPU, and a slice as a device."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class MigProfile:
     compute_slices: int
     memory_mb: float  # as listed, in MB of 2**20 bytes: what CUDA reports in the slice
     sm_count: int
-    sm_fraction: float  # of the whole GPU's SMs: not compute_slices / 7, because some SMs are left out of slices
+    sm_fraction: float  # of the GPU's SMs: not compute_slices / 7, because some SMs belong to no slice
     memory_fraction: float  # also the fraction of bandwidth and of L2
     max_instances: int
     media: bool
@@ -38,7 +38,7 @@ class Geometry:
     compute_slices: int
     memory_slices: int
     source: str  # of the placements
-    assumed: bool  # no listing of this very GPU is known: the placements are those of one with equal slices
+    assumed: bool  # no listing of this GPU is known: the placements are those of one with equal slices
 
 
 def geometry(device: Device) -> Geometry | None:
@@ -47,10 +47,10 @@ def geometry(device: Device) -> Geometry | None:
     entry = content["profiles"].get(device.id)
     if entry is None:
         return None
-    whole = content["geometries"][entry["geometry"]]
+    full = content["geometries"][entry["geometry"]]
     source = source_line(content["sources"], entry["placements_source"])
     assumed = entry.get("placements_assumed", False)
-    return Geometry(whole["compute_slices"], whole["memory_slices"], source, assumed)
+    return Geometry(full["compute_slices"], full["memory_slices"], source, assumed)
 
 
 def with_mig() -> list[str]:
@@ -69,15 +69,15 @@ def _profiles(device_id: str, whole_sm_count: float | None) -> tuple[MigProfile,
     entry = content["profiles"].get(device_id)
     if entry is None:
         return ()
-    whole = content["geometries"][entry["geometry"]]
-    starts = {(p["compute_slices"], p["memory_slices"]): tuple(p["starts"]) for p in whole["placements"]}
-    found = []
+    full = content["geometries"][entry["geometry"]]
+    starts = {(p["compute_slices"], p["memory_slices"]): tuple(p["starts"]) for p in full["placements"]}
+    profiles = []
     for row in entry["rows"]:
         share_of_memory = Fraction(row["memory_fraction"])
-        memory_slices = int(share_of_memory * whole["memory_slices"])
+        memory_slices = int(share_of_memory * full["memory_slices"])
         # Where the SM count of the whole GPU is unknown, the share of the compute slices stands in for that of the SMs.
-        share = row["sm_count"] / whole_sm_count if whole_sm_count else row["compute_slices"] / whole["compute_slices"]
-        found.append(
+        share = row["sm_count"] / whole_sm_count if whole_sm_count else row["compute_slices"] / full["compute_slices"]
+        profiles.append(
             MigProfile(
                 name=row["name"],
                 compute_slices=row["compute_slices"],
@@ -92,48 +92,48 @@ def _profiles(device_id: str, whole_sm_count: float | None) -> tuple[MigProfile,
                 starts=starts[row["compute_slices"], memory_slices],
             )
         )
-    return tuple(sorted(found, key=lambda p: (p.compute_slices, p.memory_mb, p.media)))
+    return tuple(sorted(profiles, key=lambda p: (p.compute_slices, p.memory_mb, p.media)))
 
 
-def slice_device(whole: Device, profile: str | MigProfile) -> Device:
+def slice_device(gpu: Device, profile: str | MigProfile) -> Device:
     """The device that one MIG slice is. Compute scales with its SMs; memory, bandwidth and L2 with its memory share."""
     if isinstance(profile, str):
-        known = {key(p.name): p for p in profiles(whole)}
+        known = {key(p.name): p for p in profiles(gpu)}
         if not known:
-            raise ForerunError(f"{whole.id} has no MIG profiles in the catalogue")
+            raise ForerunError(f"{gpu.id} has no MIG profiles in the catalogue")
         if key(profile) not in known:
             hint = f"It has {', '.join(p.name for p in known.values())}."
-            raise unknown(f"MIG profile of {whole.id}", profile, (p.name for p in known.values()), hint)
+            raise unknown(f"MIG profile of {gpu.id}", profile, (p.name for p in known.values()), hint)
         profile = known[key(profile)]
 
     def share(value: float | None, fraction: float) -> float | None:
         return None if value is None else value * fraction
 
-    calibrated = {name: value for name, value in whole.calibrated.items() if name not in fields.CEILINGS}
+    calibrated = {name: value for name, value in gpu.calibrated.items() if name not in fields.CEILINGS}
     for name in ("idle_w", "static_w"):
         if name in calibrated:
             calibrated[name] *= profile.sm_fraction
-    memory_mb = min(profile.memory_mb, whole.usable_mb or profile.memory_mb)
-    scaled = f"slice {profile.name} of {whole.id}"
+    memory_mb = min(profile.memory_mb, gpu.usable_mb or profile.memory_mb)
+    scaled = f"slice {profile.name} of {gpu.id}"
     return dataclasses.replace(
-        whole,
-        id=f"{whole.id}/{profile.name}",
-        name=f"{whole.name} MIG {profile.name}",
-        peak_tflops={dtype: peak * profile.sm_fraction for dtype, peak in whole.peak_tflops.items()},
+        gpu,
+        id=f"{gpu.id}/{profile.name}",
+        name=f"{gpu.name} MIG {profile.name}",
+        peak_tflops={dtype: peak * profile.sm_fraction for dtype, peak in gpu.peak_tflops.items()},
         memory_gb=profile.memory_mb / 1024,
         # The listed sizes are what CUDA reports in the slice; that of the whole GPU is rounded up beyond what it has.
         driver_memory_mb=memory_mb,
         usable_memory_mb=memory_mb,
-        bandwidth_gbs=share(whole.bandwidth_gbs, profile.memory_fraction),
-        l2_cache_mb=share(whole.l2_cache_mb, profile.memory_fraction),
+        bandwidth_gbs=share(gpu.bandwidth_gbs, profile.memory_fraction),
+        l2_cache_mb=share(gpu.l2_cache_mb, profile.memory_fraction),
         sm_count=float(profile.sm_count),
         # Power is not fenced off per slice; its share of the compute is what advice charges to it.
-        tdp_w=share(whole.tdp_w, profile.sm_fraction),
-        idle_w=share(whole.idle_w, profile.sm_fraction),
+        tdp_w=share(gpu.tdp_w, profile.sm_fraction),
+        idle_w=share(gpu.idle_w, profile.sm_fraction),
         interconnect_gbs=None,  # no peer-to-peer traffic in MIG mode
         launch_price_usd=None,
         calibrated=calibrated,
-        provenance={name: f"{line}; {scaled}" for name, line in whole.provenance.items()}
+        provenance={name: f"{line}; {scaled}" for name, line in gpu.provenance.items()}
         | dict.fromkeys(("memory_gb", "driver_memory_mb", "usable_memory_mb", "sm_count"), profile.source),
     )
 

@@ -21,8 +21,8 @@ class Regions:
         for word in words:
             countries = _countries(word)
             self.countries |= countries
-            found = [g for g in _cloud_regions() if g.country in countries] if countries else _named(word)
-            allowed |= {grid.id: grid for grid in found}
+            grids = [g for g in _cloud_regions() if g.country in countries] if countries else _named(word)
+            allowed |= {grid.id: grid for grid in grids}
         self.grids = tuple(allowed.values())
 
     def grid_for(self, instance: Instance) -> Grid | None:
@@ -30,9 +30,9 @@ class Regions:
 
         A cloud whose regions are not in the catalogue is allowed in the country of its price alone.
         """
-        mine = [grid for grid in self.grids if grid.id.startswith(f"{instance.cloud}/")]
-        if mine:
-            return min(mine, key=lambda grid: (grid.g_per_kwh * (grid.pue or 1.0), grid.id))
+        cloud_grids = [grid for grid in self.grids if grid.id.startswith(f"{instance.cloud}/")]
+        if cloud_grids:
+            return min(cloud_grids, key=lambda grid: (grid.g_per_kwh * (grid.pue or 1.0), grid.id))
         if instance.cloud in {grid.id.partition("/")[0] for grid in _cloud_regions()}:
             return None
         country = load_grid(instance.region).country
@@ -58,12 +58,12 @@ def _countries(word: str) -> set[str]:
 
 def _named(word: str) -> list[Grid]:
     """The cloud regions of this name, of whatever cloud."""
-    found = [grid for grid in _cloud_regions() if key(word) in (key(grid.id), key(grid.id.partition("/")[2]))]
-    if not found:
+    grids = [grid for grid in _cloud_regions() if key(word) in (key(grid.id), key(grid.id.partition("/")[2]))]
+    if not grids:
         known = [*_groups(), *(id_ for grid in _cloud_regions() for id_ in (grid.id, grid.id.partition("/")[2]))]
         hint = f"Give {', '.join(_groups())}, a country, or a cloud region such as gcp/europe-west4."
         raise unknown("region", word, known, hint)
-    return found
+    return grids
 
 
 @cache

@@ -1,6 +1,7 @@
-"""What each part of a predictor buys: the same held-out rows, predicted with more and more of it.
+"""An ablation study: the same held-out rows, predicted with more and more parts of a predictor.
 
-The constants of the first line were once read off H200 rows (predictors/laws/kernels.py), so it is no bare spec sheet.
+The constants of the first line were fitted to H200 rows (predictors/laws/kernels.py), so it knows more than a spec
+sheet.
 """
 
 from __future__ import annotations
@@ -11,16 +12,16 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from forerun.data.splits import independent, leave_out
+from forerun.data.splits import hold_out, independent
 from forerun.errors import ForerunError
-from forerun.evaluate.left_out import left_out
+from forerun.evaluate.held_out import held_out
 from forerun.evaluate.metrics import figures
 from forerun.evaluate.scoreboard import first_of_cases, regimes
 from forerun.predictors.base import Predictor
 from forerun.predictors.cases import TrainingCases
 from forerun.predictors.registry import predictor_class
 
-#: The lines of every predictor; those of its own simpler forms (`Predictor.ablation`) stand between the first two.
+#: The lines of every predictor; those of its own simpler forms (`Predictor.ablation`) come between the first two.
 PHYSICS, FULL, UNPUBLISHED = "physics only", "full", "full without published data"
 #: The columns: which quantity, and for which rows.
 SHOWN = (
@@ -37,29 +38,29 @@ def ablation(
     predictor: Predictor, cases: TrainingCases, full: pd.DataFrame, *, folds: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> pd.DataFrame:  # fmt: skip
-    """One line per part, each on families that were held out; errors as shares of what was measured.
+    """One line per part, each on held-out families; errors are relative to the measurement.
 
-    `full` has the full predictor's answers (`evaluate.left_out` of the same cases); for a fair last line it was made
-    with the same folds and parameters.
+    `full` has the full predictor's predictions (`evaluate.held_out` of the same cases); for a fair last line it was
+    made with the same folds and parameters.
     """
     models, folds = cases.models, folds or predictor.hold_out.folds
     same = ["case_key", "repeat"]
     if len(full) != len(models.rows) or (full[same].to_numpy() != models.rows[same].to_numpy()).any():
-        raise ForerunError("the left-out predictions are not of these rows: run evaluate.left_out on these cases")
+        raise ForerunError("the held-out predictions are not of these rows: run evaluate.held_out on these cases")
     parts = {
         PHYSICS: predictor_class("roofline")().predict_cases(models),
-        **predictor.ablation(cases, list(leave_out(independent(models.rows), folds))),
+        **predictor.ablation(cases, list(hold_out(independent(models.rows), folds))),
         FULL: full,
     }
     if cases.published_operators is not None:
         own = replace(cases, published_operators=None, published_models=None)
-        parts[UNPUBLISHED] = left_out(predictor, own, folds=folds, progress=progress)
-    return pd.DataFrame([line(name, times_in(answers), full) for name, answers in parts.items()])
+        parts[UNPUBLISHED] = held_out(predictor, own, folds=folds, progress=progress)
+    return pd.DataFrame([line(name, times_in(predictions), full) for name, predictions in parts.items()])
 
 
-def times_in(answers: pd.DataFrame) -> Times:
+def times_in(predictions: pd.DataFrame) -> Times:
     """Predicted device time and latency of a table of predictions; NaN where it has none."""
-    known = answers.reindex(columns=["predicted_device_ms", "predicted_latency_ms"]).to_numpy(dtype=float)
+    known = predictions.reindex(columns=["predicted_device_ms", "predicted_latency_ms"]).to_numpy(dtype=float)
     return known[:, 0], known[:, 1]
 
 
@@ -70,8 +71,8 @@ def line(part: str, predicted: Times, rows: pd.DataFrame) -> dict[str, str | flo
     values = dict(zip(("device_ms", "latency_ms"), predicted, strict=True))
     out: dict[str, str | float] = {"part": part}
     for target, group in SHOWN:
-        mine = first & groups[group]
-        errors = figures(values[target][mine], rows[target].to_numpy(dtype=float)[mine])
+        chosen = first & groups[group]
+        errors = figures(values[target][chosen], rows[target].to_numpy(dtype=float)[chosen])
         out |= {f"{target}, {group}: {name}": errors.get(name, float("nan")) for name in FIGURES}
     return out | {"n": int(first.sum())}
 

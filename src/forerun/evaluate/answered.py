@@ -1,4 +1,4 @@
-"""Coverage: is there an answer for every model of the catalogue on every device whose spec sheet suffices?"""
+"""Coverage: how many models of the catalogue get a prediction on every device whose spec sheet suffices."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ COLUMNS = ("source", "model", "mode", "asked", "answered", "unanswered", "s")
 CACHELESS = ("openai-gpt", "google/recurrentgemma-2b")
 #: What people run in each mode; the second where a device cannot do the first.
 _DTYPES = {"inference": ("fp32", "bf16"), "decode": ("bf16", "fp32")}
-#: What must be a number above zero in an answer.
+#: What must be a number above zero in a prediction.
 _NUMBERS = ("latency_ms", "latency_low_ms", "latency_high_ms", "device_ms", "throughput", "memory_mb")
 
 Progress = Callable[[Iterable[Any], int], Iterable[Any]]
@@ -60,15 +60,15 @@ def architectures() -> list[Question]:
     """The Hugging Face catalogue by task: language models in decode, everything else in inference."""
     out = []
     for name in hf_catalog.architecture_ids():
-        found = hf_catalog.architecture(name)
-        assert found is not None
-        decodes = found.task == "causal-lm" and name not in CACHELESS
-        out.append(Question(f"Hugging Face, {found.task}", name, "decode" if decodes else "inference"))
+        entry = hf_catalog.architecture(name)
+        assert entry is not None
+        decodes = entry.task == "causal-lm" and name not in CACHELESS
+        out.append(Question(f"Hugging Face, {entry.task}", name, "decode" if decodes else "inference"))
     return out
 
 
 def drawn(questions: Sequence[Question], count: int, seed: int = 0) -> list[Question]:
-    """So many questions, the same every time, as even over the sources as their sizes allow."""
+    """`count` questions, the same every time, spread over the sources as evenly as their sizes allow."""
     rng = random.Random(seed)
     piles: dict[str, list[Question]] = {}
     for question in rng.sample(list(questions), len(questions)):
@@ -85,7 +85,7 @@ def known_devices() -> list[Device]:
 
 
 def ask(question: Question, devices: Sequence[Device]) -> dict[str, Any]:
-    """One line of the result: on how many devices the model was answered, and why not on the others."""
+    """One line of the result: on how many devices the model gets a prediction, and why not on the others."""
     start = time.perf_counter()
     unanswered: dict[str, list[str]] = {}
     for dtype in _DTYPES[question.mode]:
@@ -106,12 +106,12 @@ def _dtype(question: Question, device: Device) -> str:
 
 
 def _problems(question: Question, dtype: str, devices: Sequence[Device]) -> list[tuple[str, str]]:
-    """(device, reason in one sentence) for every device without an answer."""
+    """(device, reason in one sentence) for every device without a prediction."""
     if not devices:
         return []
     try:
         answers = predict_many([Workload(question.model, dtype=dtype, mode=question.mode)], devices)
-    except Exception as error:  # noqa: BLE001 - a model that breaks the way is what this counts
+    except Exception as error:  # noqa: BLE001 - models that fail are what this counts
         return [(device.id, _sentence(f"{type(error).__name__}: {error}")) for device in devices]
     out = []
     for row in answers.to_dict("records"):
@@ -141,9 +141,9 @@ def answered(
     return pd.DataFrame(list(progress(lines, len(questions)) if progress else lines), columns=list(COLUMNS))
 
 
-def totals(found: pd.DataFrame) -> pd.DataFrame:
+def totals(lines: pd.DataFrame) -> pd.DataFrame:
     """Models, devices, cases and the answered share, by source and altogether."""
-    parts = [*found.groupby("source", sort=False), ("all", found)]
+    parts = [*lines.groupby("source", sort=False), ("all", lines)]
     return pd.DataFrame(
         {"source": str(name), "models": len(part), "devices": int(part["asked"].max()),
          "cases": int(part["asked"].sum()), "answered": int(part["answered"].sum()),
@@ -152,11 +152,11 @@ def totals(found: pd.DataFrame) -> pd.DataFrame:
     )  # fmt: skip
 
 
-def failures(found: pd.DataFrame) -> pd.DataFrame:
-    """What was not answered: model, mode, on how many devices (and the first of them), and why."""
-    lines = [
+def failures(lines: pd.DataFrame) -> pd.DataFrame:
+    """Models without a prediction: mode, on how many devices (and the first of them), and why."""
+    failed = [
         {"model": row["model"], "mode": row["mode"], "devices": len(names), "such as": names[0], "reason": reason}
-        for row in found.to_dict("records")
+        for row in lines.to_dict("records")
         for reason, names in row["unanswered"].items()
     ]
-    return pd.DataFrame(lines, columns=["model", "mode", "devices", "such as", "reason"])
+    return pd.DataFrame(failed, columns=["model", "mode", "devices", "such as", "reason"])

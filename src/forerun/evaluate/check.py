@@ -1,4 +1,4 @@
-"""The suite that every predictor passes, public so that another's predictor can be held against it too."""
+"""The suite of checks that every predictor passes; public, so that predictors of other packages can run it too."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CASES = (
 )
 DEVICES = ("h200", "a100-sxm4-80gb", "t4", "rtx4090", "mi300x")
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
-#: A longer batch may use the chip better, but never so much better that it takes less time than a shorter one.
+#: A larger batch may use the chip better, but not so much better that it takes less time than a smaller one.
 LEAST_GROWTH = 0.95
 
 
@@ -51,7 +51,7 @@ def check_predictor(make: Callable[[], Predictor]) -> list[str]:
     return done
 
 
-def _answers(predictor: Predictor, work: Workload, devices: list[Device]) -> Times:
+def _times(predictor: Predictor, work: Workload, devices: list[Device]) -> Times:
     return predictor.times(profile(load_graph(work), work.dtype), devices, work)
 
 
@@ -61,7 +61,7 @@ def _each(make: Callable[[], Predictor]) -> Iterator[tuple[Workload, list[Device
     for work in CASES:
         able = [d for d in devices if problem(work, d, predictor) is None]
         if able:
-            yield work, able, _answers(predictor, work, able)
+            yield work, able, _times(predictor, work, able)
 
 
 def _describes_itself(make: Callable[[], Predictor]) -> None:
@@ -72,17 +72,17 @@ def _describes_itself(make: Callable[[], Predictor]) -> None:
     if unknown or "latency_ms" not in predictor.targets:
         raise PredictorFault(f"targets must hold latency_ms and none but {', '.join(TARGETS)}")
     if not any(True for _ in _each(make)):
-        raise PredictorFault(f"{predictor.name} answers none of the cases of the suite")
+        raise PredictorFault(f"{predictor.name} predicts none of the cases of the suite")
     for work, _, times in _each(make):
         for target in predictor.targets:
             values = getattr(times, target)
             if values is not None and not np.isfinite(values).all():
-                raise PredictorFault(f"{predictor.name} says that it answers {target}, but not of {work.model}")
+                raise PredictorFault(f"{predictor.name} says that it predicts {target}, but not of {work.model}")
 
 
 def _deterministic(make: Callable[[], Predictor]) -> None:
     for work, devices, first in _each(make):
-        again = _answers(make(), work, devices)
+        again = _times(make(), work, devices)
         for field in dataclasses.fields(Times):
             a, b = getattr(first, field.name), getattr(again, field.name)
             if isinstance(a, np.ndarray) and not np.array_equal(a, b, equal_nan=True):
@@ -120,12 +120,12 @@ def _below_the_power_limit(make: Callable[[], Predictor]) -> None:
 
 
 def _holds_its_tensors(make: Callable[[], Predictor]) -> None:
-    """Of predictors that say themselves how much memory a call needs."""
+    """For predictors that predict memory themselves."""
     for work, devices, times in _each(make):
         graph = load_graph(work)
         live = float(peak_allocated_mb(graph, np.array([graph.batch]))[0])
-        for found in (times.memory_mb, times.memory_allocated_mb):
-            if found is not None and (found[0, : len(devices)] < live * (1 - ROUNDING)).any():
+        for memory_mb in (times.memory_mb, times.memory_allocated_mb):
+            if memory_mb is not None and (memory_mb[0, : len(devices)] < live * (1 - ROUNDING)).any():
                 raise PredictorFault(
                     f"{work.model} needs less memory than its tensors that live at once: {live:,.0f} MB"
                 )
@@ -133,8 +133,8 @@ def _holds_its_tensors(make: Callable[[], Predictor]) -> None:
 
 def _spreads(predictor: Predictor, work: Workload, devices: list[Device], times: Times) -> dict[str, np.ndarray]:
     columns = profile(load_graph(work), work.dtype)
-    mine = [t for t in predictor.targets if not t.startswith("memory")]
-    return {target: predictor.spread(target, times, columns, devices, work) for target in mine}
+    targets = [t for t in predictor.targets if not t.startswith("memory")]
+    return {target: predictor.spread(target, times, columns, devices, work) for target in targets}
 
 
 def _intervals(make: Callable[[], Predictor]) -> None:
@@ -179,7 +179,7 @@ def _grows_with_batch(make: Callable[[], Predictor]) -> None:
 
 
 def _unseen_op(make: Callable[[], Predictor]) -> None:
-    """An op of unknown kind gets an answer, and it does not narrow a learned predictor's interval."""
+    """An op of unknown kind gets a prediction, and it does not narrow a learned predictor's interval."""
     storages = [Storage(2**20, "activation"), Storage(2**20, "activation")]
     tensors = [Tensor((512, 512), "fp32", 0), Tensor((512, 512), "fp32", 1)]
     graph = Graph("unseen", [Op("unknown", "acme::frobnicate", (0,), (1,))], tensors, storages, 0, 0)
@@ -189,7 +189,7 @@ def _unseen_op(make: Callable[[], Predictor]) -> None:
     columns = profile(graph, "fp32")
     times = predictor.times(columns, [device], work)
     if not np.isfinite(times.latency_ms).all():
-        raise PredictorFault("an op of unknown kind gets no answer")
+        raise PredictorFault("an op of unknown kind gets no prediction")
     unseen = predictor.spread("latency_ms", times, columns, [device], work)[0, 0]
     known_columns = profile(load_graph(CASES[0]), CASES[0].dtype)
     known_times = predictor.times(known_columns, [device], CASES[0])
@@ -211,9 +211,9 @@ def _refuses_settings(make: Callable[[], Predictor]) -> None:
         slower = predictor.with_settings(host_slowness=10.0)
     except ForerunError:
         return
-    first, second = (_answers(p, small, [device]).latency_ms for p in (predictor, slower))
+    first, second = (_times(p, small, [device]).latency_ms for p in (predictor, slower))
     if np.array_equal(first, second):
-        raise PredictorFault(f"{predictor.name} takes a host ten times slower and answers the same")
+        raise PredictorFault(f"{predictor.name} takes a host ten times slower and predicts the same")
 
 
 def _saved(make: Callable[[], Predictor]) -> None:
@@ -222,9 +222,9 @@ def _saved(make: Callable[[], Predictor]) -> None:
         first.save(Path(folder))
         again = type(first).load(Path(folder))
         for work, devices, times in _each(make):
-            loaded = _answers(again, work, devices)
+            loaded = _times(again, work, devices)
             if not np.array_equal(times.latency_ms, loaded.latency_ms):
-                raise PredictorFault(f"saved and loaded, {work.model} gets another answer")
+                raise PredictorFault(f"saved and loaded, {work.model} gets another prediction")
             pairs = (_spreads(p, work, devices, times) for p in (first, again))
             if not all(np.allclose(a, b, rtol=1e-4) for a, b in zip(*(p.values() for p in pairs), strict=True)):
                 raise PredictorFault(f"saved and loaded, {work.model} gets another interval")

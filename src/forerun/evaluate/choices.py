@@ -1,4 +1,4 @@
-"""Are choices right? Devices that were measured on one case under one protocol, ordered by prediction and by truth."""
+"""Ranking accuracy: devices that were measured on the same case, ordered by prediction and by measurement."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Judgement:
     distinct: int  # pairs whose intervals do not overlap
     distinct_right: int
     best_chosen: int  # cases in which the device with the least predicted latency has the least measured one
-    best_within_interval: int  # cases in which the truly best device is not ruled out by the intervals
+    best_within_interval: int  # cases in which the intervals do not rule out the device that was measured fastest
 
     @property
     def share_right(self) -> float:
@@ -44,26 +44,26 @@ def measured_together(rows: pd.DataFrame, count: int, seed: int = 0, least: int 
 
 
 def shipped_together(rows: pd.DataFrame, count: int, seed: int = 0) -> pd.DataFrame:
-    """The same of the rows that come with the package, but for files of others, which are not there to be read."""
-    ours = rows["dataset"].str.startswith("forerun-") & rows["source"].ne("onnx") & (rows["status"] == "ok")
-    return _drawn(rows[ours].assign(copy_ms=0.0), count, seed, 2)
+    """The same of the rows that come with the package, except for ONNX files, which are not there to be read."""
+    shipped = rows["dataset"].str.startswith("forerun-") & rows["source"].ne("onnx") & (rows["status"] == "ok")
+    return _drawn(rows[shipped].assign(copy_ms=0.0), count, seed, 2)
 
 
 def _drawn(able: pd.DataFrame, count: int, seed: int, least: int) -> pd.DataFrame:
     able = able[able["device"].isin(device_ids())]
     able = able.assign(measured_case=able["case"], case=case_names(able))
     able = able.sort_values(["case", "device"]).drop_duplicates(["case", "device"])
-    many = able.groupby("case")["device"].transform("nunique") >= least
-    names = able[many].groupby("dataset")["case"].unique()
+    enough = able.groupby("case")["device"].transform("nunique") >= least
+    names = able[enough].groupby("dataset")["case"].unique()
     rng = np.random.default_rng(seed)
-    piles = [list(rng.permutation(np.sort(found))) for found in names]
+    piles = [list(rng.permutation(np.sort(case_ids))) for case_ids in names]
     turns = itertools.chain.from_iterable(itertools.zip_longest(*piles))
     chosen = [name for name in turns if name is not None][:count]
     return able[able["case"].isin(chosen)].reset_index(drop=True)
 
 
 def case_names(rows: pd.DataFrame) -> pd.Series:
-    """The way of measuring and the program: equal for rows that can be compared."""
+    """Protocol and program, as one name: equal for rows that can be compared."""
     return rows["protocol"].astype(str) + "|" + rows["case_key"].astype(str)
 
 
@@ -71,14 +71,14 @@ def predicted(rows: pd.DataFrame) -> pd.DataFrame:
     """The rows of `measured_together` with what is predicted for them, never from the store; COLUMNS."""
     known = importers()
     parts = []
-    for case, mine in rows.groupby("case", sort=False):
-        first = mine.iloc[0].to_dict()
-        own = known.get(str(first["dataset"]))
-        workload = own.workload(first) if own else workload_of(json.loads(first["measured_case"]))
-        answers = predict_many([workload], mine["device"].tolist())
-        # What copying the inputs takes is part of some sets' times, and known from the inputs.
-        alone = (mine["latency_ms"] - mine["copy_ms"]).astype(float)
-        measured: Mapping[str, float] = dict(zip(mine["device"], alone, strict=True))
+    for case, group in rows.groupby("case", sort=False):
+        first = group.iloc[0].to_dict()
+        importer = known.get(str(first["dataset"]))
+        workload = importer.workload(first) if importer else workload_of(json.loads(first["measured_case"]))
+        answers = predict_many([workload], group["device"].tolist())
+        # The time to copy inputs is part of the times of some sets, and known from the size of the inputs.
+        without_copy = (group["latency_ms"] - group["copy_ms"]).astype(float)
+        measured: Mapping[str, float] = dict(zip(group["device"], without_copy, strict=True))
         if "latency_ms" not in answers:  # a model that cannot be read here
             continue
         answers = answers[answers["latency_ms"].notna()]
@@ -90,20 +90,20 @@ def predicted(rows: pd.DataFrame) -> pd.DataFrame:
 def judge(frame: pd.DataFrame) -> Judgement:
     """How often the order of devices is right, over all pairs and over those whose intervals do not overlap."""
     lines = []
-    for case, mine in frame.groupby("case", sort=False):
-        if len(mine) < 2:
+    for case, group in frame.groupby("case", sort=False):
+        if len(group) < 2:
             continue
-        one, two = map(list, zip(*itertools.combinations(range(len(mine)), 2), strict=True))
+        one, two = map(list, zip(*itertools.combinations(range(len(group)), 2), strict=True))
         value, measured, low, high = (
-            mine[name].to_numpy(dtype=float) for name in ("predicted_ms", "measured_ms", "low_ms", "high_ms")
+            group[name].to_numpy(dtype=float) for name in ("predicted_ms", "measured_ms", "low_ms", "high_ms")
         )
         right = (value[one] < value[two]) == (measured[one] < measured[two])
         distinct = (high[one] < low[two]) | (high[two] < low[one])
         chosen, best = int(np.argmin(value)), int(np.argmin(measured))
         lines.append({
-            "case": case, "devices": len(mine), "pairs": len(right), "right": int(right.sum()),
+            "case": case, "devices": len(group), "pairs": len(right), "right": int(right.sum()),
             "distinct": int(distinct.sum()), "distinct_right": int((right & distinct).sum()),
-            "chosen": mine["device"].iloc[chosen], "best": mine["device"].iloc[best],
+            "chosen": group["device"].iloc[chosen], "best": group["device"].iloc[best],
             "lost": measured[chosen] / measured[best] - 1, "open": bool(low[best] <= high[chosen]),
         })  # fmt: skip
     cases = pd.DataFrame(lines, columns=[

@@ -1,4 +1,4 @@
-"""Left-out predictions of several predictors for the same rows: those that were kept, and fits for the rest."""
+"""Held-out predictions of several predictors for the same rows: stored ones are read, the rest are fitted."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pandas as pd
 from forerun._util.documents import read_json
 from forerun.device.kinds import CPU, part_of
 from forerun.errors import ForerunError, did_you_mean
-from forerun.evaluate.kept import KEPT_SPLITS, is_prediction, kept_left_out
-from forerun.evaluate.left_out import Progress, left_out, whole_parts
+from forerun.evaluate.held_out import Progress, held_out, whole_parts
+from forerun.evaluate.stored import STORED_SPLITS, is_prediction, stored_predictions
 from forerun.predictors.base import TARGETS, Predictor, kinds_of_rows
 from forerun.predictors.cases import Cases, TrainingCases
 from forerun.predictors.laws.features import NUMBERS, OpTable
@@ -32,37 +32,37 @@ def collect(
 ) -> dict[str, pd.DataFrame]:  # fmt: skip
     """By predictor, the rows with its predictions; all frames hold the same rows in the same order.
 
-    What was kept with the weights that ship is used for the splits of KEPT_SPLITS unless `refit`. `gather` is called
-    only where a predictor has to be fitted to more than the columns of the table, or `fresh_rows` are to be taken from
-    the store. Of kept predictions, only the rows that `wanted` has are taken (all without it).
+    Predictions stored with the shipped weights are used for the splits of STORED_SPLITS unless `refit`. `gather` is
+    called only where a predictor has to be fitted to more than the columns of the table, or `fresh_rows` are to be
+    taken from the store. Of stored predictions, only the rows that `wanted` has are taken (all without it).
     """
-    reads_kept = split in KEPT_SPLITS and not refit
-    kept = {n: f for n in names if reads_kept and (f := kept_frame(n, split, wanted)) is not None}
-    rest = [n for n in names if n not in kept]
-    found = dict(kept)
+    reads_stored = split in STORED_SPLITS and not refit
+    stored = {n: f for n in names if reads_stored and (f := stored_frame(n, split, wanted)) is not None}
+    rest = [n for n in names if n not in stored]
+    frames = dict(stored)
     cases: TrainingCases | None = None
     for name in rest:
         predictor = unfitted(name, parameters or {})
         by_columns = not predictor.reads_graphs and type(predictor).predict_cases is not Predictor.predict_cases
         base = None
-        if by_columns and split in KEPT_SPLITS and not fresh_rows:
-            base = _table(predictor, [*kept.values()], [name, "default"], wanted)
+        if by_columns and split in STORED_SPLITS and not fresh_rows:
+            base = _table(predictor, [*stored.values()], [name, "default"], wanted)
         if base is not None:
             source = from_rows(base)
         else:
             cases = cases or gather()
             source = cases
         with progress(name) if progress else nullcontext() as shown:
-            found[name] = left_out(predictor, source, split, folds=folds, keep=keep, progress=shown)
-    if not found:
+            frames[name] = held_out(predictor, source, split, folds=folds, keep=keep, progress=shown)
+    if not frames:
         raise ForerunError("name at least one predictor")
-    largest = max(found.values(), key=lambda frame: frame.shape)
-    return {name: _aligned(found[name], largest) for name in names}
+    largest = max(frames.values(), key=lambda frame: frame.shape)
+    return {name: _aligned(frames[name], largest) for name in names}
 
 
 def unfitted(name: str, parameters: dict[str, Any]) -> Predictor:
-    """An unfitted predictor; of a folder or a registered object, with its parameters. What its constructor does not
-    have is left out."""
+    """An unfitted predictor with these parameters; all others are those of the folder or registered object that the
+    name stands for. Parameters that its constructor does not have are ignored."""
     kind, folder = predictor_class(name), saved_folder(name)
     known = kind.load(folder) if folder else PREDICTORS.load(name)
     taken = (known if isinstance(known, Predictor) else kind()).parameters()
@@ -71,83 +71,83 @@ def unfitted(name: str, parameters: dict[str, Any]) -> Predictor:
 
 def read_settings(name: str, file: Path) -> dict[str, Any]:
     """Parameters of a predictor's constructor from a JSON file; what it does not take is refused."""
-    found = read_json(file)
-    if not isinstance(found, dict):
+    settings = read_json(file)
+    if not isinstance(settings, dict):
         raise ForerunError(f"{file} holds no settings: it must be an object of names and values")
     taken = predictor_class(name)().parameters()
-    for key, value in found.items():
+    for key, value in settings.items():
         if key not in taken:
             raise ForerunError(f"the predictor {name} has no parameter {key!r}.{did_you_mean(key, taken)}")
         if not _fits_default(value, taken[key]):
             raise ForerunError(
                 f"{file}: {key} of the predictor {name} cannot be {value!r}: it is {taken[key]!r} by default"
             )
-    return found
+    return settings
 
 
-def _fits_default(value: Any, usual: Any) -> bool:
-    """Whether a value of a file can stand for a parameter with this default."""
-    if usual is None or isinstance(usual, (list, tuple)):
-        return isinstance(value, list) or (usual is None and value is None)
-    if isinstance(usual, float):
+def _fits_default(value: Any, default: Any) -> bool:
+    """Whether a value of a file is of the type of a parameter with this default."""
+    if default is None or isinstance(default, (list, tuple)):
+        return isinstance(value, list) or (default is None and value is None)
+    if isinstance(default, float):
         return isinstance(value, (int, float)) and not isinstance(value, bool)
-    return type(value) is type(usual)
+    return type(value) is type(default)
 
 
 def targets_of(words: str) -> tuple[str, ...]:
     """The targets that a list of words means: latency, device, memory, energy or their full names; all for none."""
     chosen: list[str] = []
     for word in filter(None, (part.strip() for part in words.split(","))):
-        found = [t for t in TARGETS if word in (t, t.partition("_")[0])]
-        if not found:
+        targets = [t for t in TARGETS if word in (t, t.partition("_")[0])]
+        if not targets:
             raise ForerunError(f"{word!r} is not a quantity that is scored.{did_you_mean(word, TARGETS)}")
-        chosen += found
+        chosen += targets
     return tuple(dict.fromkeys(chosen)) or TARGETS
 
 
-def kept_frame(name: str, split: str, wanted: pd.DataFrame | None = None) -> pd.DataFrame | None:
-    """The predictions that were kept of a predictor, by name or folder, or None."""
+def stored_frame(name: str, split: str, wanted: pd.DataFrame | None = None) -> pd.DataFrame | None:
+    """The stored held-out predictions of a predictor, by name or folder, or None."""
     folder, needs_fit = saved_folder(name) or SHIPPED / name, predictor_class(name).needs_fit
     if not needs_fit:
-        split = "family"  # what is not fitted gives the same answers whatever is left out
-    found = _kept(folder, KEPT_SPLITS[split])
-    if needs_fit and split in ("family", "model", "name") and (found is None or split != "name"):
-        found = _kept(folder, KEPT_SPLITS["family"])
-        by = None if found is None else _left_out_by(found)
-        # What was kept before families were joined stands for both splits; without blocks, its rows part by name.
+        split = "family"  # a predictor that is not fitted predicts the same under every split
+    frame = _stored(folder, STORED_SPLITS[split])
+    if needs_fit and split in ("family", "model", "name") and (frame is None or split != "name"):
+        frame = _stored(folder, STORED_SPLITS["family"])
+        by = None if frame is None else _split_of(frame)
+        # Predictions from before relatives were held out together serve both splits: without blocks, by name.
         if by != split and (by, split) != ("name", "family"):
             return None
-    if found is None:
+    if frame is None:
         return None
-    chosen = found if wanted is None else found.merge(wanted[KEYS].drop_duplicates(), on=KEYS)
+    chosen = frame if wanted is None else frame.merge(wanted[KEYS].drop_duplicates(), on=KEYS)
     return chosen if len(chosen) else None
 
 
-def _kept(folder: Path, part: str) -> pd.DataFrame | None:
+def _stored(folder: Path, part: str) -> pd.DataFrame | None:
     try:
-        return kept_left_out(folder, part)
+        return stored_predictions(folder, part)
     except ForerunError:
         return None
 
 
-def _left_out_by(found: pd.DataFrame) -> str:
-    """What was left out of answers kept as those of families: networks where all rows are of one, and where rows tell
-    no blocks, families by their names."""
-    if whole_parts(found) == "model":
+def _split_of(frame: pd.DataFrame) -> str:
+    """The split behind predictions that were stored as those of families: networks where all rows are of one family,
+    and families by their names where rows have no column `block`."""
+    if whole_parts(frame) == "model":
         return "model"
-    return "family" if "block" in found else "name"
+    return "family" if "block" in frame else "name"
 
 
 def _table(
     predictor: Predictor, frames: Sequence[pd.DataFrame], names: Sequence[str], wanted: pd.DataFrame | None
 ) -> pd.DataFrame | None:
-    """The most rows with all columns that a predictor looks at, of these frames or of what was kept under these names:
-    whatever was left out, the rows are the same."""
+    """The most rows with all columns that a predictor reads, of these frames or of those stored under these names: the
+    rows are the same under every split."""
     able = [frame for frame in frames if set(predictor.columns) <= set(frame.columns)]
-    for name, split in ((name, split) for name in names for split in KEPT_SPLITS if not able):
-        found = kept_frame(name, split, wanted)
-        if found is not None and set(predictor.columns) <= set(found.columns):
-            return found
+    for name, split in ((name, split) for name in names for split in STORED_SPLITS if not able):
+        frame = stored_frame(name, split, wanted)
+        if frame is not None and set(predictor.columns) <= set(frame.columns):
+            return frame
     return max(able, key=lambda frame: frame.shape, default=None)
 
 
@@ -168,9 +168,9 @@ def _aligned(frame: pd.DataFrame, first: pd.DataFrame) -> pd.DataFrame:
     """The first frame's rows with another frame's predictions; `asked` is False where that has no such row."""
     if frame is first:
         return frame.assign(asked=True)
-    mine = first.drop(columns=_predictions(first))
-    theirs = frame[KEYS + _predictions(frame)].assign(asked=True)
-    out = mine.merge(theirs, on=KEYS, how="left", validate="one_to_one")
+    rows = first.drop(columns=_predictions(first))
+    predictions = frame[KEYS + _predictions(frame)].assign(asked=True)
+    out = rows.merge(predictions, on=KEYS, how="left", validate="one_to_one")
     return out.assign(asked=out["asked"].eq(True))
 
 

@@ -1,4 +1,4 @@
-"""What a predictor costs: how long it takes to fit and to answer, and how large it is; all of it measured here."""
+"""Cost of a predictor, measured here: how long it takes to fit and to predict, and how large it is."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from forerun.predictors.saved import ARRAYS
 from forerun.workload import Workload
 
 FILE = "costs.json"
-#: How often a single question is asked; of the times, the median counts.
-ASKED = 20
-#: How many cases are asked about at once, at most.
+#: Repetitions of a single prediction; the median of their times is reported.
+REPETITIONS = 20
+#: The most cases that are predicted at once.
 BATCH = 1000
 
 
 def costs(predictor: Predictor, cases: Cases, training_s: float) -> dict[str, Any]:
     """The costs of a fitted predictor: `single_s` is one `times` of a graph that is known, `batch_us` one case of
-    `predict_cases`. Null where it answers none of the cases."""
+    `predict_cases`. Null where it predicts none of the cases."""
     size, parameters = _size(predictor)
     single = _single_s(predictor, cases)
     return {
@@ -39,13 +39,13 @@ def costs(predictor: Predictor, cases: Cases, training_s: float) -> dict[str, An
     }  # fmt: skip
 
 
-def keep_costs(folder: Path, found: dict[str, Any]) -> None:
+def store_costs(folder: Path, measured: dict[str, Any]) -> None:
     """Writes the costs into the folder of a predictor."""
-    (folder / FILE).write_text(json.dumps(found, indent=1) + "\n")
+    (folder / FILE).write_text(json.dumps(measured, indent=1) + "\n")
 
 
-def kept_costs(folder: Path) -> dict[str, Any] | None:
-    """What `keep_costs` wrote, or None."""
+def stored_costs(folder: Path) -> dict[str, Any] | None:
+    """What `store_costs` wrote, or None."""
     path = folder / FILE
     return json.loads(path.read_text()) if path.exists() else None
 
@@ -54,53 +54,53 @@ def machine() -> str:
     """This machine in words: its CPU and cores, and the GPU that PyTorch sees."""
     import torch
 
-    named = cpu_name()
-    words = f"{platform.machine() if named == 'unknown' else named}, {os.cpu_count()} cores"
+    cpu = cpu_name()
+    words = f"{platform.machine() if cpu == 'unknown' else cpu}, {os.cpu_count()} cores"
     return f"{words}, {torch.cuda.get_device_name()}" if torch.cuda.is_available() else words
 
 
 def _single_s(predictor: Predictor, cases: Cases) -> dict[str, Any]:
-    """Seconds of a single prediction, and what was asked."""
+    """Seconds of a single prediction, and what was predicted."""
     question = _question(predictor, cases)
     if question is None:
         return {"single_s": None, "single_of": None}
     workload, device, software = question
     graph = cases.load(workload, software)
     taken = []
-    for _ in range(ASKED + 1):
-        columns = profile(graph, workload.dtype)  # anew, since it remembers what was computed of it
+    for _ in range(REPETITIONS + 1):
+        columns = profile(graph, workload.dtype)  # a new one, since a profile caches what was computed from it
         start = time.perf_counter()
         predictor.times(columns, [device], workload)
         taken.append(time.perf_counter() - start)
     about = f"{workload.model}, {workload.mode}, batch {workload.batch}, on {device.id}"
-    return {"single_s": statistics.median(taken[1:]), "single_of": about}  # the first call loads what it needs
+    return {"single_s": statistics.median(taken[1:]), "single_of": about}  # the first call loads weights and libraries
 
 
 def _question(predictor: Predictor, cases: Cases) -> tuple[Workload, Device, Any] | None:
-    """The answered case whose graph has the median number of launches."""
+    """Of the cases that it predicts, the one whose graph has the median number of launches."""
     launches = cases.rows["kernel_launches"].to_numpy(dtype=float)
-    asked = list(zip(cases.workloads, cases.rows["device"], cases.rows["software"], strict=True))
-    able = [at for at, (work, name, _) in enumerate(asked) if predictor.problem(work, load_device(name)) is None]
+    questions = list(zip(cases.workloads, cases.rows["device"], cases.rows["software"], strict=True))
+    able = [at for at, (work, name, _) in enumerate(questions) if predictor.problem(work, load_device(name)) is None]
     if not able:
         return None
-    workload, name, software = asked[sorted(able, key=lambda at: launches[at])[len(able) // 2]]
+    workload, name, software = questions[sorted(able, key=lambda at: launches[at])[len(able) // 2]]
     return workload, load_device(name), software
 
 
 def _batch_us(predictor: Predictor, cases: Cases) -> float | None:
-    """Microseconds per case when many are asked about at once; graphs were looked at before (`prepare`)."""
-    asked = cases.take(np.arange(len(cases)) < BATCH)
-    answered = predictor.predict_cases(asked)["predicted_latency_ms"].notna().to_numpy()
-    if not answered.any():
+    """Microseconds per case when many are predicted at once; graphs were prepared before (`prepare`)."""
+    batch = cases.take(np.arange(len(cases)) < BATCH)
+    predicted = predictor.predict_cases(batch)["predicted_latency_ms"].notna().to_numpy()
+    if not predicted.any():
         return None
-    asked = asked.take(answered)
+    batch = batch.take(predicted)
     start = time.perf_counter()
-    predictor.predict_cases(asked)
-    return (time.perf_counter() - start) / len(asked) * 1e6
+    predictor.predict_cases(batch)
+    return (time.perf_counter() - start) / len(batch) * 1e6
 
 
 def _size(predictor: Predictor) -> tuple[int, int | None]:
-    """Bytes on disk, and how many learned numbers; None for that where they are not kept as arrays of real numbers."""
+    """Bytes on disk, and the number of learned parameters; None for these where they are not stored as float arrays."""
     from safetensors.numpy import load_file
 
     with tempfile.TemporaryDirectory() as name:

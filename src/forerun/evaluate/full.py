@@ -1,4 +1,4 @@
-"""The whole scoreboard: held-out families, the exam, CPUs, memory that did not fit, and GPUs that were left out."""
+"""The whole scoreboard: held-out families, the test set, CPUs, memory that did not fit, and held-out GPUs."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from forerun.data.store import Store
 from forerun.device import kinds
 from forerun.errors import ForerunError
 from forerun.evaluate import ablation, devices
-from forerun.evaluate.collect import from_rows, kept_frame
-from forerun.evaluate.exam import GPU, exam_rows
-from forerun.evaluate.kept import file_of, kept_figures, kept_left_out
-from forerun.evaluate.left_out import left_out, whole_parts
+from forerun.evaluate.collect import from_rows, stored_frame
+from forerun.evaluate.held_out import held_out, whole_parts
 from forerun.evaluate.metrics import DETAILS, figures
 from forerun.evaluate.parts import Progress
 from forerun.evaluate.results import Section
 from forerun.evaluate.same_rows import BASELINES
 from forerun.evaluate.scoreboard import Scoreboard, board, floor_of, with_intervals
+from forerun.evaluate.stored import file_of, stored_figures, stored_predictions
+from forerun.evaluate.test_set import GPU, in_test_set
 from forerun.predictors.base import TARGETS, Predictor
 from forerun.predictors.cases import TrainingCases
 from forerun.predictors.registry import predictor_class, saved_folder
@@ -50,11 +50,11 @@ than one in a loop and how long kernels take to start (`SYNCHRONISED_US` and `ST
 the speed of copies to the GPU (`COPY_GBS` in data/importers/pytorch_gpu_benchmark.py, from the RTX 2080 Ti), the number
 of steps and seeds of the fits (predictors/default), the constants of memory workspaces (predictors/laws/memory.py), how
 far caches and the speed of the machine change times of onnxruntime (`cache_gain` in runtimes/onnxruntime.py,
-`_PYTHON_EXPONENT` in training/gather.py), what lookups and gradients accumulated in one number wait (`_BLOCK` and
+`_PYTHON_EXPONENT` in training/gather.py), how long lookups and gradients accumulated in one number wait (`_BLOCK` and
 `_WAIT_PER_FLOAT` in predictors/laws/features.py), and what each generation computes per watt
 (device/catalog/generations.yaml says for each value which rows it comes from; fp32 on Ada was set with the L4's rows in
 view, and that of the A100 comes from A100 rows). Newer choices are made without the test set's families and GPU
-(evaluate/exam.py).
+(evaluate/test_set.py).
 
 Training data, too, was chosen by what was hard to predict. These operators were measured because networks of held-out
 kinds erred most on them: `h200_operators_far`, `h200_operators_points`, `h200_operators_more` and
@@ -68,24 +68,26 @@ BY_NAME = """Families held out by name: the easier split
 
 A family is held out with those that share a graph with it, and its relatives stay in training (RoBERTa and ELECTRA when
 BERT is predicted, Mistral and Qwen2 when Llama is)."""
-EXAM = """The test set
+TEST_SET = """The test set
 
-Families of models drawn by a seed of 2026-11-16 (evaluate/exam.py): twelve on that day, and six later families that the
-same hash assigns to it (starcoder2, gptj, iformer, and three kinds of network: diffusion_unet, speech_cnn,
+Families of models drawn by a seed of 2026-11-16 (evaluate/test_set.py): twelve on that day, and six later families that
+the same hash assigns to it (starcoder2, gptj, iformer, and three kinds of network: diffusion_unet, speech_cnn,
 time_series). No constant, step count or width has been chosen with the twelve in view since; the constants listed above
 were chosen before, with their rows in view. Rows of the three kinds were in view when kinds of op were distinguished,
 and all rows, those of the test set too, when the form of the energy law was found (`START_S`)."""
 OPERATORS = """Operators on a held-out GPU
 
-Most lines are of single rows, which are harder than sums, where errors cancel. Sums of a class of operators over a
-model are NeuSight's own rows (fp32, forward); `NeuSight` is what its authors published for exactly these rows."""
+Most lines are of single rows, which are harder to predict than sums, where errors cancel. Sums of a class of operators
+over a model are NeuSight's own rows (fp32, forward); `NeuSight` is what its authors published for exactly these
+rows."""
 MODELS = """Models on a held-out GPU
 
-Times that others published; where copying images was timed, every predictor knows what it takes. `one ratio` knows from
-the other GPUs measured in the same way how far times lie above the roofline, `{name}, hosts of the set` how slow hosts
-are where enough calls show it: in the runs of 50 iterations of pytorch_gpu_benchmark, eight processes load images
-meanwhile. `{name}` knows neither. How much an unseen device widens an interval comes from the other devices. Operators
-of another card with the same chip may be in training (the A100 of 80 GB for that of 40)."""
+Times that others published. Where the timing includes copying images to the GPU, every predictor is given that time.
+`one ratio` is the roofline times the median ratio of measured time to roofline on the other GPUs measured in the same
+way. `{name}, hosts of the set` is given how slow the hosts of a set are, where enough host-bound calls on other GPUs
+show it: in the runs of pytorch_gpu_benchmark over 50 iterations, eight processes load images meanwhile. `{name}` is
+given neither. How much an interval is widened on an unseen device is fitted to the other devices. Operators of another
+card with the same chip may be in training (the A100 of 80 GB for that of 40)."""
 _SHOWN = (
     ("latency_ms", "all"), ("latency_ms", "device-bound"), ("latency_ms", "host-bound"), ("device_ms", "all"),
     ("device_ms", "training, device-bound"), ("device_ms", "prefill"), ("device_ms", "decode"), ("energy_j", "all"),
@@ -95,95 +97,95 @@ _SHOWN = (
 
 
 def study_board(frames: Mapping[str, pd.DataFrame], split: str, targets: Sequence[str] = TARGETS) -> Scoreboard:
-    """The lines of one split without the exam's families and GPU: what may be looked at when something is chosen."""
-    return board(frames, split=split, targets=targets, only=~_of_the_exam(frames))
+    """The lines of one split without the families and GPU of the test set: constants may be chosen by these."""
+    return board(frames, split=split, targets=targets, only=~_test_rows(frames))
 
 
-def exam_board(
+def board_of_test_set(
     frames: Mapping[str, pd.DataFrame], targets: Sequence[str] = TARGETS, split: str = "family"
 ) -> Scoreboard:
-    """The lines of the exam's families, or with split "device" of its GPU; intervals come from the others alone."""
+    """The lines of the test set's families, or with split "device" of its GPU; intervals come from the others alone."""
     if split not in ("family", "name", "device"):
-        raise ForerunError(f"the exam is families and a GPU: it has no split {split!r}")
+        raise ForerunError(f"the test set is families and a GPU: it has no split {split!r}")
     first = next(iter(frames.values()))
-    only = (first["device"] == GPU).to_numpy() if split == "device" else exam_rows(first).to_numpy()
+    only = (first["device"] == GPU).to_numpy() if split == "device" else in_test_set(first).to_numpy()
     return board(frames, split=split, targets=targets, only=only)
 
 
-def _of_the_exam(frames: Mapping[str, pd.DataFrame]) -> np.ndarray:
+def _test_rows(frames: Mapping[str, pd.DataFrame]) -> np.ndarray:
     first = next(iter(frames.values()))
-    return (exam_rows(first) | (first["device"] == GPU)).to_numpy()
+    return (in_test_set(first) | (first["device"] == GPU)).to_numpy()
 
 
-def asked_less(frames: Mapping[str, pd.DataFrame]) -> str:
-    """Which predictors were asked about a part of the cases only, as the end of a title."""
+def partial_coverage(frames: Mapping[str, pd.DataFrame]) -> str:
+    """Which predictors are scored on a part of the cases only, as the end of a title."""
     shares = {name: float(frame["asked"].mean()) for name, frame in frames.items() if "asked" in frame}
-    return "".join(f"; {name} was asked about {share:.0%} of them" for name, share in shares.items() if share < 1)
+    return "".join(f"; {name} is scored on {share:.0%} of them" for name, share in shares.items() if share < 1)
 
 
-def exam_gpu_figures(unseen_devices: pd.DataFrame) -> dict[str, float]:
-    """Published latencies on the exam's GPU, by a predictor that saw no row of it (left_out with split "device")."""
-    mine = unseen_devices[unseen_devices["device"] == GPU]
-    return figures(*(mine[c].to_numpy(dtype=float) for c in ("predicted_latency_ms", "latency_ms")))
+def figures_of_test_gpu(unseen_devices: pd.DataFrame) -> dict[str, float]:
+    """Published latencies on the test set's GPU, by a predictor fitted without it (held_out with split "device")."""
+    selected = unseen_devices[unseen_devices["device"] == GPU]
+    return figures(*(selected[c].to_numpy(dtype=float) for c in ("predicted_latency_ms", "latency_ms")))
 
 
-def exam_gpu(names: Sequence[str]) -> list[Section]:
-    """The lines of the exam's GPU, where they were kept."""
-    found = {name: kept_figures(SHIPPED / name) for name in names}
-    lines = [{"predictor": name, "target": "latency_ms", **(kept or {"n": np.nan})} for name, kept in found.items()]
+def sections_of_test_gpu(names: Sequence[str]) -> list[Section]:
+    """The lines of the test set's GPU, where they are stored."""
+    scores = {name: stored_figures(SHIPPED / name) for name in names}
+    lines = [{"predictor": name, "target": "latency_ms", **(found or {"n": np.nan})} for name, found in scores.items()]
     title = f"The GPU of the test set, {GPU}: times that others published"
-    if not any(found.values()):
-        title += " (not kept: forerun evaluate NAMES --split device --exam, with the published sets imported)"
+    if not any(scores.values()):
+        title += " (not stored: forerun evaluate NAMES --split device --exam, with the published sets imported)"
     return [Section("exam_gpu", title, pd.DataFrame(lines))]
 
 
 def where_run(part: str) -> str:
-    """How tables call a part of the whole models (`TrainingCases.whole_models`)."""
+    """The name in tables of a part of the whole models (`TrainingCases.whole_models`)."""
     return part.upper() if part in (kinds.GPU.part, kinds.CPU.part) else f"{part} on CPUs"
 
 
 def cpu_lines(rows: pd.DataFrame, name: str = "default") -> pd.DataFrame:
-    """Latency on a CPU, of PyTorch or of onnxruntime, for families that were left out, without the exam's."""
-    rows = rows[~exam_rows(rows)].reset_index(drop=True)
+    """Latency on a CPU, of PyTorch or of onnxruntime, for held-out families, without those of the test set."""
+    rows = rows[~in_test_set(rows)].reset_index(drop=True)
     measured = rows["latency_ms"].to_numpy(dtype=float)
     first = (rows["repeat"] == 0).to_numpy()
-    baseline = left_out(
+    baseline = held_out(
         predictor_class("one-ratio")(), from_rows(rows), whole_parts(rows), folds=8, part=kinds.CPU.part
     )
-    answers = {"one-ratio": baseline["predicted_latency_ms"], name: rows["predicted_latency_ms"]}
+    predicted = {"one-ratio": baseline["predicted_latency_ms"], name: rows["predicted_latency_ms"]}
     judged = predictor_class(name)()
     device_ms = rows["predicted_latency_ms"]  # a CPU is its own host
     paced = rows.assign(predicted_host_ms=0.0, predicted_device_ms=device_ms)
     interval = with_intervals(paced, "latency_ms", judged) if judged.calibrates else ()
     lines = []
     for mode in ("all", *sorted(rows["mode"].unique())):
-        mine = first & ((rows["mode"] == mode).to_numpy() | (mode == "all"))
-        for predictor, values in answers.items():
-            ends = [end[mine] for end in interval if end is not None] if predictor == name else []
-            found = figures(values.to_numpy(dtype=float)[mine], measured[mine], *ends)
-            lines.append({"regime": mode, "predictor": predictor, **found})
+        selected = first & ((rows["mode"] == mode).to_numpy() | (mode == "all"))
+        for predictor, values in predicted.items():
+            ends = [end[selected] for end in interval if end is not None] if predictor == name else []
+            scores = figures(values.to_numpy(dtype=float)[selected], measured[selected], *ends)
+            lines.append({"regime": mode, "predictor": predictor, **scores})
     return pd.DataFrame(lines).drop(columns=DETAILS)
 
 
-def notes(left_out: pd.DataFrame) -> str:
+def notes(held_out: pd.DataFrame) -> str:
     """What to know about figures of these predictions."""
-    return NOTES if "block" in left_out else f"{NOTES}\n\n{OLDER}"
+    return NOTES if "block" in held_out else f"{NOTES}\n\n{OLDER}"
 
 
-def _how_parted(left_out: pd.DataFrame) -> str:
-    return "" if "block" in left_out else " (by name: relatives stay in training)"
+def _how_parted(held_out: pd.DataFrame) -> str:
+    return "" if "block" in held_out else " (by name: relatives stay in training)"
 
 
-def of_kept(name: str) -> list[Section]:
-    """Further tables of what was kept of a predictor, by name or folder: families by name, and CPUs."""
+def stored_sections(name: str) -> list[Section]:
+    """Further tables of a predictor's stored predictions, by name or folder: families by name, and CPUs."""
     folder = saved_folder(name) or SHIPPED / name
     of_host = (kinds.CPU.part, *(run.part for run in runtimes() if run.part is not None))
-    on_cpus = {part: kept_left_out(folder, part) for part in of_host if (folder / file_of(part)).is_file()}
+    on_cpus = {part: stored_predictions(folder, part) for part in of_host if (folder / file_of(part)).is_file()}
     out = [
         Section(part, f"{where_run(part)}: latency of held-out families{_how_parted(rows)}", cpu_lines(rows, name))
         for part, rows in on_cpus.items()
     ]
-    by_family, by_name = (kept_frame(name, split) for split in ("family", "name"))
+    by_family, by_name = (stored_frame(name, split) for split in ("family", "name"))
     if by_name is not None and by_family is not None and "block" in by_family:
         board_by_name = study_board({name: by_name}, "name")
         out.insert(0, Section.titled("by_name", BY_NAME, summary(board_by_name)))
@@ -191,12 +193,12 @@ def of_kept(name: str) -> list[Section]:
 
 
 def summary(made: Scoreboard) -> pd.DataFrame:
-    """The lines that people ask for, with the noise floor of the same rows beside them."""
+    """The most important lines, with the noise floor of the same rows."""
     wanted = [made.lines[(made.lines["target"] == t) & (made.lines["regime"] == r)] for t, r in _SHOWN]
-    found = pd.concat(wanted).drop(columns=["split", "rmse", "tau"])
-    lines = zip(found["target"], found["regime"], found["predictor"], strict=True)
-    found["noise_floor"] = [floor_of(made.noise, *line) for line in lines]
-    return found
+    scores = pd.concat(wanted).drop(columns=["split", "rmse", "tau"])
+    lines = zip(scores["target"], scores["regime"], scores["predictor"], strict=True)
+    scores["noise_floor"] = [floor_of(made.noise, *line) for line in lines]
+    return scores
 
 
 def judged_among(names: Sequence[str]) -> list[str]:
@@ -206,22 +208,22 @@ def judged_among(names: Sequence[str]) -> list[str]:
 
 
 def parts(predictor: Predictor, cases: TrainingCases, full: pd.DataFrame, *, folds: int | None) -> Section:
-    """What each part of a predictor buys."""
+    """The ablation study of a predictor."""
     lines = ablation.ablation(predictor, cases, full, folds=folds)
     steps = predictor.parameters().get("steps")
     how = f" (one network each of {steps} steps; full: as kept)" if steps else ""
     return Section("parts", f"What each part of {predictor.name} buys{how}", ablation.readable(lines))
 
 
-def left_out_devices(
+def held_out_devices(
     cases: TrainingCases, families: pd.DataFrame, store: Store, *, predictor: Predictor,
     keep: Path | None = None, progress: Progress | None = None,
 ) -> list[Section]:  # fmt: skip
-    """Whole models, and operators where it predicts them, on GPUs of which no row was seen; intervals from errors on
-    held-out `families`."""
+    """Whole models, and operators where it predicts them, on held-out GPUs; intervals from errors on held-out
+    `families`."""
     fresh = type(predictor)(**predictor.parameters())
     calibration = fresh.calibrate(families).calibration if predictor.calibrates else None
-    models = devices.models_left_out(cases, predictor=predictor, calibration=calibration, keep=keep, progress=progress)
+    models = devices.models_held_out(cases, predictor=predictor, calibration=calibration, keep=keep, progress=progress)
     title = MODELS.format(name=predictor.name)
     out = [Section.titled("models", title, devices.shown(models))]
     if not devices.knows_operators(predictor):
@@ -232,7 +234,7 @@ def left_out_devices(
     by = ["dataset", "device", "op", "dtype", "runtime"]
     test = test.sample(frac=1, random_state=1).groupby(by, dropna=False).head(400)
     tested = operator_cases(with_timing_group(test))
-    lines = devices.operators_left_out(
+    lines = devices.operators_held_out(
         cases, tested, store.read("models"), predictor=predictor, keep=keep, progress=progress
     )
     shown = lines.drop(columns=[*DETAILS, "coverage"], errors="ignore")

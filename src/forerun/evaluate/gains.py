@@ -1,7 +1,7 @@
 """Measured pairs: two calls of one model that differ in a change, with the gain as predicted and as measured.
 
-The predictions are those of families that were left out (`kept`). Pairs are calls under equally fast hosts, so that a
-slow hour does not pass for a change. An eager row gives one more call, its replay as a CUDA graph.
+The predictions are the stored ones of held-out families. Both calls of a pair ran on equally fast hosts, so that a slow
+hour is not taken for a change. An eager row gives one more call, its replay as a CUDA graph.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ _KIND_OF_NUMBER = {
     "tf32": "tf32", "amp fp16": "amp", "amp bf16": "amp", "fp16": "half", "bf16": "half", "int8": "weight-only",
     "int4": "weight-only",
 }  # fmt: skip
-#: What of a case a change may change; the rest names the call.
+#: The settings of a case that a change may change; the rest identifies the call.
 _CHANGED = ("batch", "dtype", "amp", "layout", "runtime", "family", "kind")
-_KEPT = (
+_COLUMNS = (
     "model", "family", "mode", "batch", "seq_len", "number", "layout", "runtime", "host_over_device", "case_key",
     "host_slowness", "device", "device_kind", "measured_at", *TARGETS, *(f"predicted_{t}" for t in TARGETS),
 )  # fmt: skip
 
 
-def calls(left_out: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
-    """Left-out predictions with what was measured, one line a call; `rows` are the store's, which know the cases."""
-    ours = rows[rows["case"].notna()]  # published rows have none
-    cases = ours.drop_duplicates("case_key").set_index("case_key")["case"].map(json.loads)
-    host = left_out.reindex(columns=["predicted_host_ms", "predicted_device_ms"])
+def calls(held_out: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
+    """Held-out predictions with the measurements, one line a call; `rows` are the store's, which have the cases."""
+    own_rows = rows[rows["case"].notna()]  # published rows have none
+    cases = own_rows.drop_duplicates("case_key").set_index("case_key")["case"].map(json.loads)
+    host = held_out.reindex(columns=["predicted_host_ms", "predicted_device_ms"])
     pace = (host["predicted_host_ms"] / host["predicted_device_ms"]).fillna(0.0)  # as for predictors without a host
-    out = described(left_out.assign(host_over_device=pace), left_out["case_key"].map(cases))
-    out = out.reindex(columns=[*dict.fromkeys(("call", *_KEPT)), "graph_ms", "predicted_graph_ms"])
+    out = described(held_out.assign(host_over_device=pace), held_out["case_key"].map(cases))
+    out = out.reindex(columns=[*dict.fromkeys(("call", *_COLUMNS)), "graph_ms", "predicted_graph_ms"])
     return pd.concat([out, replayed(out)], ignore_index=True).drop(columns=["graph_ms", "predicted_graph_ms"])
 
 
 def described(rows: pd.DataFrame, cases: pd.Series) -> pd.DataFrame:
-    """Measured rows with what names a call, and with the settings that a change may change."""
+    """Measured rows with the name of their call, and with the settings that a change may change."""
     return rows.assign(
         call=cases.map(_call), layout=cases.map(lambda case: case.get("layout") or ""),
         number=np.where(rows["amp"].notna(), "amp " + rows["amp"].fillna(""), rows["dtype"]),
@@ -66,11 +66,11 @@ def _call(case: dict[str, Any]) -> str:
 
 def replayed(rows: pd.DataFrame) -> pd.DataFrame:
     """Every eager call that was also replayed as a CUDA graph, as a call of its own."""
-    found = rows[is_usual(rows) & rows["graph_ms"].notna()]
-    out = found.assign(
-        runtime=CudaGraph.name, host_over_device=0.0, latency_ms=found["graph_ms"], energy_j=np.nan, memory_mb=np.nan
+    eager = rows[is_usual(rows) & rows["graph_ms"].notna()]
+    out = eager.assign(
+        runtime=CudaGraph.name, host_over_device=0.0, latency_ms=eager["graph_ms"], energy_j=np.nan, memory_mb=np.nan
     )
-    return out.assign(predicted_latency_ms=found["predicted_graph_ms"]) if "predicted_graph_ms" in found else out
+    return out.assign(predicted_latency_ms=eager["predicted_graph_ms"]) if "predicted_graph_ms" in eager else out
 
 
 def pairs(known: pd.DataFrame) -> pd.DataFrame:
@@ -99,7 +99,7 @@ def pairs(known: pd.DataFrame) -> pd.DataFrame:
 
 
 def _steps(runtime: str) -> float:
-    """How far a runtime is from eager; NaN of one that is no change of another."""
+    """How many steps a runtime is from eager; NaN of one that is no change of another."""
     if runtime == USUAL:
         return 0.0
     change = of_row(runtime).change
@@ -112,51 +112,51 @@ def _true(step: pd.DataFrame) -> list[list[bool]]:
 
 def _kinds(number: str, runtime: str, by_number: bool, layout: bool, by_runtime: bool, batch: bool) -> tuple[str, ...]:
     """The changes between two calls, by the names that `optimise` gives to their kinds."""
-    found = {
+    changed = {
         _KIND_OF_NUMBER.get(number, number): by_number,
         "channels-last": layout,
         runtime: by_runtime,
         "batch": batch,
     }
-    return tuple(kind for kind, is_changed in found.items() if is_changed)
+    return tuple(kind for kind, is_changed in changed.items() if is_changed)
 
 
-def scores(found: pd.DataFrame, target: str) -> np.ndarray:
+def scores(matched: pd.DataFrame, target: str) -> np.ndarray:
     """log(measured gain / predicted gain) of every pair."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        measured = found[target] / found[f"{target}_to"]
-        predicted = found[f"predicted_{target}"] / found[f"predicted_{target}_to"]
+        measured = matched[target] / matched[f"{target}_to"]
+        predicted = matched[f"predicted_{target}"] / matched[f"predicted_{target}_to"]
         return np.log((measured / predicted).to_numpy(dtype=float))
 
 
-def calibrated(found: pd.DataFrame) -> Calibration:
-    """Errors of gains by kind of change. A kind of which fewer than ENOUGH_PAIRS were measured alone takes the pairs in
-    which it comes with other changes: those have the errors of both."""
+def calibrated(matched: pd.DataFrame) -> Calibration:
+    """Errors of gains by kind of change. A kind with fewer than ENOUGH_PAIRS pairs that differ in it alone takes the
+    pairs that differ in other settings too: those have the errors of both."""
     groups: list[str] = []
     values: list[np.ndarray] = []
-    count = found["kinds"].map(len)
-    names = sorted({kind for kinds in found["kinds"] for kind in kinds})
+    count = matched["kinds"].map(len)
+    names = sorted({kind for kinds in matched["kinds"] for kind in kinds})
     for target in TARGETS:
-        score = scores(found, target)
+        score = scores(matched, target)
         there = np.isfinite(score)
-        for device_kind in sorted(set(found["device_kind"])):
-            mine = there & (found["device_kind"] == device_kind).to_numpy()
-            chosen = {gain_errors.SEVERAL: mine & (count > 1).to_numpy()}
+        for device_kind in sorted(set(matched["device_kind"])):
+            selected = there & (matched["device_kind"] == device_kind).to_numpy()
+            chosen = {gain_errors.SEVERAL: selected & (count > 1).to_numpy()}
             for name in names:
-                has = mine & found["kinds"].map(lambda kinds, name=name: name in kinds).to_numpy()
+                has = selected & matched["kinds"].map(lambda kinds, name=name: name in kinds).to_numpy()
                 alone = has & (count == 1).to_numpy()
                 chosen[name] = alone if alone.sum() >= gain_errors.ENOUGH_PAIRS else has
             for name, which in chosen.items():
-                groups += [gain_errors.group(target, name, device_kind, side) for side in found["side"][which]]
+                groups += [gain_errors.group(target, name, device_kind, side) for side in matched["side"][which]]
                 values.append(score[which])
     return calibrate(groups, np.concatenate(values)) if groups else Calibration({}, {})
 
 
 def keep_gains(folder: Path, frames: dict[str, pd.DataFrame], rows: pd.DataFrame) -> None:
-    """Writes the errors of gains beside the weights that the frames of left-out predictions judge."""
-    found = pairs(pd.concat([calls(frame, rows) for frame in frames.values()], ignore_index=True))
+    """Writes the errors of gains beside the weights whose held-out predictions are in the frames."""
+    matched = pairs(pd.concat([calls(frame, rows) for frame in frames.values()], ignore_index=True))
     about = {
-        "pairs": len(found), "models": int(found["model"].nunique()), "families": int(found["family"].nunique()),
-        "last_measured": str(found["measured_at"].max())[:10] if len(found) else None,
+        "pairs": len(matched), "models": int(matched["model"].nunique()), "families": int(matched["family"].nunique()),
+        "last_measured": str(matched["measured_at"].max())[:10] if len(matched) else None,
     }  # fmt: skip
-    gain_errors.write(folder, calibrated(found), about)
+    gain_errors.write(folder, calibrated(matched), about)

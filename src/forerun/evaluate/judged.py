@@ -1,4 +1,4 @@
-"""A predictor's answers for everything that it is judged by: each split that it names, before it is fitted to all."""
+"""Held-out predictions of a predictor under every split that it names, made before it is fitted to all rows."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ import pandas as pd
 from forerun.device.kinds import GPU
 from forerun.errors import ForerunError
 from forerun.evaluate.full import where_run
-from forerun.evaluate.kept import KEPT_SPLITS
-from forerun.evaluate.left_out import (
+from forerun.evaluate.held_out import (
     GROUPS,
     Progress,
     few_of_a_kind,
     groups_of,
-    left_out,
+    held_out,
     whole_parts,
 )
+from forerun.evaluate.stored import STORED_SPLITS
 from forerun.predictors.base import Predictor
 from forerun.predictors.cases import TrainingCases
 
 _TITLES = {
-    "random": "leaving rows out", "kind": "leaving kinds of network out", "device": "leaving GPUs out",
-    "name": "leaving families out by name",
+    "random": "holding out rows", "kind": "holding out kinds of network", "device": "holding out GPUs",
+    "name": "holding out families by name",
 }  # fmt: skip
 _PLURALS = {"family": "families", "model": "networks"}
 
 
 @dataclass
 class Judged:
-    """Left-out answers by part of the rows (`kept.file_of`), and those for published rows of left-out GPUs."""
+    """Held-out predictions by part of the rows (`stored.file_of`), and those for published rows of held-out GPUs."""
 
     frames: dict[str, pd.DataFrame] = field(default_factory=dict)
     unseen_devices: pd.DataFrame | None = None
-    skipped: list[str] = field(default_factory=list)  # why splits were left aside
+    skipped: list[str] = field(default_factory=list)  # why splits were skipped
 
     @property
     def models(self) -> pd.DataFrame:
-        """Answers for models on GPUs: without their family, or without single rows where only these were left out."""
+        """Predictions for models on GPUs: their family held out, or single rows where only these were held out."""
         return self.frames.get(GPU.part, next(iter(self.frames.values())))
 
     @property
@@ -57,29 +57,29 @@ def judged(
     predictor: Predictor, cases: TrainingCases, *, folds: int | None = None, keep: Path | None = None,
     progress: Callable[[str], AbstractContextManager[Progress | None]],
 ) -> Judged:  # fmt: skip
-    """Fits the predictor without each part of every split in `hold_out.splits`, and asks it about that part."""
+    """Fits the predictor without each part of every split in `hold_out.splits`, and predicts that part."""
     out = Judged()
 
-    def answers(title: str, split: str, part: str = GPU.part) -> pd.DataFrame:
+    def predicted(title: str, split: str, part: str = GPU.part) -> pd.DataFrame:
         with progress(f"{predictor.name}: {title}") as shown:
-            many = None if split in ("kind", "device") else folds
-            return left_out(predictor, cases, split, folds=many, part=part, keep=keep, progress=shown)
+            part_folds = None if split in ("kind", "device") else folds
+            return held_out(predictor, cases, split, folds=part_folds, part=part, keep=keep, progress=shown)
 
     for split in predictor.hold_out.splits:
         if split == "device":
             if cases.published_models:
-                out.unseen_devices = answers(_TITLES[split], split)
+                out.unseen_devices = predicted(_TITLES[split], split)
             continue
         if split == "family":
             for part in predictor.parts_answered(cases):
-                # Where all rows are of one family, its networks are left out.
+                # Where all rows are of one family, its networks are held out.
                 groups = whole_parts(cases.whole_models[part].rows)
                 where = where_run(part)
-                out.frames[part] = answers(f"leaving {_PLURALS[groups]} out ({where})", groups, part)
+                out.frames[part] = predicted(f"holding out {_PLURALS[groups]} ({where})", groups, part)
         elif predictor.needs_fit and groups_of(cases.models.rows, split).nunique() < 2:
             out.skipped.append(f"there is only one {GROUPS[split]} among the rows")
         else:
-            out.frames[KEPT_SPLITS[split]] = answers(_TITLES[split], split)
+            out.frames[STORED_SPLITS[split]] = predicted(_TITLES[split], split)
     if not out.frames:
         raise ForerunError(f"{out.skipped[0]}: nothing would be left to learn from")
     return out

@@ -1,7 +1,7 @@
 """The rule of thumb for memory, a baseline that any simulation must beat.
 
-Weights, in training their gradients and the optimizer's state, and two numbers fitted to the other families: what the
-runtime holds whatever runs, and the share of the bytes that a call moves which is held at once.
+It is the sum of the weights (in training with their gradients and the optimizer's state), a constant for the runtime,
+and a share of the bytes that a call moves; constant and share are fitted to the other families.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 
 from forerun._util.extras import needed
-from forerun.data.splits import leave_out
-from forerun.evaluate.left_out import groups_of, whole_parts
+from forerun.data.splits import hold_out
+from forerun.evaluate.held_out import groups_of, whole_parts
 from forerun.graph.ir import DTYPE_BYTES
 
 NAME = "rule of thumb"
@@ -23,7 +23,7 @@ _MB = 2**20
 
 
 def states_mb(rows: pd.DataFrame) -> np.ndarray:
-    """Weights with all that training keeps of each of them."""
+    """Megabytes of weights, in training with gradients and optimizer state."""
     each = rows["dtype"].map(lambda name: DTYPE_BYTES.get(str(name), 4.0)).to_numpy(dtype=float)  # tf32 is stored in 4
     copies = np.where(rows["mode"] == "training", rows["optimizer"].map(_COPIES).fillna(3), 1).astype(float)
     return rows["parameters"].to_numpy(dtype=float) * each * copies / _MB
@@ -36,7 +36,7 @@ def answers(rows: pd.DataFrame, target: str, folds: int = 16) -> np.ndarray | No
     states, moved = states_mb(rows), rows["bytes"].to_numpy(dtype=float) / _MB
     measured = rows[target].to_numpy(dtype=float)
     out = np.full(len(rows), np.nan)
-    for train, test in leave_out(groups_of(rows, whole_parts(rows)), folds):
+    for train, test in hold_out(groups_of(rows, whole_parts(rows)), folds):
         known = train & (measured > 0)
         if known.any():
             held, share = _fitted(measured[known], states[known], moved[known])
@@ -45,15 +45,15 @@ def answers(rows: pd.DataFrame, target: str, folds: int = 16) -> np.ndarray | No
 
 
 def _fitted(measured: np.ndarray, states: np.ndarray, moved: np.ndarray) -> tuple[float, float]:
-    """What is held beside the weights, never less than nothing, such that the relative error is least on average."""
+    """The constant and the share, both non-negative, with the least mean relative error."""
     with needed("this table", "evaluate"):
         from scipy.optimize import nnls
 
     sides, beside = np.column_stack([np.ones(len(moved)), moved]), np.maximum(measured - states, 0.0)
     weight = 1 / measured
-    found = np.zeros(2)
+    coefficients = np.zeros(2)
     for _ in range(10):  # absolute errors by their squares, weighted anew
-        found, _ = nnls(sides * weight[:, None], beside * weight)
-        off = np.abs(sides @ found - beside) / measured
+        coefficients, _ = nnls(sides * weight[:, None], beside * weight)
+        off = np.abs(sides @ coefficients - beside) / measured
         weight = 1 / measured / np.sqrt(np.maximum(off, 0.02))
-    return float(found[0]), float(found[1])
+    return float(coefficients[0]), float(coefficients[1])

@@ -1,4 +1,4 @@
-"""The model card of fitted weights: what they learned from, how they were judged, where they fail."""
+"""The model card of fitted weights: training data, evaluation, limitations."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import pandas as pd
 
 from forerun.device.kinds import GPU
 from forerun.evaluate import full, report
-from forerun.evaluate.kept import KEPT_SPLITS
-from forerun.evaluate.left_out import whole_parts
+from forerun.evaluate.held_out import whole_parts
+from forerun.evaluate.stored import STORED_SPLITS
 from forerun.predictors.base import Predictor
 
 
 def text(predictor: Predictor, parts: Mapping[str, pd.DataFrame]) -> str:
-    """The card, from a fitted predictor and its left-out predictions, by part of the rows (`kept.file_of`)."""
+    """The card, from a fitted predictor and its held-out predictions, by part of the rows (`stored.file_of`)."""
     boards = {
         split: full.study_board({predictor.name: parts[part]}, split, predictor.targets).lines
-        for split, part in KEPT_SPLITS.items()
+        for split, part in STORED_SPLITS.items()
         if part in parts and (part != GPU.part or split == whole_parts(parts[part]))
     }
     first = next(iter(boards))
-    left_out = parts[KEPT_SPLITS[first]]
+    held_out = parts[STORED_SPLITS[first]]
     origin = predictor.provenance
     sections = [
         f"# The weights of the predictor {predictor.name}",
@@ -31,7 +31,7 @@ def text(predictor: Predictor, parts: Mapping[str, pd.DataFrame]) -> str:
         f"(commit {origin.get('commit') or 'unknown'}). Apache-2.0, like the rows of ours; docs/DATASET.md has the "
         "licence of each published set.",
         "## Training data\n\n" + report.markdown(_sets(origin)),
-        "## How it was evaluated\n\n" + full.notes(left_out) + "\n\n" + _table(boards[first]),
+        "## How it was evaluated\n\n" + full.notes(held_out) + "\n\n" + _table(boards[first]),
         *(
             [
                 "## Single rows held out\n\nOptimistic, since near relatives stay in training.\n\n"
@@ -43,10 +43,10 @@ def text(predictor: Predictor, parts: Mapping[str, pd.DataFrame]) -> str:
         *(
             f"## {full.where_run(part)}, held-out families\n\n" + report.markdown(full.cpu_lines(frame, predictor.name))
             for part, frame in parts.items()
-            if part not in KEPT_SPLITS.values()
+            if part not in STORED_SPLITS.values()
         ),
         "## Where it fails\n\nFamilies with the largest error when held out:\n\n"
-        + report.markdown(report.families(left_out, predictor).head(12)),
+        + report.markdown(report.families(held_out, predictor).head(12)),
         "- One GPU shows how whole models run under our protocol; of other GPUs there are published times of image\n"
         "  classifiers, and operators.\n"
         "- Host time comes from one host: probe yours (`forerun measure host`, then `--host this`).\n"

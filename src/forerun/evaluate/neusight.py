@@ -1,8 +1,8 @@
-"""Sums of a class of operators over a model, which NeuSight's authors publish beside what they predicted of them.
+"""Sums of a class of operators over a model, which NeuSight's authors publish with their predictions of them.
 
-The authors time each call of a model in eager mode by itself, between two events, and add up the classes. What a model
-calls follows from its configuration. Copies aside, this list has the FLOPs of the products and the bytes of the rest
-that the authors' own roofline has, but for BERT's pooler and classifier, a ten-thousandth of its linear layers.
+The authors time each call of a model in eager mode by itself, between two events, and add up the times by class. The
+calls follow from the model's configuration. Copies aside, the matmuls listed here have the FLOPs, and all other ops the
+bytes, of the authors' own roofline, except for BERT's pooler and classifier, a ten-thousandth of its linear layers.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class _Called:
     timed: bool = True  # False: within another call
 
 
-def asked(models: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+def measured_sums(models: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The sums that were measured on GPUS, and the operators of each (`sum` is its row) with how often they run."""
     sums: list[dict[str, Any]] = []
     ops: list[dict[str, Any]] = []
@@ -60,8 +60,8 @@ def asked(models: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
         calls = _calls(row)
         for op, ms in extra.get("op_ms", {}).items():
             where = {"sum": len(sums), "device": row["device"]}
-            theirs = extra.get("neusight_op_ms", {}).get(op, float("nan"))
-            sums.append({**where, "dataset": DATASET, "op": op, "device_ms": ms, "NeuSight": theirs,
+            published = extra.get("neusight_op_ms", {}).get(op, float("nan"))
+            sums.append({**where, "dataset": DATASET, "op": op, "device_ms": ms, "NeuSight": published,
                          **{name: row[name] for name in ("model", "mode", "batch")}})  # fmt: skip
             for call in calls:
                 if call.summed == op:
@@ -72,14 +72,14 @@ def asked(models: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def predicted(models: pd.DataFrame, device: str, predictor: Predictor) -> pd.DataFrame:
-    """The sums of one GPU with the answer of each of PREDICTORS and of a fitted predictor."""
-    sums, ops = asked(models[models["device"] == device])
+    """The sums of one GPU with the prediction of each of PREDICTORS and of a fitted predictor."""
+    sums, ops = measured_sums(models[models["device"] == device])
     if sums.empty:
         return sums
-    # The timing of a call adds the same as to a row of a single operator; a call within another was not timed.
+    # Timing a call adds the same overhead as for a single operator; a call within another was not timed.
     cases = operator_cases(ops.assign(timing_group=np.where(ops["timed"], "neusight", "")))
-    answers = {"roofline": cases.roofline_ms, predictor.name: predictor.predict_operators(cases)}
-    each = pd.DataFrame({name: cases.rows["count"] * ms for name, ms in answers.items()})
+    predicted_ms = {"roofline": cases.roofline_ms, predictor.name: predictor.predict_operators(cases)}
+    each = pd.DataFrame({name: cases.rows["count"] * ms for name, ms in predicted_ms.items()})
     return sums.join(each.groupby(cases.rows["sum"]).sum(), on="sum")
 
 

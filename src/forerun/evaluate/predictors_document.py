@@ -1,5 +1,5 @@
-"""docs/PREDICTORS.md: predictors compared, from kept answers, figures and costs alone; nothing is captured or fitted
-but baselines that take moments."""
+"""docs/PREDICTORS.md: predictors compared, from stored predictions, figures and costs alone; nothing is captured, and
+nothing is fitted but baselines that take moments."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import pandas as pd
 
 from forerun.errors import ForerunError
 from forerun.evaluate import report, studies
-from forerun.evaluate.costs import kept_costs
-from forerun.evaluate.exam import exam_rows
-from forerun.evaluate.kept import kept_device_lines
+from forerun.evaluate.costs import stored_costs
 from forerun.evaluate.published_figures import PUBLISHED, published_cell
-from forerun.evaluate.same_rows import BASELINES, SPLITS, Kept, split_lines
+from forerun.evaluate.same_rows import BASELINES, SPLITS, StoredPredictions, split_lines
 from forerun.evaluate.scatter import draw
 from forerun.evaluate.scoreboard import noise
+from forerun.evaluate.stored import stored_device_lines
+from forerun.evaluate.test_set import in_test_set
 from forerun.predictors.registry import predictor_class, saved_folder
 from forerun.predictors.saved import SHIPPED
 
@@ -32,7 +32,7 @@ _COLUMNS = (
     "interval_coverage", "interval_width", "noise_floor", "published",
 )  # fmt: skip
 _INTRO = """Predictors from the literature, rebuilt on our rows, beside those of this package. All figures come from
-held-out predictions that were kept when each was fitted. Written by
+held-out predictions that were stored when each was fitted. Written by
 
     {command}
 
@@ -41,36 +41,37 @@ held-out predictions that were kept when each was fitted. Written by
   where all rows are of one family: no row of the network is in training).{devices}
 - Predictors cover different rows, so each table has the rows of one predictor, with all others on **the same rows**.
   `coverage` is the share of all rows that it predicts, and of the others the share of its rows that they predict (rows
-  measured after a predictor was fitted have no kept prediction; `n` counts the others).
-  `default (families held out)` is shown where the default predictor kept no predictions for single rows held out: it is
-  then evaluated by the harder split. `one-ratio` (the roofline times one constant) and `dummy` (the median) are fitted
-  to these rows alone, without the part that is predicted. `one-ratio` multiplies the plain roofline (arithmetic and
-  bytes at the device's peaks), while `roofline` has fitted constants of kernels and launches. No predicted latency is
-  below the plain roofline, that of `dummy` neither. A baseline without a line does not predict that quantity.
-- For the default predictor, the relatives of a family are held out, too (`--split family`); the others were fitted
-  before relatives were held out: theirs stay in training, which is optimistic.
+  measured after a predictor was fitted have no stored prediction; `n` counts the others).
+  `default (families held out)` is shown where no predictions of the default predictor for single rows held out are
+  stored: it is then evaluated by the harder split. `one-ratio` (the roofline times one constant) and `dummy` (the
+  median) are fitted to these rows alone, without the part that is predicted. `one-ratio` multiplies the plain roofline
+  (arithmetic and bytes at the device's peaks), while `roofline` has fitted constants for kernels and launches. No
+  predicted latency is below the plain roofline, not even that of `dummy`. A baseline without a line does not predict
+  that quantity.
+- For the default predictor, the relatives of a family are held out too (`--split family`). The others were fitted
+  before relatives were held out together, so relatives stay in training, which is optimistic.
 - Repeats of a case are held out together with it, and only its first measurement is scored.
-- `in 90 % interval` is the coverage of the interval, `mean width` its width over the prediction, `noise
-  floor` by how much two measurements of the same case differ, on average over the repeated ones: the error against
-  one of them can be a little less.
+- `in 90 % interval` is the coverage of the interval, `mean width` its width over the prediction. `noise floor` is the
+  mean difference of two measurements of the same case, over the repeated ones: the error against one of them can be a
+  little less.
 - Throughput is the batch over latency, so it has no table of its own.
-- RMSE is in the unit of the table. The families and the GPU of the test set (evaluate/exam.py) are excluded.
+- RMSE is in the unit of the table. The families and the GPU of the test set (evaluate/test_set.py) are excluded.
 - `published` is what the authors report, on data of their own: it says how well the method did there, not here."""
 
 _DEVICES = """ **One GPU held out**: published
-  times on a GPU of which no row is in training; only figures are kept of these, since the rows are not ours to
-  pass on."""
+  times on a GPU of which no row is in training; only figures are stored of these, since the licences of the rows may
+  forbid passing them on."""
 
 
 def write(path: Path, names: Sequence[str]) -> Path:
     """The document, and a PNG per target in the folder `figures` beside it."""
-    kept = Kept()
+    stored = StoredPredictions()
     command = f"forerun evaluate {','.join(map(label, names))} --document docs/{path.name}"
-    lines = pd.DataFrame(_lines(kept, names))
+    lines = pd.DataFrame(_lines(stored, names))
     if lines.empty:
-        raise ForerunError(f"no predictions were kept of {', '.join(names)}: run forerun train NAME --out FOLDER")
-    first = next(f for f in kept.frames.values() if f is not None)
-    base = kept.frame("default", "family")
+        raise ForerunError(f"no predictions are stored of {', '.join(names)}: run forerun train NAME --out FOLDER")
+    first = next(f for f in stored.frames.values() if f is not None)
+    base = stored.frame("default", "family")
     parts = [
         "# Predictors compared",
         _INTRO.format(command=command, devices=_DEVICES if (lines["split"] == "device").any() else ""),
@@ -80,14 +81,14 @@ def write(path: Path, names: Sequence[str]) -> Path:
     ]
     figures = path.parent / "figures"
     for target, title in TARGETS.items():
-        mine = lines[lines["target"] == target]
-        if mine.empty:
+        selected = lines[lines["target"] == target]
+        if selected.empty:
             continue
         parts.append(f"## {title} (`{target}`)")
-        image = draw(kept, names, target, figures)
+        image = draw(stored, names, target, figures)
         if image is not None:
             parts.append(f"![{title}: predicted against measured](figures/{image.name})")
-        for name, group in mine.groupby("rows of", sort=False):
+        for name, group in selected.groupby("rows of", sort=False):
             shown = group.reindex(columns=list(_COLUMNS))
             shown = shown.loc[:, shown.notna().any() & (shown != "").any()].assign(split=shown["split"].map(WORDS))
             parts.append(f"### Rows of {label(str(name))}\n\n" + report.markdown(shown))
@@ -98,96 +99,96 @@ def write(path: Path, names: Sequence[str]) -> Path:
 
 
 def label(name: str) -> str:
-    """How tables call a predictor that was named, or given as a folder."""
+    """The name in tables of a predictor that is given by name or folder."""
     return predictor_class(name).name
 
 
 def groups(names: Sequence[str]) -> list[str]:
-    """The predictors whose rows have tables: those beside the baselines, and the default, which answers every row."""
+    """The predictors whose rows have tables: all but the baselines, and the default, which predicts every row."""
     return [n for n in names if label(n) not in BASELINES] + [n for n in names if label(n) == "default"]
 
 
-def _lines(kept: Kept, names: Sequence[str]) -> list[dict[str, Any]]:
+def _lines(stored: StoredPredictions, names: Sequence[str]) -> list[dict[str, Any]]:
     out: list[dict[str, Any]] = []
     for name in groups(names):
-        mine = [line for split in SPLITS for line in split_lines(kept, name, split, list(TARGETS))]
-        for line in mine + _device_lines(name):
+        selected = [line for split in SPLITS for line in split_lines(stored, name, split, list(TARGETS))]
+        for line in selected + _device_lines(name):
             called = label(name) if line["predictor"] == name else line["predictor"]
-            theirs = published_cell(called, line["target"], line["split"]) if called == label(name) else ""
-            out.append({**line, "predictor": called, "published": theirs})
+            published_text = published_cell(called, line["target"], line["split"]) if called == label(name) else ""
+            out.append({**line, "predictor": called, "published": published_text})
     return out
 
 
 def _device_lines(name: str) -> list[dict[str, Any]]:
-    """Figures of GPUs that were left out, all of them together; those of the default beside, with its own n."""
-    found = _devices(name)
-    modes = {line["mode"] for line in found if line["n"]} - {"all"}
+    """Figures of held-out GPUs, all of them together; those of the default predictor beside, with its own n."""
+    lines = _devices(name)
+    modes = {line["mode"] for line in lines if line["n"]} - {"all"}
     if label(name) != "default":
         mode = modes.pop() if len(modes) == 1 else "all"
-        found += [{**line, "mode": "all"} for line in _devices("default")
+        lines += [{**line, "mode": "all"} for line in _devices("default")
                   if line["predictor"] == "default" and line["mode"] == mode]  # fmt: skip
-    chosen = [line for line in found if (line["device"], line["mode"]) == ("all", "all") and line["target"] in TARGETS]
+    chosen = [line for line in lines if (line["device"], line["mode"]) == ("all", "all") and line["target"] in TARGETS]
     return [{**line, "rows of": name, "split": "device"} for line in chosen]
 
 
 def _summary(lines: pd.DataFrame) -> str:
-    """Mean errors of every predictor with single rows and with families (or networks) left out, the default beside."""
+    """Mean errors of every predictor with single rows and with families (or networks) held out, the default beside."""
     out = []
     for (name, target), group in lines.groupby(["rows of", "target"], sort=False):
-        own = group[group["predictor"] == label(str(name))].set_index("split")
-        by_family = next((s for s in ("family", "model") if s in own.index), None)
+        own_lines = group[group["predictor"] == label(str(name))].set_index("split")
+        by_family = next((s for s in ("family", "model") if s in own_lines.index), None)
         if label(str(name)) == "default" or by_family is None:
             continue
         beside = group[(group["split"] == by_family) & group["predictor"].str.startswith("default")]
-        theirs = own["published"].get("random", "")
+        published_text = own_lines["published"].get("random", "")
         out.append({
-            "predictor": label(str(name)), "target": target, WORDS["random"]: own["mape"].get("random", np.nan),
-            WORDS["family"]: own["mape"][by_family], "default, families held out": beside["mape"].mean(),
-            "published": theirs,
+            "predictor": label(str(name)), "target": target, WORDS["random"]: own_lines["mape"].get("random", np.nan),
+            WORDS["family"]: own_lines["mape"][by_family], "default, families held out": beside["mape"].mean(),
+            "published": published_text,
         })  # fmt: skip
     if not out:
         return ""
-    found = pd.DataFrame(out)
-    shares = [c for c in found.columns if found[c].dtype == float]
+    table = pd.DataFrame(out)
+    shares = [c for c in table.columns if table[c].dtype == float]
     for name in shares:
-        found[name] = [f"{100 * value:.1f} %" if np.isfinite(value) else "" for value in found[name]]
+        table[name] = [f"{100 * value:.1f} %" if np.isfinite(value) else "" for value in table[name]]
     words = "Mean errors; all other figures are below. For mlp, whose rows are of one family, networks are held out."
-    return f"## In short\n\n{words}\n\n" + report.markdown(found)
+    return f"## In short\n\n{words}\n\n" + report.markdown(table)
 
 
 def _devices(name: str) -> list[dict[str, Any]]:
-    return kept_device_lines(saved_folder(name) or SHIPPED / name)
+    return stored_device_lines(saved_folder(name) or SHIPPED / name)
 
 
 def _noise(rows: pd.DataFrame) -> str:
-    found = noise(rows[~exam_rows(rows)].reset_index(drop=True))
-    found = found[found["quantity"].isin(TARGETS)].drop(columns=["p90"])
-    return report.markdown(found.rename(columns={"mean": "mape", "median": "median_ape"}))
+    floors = noise(rows[~in_test_set(rows)].reset_index(drop=True))
+    floors = floors[floors["quantity"].isin(TARGETS)].drop(columns=["p90"])
+    return report.markdown(floors.rename(columns={"mean": "mape", "median": "median_ape"}))
 
 
 def _published(names: Sequence[str]) -> list[str]:
-    """A sentence for each published predictor: what its authors report, and on what."""
+    """A sentence for each published predictor: what its authors report, and on which data."""
     lines = []
     for name in map(label, names):
-        found = PUBLISHED.get(name)
-        if found:
-            more = "; ".join(f"{of}: {figure}" for of, figure in found.more.items())
-            lines.append(f"- `{name}`: {found.differs}" + (f" Also published: {more}." if more else ""))
+        paper = PUBLISHED.get(name)
+        if paper:
+            more = "; ".join(f"{of}: {figure}" for of, figure in paper.more.items())
+            lines.append(f"- `{name}`: {paper.differs}" + (f" Also published: {more}." if more else ""))
     return ["## What was published\n\n" + "\n".join(lines)] if lines else []
 
 
 def _speed(names: Sequence[str]) -> str:
     lines = []
     for name in names:
-        found = kept_costs(saved_folder(name) or SHIPPED / name)
-        if found is None:
+        costs = stored_costs(saved_folder(name) or SHIPPED / name)
+        if costs is None:
             continue
-        single, batch = found["single_s"], found["batch_us"]
+        single, batch = costs["single_s"], costs["batch_us"]
         lines.append({
             "predictor": label(name), "single prediction, ms": _number(single and 1e3 * single),
-            "in a batch, µs per case": _number(batch), "training, s": _number(found["training_s"]),
-            "on disk": _size(found["bytes"]), "parameters": _number(found["parameters"], whole=True),
-            "single prediction of": found["single_of"] or "", "machine": found["machine"],
+            "in a batch, µs per case": _number(batch), "training, s": _number(costs["training_s"]),
+            "on disk": _size(costs["bytes"]), "parameters": _number(costs["parameters"], whole=True),
+            "single prediction of": costs["single_of"] or "", "machine": costs["machine"],
         })  # fmt: skip
     if not lines:
         return ""
@@ -195,8 +196,8 @@ def _speed(names: Sequence[str]) -> str:
     return f"## Speed and size\n\n{words}\n\n" + report.markdown(pd.DataFrame(lines))
 
 
-def _size(many: int) -> str:
-    return f"{many / 1e6:.3g} MB" if many >= 1e6 else f"{many / 1e3:.3g} kB"
+def _size(count: int) -> str:
+    return f"{count / 1e6:.3g} MB" if count >= 1e6 else f"{count / 1e3:.3g} kB"
 
 
 def _number(value: float | None, *, whole: bool = False) -> str:

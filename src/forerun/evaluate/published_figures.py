@@ -1,4 +1,4 @@
-"""What authors published of the predictors that are rebuilt here, as they published it, and how their data differ."""
+"""The figures that authors published of the predictors that are rebuilt here, and how their data differ."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Published:
-    """Figures of a paper by target of ours, each as text, and a plain sentence on what they were measured on."""
+    """Figures of a paper by target, each as text, and a sentence on the data they were measured on."""
 
     figures: Mapping[str, str]
     differs: str
@@ -41,6 +41,6 @@ PUBLISHED: dict[str, Published] = {
 
 
 def published_cell(predictor: str, target: str, split: str) -> str:
-    """The published figure beside our own: theirs are of single rows held out, so it stands at split random alone."""
-    found = PUBLISHED.get(predictor)
-    return found.figures.get(target, "") if found and split == "random" else ""
+    """The published figure beside our own: theirs are of single rows held out, so it is shown at split random alone."""
+    entry = PUBLISHED.get(predictor)
+    return entry.figures.get(target, "") if entry and split == "random" else ""

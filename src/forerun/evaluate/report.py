@@ -11,9 +11,9 @@ import pandas as pd
 
 from forerun._util.extras import needed
 from forerun.evaluate import results
-from forerun.evaluate.exam import exam_rows
 from forerun.evaluate.results import Section
 from forerun.evaluate.scoreboard import Scoreboard, with_intervals
+from forerun.evaluate.test_set import in_test_set
 from forerun.predictors.base import Predictor
 
 _SHARES = ("coverage", "mape", "median_ape", "acc5", "acc10", "interval_coverage", "interval_width", "noise_floor")
@@ -49,25 +49,25 @@ def markdown(frame: pd.DataFrame, shares: Sequence[str] = _SHARES) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
-def families(left_out: pd.DataFrame, predictor: Predictor) -> pd.DataFrame:
-    """Error by family, largest first, without the exam's: of device time, or of latency where there is none; and the
-    share of rows in the predictor's intervals, where it has any of its own."""
-    target = error_target(left_out)
-    ratio = left_out[f"predicted_{target}"] / left_out[target]
-    rows = left_out.assign(error=(ratio - 1).abs(), ratio=ratio)
+def families(held_out: pd.DataFrame, predictor: Predictor) -> pd.DataFrame:
+    """Error by family, largest first, without the test set: of device time, or of latency where there is none; and the
+    coverage of the predictor's intervals, where it has any of its own."""
+    target = error_target(held_out)
+    ratio = held_out[f"predicted_{target}"] / held_out[target]
+    rows = held_out.assign(error=(ratio - 1).abs(), ratio=ratio)
     columns = {"n": ("error", "size"), "mape": ("error", "mean"), "ratio": ("ratio", "median")}
     if predictor.calibrates:
-        low, high = with_intervals(left_out, target, predictor)
+        low, high = with_intervals(held_out, target, predictor)
         inside = (rows[target] >= low) & (rows[target] <= high)
-        rows["inside"] = inside.where(ratio.notna())  # not every predictor answers every row
+        rows["inside"] = inside.where(ratio.notna())  # not every predictor predicts every row
         columns["interval_coverage"] = ("inside", "mean")
-    found = rows[~exam_rows(rows)].groupby("family").agg(**columns)
-    return found.sort_values("mape", ascending=False).reset_index().rename(columns={"ratio": "predicted / measured"})
+    errors = rows[~in_test_set(rows)].groupby("family").agg(**columns)
+    return errors.sort_values("mape", ascending=False).reset_index().rename(columns={"ratio": "predicted / measured"})
 
 
-def error_target(left_out: pd.DataFrame) -> str:
+def error_target(held_out: pd.DataFrame) -> str:
     """The quantity whose error is shown by family."""
-    return "device_ms" if "predicted_device_ms" in left_out else "latency_ms"
+    return "device_ms" if "predicted_device_ms" in held_out else "latency_ms"
 
 
 #: The order of the sections of a scoreboard, by name.
@@ -78,18 +78,18 @@ ORDER = (
 
 
 def write(
-    made: Scoreboard, left_out: pd.DataFrame, predictor: Predictor, folder: Path, extra: Sequence[Section], notes: str
+    made: Scoreboard, held_out: pd.DataFrame, predictor: Predictor, folder: Path, extra: Sequence[Section], notes: str
 ) -> Path:
-    """SCOREBOARD.md, its tables as data and its plots; `left_out` are the answers of this predictor. Sections that this
-    run did not make stay as they were."""
+    """SCOREBOARD.md, its tables as data and its plots; `held_out` are the predictions of this predictor. Sections that
+    this run did not make stay as they were."""
     folder.mkdir(parents=True, exist_ok=True)
-    by_family = families(left_out, predictor)
-    draw(left_out[~exam_rows(left_out)], by_family, folder)
+    by_family = families(held_out, predictor)
+    draw(held_out[~in_test_set(held_out)], by_family, folder)
     noise = made.noise.drop(columns=["p90"]).rename(columns={"mean": "mape", "median": "median_ape"})
     fresh = [
         Section("noise", "Noise floor: the same case measured twice", noise),
         Section("families", "Held-out families on the H200", made.lines.drop(columns=["split"])),
-        Section("worst", f"{_TITLES[error_target(left_out)]} by family, worst first", by_family.head(25)),
+        Section("worst", f"{_TITLES[error_target(held_out)]} by family, worst first", by_family.head(25)),
         *extra,
     ]
     images = {
@@ -104,7 +104,7 @@ def write(
     return path
 
 
-def draw(left_out: pd.DataFrame, by_family: pd.DataFrame, folder: Path) -> None:
+def draw(held_out: pd.DataFrame, by_family: pd.DataFrame, folder: Path) -> None:
     """Predicted against measured, and the error by family."""
     with needed("a figure"):
         import matplotlib
@@ -116,15 +116,15 @@ def draw(left_out: pd.DataFrame, by_family: pd.DataFrame, folder: Path) -> None:
         ("latency_ms", "predicted_latency_ms_probed", "latency, ms (host probed)"),
         ("energy_j", "predicted_energy_j", "energy, J"),
     )
-    pairs = [pair for pair in every if pair[1] in left_out]
+    pairs = [pair for pair in every if pair[1] in held_out]
     if not pairs:
         pairs = [("latency_ms", "predicted_latency_ms", "latency, ms")]
     figure, grid = pyplot.subplots(1, len(pairs), figsize=(13, 4.4), layout="constrained", squeeze=False)
     panels = grid[0]
     for panel, (measured, predicted, title) in zip(panels, pairs, strict=True):
-        for mode, part in left_out.groupby("mode"):
+        for mode, part in held_out.groupby("mode"):
             panel.scatter(part[measured], part[predicted], s=5, alpha=0.6, label=str(mode))
-        edge = [float(np.nanmin(left_out[measured])), float(np.nanmax(left_out[measured]))]
+        edge = [float(np.nanmin(held_out[measured])), float(np.nanmax(held_out[measured]))]
         panel.plot(edge, edge, color="black", linewidth=0.8)
         panel.set(xscale="log", yscale="log", xlabel="measured", ylabel="predicted", title=title)
         panel.grid(alpha=0.3)
@@ -134,7 +134,7 @@ def draw(left_out: pd.DataFrame, by_family: pd.DataFrame, folder: Path) -> None:
     by = by_family.sort_values("mape")
     figure, panel = pyplot.subplots(figsize=(9, 0.16 * len(by) + 1), layout="constrained")
     panel.barh(by["family"], 100 * by["mape"])
-    panel.set(xlabel=f"mean error of {_TITLES[error_target(left_out)].lower()}, %")
+    panel.set(xlabel=f"mean error of {_TITLES[error_target(held_out)].lower()}, %")
     panel.tick_params(axis="y", labelsize=6)
     figure.savefig(folder / "scoreboard_families.png", dpi=110)
     pyplot.close(figure)

@@ -20,7 +20,7 @@ FILE = "scoreboard.json"
 
 @dataclass(frozen=True)
 class Section:
-    """A table with its title and the words above it; `name` is what it is found by."""
+    """A table with its title and the words above it; `name` identifies it."""
 
     name: str
     title: str
@@ -30,7 +30,7 @@ class Section:
 
     @classmethod
     def titled(cls, name: str, heading: str, table: pd.DataFrame) -> Section:
-        """From a heading whose further paragraphs are the words above the table."""
+        """From a title, followed by the paragraphs above the table."""
         title, _, words = heading.partition("\n\n")
         return cls(name, title, table, words)
 
@@ -40,7 +40,7 @@ def kept(folder: Path) -> dict[str, Section]:
     path = folder / FILE
     if not path.exists():
         return {}
-    return {name: _section(name, found) for name, found in json.loads(path.read_text()).items()}
+    return {name: _section(name, content) for name, content in json.loads(path.read_text()).items()}
 
 
 def keep(folder: Path, made: Sequence[Section], order: Sequence[str]) -> list[Section]:
@@ -50,14 +50,14 @@ def keep(folder: Path, made: Sequence[Section], order: Sequence[str]) -> list[Se
     every = {**kept(folder), **fresh}
     names = [*(name for name in order if name in every), *(name for name in every if name not in order)]
     content = {name: _written(every[name]) for name in names}
-    lines = ",\n".join(f"{json.dumps(name)}: {_text(found)}" for name, found in content.items())
+    lines = ",\n".join(f"{json.dumps(name)}: {_text(section)}" for name, section in content.items())
     (folder / FILE).write_text("{\n" + lines + "\n}\n")
     return [_section(name, content[name]) for name in names]
 
 
-def _section(name: str, found: dict[str, Any]) -> Section:
-    table = pd.DataFrame(found["rows"], columns=found["columns"])
-    return Section(name, found["title"], table, found["words"], found["made"])
+def _section(name: str, content: dict[str, Any]) -> Section:
+    table = pd.DataFrame(content["rows"], columns=content["columns"])
+    return Section(name, content["title"], table, content["words"], content["made"])
 
 
 def _written(one: Section) -> dict[str, Any]:
@@ -75,8 +75,8 @@ def _plain(value: Any) -> Any:
     return int(value) if float(value).is_integer() else float(f"{float(value):.6g}")
 
 
-def _text(found: dict[str, Any]) -> str:
-    """A row a line, so that changes can be read."""
-    rows = ",\n  ".join(json.dumps(row, ensure_ascii=False) for row in found["rows"])
-    head = {key: value for key, value in found.items() if key != "rows"}
+def _text(section: dict[str, Any]) -> str:
+    """JSON with one row a line, so that changes can be read."""
+    rows = ",\n  ".join(json.dumps(row, ensure_ascii=False) for row in section["rows"])
+    head = {key: value for key, value in section.items() if key != "rows"}
     return json.dumps(head, ensure_ascii=False)[:-1] + ', "rows": [\n  ' + rows + "\n]}"

@@ -9,21 +9,23 @@ import numpy as np
 import pandas as pd
 
 from forerun._util.extras import needed
-from forerun.evaluate.same_rows import Kept, scored
+from forerun.evaluate.same_rows import StoredPredictions, scored
 from forerun.predictors.registry import predictor_class
 
 UNITS = {"latency_ms": "latency, ms", "memory_mb": "memory, MB", "energy_j": "energy, J"}
-_LEFT_OUT = {"family": "families", "model": "networks", "random": "single rows"}
+_HELD_OUT = {"family": "families", "model": "networks", "random": "single rows"}
 _COLUMNS = 3
 #: Points of a panel, drawn at random where there are more, and of an interactive one.
 _POINTS, _INTERACTIVE = 2500, 4000
 
 
-def _panels(kept: Kept, names: Sequence[str], target: str, most: int) -> Iterator[tuple[str, str, pd.DataFrame]]:
-    """(predictor, split, rows with `measured` and `predicted`), families left out where that was kept."""
+def _panels(
+    stored: StoredPredictions, names: Sequence[str], target: str, most: int
+) -> Iterator[tuple[str, str, pd.DataFrame]]:
+    """(predictor, split, rows with `measured` and `predicted`), with families held out where that is stored."""
     for name in names:
         for split in ("family", "model", "random"):
-            frame = kept.frame(name, split)
+            frame = stored.frame(name, split)
             if frame is None or f"predicted_{target}" not in frame:
                 continue
             rows = frame[scored(frame, target)[1]]
@@ -34,9 +36,9 @@ def _panels(kept: Kept, names: Sequence[str], target: str, most: int) -> Iterato
             break
 
 
-def draw(kept: Kept, names: Sequence[str], target: str, folder: Path) -> Path | None:
+def draw(stored: StoredPredictions, names: Sequence[str], target: str, folder: Path) -> Path | None:
     """`predictors_scatter_<target>.png`; None where nobody predicts the target."""
-    panels = list(_panels(kept, names, target, _POINTS))
+    panels = list(_panels(stored, names, target, _POINTS))
     if not panels:
         return None
     with needed("a figure"):
@@ -62,7 +64,7 @@ def draw(kept: Kept, names: Sequence[str], target: str, folder: Path) -> Path | 
                 label=str(mode),
             )  # fmt: skip
         panel.plot(edge, edge, color="black", linewidth=0.8)
-        title = f"{name} ({_LEFT_OUT[split]} held out)"
+        title = f"{name} ({_HELD_OUT[split]} held out)"
         title = title if predictor_class(name).needs_fit else name
         panel.set(xscale="log", yscale="log", title=title)
         panel.set_ylim(edge[0] / 5, edge[1] * 5)
@@ -83,12 +85,12 @@ def draw(kept: Kept, names: Sequence[str], target: str, folder: Path) -> Path | 
     return path
 
 
-def interactive(kept: Kept, names: Sequence[str], target: str, folder: Path) -> Path | None:
-    """`predictors_scatter_<target>.html`, a page by itself in which points show their model; None as in `draw`."""
+def interactive(stored: StoredPredictions, names: Sequence[str], target: str, folder: Path) -> Path | None:
+    """`predictors_scatter_<target>.html`, a self-contained page in which points show their model; None as in `draw`."""
     with needed("an interactive figure"):
         import plotly.graph_objects as go
     made = go.Figure()
-    for name, _, rows in _panels(kept, names, target, _INTERACTIVE):
+    for name, _, rows in _panels(stored, names, target, _INTERACTIVE):
         pairs = zip(rows["model"], rows["mode"], rows["batch"], rows["dtype"], strict=True)
         made.add_scattergl(
             x=rows["measured"].round(5).tolist(), y=rows["predicted"].round(5).tolist(), mode="markers", name=name,

@@ -1,4 +1,4 @@
-"""The scoreboard: what predictors say of cases that they were not fitted to, against what was measured."""
+"""The scoreboard: held-out predictions against measurements."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from forerun.data.splits import leave_out
+from forerun.data.splits import hold_out
 from forerun.data.summary import noise_floor, regime
 from forerun.evaluate import memory_rule
-from forerun.evaluate.left_out import PROBED, groups_of, whole_parts
+from forerun.evaluate.held_out import PROBED, groups_of, whole_parts
 from forerun.evaluate.metrics import figures
 from forerun.prediction import DEVICE_BOUND
 from forerun.predictors.base import TARGETS, Predictor, disagreement_of, log_ratio
@@ -23,13 +23,13 @@ COLUMNS = (
     "target", "split", "regime", "predictor", "n", "coverage", "mape", "median_ape", "rmse", "r2", "tau", "acc5",
     "acc10", "interval_coverage", "interval_width",
 )  # fmt: skip
-#: Latency of the same calls as CUDA graphs (runtime cudagraph), which eager rows were measured as, too.
+#: Latency of the same calls as CUDA graphs (runtime cudagraph), as which eager rows were measured too.
 GRAPH = "graph_ms"
-#: How a line is called whose predictor knew the host's speed at the moment of the measurement.
+#: Marks a line whose predictor was given the host's speed at the moment of the measurement.
 HOST_PROBED = "host probed"
 
 
-#: Name, values, the low and high ends of their intervals, and which rows the predictor was asked about.
+#: Name, values, the low and high ends of their intervals, and which rows the predictor was run on.
 Answer = tuple[str, np.ndarray, np.ndarray | None, np.ndarray | None, np.ndarray]
 
 
@@ -49,40 +49,41 @@ class Scoreboard:
 
 
 def regimes(rows: pd.DataFrame) -> dict[str, np.ndarray]:
-    """The groups that have lines of their own, by what was measured (never by what was predicted). Compiled calls have
-    lines of their own; all other lines are of eager ones."""
+    """The groups that have lines of their own, by measurement (never by prediction). Compiled calls have lines of their
+    own; all other lines are of eager ones."""
     busy = (rows["device_ms"] / rows["latency_ms"]).to_numpy(dtype=float) >= DEVICE_BOUND
     known = rows["device_ms"].notna().to_numpy()
     mode = rows["mode"].to_numpy()
     runs = names_of(rows).to_numpy(dtype=str)
-    found = {
+    masks = {
         "all": np.ones(len(rows), dtype=bool),
         "device-bound": busy & known,
         "host-bound": ~busy & known,
         "training, device-bound": busy & known & (mode == "training"),
     }
-    found |= {m: mode == m for m in ("inference", "training", "prefill", "decode")}
+    masks |= {m: mode == m for m in ("inference", "training", "prefill", "decode")}
     compiled = np.array([of_row(run).calibration is not None for run in runs], dtype=bool)
-    return {name: mine & ~compiled for name, mine in found.items()} | {
+    return {name: mask & ~compiled for name, mask in masks.items()} | {
         run: runs == run for run in np.unique(runs[compiled])
     }
 
 
 def with_intervals(
-    left_out: pd.DataFrame, target: str, predictor: Predictor, confidence: float = 0.9, folds: int = 8,
+    held_out: pd.DataFrame, target: str, predictor: Predictor, confidence: float = 0.9, folds: int = 8,
     split: str = "family",
 ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
-    """Intervals of each row from the left-out errors of other families (devices, kinds) only."""
-    predicted = left_out[f"predicted_{target}"].to_numpy(dtype=float)
-    groups = np.array(predictor.calibration_groups(left_out, target))
-    score, disagreement = log_ratio(left_out, target), disagreement_of(left_out, target)
-    low, high = np.full(len(left_out), np.nan), np.full(len(left_out), np.nan)
-    parts = whole_parts(left_out) if split == "family" else split  # of one family, networks were left out
-    for train, test in leave_out(groups_of(left_out, parts), folds, seed=1):
+    """Intervals of each row from the held-out errors of other families (devices, kinds) only."""
+    predicted = held_out[f"predicted_{target}"].to_numpy(dtype=float)
+    groups = np.array(predictor.calibration_groups(held_out, target))
+    score, disagreement = log_ratio(held_out, target), disagreement_of(held_out, target)
+    low, high = np.full(len(held_out), np.nan), np.full(len(held_out), np.nan)
+    parts = whole_parts(held_out) if split == "family" else split  # of one family, networks were held out
+    for train, test in hold_out(groups_of(held_out, parts), folds, seed=1):
         made = calibrate(groups[train], score[train], disagreement[train])
         for group in np.unique(groups[test]):
-            mine = test & (groups == group)
-            low[mine], high[mine] = made.intervals(group, confidence, np.zeros(mine.sum()), disagreement[mine])
+            selected = test & (groups == group)
+            sigma = np.zeros(selected.sum())
+            low[selected], high[selected] = made.intervals(group, confidence, sigma, disagreement[selected])
     return low * predicted, high * predicted
 
 
@@ -90,7 +91,7 @@ def board(
     frames: Mapping[str, pd.DataFrame], *, split: str = "family", targets: Sequence[str] = TARGETS,
     only: np.ndarray | None = None,
 ) -> Scoreboard:  # fmt: skip
-    """The lines of one split; `frames` are left-out predictions of the same rows by predictor (evaluate.left_out).
+    """The lines of one split; `frames` are held-out predictions of the same rows by predictor (evaluate.held_out).
 
     `only` chooses the rows that are scored; intervals are calibrated on all of them.
     """
@@ -107,21 +108,21 @@ def board(
         for group, chosen in regimes(first).items():
             if (chosen & once).sum() < 5 or (memory and "bound" in group):
                 continue
-            for name, values, low, high, asked in answers:
-                mine = chosen & once & asked
-                edges = (low[mine], high[mine]) if low is not None and high is not None else (None, None)
-                found = figures(values[mine], measured[mine], *edges)
-                lines.append({"target": target, "split": split, "regime": group, "predictor": name, **found})
+            for name, values, low, high, requested in answers:
+                selected = chosen & once & requested
+                edges = (low[selected], high[selected]) if low is not None and high is not None else (None, None)
+                scores = figures(values[selected], measured[selected], *edges)
+                lines.append({"target": target, "split": split, "regime": group, "predictor": name, **scores})
     probed = [frame for frame in frames.values() if any(f"predicted_{t}_probed" in frame for t in PROBED)]
-    repeated = (probed or [first])[0]  # the same rows in every frame, but only some know of the host's speed
+    repeated = (probed or [first])[0]  # the same rows in every frame, but only some have the host's speed
     return Scoreboard(pd.DataFrame(lines, columns=list(COLUMNS)), noise(repeated if only is None else repeated[only]))
 
 
 def floor_of(noise_floors: pd.DataFrame, target: str, regime: str, predictor: str) -> float:
-    """The noise floor of a line: that of a probed host where the predictor knew the speed of the host."""
+    """The noise floor of a line: that of a probed host where the predictor was given the speed of the host."""
     quantity = f"{target}, {HOST_PROBED}" if predictor.endswith(f", {HOST_PROBED}") else target
-    mine = noise_floors[(noise_floors["quantity"] == quantity) & (noise_floors["regime"] == regime)]
-    return float(mine["mean"].iloc[0]) if len(mine) else float("nan")
+    selected = noise_floors[(noise_floors["quantity"] == quantity) & (noise_floors["regime"] == regime)]
+    return float(selected["mean"].iloc[0]) if len(selected) else float("nan")
 
 
 def first_of_cases(rows: pd.DataFrame, measured: np.ndarray) -> np.ndarray:
@@ -133,29 +134,29 @@ def first_of_cases(rows: pd.DataFrame, measured: np.ndarray) -> np.ndarray:
 
 
 def _answers(name: str, frame: pd.DataFrame, target: str, split: str) -> list[Answer]:
-    """What is shown of a predictor's answers for a target, and again with the host's speed known."""
+    """A predictor's line for a target, and one more with the host's speed known."""
     column = f"predicted_{target}"
-    asked = frame["asked"].to_numpy(dtype=bool) if "asked" in frame else np.ones(len(frame), dtype=bool)
+    requested = frame["asked"].to_numpy(dtype=bool) if "asked" in frame else np.ones(len(frame), dtype=bool)
     if column not in frame:
-        return [(name, np.full(len(frame), np.nan), None, None, asked)]
+        return [(name, np.full(len(frame), np.nan), None, None, requested)]
     predictor = predictor_class(name)()
     low, high = with_intervals(frame, target, predictor, split=split) if predictor.calibrates else (None, None)
-    out: list[Answer] = [(name, frame[column].to_numpy(dtype=float), low, high, asked)]
+    out: list[Answer] = [(name, frame[column].to_numpy(dtype=float), low, high, requested)]
     if target in PROBED and f"{column}_probed" in frame:
-        out.append((f"{name}, {HOST_PROBED}", frame[f"{column}_probed"].to_numpy(dtype=float), None, None, asked))
+        out.append((f"{name}, {HOST_PROBED}", frame[f"{column}_probed"].to_numpy(dtype=float), None, None, requested))
     return out
 
 
-def noise(left_out: pd.DataFrame) -> pd.DataFrame:
-    """The noise floor of what was measured, and of the same as a probed host would have it: measured times what is
-    predicted for the usual host over what is predicted for the host at that moment."""
-    bound = regime(left_out)
-    plain = _floors(left_out, bound)
-    known = [t for t in PROBED if f"predicted_{t}_probed" in left_out]
+def noise(held_out: pd.DataFrame) -> pd.DataFrame:
+    """The noise floor of the measurements, and of the same normalised to the usual host: the measurement times the
+    prediction for the usual host over the prediction for the host at that moment."""
+    bound = regime(held_out)
+    plain = _floors(held_out, bound)
+    known = [t for t in PROBED if f"predicted_{t}_probed" in held_out]
     if not known:
         return plain
-    ratio = {t: left_out[f"predicted_{t}"] / left_out[f"predicted_{t}_probed"] for t in known}
-    probed = _floors(left_out.assign(**{t: left_out[t] * ratio[t] for t in known}), bound)
+    ratio = {t: held_out[f"predicted_{t}"] / held_out[f"predicted_{t}_probed"] for t in known}
+    probed = _floors(held_out.assign(**{t: held_out[t] * ratio[t] for t in known}), bound)
     probed = probed[probed["quantity"].isin(known)]
     return pd.concat([plain, probed.assign(quantity=probed["quantity"] + f", {HOST_PROBED}")])
 

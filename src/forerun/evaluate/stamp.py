@@ -1,10 +1,10 @@
-"""Which code made the held-out predictions that are kept with a predictor, and whether today's predicts the same.
+"""Which code made the stored held-out predictions of a predictor, and whether today's code predicts the same.
 
 Held-out predictions cannot be made again without fitting again, which takes hours. So a file beside them holds a hash
-of what decided them: the source of the modules behind a prediction (without comments, docstrings and formatting), the
-weights, and the datasheets of the devices that were measured. When the hash differs, `make gate` (benchmarks/gate.py)
-compares the predictions of today's code with those of the code that made them, on frozen questions, and writes how far
-they moved; `forerun evaluate` says so as long as they did.
+of all that they depend on: the source of the modules behind a prediction (without comments, docstrings and formatting),
+the weights, and the datasheets of the devices that were measured. When the hash differs, `make gate`
+(benchmarks/gate.py) compares the predictions of today's code with those of the code that made them, on frozen
+questions, and writes how far they moved; `forerun evaluate` prints that.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ _PACKAGE = Path(__file__).parents[1]
 
 
 def folder_of(name: str) -> Path:
-    """Where a predictor lies, by its name or its folder."""
+    """The folder of a predictor, by its name or its folder."""
     return saved_folder(name) or SHIPPED / name
 
 
 def prediction_hash(name: str) -> str:
-    """Names all that decides the predictions of a predictor: code, weights, and datasheets of measured devices."""
+    """A hash of all that the predictions of a predictor depend on: code, weights, datasheets of measured devices."""
     folder, kind = folder_of(name), predictor_class(name)
-    found = hashlib.sha256(source_hash(_modules_behind(kind), _PACKAGE.parent).encode())
+    digest = hashlib.sha256(source_hash(_modules_behind(kind), _PACKAGE.parent).encode())
     for file in (folder / FILE, folder / ARRAYS):
-        found.update(content(file) or b"")
+        digest.update(content(file) or b"")
     for device in sorted(load_predictor(name).measured_devices() or ()):
-        found.update(repr(_facts(device)).encode())
-    return found.hexdigest()[:16]
+        digest.update(repr(_facts(device)).encode())
+    return digest.hexdigest()[:16]
 
 
 def _facts(device: str) -> Any:
@@ -55,16 +55,16 @@ def _facts(device: str) -> Any:
 
 
 def _modules_behind(kind: type[Predictor]) -> list[Path]:
-    """Graphs and their laws, what a workload is, and the modules of predictors that this one uses."""
-    found = set(modules(*(_PACKAGE / room for room in (*CAPTURING, "device")), _PACKAGE / "workload.py"))
+    """The modules of graphs and cost laws, of workloads, and of predictors that this one uses."""
+    files = set(modules(*(_PACKAGE / room for room in (*CAPTURING, "device")), _PACKAGE / "workload.py"))
     defining = (defining_file(one) for one in kind.__mro__ if issubclass(one, Predictor))
     waiting = [file for file in defining if file is not None]
     while waiting:
         file = waiting.pop()
-        if file not in found:
-            found.add(file)
+        if file not in files:
+            files.add(file)
             waiting += _imported(file)
-    return sorted(found)
+    return sorted(files)
 
 
 def _imported(file: Path) -> list[Path]:
@@ -79,15 +79,16 @@ def _imported(file: Path) -> list[Path]:
 
 
 def write_stamp(name: str, moved: dict[str, Any] | None = None) -> None:
-    """Notes that today's code predicts as that which made the held-out predictions of a predictor, but for what
-    `moved` says; without it, that it made them."""
+    """Notes that today's code predicts the same as the code that made the held-out predictions of a predictor, except
+    for what `moved` says; without `moved`, that today's code made them."""
     now, path = prediction_hash(name), folder_of(name) / NAME
     made_by = now if moved is None else _read(path).get("made_by", now)
     path.write_text(json.dumps({"made_by": made_by, "compared": now, "moved": moved or {}}, indent=1) + "\n")
 
 
 def made_by(name: str) -> str | None:
-    """The hash of what made the held-out predictions of a predictor; None where nothing notes it."""
+    """The hash of the code and weights that made the held-out predictions of a predictor; None where it is not
+    noted."""
     return _read(folder_of(name) / NAME).get("made_by")
 
 

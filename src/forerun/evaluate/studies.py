@@ -1,4 +1,4 @@
-"""Studies of predictors beside the comparison: a table and a chart each, kept as files that the document reads."""
+"""Studies of predictors that follow the comparison: a table and a chart each, in files that the document reads."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ def keep(
 
 
 def sections(folder: Path) -> list[str]:
-    """Every study that was kept, as a section of a document, with the command that makes it again."""
+    """Every stored study as a section of a document, with the command that makes it again."""
     out = []
     for path in sorted(folder.glob(f"{_PREFIX}*.json")):
-        found = json.loads(path.read_text())
-        table = pd.DataFrame(found["rows"], columns=found["columns"])
-        # Numbers of studies stand as people read them, errors in percent among them.
-        text = [f"## {found['title']}", found["words"], report.markdown(table, shares=())]
-        if found.get("figure") and (folder / found["figure"]).is_file():  # pages are built, not committed
-            text.append(f"Chart: [{found['figure']}](figures/{found['figure']}).")
-        text.append(f"Made by `{found['command']}`.")
+        study = json.loads(path.read_text())
+        table = pd.DataFrame(study["rows"], columns=study["columns"])
+        # Studies store numbers as they are shown, errors in percent among them.
+        text = [f"## {study['title']}", study["words"], report.markdown(table, shares=())]
+        if study.get("figure") and (folder / study["figure"]).is_file():  # pages are built, not committed
+            text.append(f"Chart: [{study['figure']}](figures/{study['figure']}).")
+        text.append(f"Made by `{study['command']}`.")
         out.append("\n\n".join(text))
     return out
 

@@ -1,7 +1,7 @@
-"""A search for the parameters with which a predictor errs least on families that it did not see.
+"""Hyperparameter search: the parameters with which a predictor has the least error on held-out families.
 
-Trials are kept in a file as they end (Optuna's journal), one study for the same predictor, rows, targets and folds: a
-search that was stopped goes on where it was. The exam's families are left out: nothing is tuned on them.
+Trials are stored in a file as they end (Optuna's journal), one study for the same predictor, rows, targets and folds: a
+search that was stopped can be resumed. The test set is excluded: nothing is tuned on it.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ import numpy as np
 
 from forerun._util.extras import needed
 from forerun.errors import ForerunError
-from forerun.evaluate.exam import exam_rows
-from forerun.evaluate.left_out import Progress, left_out, whole_parts
+from forerun.evaluate.held_out import Progress, held_out, whole_parts
+from forerun.evaluate.test_set import in_test_set
 from forerun.predictors.base import Predictor, log_ratio
 from forerun.predictors.cases import TrainingCases
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
 
-#: Families are left out in so many parts; few, since every trial fits as often.
+#: Number of folds that families are held out in; small, since every trial fits as often.
 FOLDS = 4
 
 
@@ -39,12 +39,12 @@ class Tuned:
 
     predictor: str
     settings: dict[str, Any]  # parameters of the constructor
-    error: float  # mean over targets of the median |log(predicted / measured)| on what was left out
+    error: float  # mean over targets of the median |log(predicted / measured)| of held-out predictions
     usual_error: float | None  # the same with the default parameters; None where these were not tried
-    split: str  # what was left out: family, or model where all rows are of one family
+    split: str  # what was held out: family, or model where all rows are of one family
     before: int  # trials that an earlier run had ended
     trials: int  # trials that ended, those before among them
-    failed: int  # trials that came to nothing
+    failed: int  # trials that failed
     stopped: bool  # by the user
 
     def to_dict(self) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def tune(
     """Tries parameters until `trials` have ended in all runs together, or for `seconds`; `grid` tries the predictor's
     grid in random order instead of what earlier trials suggest. The first trial has the default parameters."""
     check(kind, grid)
-    cases = without_exam(cases)
+    cases = without_test_set(cases)
     split = whole_parts(cases.models.rows)
     chosen = [t for t in kind.targets if not targets or t in targets]
     if not chosen:
@@ -97,26 +97,27 @@ def check(kind: type[Predictor], grid: bool = False) -> None:
         raise ForerunError(f"the predictor {kind.name} has {'no grid' if grid else 'nothing'} to tune")
 
 
-def without_exam(cases: TrainingCases) -> TrainingCases:
+def without_test_set(cases: TrainingCases) -> TrainingCases:
     """The cases on which something may be chosen."""
     parts = {name: getattr(cases, name) for name in ("models", "cpu_models", "published_models")}
-    kept = {name: part and part.take(~exam_rows(part.rows).to_numpy()) for name, part in parts.items()}
-    if not kept["models"]:
-        raise ForerunError("there are no rows of models on GPUs to tune on, the exam's families aside")
-    return replace(cases, **kept)
+    remaining = {name: part and part.take(~in_test_set(part.rows).to_numpy()) for name, part in parts.items()}
+    if not remaining["models"]:
+        raise ForerunError("there are no rows of models on GPUs to tune on, the test set's families aside")
+    return replace(cases, **remaining)
 
 
 def error(predictor: Predictor, cases: TrainingCases, targets: Sequence[str], split: str, folds: int) -> float:
-    """The mean over targets of the median absolute logarithm of predicted over measured, on what was left out."""
-    found = left_out(predictor, cases, split, folds=folds)
-    medians = [float(np.nanmedian(np.abs(log_ratio(found, target)))) for target in targets if _any(found, target)]
+    """The mean over targets of the median |log(predicted / measured)| of held-out predictions."""
+    predictions = held_out(predictor, cases, split, folds=folds)
+    scored = [target for target in targets if _any(predictions, target)]
+    medians = [float(np.nanmedian(np.abs(log_ratio(predictions, target)))) for target in scored]
     if not medians:
-        raise ForerunError(f"the predictor {predictor.name} answers none of the rows")
+        raise ForerunError(f"the predictor {predictor.name} predicts none of the rows")
     return float(np.mean(medians))
 
 
-def _any(found: Any, target: str) -> bool:
-    return bool(np.isfinite(log_ratio(found, target)).any())
+def _any(predictions: Any, target: str) -> bool:
+    return bool(np.isfinite(log_ratio(predictions, target)).any())
 
 
 def _settings(kind: type[Predictor], trial: Trial, grid: bool, first: bool) -> dict[str, Any]:
@@ -131,17 +132,17 @@ def _settings(kind: type[Predictor], trial: Trial, grid: bool, first: bool) -> d
 def _combinations(kind: type[Predictor]) -> list[dict[str, Any]]:
     """Every combination of the grid, in an order that is random and always the same."""
     names, values = zip(*kind.grid().items(), strict=True)
-    found = [dict(zip(names, chosen, strict=True)) for chosen in itertools.product(*values)]
-    random.Random(0).shuffle(found)
-    return found
+    combinations = [dict(zip(names, chosen, strict=True)) for chosen in itertools.product(*values)]
+    random.Random(0).shuffle(combinations)
+    return combinations
 
 
-def _study(kind: type[Predictor], cases: TrainingCases, folder: Path, asked: tuple[Any, ...]) -> Study:
+def _study(kind: type[Predictor], cases: TrainingCases, folder: Path, question: tuple[Any, ...]) -> Study:
     """The study of the same question, new or as it was left."""
     optuna = _optuna()
     from optuna.storages.journal import JournalFileBackend
 
-    rows = hashlib.sha256(json.dumps(asked).encode())
+    rows = hashlib.sha256(json.dumps(question).encode())
     for name, part in cases.parts.items():
         known = [c for c in ("case_key", "repeat", "device", *kind.targets) if c in part.rows]
         rows.update(f"{name}\n{part.rows[known].to_csv(index=False)}".encode())
@@ -149,13 +150,13 @@ def _study(kind: type[Predictor], cases: TrainingCases, folder: Path, asked: tup
     folder.mkdir(parents=True, exist_ok=True)
     storage = optuna.storages.JournalStorage(JournalFileBackend(str(folder / f"{name}.journal")))
     study = optuna.create_study(storage=storage, study_name=name, load_if_exists=True)
-    # Another seed after every trial: a search that goes on does not draw the same again.
+    # Another seed after every trial, so that a resumed search does not repeat its draws.
     study.sampler = optuna.samplers.TPESampler(seed=len(study.trials), multivariate=True, group=True)
     return study
 
 
 def _ended(study: Study) -> list[Any]:
-    """Trials that have a value, or came to nothing by themselves."""
+    """Trials that have a value, or failed by themselves."""
     return [t for t in study.trials if t.state.is_finished() and not t.user_attrs.get("stopped")]
 
 
@@ -170,8 +171,8 @@ def _best(kind: type[Predictor], study: Study, split: str, before: int, stopped:
         reason = next((t.user_attrs["reason"] for t in ended if "reason" in t.user_attrs), "it was stopped")
         raise ForerunError(f"no trial of the predictor {kind.name} came to an end: {reason}")
     best = min(able, key=lambda t: t.value)
-    usual = kind().parameters()
-    tried = [t.value for t in able if {**usual, **t.user_attrs["settings"]} == usual]
+    defaults = kind().parameters()
+    tried = [t.value for t in able if {**defaults, **t.user_attrs["settings"]} == defaults]
     return Tuned(
         kind.name, best.user_attrs["settings"], best.value, tried[0] if tried else None, split, before, len(ended),
         len(ended) - len(able), stopped,

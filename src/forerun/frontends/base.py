@@ -94,6 +94,10 @@ class Frontend(ABC):
         memory and time, in a process of its own."""
         return False
 
+    def warm_up(self) -> None:
+        """Imports what `load` needs. It is called before a process reads its second untrusted model: the children that
+        read them are forked, and find it imported."""
+
     def claims(self, model: Any) -> bool:
         """Whether the model is a path with one of this frontend's suffixes."""
         return isinstance(model, (str, Path)) and Path(model).suffix.lower() in self.suffixes

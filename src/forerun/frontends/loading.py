@@ -24,6 +24,9 @@ from forerun.workload import Workload
 #: The scope of routed experts.
 _EXPERTS = re.compile(r"(^|\.)experts(\.|$)")
 
+#: Frontends that have read an untrusted model in this process: where there is one, there may be more.
+_read_untrusted: set[str] = set()
+
 
 def check_runtime(workload: Workload) -> None:
     """Refuses a runtime that there is not, and what a runtime cannot run."""
@@ -137,6 +140,9 @@ def _loaded(name: str, frontend: Frontend, model: Any, workload: Workload) -> li
     """What the frontend makes of a model; an untrusted one is read by a child process, where it can do no harm."""
     if not frontend.untrusted(model):
         return frontend.load(model, workload)
+    if name in _read_untrusted:
+        frontend.warm_up()
+    _read_untrusted.add(name)
     path = Path(model) if isinstance(model, (str, Path)) else None
     given = str(model) if path else model
     size_mb = path.stat().st_size / 2**20 if path and path.is_file() else 0.0

@@ -9,7 +9,7 @@ from forerun.errors import ForerunError
 from forerun.frontends.registry import find_frontend
 from forerun.graph.ir import Graph
 from forerun.runtimes import registry
-from forerun.workload import Workload
+from forerun.workload import Workload, ask_for_published_dtypes
 
 
 def usual_dtype(model: Any, runtime: str) -> str | None:
@@ -45,3 +45,6 @@ def notes(workload: Workload) -> Iterator[str]:
         yield f"the checkpoint's {other} weights are dequantised to {workload.weight_dtype}, as training needs them"
     elif other:
         yield f"the checkpoint's {other} weights are dequantised: dtype {dtype} was asked for"
+
+
+ask_for_published_dtypes(usual_dtype)

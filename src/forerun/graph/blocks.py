@@ -1,7 +1,7 @@
-"""What a network repeats: the classes of kernel in its block, without their sizes.
+"""The repeated block of a network: its kernel classes, without their sizes.
 
-Networks whose blocks are made of the same ops are relatives whatever their names say (BERT and RoBERTa, Llama and
-Mistral): who has measured one knows much of the other. `data/splits.py` leaves relatives out together.
+Networks with blocks of the same ops are relatives, independent of their names (BERT and RoBERTa, Llama and Mistral):
+measurements of one inform predictions of the other. `data/splits.py` holds relatives out together.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from forerun.graph.profile import CLASSES, kernel_class
 
 #: Fewer ops than this are a layer, not a block.
 LEAST_OPS = 4
-#: Classes of kernel that multiply: what a block is there for. Relatives have the same number of each.
+#: Classes of kernel with the main arithmetic. Relatives have the same number of each.
 MULTIPLYING = frozenset(c for c in CLASSES if any(word in c for word in ("matmul", "conv", "attention", "rnn", "fft")))
 #: The share of all ops of two blocks that relatives have in common: norms, activations and copies are written in one
 #: way or another (an RMS norm is one kernel or six).
@@ -34,8 +34,8 @@ def block_of(graph: Graph) -> str:
     forward = [op for op in graph.ops if op.phase == "forward"]
     inside: dict[str, list[Op]] = {}
     for op in forward:
-        for found in _NUMBERED.finditer(op.scope):
-            inside.setdefault(op.scope[: found.end()], []).append(op)
+        for match in _NUMBERED.finditer(op.scope):
+            inside.setdefault(op.scope[: match.end()], []).append(op)
     covered: Counter[str] = Counter()
     copies: Counter[str] = Counter()
     for ops in inside.values():
@@ -49,7 +49,7 @@ def block_of(graph: Graph) -> str:
 
 
 def _counted(graph: Graph, ops: list[Op], times: int) -> str:
-    """How often each class comes in one of `times` equal copies."""
+    """The number of kernels of each class in one of `times` equal copies."""
     classes: Counter[str] = Counter()
     for op in ops:
         classes[kernel_class(op, graph)] += op.repeat
@@ -58,7 +58,7 @@ def _counted(graph: Graph, ops: list[Op], times: int) -> str:
 
 @functools.cache
 def alike(one: str, other: str) -> bool:
-    """Whether two blocks are of relatives: they multiply alike, and share most of what else they do."""
+    """Whether two blocks are those of relatives: equal arithmetic kernels, and most other kernels in common."""
     a, b = _parsed(one), _parsed(other)
     if any(a[name] != b[name] for name in MULTIPLYING & (a.keys() | b.keys())):
         return False

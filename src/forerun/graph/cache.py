@@ -1,4 +1,4 @@
-"""Captured graphs on disk: one file per content key, written whole or not at all, rebuilt when damaged.
+"""Captured graphs on disk: one file per content key, written atomically, rebuilt if damaged.
 
 The key holds a hash of the code that captures (`made_by`), so graphs of other code are never taken for its own. When
 all files together grow beyond a limit, those that were not used for longest go.
@@ -42,20 +42,20 @@ def folder() -> Path:
 
 @functools.cache
 def made_by() -> str:
-    """Names the code that makes graphs of models: the rooms from frontend to graph, and what a workload is. Versions of
-    libraries are in the keys of the frontends that use them."""
+    """A hash of the code that makes graphs of models: the packages from frontend to graph, and the workload. Versions
+    of libraries are in the keys of the frontends that use them."""
     package = Path(__file__).parents[1]
     files = modules(*(package / room for room in CAPTURING), package / "workload.py")
     return remembered_source_hash(files, package, "capture_code")
 
 
 def digest(key: dict[str, Any]) -> str:
-    """The name of an entry: of a request, and of the code that answers it."""
+    """The name of an entry, from the request and the code that captures."""
     return hashlib.sha256(json.dumps([made_by(), key], sort_keys=True, default=str).encode()).hexdigest()
 
 
 def read(key: str) -> list[Graph]:
-    """The graphs kept under a key; none when there are none, or when the file is damaged (it is then removed)."""
+    """The graphs stored under a key; none if there are none, or if the file is damaged (it is then removed)."""
     path = folder() / f"{key}.json.z"
     try:
         used = path.stat().st_mtime_ns
@@ -80,7 +80,7 @@ def _parsed(path: Path, written: int) -> tuple[Graph, ...]:
 
 
 def write(key: str, graphs: list[Graph]) -> None:
-    """Keeps graphs under a key. Readers and other writers see the old file or the new one, never a part."""
+    """Stores graphs under a key. Readers and other writers see the old file or the new one, never a part."""
     blob = zlib.compress(json.dumps([g.to_dict() for g in graphs]).encode(), level=1)
     with contextlib.suppress(OSError):  # a read-only or full disk costs speed, not the answer
         folder().mkdir(parents=True, exist_ok=True)
@@ -99,7 +99,7 @@ def _forget_the_oldest() -> None:
     for old in folder().parent.glob("graphs-v*"):  # of versions that numbered their graphs by hand
         shutil.rmtree(old, ignore_errors=True)
     with os.scandir(folder()) as entries:
-        files = [(found.st_mtime_ns, found.st_size, e.path) for e in entries if (found := e.stat())]
+        files = [(stat.st_mtime_ns, stat.st_size, e.path) for e in entries if (stat := e.stat())]
     over = sum(size for _, size, _ in files) - limit_mb() * 2**20
     for _, size, path in sorted(files):
         if over <= 0:
@@ -114,12 +114,12 @@ def limit_mb() -> float:
     if not text:
         return LIMIT_MB
     try:
-        found = float(text)
+        limit = float(text)
     except ValueError:
-        found = math.nan
-    if not found > 0:
+        limit = math.nan
+    if not limit > 0:
         raise ForerunError(f"FORERUN_CACHE_MB must be a number of megabytes above 0, got {text!r}")
-    return found
+    return limit
 
 
 def clear() -> int:

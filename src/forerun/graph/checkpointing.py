@@ -35,11 +35,11 @@ def checkpointed(graph: Graph) -> tuple[Graph, str] | None:
 
     Of stacks within stacks (stages of blocks), those are taken that leave the lower peak.
     """
-    found = [(blocks, _with_copies(graph, blocks)) for depth in (1, 2) if (blocks := _blocks(graph, depth))]
-    if not found:
+    candidates = [(blocks, _with_copies(graph, blocks)) for depth in (1, 2) if (blocks := _blocks(graph, depth))]
+    if not candidates:
         return None
     now = np.array([graph.batch])
-    blocks, best = min(found, key=lambda pair: float(peak_allocated_mb(pair[1], now)[0]))
+    blocks, best = min(candidates, key=lambda pair: float(peak_allocated_mb(pair[1], now)[0]))
     stacks = sorted({block.scope.rpartition(".")[0] for block in blocks})
     shown = ", ".join(stacks[:4]) + (", …" if len(stacks) > 4 else "")
     note = f"gradient checkpointing: the forward pass of every block of {shown} runs again in the backward pass"
@@ -91,10 +91,10 @@ def _with_copies(graph: Graph, blocks: list[Block]) -> Graph:
         order.append((i, False))
     tensors, storages = list(graph.tensors), list(graph.storages)
     again: dict[int, int] = {}  # tensor -> the one that the second run puts out
-    kept: set[int] = set()  # storages that outlive the first run
+    outlive: set[int] = set()  # storages that outlive the first run
     for block in blocks:
-        kept |= _run_again(graph, block, place, copy_of, tensors, storages, again)
-    lost = {t: new for t, new in again.items() if graph.tensors[t].storage not in kept}
+        outlive |= _run_again(graph, block, place, copy_of, tensors, storages, again)
+    lost = {t: new for t, new in again.items() if graph.tensors[t].storage not in outlive}
     for t, tensor in enumerate(graph.tensors):
         tensors[t] = replace(tensor, producer=place[tensor.producer] if tensor.producer >= 0 else -1)
     untouched = {s for s in range(len(graph.storages)) if storages[s] is graph.storages[s]}
@@ -106,8 +106,10 @@ def _with_copies(graph: Graph, blocks: list[Block]) -> Graph:
         op = graph.ops[i]
         if is_copy:
             inside = range(block_of[i].first, block_of[i].again + 1)
-            own = {t: again[t] for t in (*op.inputs, *op.outputs) if graph.tensors[t].producer in inside}
-            ops.append(replace(_reading(op, own), outputs=tuple(own.get(t, t) for t in op.outputs), phase="backward"))
+            copies = {t: again[t] for t in (*op.inputs, *op.outputs) if graph.tensors[t].producer in inside}
+            ops.append(
+                replace(_reading(op, copies), outputs=tuple(copies.get(t, t) for t in op.outputs), phase="backward")
+            )
         else:  # the backward pass reads what the second run put out
             ops.append(_reading(op, lost) if op.phase == "backward" else op)
     return replace(graph, ops=ops, tensors=tensors, storages=storages, facts=_facts(graph, copy_of))

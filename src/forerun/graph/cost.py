@@ -22,7 +22,7 @@ Number = Any  # int, float, or an array with one entry per batch size
 
 @dataclass(slots=True)
 class Cost:
-    """What one launch of an op needs."""
+    """The FLOPs and bytes of one launch of an op."""
 
     macs: Number = 0  # multiply-accumulates of contractions: matmul, convolution, attention
     flops: Number = 0  # 2 * macs, plus what elementwise work adds
@@ -168,12 +168,12 @@ def _moe_matmul_backward(op: Op, s: Shapes) -> Cost:
 
 
 def visible_scores(queries: Number, keys: Number, attrs: dict[str, Any]) -> Number:
-    """How many scores of a queries x keys matrix are needed: causal masks and sliding windows leave the others out."""
+    """The number of scores of a queries x keys matrix that are computed under causal masks and sliding windows."""
     window = attrs.get("window") or np.inf
     if not attrs.get("causal"):
         return queries * np.minimum(keys, window)
     # Query i sees the keys before `end`, and of these the last `window`: end is i + 1 as SDPA aligns the mask, and
-    # where a cache holds the keys before the first query so many more. Neither lies outside 0 ... keys.
+    # where a cache holds the keys before the first query, later by their number. Neither lies outside 0 ... keys.
     before = keys - queries if attrs.get("cached") else 0
 
     def summed(last: Number) -> Number:  # min(max(end, 0), keys) over every end up to `last`
@@ -200,7 +200,7 @@ def _attention(op: Op, s: Shapes) -> Cost:
 
 
 def _attention_backward(op: Op, s: Shapes) -> Cost:
-    # The scores again (D), then gradients of p (Dv), v (Dv), q (D) and k (D): five products against two forward.
+    # The scores again (D), then gradients of p (Dv), v (Dv), q (D) and k (D): five matmuls against two forward.
     _, q, k, v = op.inputs[:4]
     b, h, length, d = s.dims(q)
     keys, dv = s.dims(k)[-2], s.dims(v)[-1]

@@ -2,7 +2,7 @@
 
 Where members of a family differ only in sizes (widths, heads, batch), every dimension of every tensor is a sum of
 products of at most two settings. A capture at the least values, one for each setting and one for each pair at its
-largest give all the coefficients; further members, captured too, must agree, or there is no such law.
+largest determine the coefficients; further captured members must agree, or there is no such law.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class MemberShapes(Shapes):
         t = self.graph.tensors[tensor]
         if not self.graph.storages[t.storage].bytes:  # never leaves the chip
             return 0
-        own = self.numel(tensor) * DTYPE_BYTES[t.dtype]
-        whole = self.owners.get(t.storage, tensor)  # an expanded view holds no more than its storage does
-        if whole == tensor:
-            return own
-        return np.minimum(own, self.numel(whole) * DTYPE_BYTES[self.graph.tensors[whole].dtype])
+        size = self.numel(tensor) * DTYPE_BYTES[t.dtype]
+        owner = self.owners.get(t.storage, tensor)  # an expanded view holds no more than its storage does
+        if owner == tensor:
+            return size
+        return np.minimum(size, self.numel(owner) * DTYPE_BYTES[self.graph.tensors[owner].dtype])
 
 
 @dataclass(frozen=True)
@@ -72,8 +72,8 @@ class Family:
         at = dict(zip(self.places, predicted, strict=True))
         return all(
             abs(at.get((i, axis), n) - size) < 0.01
-            for i, (mine, other) in enumerate(zip(self.graph.tensors, graph.tensors, strict=True))
-            for axis, (n, size) in enumerate(zip(mine.shape, other.shape, strict=True))
+            for i, (tensor, other) in enumerate(zip(self.graph.tensors, graph.tensors, strict=True))
+            for axis, (n, size) in enumerate(zip(tensor.shape, other.shape, strict=True))
         )
 
 
@@ -82,7 +82,7 @@ def learn(capture: Capture, ranges: Mapping[str, tuple[int, int]]) -> Family | N
     names = tuple(ranges)
     least = {name: low for name, (low, _) in ranges.items()}
     moved = [*((name,) for name in names), *itertools.combinations(names, 2)]
-    points = [least, *({**least, **{name: ranges[name][1] for name in some}} for some in moved)]
+    points = [least, *({**least, **{name: ranges[name][1] for name in raised}} for raised in moved)]
     graphs = [capture(point) for point in points]
     if not all(same_structure(graphs[0], g) for g in graphs[1:]):
         return None

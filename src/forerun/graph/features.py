@@ -49,9 +49,9 @@ def _product(values: list[Any]) -> Any:
 
 def _plain(op: Op, s: Shapes) -> tuple[Any, ...]:
     """`inner`: bytes of a number, since kernels that compute where each number lies take as long for short ones."""
-    whole = (*op.outputs[:1], *op.inputs[:1])
-    size = s.numel(whole[0]) if whole else 1
-    each = DTYPE_BYTES[s.graph.tensors[whole[0]].dtype] if whole else 1
+    tensors = (*op.outputs[:1], *op.inputs[:1])
+    size = s.numel(tensors[0]) if tensors else 1
+    each = DTYPE_BYTES[s.graph.tensors[tensors[0]].dtype] if tensors else 1
     return size, len(op.inputs) or 1, each, 1, 1, 1, _gaps(op)
 
 
@@ -72,18 +72,18 @@ def _copy(op: Op, s: Shapes) -> tuple[Any, ...]:
     y = s.dims(op.outputs[0]) if op.outputs else []
     if op_names.COPIES.get(op_names.plain_name(op.name)) != "cat" or not y:
         return _plain(op, s)
-    whole = s.graph.tensors[op.outputs[0]].shape
-    pieces = [_piece(t, whole, s) for t in op.inputs if s.dims(t)] or [y[-1]]
+    shape = s.graph.tensors[op.outputs[0]].shape
+    pieces = [_piece(t, shape, s) for t in op.inputs if s.dims(t)] or [y[-1]]
     size = DTYPE_BYTES[s.graph.tensors[op.outputs[0]].dtype]
     ragged = functools.reduce(np.logical_or, (np.asarray(piece) * size % _AT_ONCE > 0 for piece in pieces))
     rows = s.numel(op.outputs[0]) / np.maximum(y[-1], 1)
     return rows, y[-1], sum(pieces) / len(pieces), len(op.inputs), 1 + ragged, 1, _gaps(op)
 
 
-def _piece(tensor: int, whole: tuple[int, ...], s: Shapes) -> Any:
+def _piece(tensor: int, full: tuple[int, ...], s: Shapes) -> Any:
     """Numbers of an input that lie together in what it is joined to: from the joined axis on."""
     part = s.graph.tensors[tensor].shape
-    axis = next((i for i, (a, b) in enumerate(zip(part, whole, strict=False)) if a != b), 0)
+    axis = next((i for i, (a, b) in enumerate(zip(part, full, strict=False)) if a != b), 0)
     return _product(s.dims(tensor)[axis:])
 
 
@@ -121,10 +121,10 @@ WHOLE_ROWS = 4
 
 def _row_length(x: int, index: int, moved: int, s: Shapes) -> Any:
     """Numbers that lie together in one picked row: what comes behind the axis that the index runs along."""
-    whole, part, picks = (s.graph.tensors[t].shape for t in (x, moved, index))
+    full, part, picks = (s.graph.tensors[t].shape for t in (x, moved, index))
     axes = [
-        axis for axis in range(len(whole))
-        if len(picks) == 1 and part[: axis + 1] == (*whole[:axis], picks[0]) and part[axis + 1 :] == whole[axis + 1 :]
+        axis for axis in range(len(full))
+        if len(picks) == 1 and part[: axis + 1] == (*full[:axis], picks[0]) and part[axis + 1 :] == full[axis + 1 :]
     ]  # fmt: skip
     if axes:
         return _product(s.dims(moved)[axes[0] + 1 :])
@@ -158,7 +158,7 @@ def _moe(op: Op, s: Shapes) -> tuple[Any, ...]:
 
 
 def _moe_backward(op: Op, s: Shapes) -> tuple[Any, ...]:
-    """A product for every expert that is hit: x^T gy, summed over its rows."""
+    """A matmul for every expert that is hit: x^T gy, summed over its rows."""
     x, weight = s.dims(op.inputs[0]), s.dims(op.outputs[0])
     hit = experts_hit(weight[0], x[0])
     return x[-1], weight[-1], x[0] / hit, hit, 1, 1, 0

@@ -23,8 +23,8 @@ def fused_optimizer(graph: Graph, optimizer: str) -> Graph | None:
     if len(steps) < 2:
         return None
     first, gone = steps[0], set(steps)
-    read = _kept(graph, [t for i in steps for t in graph.ops[i].inputs])
-    written = _kept(graph, [t for i in steps for t in graph.ops[i].outputs], ("parameter", "state"))
+    read = _before(graph, [t for i in steps for t in graph.ops[i].inputs])
+    written = _before(graph, [t for i in steps for t in graph.ops[i].outputs], ("parameter", "state"))
     known = [t for i in steps for t in graph.ops[i].inputs if graph.tensors[t].producer < first]
     fused = Op(
         "optimizer", f"aten::{_NAMES[optimizer]}", tuple(dict.fromkeys(known)), (),
@@ -55,11 +55,11 @@ def fused_optimizer(graph: Graph, optimizer: str) -> Graph | None:
     return replace(graph, ops=ops, tensors=tensors, storages=storages, notes=[*graph.notes, "the optimizer is fused"])
 
 
-def _kept(graph: Graph, tensors: list[int], roles: tuple[str, ...] = ("parameter", "gradient", "state")) -> set[int]:
+def _before(graph: Graph, tensors: list[int], roles: tuple[str, ...] = ("parameter", "gradient", "state")) -> set[int]:
     """The storages behind tensors that exist before the step."""
     first = min(i for i, op in enumerate(graph.ops) if op.phase == "optimizer")
-    found = {graph.tensors[t].storage for t in tensors}
-    return {s for s in found if graph.storages[s].born < first and _role(graph, s) in roles}
+    storages = {graph.tensors[t].storage for t in tensors}
+    return {s for s in storages if graph.storages[s].born < first and _role(graph, s) in roles}
 
 
 def _role(graph: Graph, storage: int) -> str:

@@ -18,13 +18,13 @@ _SMALLEST = 16
 
 def off_grid(graph: Graph) -> dict[int, tuple[int, str]]:
     """Channel counts of half-precision layers that are off the grid: the next size on it, and a layer that has it."""
-    found: dict[int, tuple[int, str]] = {}
+    places: dict[int, tuple[int, str]] = {}
     for op in graph.ops:
         for size in _channels(graph, op):
             if size >= _SMALLEST and size % _GRID:
                 step = _WIDE_GRID if size >= _WIDE else _GRID
-                found.setdefault(size, (-(-size // step) * step, op.scope))
-    return found
+                places.setdefault(size, (-(-size // step) * step, op.scope))
+    return places
 
 
 def _channels(graph: Graph, op: Op) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Every kind of op the cost law knows, and what an op of that kind must carry.
+"""Every kind of op that the cost law knows, and the required attributes of each.
 
 `x, w -> y` names inputs and outputs by position. Only those that are listed matter to the law; further inputs and
 outputs count by their bytes. How to add a kind: docs/EXTEND.md, "An op".
@@ -13,7 +13,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Kind:
-    """What an op kind expects: its signature in words, how many tensors it takes at least, and its attributes."""
+    """The requirements of an op kind: its signature in words, its least number of tensors, and its attributes."""
 
     signature: str
     inputs: int = 0  # the fewest that the laws read; a constant scalar is no input
@@ -48,7 +48,7 @@ KINDS: dict[str, Kind] = {
     ),
     "rnn": Kind(
         "x[T,N,I] -> y; x[sum of lengths, I] where sequences are packed:bool?; proj:int? (an LSTM's hidden state is "
-        "brought to so many numbers)", 1, 1, _RNN,
+        "projected to this size)", 1, 1, _RNN,
     ),
     "rnn_backward": Kind("gy, y, x, weights... -> gx, gw...", 3, 1, _RNN),
     "embedding": Kind("table[V,D], index -> y: reads only the rows it looks up", 1),

@@ -38,7 +38,7 @@ class Memory:
     fits: bool = True  # within the limit that was given
 
 
-#: So many blocks of a storage come (+1) or go (-1): (sign, storage, blocks).
+#: A number of blocks of a storage allocated (+1) or freed (-1): (sign, storage, blocks).
 Event = tuple[int, int, int]
 
 
@@ -178,6 +178,27 @@ def simulate(graph: Graph, limit_mb: float | None = None, workspaces: Workspaces
     return _replayed(walk, size, roles, None if limit_mb is None else int(limit_mb * MB))
 
 
+def runs_within(
+    graph: Graph, batches: np.ndarray, limit_mb: float, workspaces: Workspaces | None = None
+) -> Callable[[int], bool]:
+    """Says whether `simulate` fits under a limit at any of these batch sizes: sizes are computed for all of them at
+    once, and the allocator is replayed for those that are asked about, up to the first miss."""
+    needed = workspaces(graph, batches) if workspaces else {}
+    walk = events(graph, needed)
+    size = dict(zip(batches.tolist(), _with(sizes(graph, batches), needed).astype(int).T.tolist(), strict=True))
+
+    def runs(batch: int) -> bool:
+        bytes_of, allocator = size[batch], CachingAllocator(int(limit_mb * MB))
+        live: list[list[int]] = [[] for _ in bytes_of]
+        for sign, storage, blocks in walk:
+            allocator.apply(live[storage], bytes_of[storage], sign * blocks)
+            if not allocator.fits:
+                return False
+        return True
+
+    return runs
+
+
 @dataclass(frozen=True)
 class LiveMemory:
     """What is live while a call runs, step by step of the walk: MB by role, and the op of each step (-1: none)."""
@@ -187,8 +208,8 @@ class LiveMemory:
 
     @property
     def total_mb(self) -> np.ndarray:
-        found: np.ndarray = sum(self.by_role_mb.values(), np.zeros(len(self.ops)))
-        return found
+        total: np.ndarray = sum(self.by_role_mb.values(), np.zeros(len(self.ops)))
+        return total
 
 
 def live_memory(graph: Graph, workspaces: Workspaces | None = None) -> LiveMemory:
@@ -203,24 +224,24 @@ def live_memory(graph: Graph, workspaces: Workspaces | None = None) -> LiveMemor
     position, change = walk[:, 0], -walk[:, 3] * walk[:, 5] * size[walk[:, 4]]
     first, last, _ = _timeline(graph)
     steps = max([0, *last]) + 1
-    whole = np.cumsum(change)
+    running = np.cumsum(change)
     # At each step the moment when most is live; at a step where nothing comes or goes, the one before holds.
     moments = np.full(steps, -1)
     for at, step in enumerate(position):
-        if moments[step] < 0 or whole[at] >= whole[moments[step]]:
+        if moments[step] < 0 or running[at] >= running[moments[step]]:
             moments[step] = at
     before = -1
     for step in range(steps):
         ends = int(np.searchsorted(position, step, side="right")) - 1
         moments[step], before = (moments[step], ends) if moments[step] >= 0 else (before, before)
-    found = {}
+    by_role = {}
     of_event = np.array(roles)[walk[:, 4]] if len(walk) else np.array([])
     for role in dict.fromkeys(roles):
         live = np.concatenate([np.cumsum(np.where(of_event == role, change, 0.0)), [0.0]]) / MB
-        found[role] = live[moments]
+        by_role[role] = live[moments]
     ops = np.full(steps, -1)
     ops[first], ops[last] = range(len(first)), range(len(last))
-    return LiveMemory(found, ops)
+    return LiveMemory(by_role, ops)
 
 
 @functools.lru_cache(maxsize=32)
@@ -242,12 +263,8 @@ def _replayed(walk: tuple[Event, ...], size: tuple[int, ...], roles: tuple[str, 
     now = peak = 0
     peak_roles: dict[str, int] = {}
     for sign, storage, blocks in walk:
-        n, held = size[storage], live[storage]
-        for _ in range(blocks):
-            if sign > 0:
-                held.append(allocator.allocate(n))
-            elif held:
-                allocator.free(held.pop())
+        n = size[storage]
+        allocator.apply(live[storage], n, sign * blocks)
         now += sign * blocks * n
         by_role[roles[storage]] += sign * blocks * n
         if now > peak:
@@ -267,6 +284,14 @@ class CachingAllocator:
         self._free: tuple[list[tuple[int, int]], list[tuple[int, int]]] = ([], [])
         self._blocks: dict[int, list[Any]] = {}  # id -> [size, pool, previous id, next id, is_free]
         self._next = 0
+
+    def apply(self, held: list[int], size: int, blocks: int) -> None:
+        """Allocates this number of blocks of `size` bytes; a negative number frees the newest of those held."""
+        for _ in range(abs(blocks)):
+            if blocks > 0:
+                held.append(self.allocate(size))
+            elif held:
+                self.free(held.pop())
 
     def allocate(self, size: int) -> int:
         """A block of `size` bytes (already rounded); returns its handle."""
@@ -314,8 +339,8 @@ class CachingAllocator:
 
     def _release_free_segments(self) -> None:
         for free in self._free:
-            whole = [(size, b) for size, b in free if self._blocks[b][2] is None and self._blocks[b][3] is None]
-            for size, b in whole:
+            segments = [(size, b) for size, b in free if self._blocks[b][2] is None and self._blocks[b][3] is None]
+            for size, b in segments:
                 free.remove((size, b))
                 del self._blocks[b]
                 self.reserved -= size

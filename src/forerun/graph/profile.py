@@ -24,7 +24,7 @@ CLASSES = (
     "softmax", "elementwise", "copy", "fill", "reduce", "pool", "resize", "gather", "scatter", "embedding", "sort",
     "optimizer", "fft", "unknown",
 )  # fmt: skip
-#: The class of every kind; convolutions and matrix products are split further by their shapes: see `kernel_class`.
+#: The class of every kind; convolutions and matmuls are split further by their shapes: see `kernel_class`.
 CLASS_OF_KIND = {
     **{c: c for c in CLASSES if c in KINDS},
     "softmax_backward": "softmax", "pool_backward": "pool", "embedding_backward": "scatter", "random": "fill",
@@ -61,12 +61,12 @@ def unit(op: Op, graph: Graph, dtype: str) -> str:
     """Which units do the arithmetic of an op under a workload's dtype setting (see workload.DTYPES)."""
     if op.kind not in CONTRACTIONS or not op.inputs or graph.depthwise(op):  # no matrix unit does depthwise work
         return "vector"
-    if "unit" in op.attrs:  # where it is not that of the first input: products of 8-bit numbers
+    if "unit" in op.attrs:  # where it is not that of the first input: matmuls of 8-bit numbers
         return str(op.attrs["unit"])
-    own = graph.tensors[op.inputs[0]].dtype
-    if own in ("fp16", "bf16", "fp64", "fp8"):
-        return own
-    if own in ("int8", "uint8"):
+    input_dtype = graph.tensors[op.inputs[0]].dtype
+    if input_dtype in ("fp16", "bf16", "fp64", "fp8"):
+        return input_dtype
+    if input_dtype in ("int8", "uint8"):
         return "fp16"
     convolution = op.kind in ("conv", "conv_backward", "rnn", "rnn_backward")
     return "tf32" if dtype == "tf32" or (dtype == "fp32" and convolution) else "fp32"
@@ -110,8 +110,8 @@ class Profile:
             if len(self._made) >= _KEPT:
                 self._made.clear()
             self._made[key] = make()
-        found: T = self._made[key]
-        return found
+        value: T = self._made[key]
+        return value
 
     @functools.cached_property
     def _made(self) -> dict[tuple[Any, ...], Any]:
@@ -177,7 +177,7 @@ def profile(
 
 
 def in_dtype(columns: Profile, dtype: str) -> Profile:
-    """The columns under another dtype of the same graph: other units do its products, all else is the same."""
+    """The columns under another dtype of the same graph: other units do its matmuls, all else is the same."""
     return replace(columns, units=_units(columns.graph, dtype))
 
 
@@ -190,14 +190,14 @@ def _units(graph: Graph, dtype: str) -> np.ndarray:
 _CHUNK, _BLOCKS, _TENSORS = 65536, 320, (110, 64, 48, 36, 30)
 
 
-#: Kernels of each layer and direction of a recurrent network whose steps run in one kernel, with its products.
+#: Kernels of each layer and direction of a recurrent network whose steps run in one kernel, with its matmuls.
 _PERSISTENT_RNN = 3
-#: Kernels of a gradient of embeddings that sorts its indices: of bags with so few that one block sorts them, and else.
+#: Kernels of a gradient of embeddings that sorts its indices: of bags with few that one block sorts, and else.
 _FEW_INDICES, _FEW_SORTED, _SORTED_INDICES = 4096, 13, 20
-#: Kernels of indexed writes that add up, as the gradient of x[index] does: with so many indices that one block still
+#: Kernels of indexed writes that add up, as the gradient of x[index] does: with few enough indices that one block
 #: sorts them, and with more.
 _ONE_BLOCK_SORTS, _ADDED_BY_ONE, _ADDED_BY_MANY = 2048, 6, 9
-#: Kernels of attention that stores its scores (casts, two products, a softmax), and of statistics over the batch in
+#: Kernels of attention that stores its scores (casts, two matmuls, a softmax), and of statistics over the batch in
 #: generated code (two steps of sums, then what is done with them).
 _STORED_SCORES, _GENERATED_STATISTICS = 6, 3
 
@@ -224,8 +224,8 @@ def kernels(op: Op, graph: Graph) -> int:
     if op.kind == "sort":
         return 4
     if op.kind == "embedding_backward" and sorts_indices(op, graph):
-        few = len(op.inputs) > 1 and math.prod(graph.tensors[op.inputs[1]].shape) <= _FEW_INDICES
-        return _FEW_SORTED if few else _SORTED_INDICES
+        fits = len(op.inputs) > 1 and math.prod(graph.tensors[op.inputs[1]].shape) <= _FEW_INDICES
+        return _FEW_SORTED if fits else _SORTED_INDICES
     if op.kind == "scatter" and op.attrs.get("accumulate"):
         broadcast = zip_longest(*(reversed(graph.tensors[t].shape) for t in op.inputs[1:-1]), fillvalue=1)
         return _ADDED_BY_ONE if math.prod(map(max, broadcast)) <= _ONE_BLOCK_SORTS else _ADDED_BY_MANY
@@ -233,7 +233,7 @@ def kernels(op: Op, graph: Graph) -> int:
         stacked = int(op.attrs["layers"]) * int(op.attrs["directions"])
         if rnn_persists(op, graph):
             return _PERSISTENT_RNN * stacked
-        # A product and a kernel for the cells; with a projection its product, or two for its gradients.
+        # A matmul and a kernel for the cells; with a projection its matmul, or two for its gradients.
         each = 2 + ((2 if op.kind == "rnn_backward" else 1) if op.attrs.get("proj") else 0)
         return each * stacked * int(op.attrs["steps"])
     return 1

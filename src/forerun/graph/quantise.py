@@ -1,4 +1,4 @@
-"""Linear weights in 8 or 4 bits: stored so and cast before use, or, in fp8, multiplied so."""
+"""Linear weights in 8 or 4 bits: cast before use, or multiplied directly in fp8."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from forerun.graph.splice import splice, storage_of
 
 #: Formats that weights can be stored in.
 FORMATS = ("int8", "int4", "fp8")
-#: Up to so many rows bitsandbytes multiplies by 4-bit weights in one kernel; with more it unpacks them first
+#: Up to this many rows bitsandbytes multiplies by 4-bit weights in one kernel; with more it unpacks them first
 #: (bitsandbytes 0.50 on an H200; between 5 and some 300 rows it takes whichever it expects to be faster).
 FEW_ROWS = 4
 #: Methods whose kernels (Marlin and its kin) unpack 4-bit weights while they multiply, however many rows there are.
@@ -50,9 +50,9 @@ def quantise(
             ops[i] = replace(op, attrs={**op.attrs, "unpacks": "slowly"})
         elif dtype == "int4" or not fused:
             weight = graph.tensors[op.inputs[1]]
-            whole = graph.storages[weight.storage]
+            storage = graph.storages[weight.storage]
             tensors.append(replace(weight, storage=len(storages)))
-            storages.append(Storage(whole.bytes, "activation", i, i, op.repeat))
+            storages.append(Storage(storage.bytes, "activation", i, i, op.repeat))
             cast = Op("copy", "aten::_to_copy", (op.inputs[1],), (len(tensors) - 1,), {}, op.scope, op.phase, op.repeat)
             before[i] = [cast]
             ops[i] = replace(op, inputs=(op.inputs[0], len(tensors) - 1, *op.inputs[2:]))
@@ -78,24 +78,24 @@ def _llm_int8(i: int, op: Op, graph: Graph, tensors: list[Tensor], storages: lis
         return Op(kind, name, (source,), (target,), {}, op.scope, op.phase, op.repeat)
 
     half, sums = new(x, "fp16"), new(y, "int32")
-    whole = graph.tensors[x]
-    grows = whole.per_sample and whole.per_sample[:-1]
-    per_row = replace(whole, shape=whole.shape[:-1], dtype="bool", storage=len(storages), per_sample=grows)
+    activations = graph.tensors[x]
+    grows = activations.per_sample and activations.per_sample[:-1]
+    per_row = replace(activations, shape=activations.shape[:-1], dtype="bool", storage=len(storages), per_sample=grows)
     tensors.append(per_row)
     storages.append(storage_of(per_row, "bool", i, op.repeat))
-    found = len(tensors) - 1
+    outliers = len(tensors) - 1
     small = new(x, "int8")
     before = [
         extra("copy", "aten::_to_copy", x, half),
-        extra("reduce", "aten::any", half, found),
+        extra("reduce", "aten::any", half, outliers),
         extra("elementwise", "bitsandbytes::int8_vectorwise_quant", half, small),
     ]
-    product = replace(op, inputs=(small, *op.inputs[1:2]), outputs=(sums,), attrs={**op.attrs, "unit": "int8"})
-    return product, before, extra("elementwise", "bitsandbytes::int8_mm_dequant", sums, y)
+    matmul = replace(op, inputs=(small, *op.inputs[1:2]), outputs=(sums,), attrs={**op.attrs, "unit": "int8"})
+    return matmul, before, extra("elementwise", "bitsandbytes::int8_mm_dequant", sums, y)
 
 
 def in_fp8(graph: Graph) -> Graph:
-    """`graph` with its linear and expert products in fp8: weights stored so, activations cast before each product."""
+    """`graph` with its linear and expert matmuls in fp8: weights stored in fp8, activations cast before each matmul."""
     chosen = _linear_weights(graph, ())
     tensors, storages = _stored_in(graph, chosen, "fp8")
     ops, casts = list(graph.ops), {}
@@ -127,7 +127,7 @@ def _linear_weights(graph: Graph, skip: Sequence[str]) -> set[int]:
     weights: set[int] = set()
     looked_up: set[int] = set()
     for op in graph.ops:
-        int8 = "unit" in op.attrs  # 8-bit products keep the weights they have
+        int8 = "unit" in op.attrs  # 8-bit matmuls keep their weights
         if op.kind in ("matmul", "moe_matmul") and not int8 and not any(_names(word, op.scope) for word in skip):
             weights |= {graph.tensors[t].storage for t in op.inputs[1:2]}
         if op.kind == "embedding":
@@ -145,13 +145,13 @@ def without_patterns(words: Sequence[str], graph: Graph) -> list[str]:
 
     A pattern of anybody's can take for ever: call this where the time is limited.
     """
-    found = {word for word in words if not word.startswith("re:")}
+    scopes = {word for word in words if not word.startswith("re:")}
     for word in words:
         if word.startswith("re:"):
             with contextlib.suppress(re.error):
                 pattern = re.compile(word.removeprefix("re:"))
-                found |= {scope for scope in {op.scope for op in graph.ops} if scope and pattern.search(scope)}
-    return sorted(found)
+                scopes |= {scope for scope in {op.scope for op in graph.ops} if scope and pattern.search(scope)}
+    return sorted(scopes)
 
 
 def _stored_in(graph: Graph, chosen: set[int], dtype: str) -> tuple[list[Tensor], list[Storage]]:
@@ -160,8 +160,10 @@ def _stored_in(graph: Graph, chosen: set[int], dtype: str) -> tuple[list[Tensor]
     storages = list(graph.storages)
     for t in graph.tensors:
         if t.storage in chosen:
-            whole = graph.storages[t.storage]
-            storages[t.storage] = replace(whole, bytes=round(whole.bytes * DTYPE_BYTES[dtype] / DTYPE_BYTES[t.dtype]))
+            storage = graph.storages[t.storage]
+            storages[t.storage] = replace(
+                storage, bytes=round(storage.bytes * DTYPE_BYTES[dtype] / DTYPE_BYTES[t.dtype])
+            )
     return tensors, storages
 
 

@@ -50,8 +50,8 @@ def splice(
 def without(graph: Graph, storages: list[Storage], dropped: Collection[int]) -> Graph:
     """`graph` without some of its ops (their places), over a list of its storages; what those wrote is there before the
     first op."""
-    kept = [i not in dropped for i in range(len(graph.ops))]
-    last = [many - 1 for many in itertools.accumulate(kept)]  # the last op that is kept, up to each of them
+    remain = [i not in dropped for i in range(len(graph.ops))]
+    last = [many - 1 for many in itertools.accumulate(remain)]  # the last op that is kept, up to each of them
 
     def moved(i: int) -> int:
         return i if i < 0 else (last[i] if i < len(last) else i - len(dropped))
@@ -61,7 +61,7 @@ def without(graph: Graph, storages: list[Storage], dropped: Collection[int]) -> 
 
     tensors = [replace(t, producer=made(t.producer)) for t in graph.tensors]
     placed = [replace(s, born=made(s.born), dies=None if s.dies is None else moved(s.dies)) for s in storages]
-    return replace(graph, ops=list(itertools.compress(graph.ops, kept)), tensors=tensors, storages=placed)
+    return replace(graph, ops=list(itertools.compress(graph.ops, remain)), tensors=tensors, storages=placed)
 
 
 def with_hidden_ops(graph: Graph) -> Graph:
@@ -124,7 +124,7 @@ def storage_of(tensor: Tensor, dtype: str, at: int, repeat: int) -> Storage:
     def power(order: int) -> int:
         """What multiplies this power of how many samples are added, in bytes."""
         chosen = itertools.combinations(range(len(sides)), order)
-        terms = (math.prod(g if i in some else d for i, (d, g) in enumerate(sides)) for some in chosen)
+        terms = (math.prod(g if i in subset else d for i, (d, g) in enumerate(sides)) for subset in chosen)
         return round(each * sum(terms))
 
     return Storage(power(0), "activation", at, at, repeat, power(1), power(2))

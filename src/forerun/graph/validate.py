@@ -1,4 +1,4 @@
-"""Whether a graph is one: checked where it enters, so that a mistake of a frontend is an error and not a cost."""
+"""Validation of graphs where they enter, so that a frontend's mistake is an error instead of a wrong cost."""
 
 from __future__ import annotations
 

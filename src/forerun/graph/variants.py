@@ -109,8 +109,8 @@ def _native(op: Op, graph: Graph) -> str:
     at = 1 if op.kind == "norm_backward" and len(op.inputs) > 1 else 0
     x, others = graph.tensors[op.inputs[at]], op.inputs[at + 1 :]
     weighted = len(op.outputs) > 1 if at else bool(others)
-    halves = x.dtype == "fp16" and bool(others) and graph.tensors[others[0]].dtype == "fp16"
-    return "" if weighted and len(x.shape) > 2 and x.dtype != "bf16" and not halves else ":native"
+    fp16 = x.dtype == "fp16" and bool(others) and graph.tensors[others[0]].dtype == "fp16"
+    return "" if weighted and len(x.shape) > 2 and x.dtype != "bf16" and not fp16 else ":native"
 
 
 def _convolution(op: Op, graph: Graph) -> str:
@@ -149,7 +149,7 @@ _PERSISTENT_HIDDEN = 128
 
 def rnn_persists(op: Op, graph: Graph) -> bool:
     """Whether cuDNN keeps the weights of a recurrent layer on the chip and runs all steps in one kernel; else every
-    step is a product and a kernel for its cells (seen with cuDNN 9). It does so neither for packed sequences, even
+    step is a matmul and a kernel for its cells (seen with cuDNN 9). It does so neither for packed sequences, even
     where they are equally long, nor for projected states."""
     if op.attrs.get("packed") or op.attrs.get("proj"):
         return False

@@ -1,4 +1,4 @@
-"""Which host a prediction is for: the one asked for, this machine's where it was probed, or else the reference host."""
+"""The host that a prediction assumes: the requested one, else this machine's where probed, else the reference host."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from forerun.errors import ForerunError
 from forerun.measure.saved_host import AGAIN, SLOWNESS, SavedProbe, UnusableProbe, saved
 from forerun.prediction import AssumedHost
 
-#: Words of `--host` that are no name of the catalogue and no number.
+#: Values of `--host` besides names of the catalogue and numbers.
 WORDS = ("default", "reference", "this")
 REFERENCE = "the reference host"
 
@@ -17,9 +17,9 @@ REFERENCE = "the reference host"
 def assume(requested: str | float, device: Device | None = None, *, honoured: bool = True) -> AssumedHost:
     """The host of a prediction.
 
-    'default' is this machine's host where `device` is its own and a fresh probe is saved, else the reference host;
-    without a `device`, or where hosts are not `honoured`, it is always the reference host. What is asked for otherwise
-    is taken: 'reference', 'this' (as probed here), a name of the catalogue, or a number.
+    'default' means this machine's host if `device` belongs to this machine and a recent probe is saved, else the
+    reference host; without a `device`, or where the predictor ignores hosts (`honoured`), always the reference host.
+    Other values are explicit: 'reference', 'this' (as probed here), a name of the catalogue, or a number.
     """
     if requested == "default":
         if device is None or device.traits.is_host or not honoured:
@@ -32,10 +32,10 @@ def assume(requested: str | float, device: Device | None = None, *, honoured: bo
         if probe is None:
             raise ForerunError("this machine's host was not probed yet: run forerun measure host")
         return _of(probe)
-    found = find_host(requested) if isinstance(requested, str) else None
-    if found is not None:
-        reason = f"{_times(found.slowness)}: {found.rows}"
-        return AssumedHost("named", f"the host {found.id}", found.slowness, reason=reason)
+    host = find_host(requested) if isinstance(requested, str) else None
+    if host is not None:
+        reason = f"{_times(host.slowness)}: {host.rows}"
+        return AssumedHost("named", f"the host {host.id}", host.slowness, reason=reason)
     value = _number(requested)
     return AssumedHost("given", f"a host of slowness {value:g}", value)
 
@@ -46,19 +46,19 @@ def slowness(requested: str | float) -> float | None:
 
 
 def host_names() -> list[str]:
-    """All that `--host` takes beside numbers."""
+    """Every value of `--host` except numbers."""
     return [*WORDS, *host_ids()]
 
 
 def _by_itself(device: Device) -> AssumedHost:
-    """The host of this machine where `device` is its own and a fresh probe is saved, else the reference host."""
-    whole = device.id.partition("/")[0]  # of a MIG slice
+    """The host of this machine if `device` belongs to it and a recent probe is saved, else the reference host."""
+    gpu = device.id.partition("/")[0]  # of a MIG slice
     try:
         probe = saved()
     except UnusableProbe as error:
-        mine = error.device_id in (None, whole)
-        return AssumedHost("reference", REFERENCE, reason=str(error) if mine else "")
-    if probe is None or probe.dispatch_only or probe.device_id != whole:
+        same_device = error.device_id in (None, gpu)
+        return AssumedHost("reference", REFERENCE, reason=str(error) if same_device else "")
+    if probe is None or probe.dispatch_only or probe.device_id != gpu:
         return AssumedHost("reference", REFERENCE)
     if not probe.is_fresh:
         return AssumedHost("reference", REFERENCE, reason=f"this machine's was probed {probe.age_text}: {AGAIN}")

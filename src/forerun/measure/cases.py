@@ -1,4 +1,4 @@
-"""A workload as the measuring core takes it, and a case of the core as a workload: both ways, in one place."""
+"""Conversion between workloads and cases of the measuring core, in both directions."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from typing import Any
 from forerun.errors import ForerunError
 from forerun.frontends import zoo
 from forerun.frontends.huggingface import catalog as hf_catalog
-from forerun.frontends.huggingface import frontend as huggingface
 from forerun.frontends.huggingface.quantised import without_quantisation
+from forerun.frontends.huggingface.sizes import DEFAULT_SEQ_LEN
 from forerun.measure.core.models import CHANNELS_LAST, task_of
 from forerun.networks import FILES, family_of, is_family
 from forerun.runtimes.registry import USUAL, runtime, runtimes
 from forerun.workload import Workload
 
 DTYPES = ("fp32", "tf32", "fp16", "bf16", "int8", "int4")
-#: What the core calls an optimizer -> what a workload does. The core's sgd has momentum 0.9, as is usual.
+#: Optimizer name in the core -> in a workload. The core's sgd has momentum 0.9.
 OPTIMIZERS = {"sgd": "momentum", "adamw": "adamw", "plain_sgd": "sgd", "adam": "adam"}
-#: Formats of weights that the core measures, as the dtype that a question has.
+#: Weight formats that the core measures, by the dtype of a workload.
 _WEIGHT_FORMATS = {"nf4": "int4", "llm_int8": "int8"}
 _TASKS = {"sequence-classification": "text-classification", "causal-lm": "causal-lm", "base": "base"}
 
 
 def case_of(workload: Workload) -> dict[str, Any]:
-    """The workload as a case; a ForerunError names what cannot be measured."""
+    """The workload as a case. Raises a ForerunError that names what cannot be measured."""
     name, mode = workload.model, workload.mode
     if not isinstance(name, str):
         raise ForerunError("forerun measure takes a model by name, a Hugging Face id, or a family such as cnn:…")
@@ -64,11 +64,11 @@ def case_of(workload: Workload) -> dict[str, Any]:
         if known.task not in ("causal-lm", "encoder"):
             raise ForerunError(f"{name} is a {known.task} model; language models and encoders can be measured so far")
         if workload.input_shape is not None or workload.channels_last:
-            raise ForerunError(f"{name} takes a seq_len, no images: leave out input_shape and channels_last")
-        length = workload.seq_len or huggingface.DEFAULT_SEQ_LEN
+            raise ForerunError(f"{name} takes a seq_len, no images: omit input_shape and channels_last")
+        length = workload.seq_len or DEFAULT_SEQ_LEN
         if known.task == "encoder" and mode == "training":
             case["task"] = "sequence-classification"
-        config = without_quantisation(known.config)  # the network is built from its config, with weights of our own
+        config = without_quantisation(known.config)  # the network is built from its config with random weights
         return case | {"source": "hf", "config": config, "seq_len": length}
     if mode in ("prefill", "decode") or workload.seq_len is not None:
         raise ForerunError(f"{name} is not a language model: it has no {mode} mode and no seq_len")
@@ -91,12 +91,12 @@ def case_of(workload: Workload) -> dict[str, Any]:
 
 
 def stored_dtype(dtype: str) -> str:
-    """The dtype of a row whose case has this one: what a question would ask for."""
+    """The workload dtype that corresponds to the dtype of a case."""
     return _WEIGHT_FORMATS.get(dtype, dtype)
 
 
 def workload_of(case: dict[str, Any], file: str | None = None) -> Workload:
-    """The case as a workload that the frontends take; `file` is where the ONNX file of such a case is."""
+    """The case as a workload for the frontends; `file` is the path of the ONNX file, for ONNX cases."""
     settings: dict[str, Any] = {"batch": case["batch"], "dtype": stored_dtype(case["dtype"]), "mode": case["mode"]}
     if case.get("runtime"):
         settings["runtime"] = case["runtime"]
@@ -116,14 +116,14 @@ def workload_of(case: dict[str, Any], file: str | None = None) -> Workload:
         return Workload({**case["config"], **overrides}, seq_len=case.get("seq_len"), task=task, **settings)
     if case["source"] in FILES:
         return Workload(case["name"], **settings)
-    overrides.pop("init_weights", None)  # nothing is ever initialised
+    overrides.pop("init_weights", None)  # weights are never initialised
     shape = None if "img_size" in overrides else case.get("input_shape")
     name = zoo.full_name(case["source"], case["name"], overrides)
     return Workload(name, input_shape=tuple(shape) if shape else None, **settings)
 
 
 def model_name(case: dict[str, Any]) -> str:
-    """What a case's model is called in the store: a name that the frontends take, but for configs of our own."""
+    """The name of a case's model in the store: one that the frontends accept, except for our own configs."""
     if case["source"] in FILES or case["source"] in ("tabular", "onnx"):
         return str(case["name"])
     if case["source"] == "hf" and "/" in case["name"]:

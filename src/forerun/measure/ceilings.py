@@ -1,4 +1,4 @@
-"""The ceilings of this machine's device as forerun uses them: by name, beside a datasheet, and as a device file."""
+"""The measured ceilings of this machine's device: by name, beside a datasheet, and as a device file."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from forerun.errors import ForerunError
 from forerun.measure.machine import catalogue_id, name_of
 from forerun.measure.saved_host import utc_time
 
-#: Digits that a measurement repeats in.
+#: Significant digits that are reproducible between measurements.
 _DIGITS = 4
-#: A dtype without units of its own is computed in fp32, and must not look like one that has them.
+#: A dtype without dedicated units is computed in fp32 and must not be reported as if it had them.
 _ALWAYS = ("fp64", "fp32")
-#: Where the record has the powers, by their words in a table.
+#: Keys of the power measurements in the record, by their label in the table.
 _POWER = {
     "idle power": ("idle",), "full power": ("full",), "power of matmul": ("full", "matmul"),
     "power of streaming": ("full", "streaming"),
@@ -30,30 +30,30 @@ _POWER = {
 
 @dataclass(frozen=True)
 class Ceilings:
-    """What was measured, checked: `found` is the whole record of the measuring core."""
+    """A validated record of measured ceilings; `content` is the record as the measuring core wrote it."""
 
-    found: Mapping[str, Any]
+    content: Mapping[str, Any]
 
     @property
     def reported(self) -> str:
-        """The device as the machine names it."""
+        """The device name as the machine reports it."""
         return name_of(self.part("device"), self.part("host"))
 
     @property
     def device_id(self) -> str:
-        """The catalogue's id, or the plain name where the catalogue lacks the device."""
+        """The catalogue's id, or the plain name if the device is not in the catalogue."""
         return catalogue_id(self.reported)
 
     @property
     def device(self) -> Device | None:
-        """The catalogue's device; None where it has none."""
+        """The device in the catalogue; None if it has none."""
         return load_device(self.device_id) if self.device_id in device_ids() else None
 
     @property
     def measured_at(self) -> datetime.datetime:
-        found = utc_time(self.found["measured_at"])
-        assert found is not None
-        return found
+        time = utc_time(self.content["measured_at"])
+        assert time is not None
+        return time
 
     @property
     def source(self) -> str:
@@ -65,7 +65,7 @@ class Ceilings:
 
     @cached_property
     def values(self) -> dict[str, float]:
-        """Every ceiling that was reached, by its name in `calibrated`; what could not be measured is absent."""
+        """Every measured ceiling by its name in `calibrated`; those that could not be measured are absent."""
         band, launch = self.part("bandwidth"), self.part("launch")
         named: dict[str, Any] = {}
         for field in fields.PEAKS:
@@ -85,26 +85,29 @@ class Ceilings:
         return {name: _rounded(number) for name, number in good.items()}
 
     @property
-    def left_out(self) -> dict[str, str]:
-        """Why something was not measured."""
-        found = {dtype: self.part("peaks", dtype).get("reason") for dtype in self.part("peaks")}
-        found["bandwidth"], found["launch"] = self.part("bandwidth").get("reason"), self.part("launch").get("reason")
-        found["cache"] = self.part("bandwidth").get("cache_reason")
-        found["empty kernel"] = self.part("launch").get("kernel_reason")
+    def omitted(self) -> dict[str, str]:
+        """The reason for every ceiling that was not measured."""
+        reasons = {dtype: self.part("peaks", dtype).get("reason") for dtype in self.part("peaks")}
+        reasons["bandwidth"], reasons["launch"] = (
+            self.part("bandwidth").get("reason"),
+            self.part("launch").get("reason"),
+        )
+        reasons["cache"] = self.part("bandwidth").get("cache_reason")
+        reasons["empty kernel"] = self.part("launch").get("kernel_reason")
         for name, place in _POWER.items():
             part = self.part("power", *place)
-            found[name] = part.get("energy_reason") or part.get("reason")
-        return {name: str(why) for name, why in found.items() if why}
+            reasons[name] = part.get("energy_reason") or part.get("reason")
+        return {name: str(why) for name, why in reasons.items() if why}
 
     def part(self, *names: str) -> dict[str, Any]:
-        """A part of the record; empty where it has none."""
-        found: Any = self.found
+        """A nested part of the record; empty if missing."""
+        value: Any = self.content
         for name in names:
-            found = found.get(name) if isinstance(found, Mapping) else None
-        return dict(found) if isinstance(found, Mapping) else {}
+            value = value.get(name) if isinstance(value, Mapping) else None
+        return dict(value) if isinstance(value, Mapping) else {}
 
     def entry(self) -> dict[str, Any]:
-        """A device file in the form of the catalogue: the catalogue's device with these values, or one made of them."""
+        """A device file in catalogue format: the catalogue's device with these values added, or one built from them."""
         date = self.measured_at.date().isoformat()
         device = self.device
         name = device.id if device else self.device_id
@@ -130,51 +133,51 @@ class Ceilings:
         return {**out, "note": "Peaks and bandwidth are measured, and so lower than those of a datasheet."}
 
     def _datasheet(self) -> dict[str, float]:
-        """The fields that a prediction needs, as far as they were measured."""
+        """The measured fields that a prediction needs."""
         about, values = self.part("device"), self.values
         single = values.get("measured_fp32_tflops", 0.0)
-        is_host = read_by(about.get("kind")).is_host  # the curve of a CPU mixes caches of several levels
+        is_host = read_by(about.get("kind")).is_host  # the curve of a CPU mixes several cache levels
         out = {}
         for field in fields.PEAKS:
             reached = values.get(f"measured_{field}")
             if reached is not None and (fields.peak_dtype(field) in _ALWAYS or reached > single):
                 out[field] = reached
-        found = {
-            # What processes see is all that is known of its memory: nothing more is kept back from it.
-            "memory_gb": _scaled(self.found.get("memory_mb"), 1 / 1024),
-            "driver_memory_mb": _scaled(self.found.get("memory_mb")),
-            "usable_memory_mb": _scaled(self.found.get("memory_mb")),
+        sheet = {
+            # Only the memory visible to processes is known, so no further reserve is subtracted.
+            "memory_gb": _scaled(self.content.get("memory_mb"), 1 / 1024),
+            "driver_memory_mb": _scaled(self.content.get("memory_mb")),
+            "usable_memory_mb": _scaled(self.content.get("memory_mb")),
             "bandwidth_gbs": values.get("measured_bandwidth_gbs"),
             "l2_cache_mb": None if is_host else values.get("measured_l2_mb"),
             "sm_count": _scaled(about.get("sms")), "tdp_w": _scaled(about.get("power_limit_w")),
             "idle_w": values.get("measured_idle_w"),
         }  # fmt: skip
-        return out | {name: value for name, value in found.items() if value is not None}
+        return out | {name: value for name, value in sheet.items() if value is not None}
 
 
 def measured(
     device: str = "auto", budget_s: float | None = None, progress: Callable[[int, int], None] | None = None
 ) -> Ceilings:
-    """Measures the ceilings of this machine's device; a minute on a GPU, half of that on a CPU."""
+    """Measures the ceilings of this machine's device: about a minute on a GPU, half of that on a CPU."""
     from forerun.measure.core import ceilings, meters
 
     return Ceilings(ceilings.measure(meters.meter_for(device), budget_s, progress=progress))
 
 
 def read(path: Path) -> Ceilings:
-    """The ceilings of a file that the measuring core or `forerun measure machine` wrote."""
+    """Ceilings read from a file that the measuring core or `forerun measure machine` wrote."""
     return checked(read_json(path), str(path))
 
 
 def checked(content: Any, where: str) -> Ceilings:
-    """The ceilings, when this is a record of them."""
+    """The record as `Ceilings`; raises a ForerunError if it is not a valid record."""
     from forerun.measure.core.ceilings import VERSION
 
     parts = [content.get(name) for name in ("device", "peaks")] if isinstance(content, dict) else [None]
     if not all(isinstance(part, dict) for part in parts) or content.get("ceilings") != VERSION:
-        raise ForerunError(f"{where} holds no ceilings of a device, or those of another version")
+        raise ForerunError(f"{where} contains no ceilings of a device, or those of another version")
     if utc_time(content.get("measured_at")) is None or not isinstance(content["device"].get("name"), str):
-        raise ForerunError(f"{where} is damaged: it is no whole record of ceilings")
+        raise ForerunError(f"{where} is damaged: it is not a complete record of ceilings")
     return Ceilings(content)
 
 
@@ -183,8 +186,8 @@ def _rounded(value: float) -> float:
 
 
 def _scaled(value: Any, factor: float = 1.0) -> float | None:
-    found = fields.number(value)
-    return None if not found else _rounded(found * factor)
+    number = fields.number(value)
+    return None if not number else _rounded(number * factor)
 
 
 def _as_float(text: Any) -> Any:

@@ -1,4 +1,4 @@
-"""This machine as a device: the catalogue's entry for its GPU or CPU, or a CPU described by a probe of two seconds."""
+"""This machine as a device: the catalogue's entry of its GPU or CPU, or a CPU probed in two seconds."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from forerun.measure.core.meters import Meter
 
 _BRANDS = ("(R)", "(TM)", "(r)", "(tm)")
-#: What the probe of a CPU multiplies and copies, and for how long.
+#: Size of the matmul and the copy that probe a CPU, and for how long.
 _SHAPE, _BYTES, _PROBE_S = (1024, 1024, 1024), 2**29, 0.3
-#: What it multiplies where the product above would take longer than so many seconds.
+#: Size of the matmul if the one above would take longer than this many seconds.
 _SMALL_SHAPE, _LONGEST_S = (128, 128, 128), 1.0
 
 
 def name_of(device: dict[str, Any], host: dict[str, Any]) -> str:
-    """The name that a machine reports for the device of a row; CPUs of one name differ by how many cores there are."""
+    """The name that a machine reports for the device of a row; for CPUs it includes the number of cores."""
     reported = str(device.get("name", "unknown"))
     if not read_by(device.get("kind")).is_host:
         return reported
@@ -32,14 +32,14 @@ def name_of(device: dict[str, Any], host: dict[str, Any]) -> str:
 
 
 def plain_name(reported: str) -> str:
-    """The form in which the catalogue compares names: 'Intel(R) Xeon(R) Processor, 2 cores' without its brands."""
+    """The normalised form of a name for comparison: 'Intel(R) Xeon(R) Processor, 2 cores' without trademarks."""
     for mark in (*_BRANDS, ","):
         reported = reported.replace(mark, "")
     return key(reported.replace("/", "-"))
 
 
 def catalogue_id(reported: str) -> str:
-    """The catalogue's id of a device by the name that a machine reports; the plain name where it has none."""
+    """The catalogue's id of a device by the name that a machine reports; the plain name if it has none."""
     bare = plain_name(reported)
     return aliases().get(bare, bare)
 
@@ -65,44 +65,44 @@ def this_device() -> Device:
 
 
 def _probed(device_id: str, reported: str) -> Device:
-    """A CPU described by what it does: kept in the cache, so that it is probed once."""
+    """A CPU described by a probe, which is cached."""
     from forerun.graph import cache
 
-    kept = cache.folder().parent / f"machine-{device_id}.json"
+    path = cache.folder().parent / f"machine-{device_id}.json"
     try:
-        found = json.loads(kept.read_text())
+        values = json.loads(path.read_text())
     except (OSError, ValueError):
-        found = probe()
-        write_json(kept, found)
-    peaks = {name.removesuffix("_tflops"): value for name, value in found.items() if name.endswith("_tflops")}
-    provenance = dict.fromkeys(found, "measured by a probe on this machine")
+        values = probe()
+        write_json(path, values)
+    peaks = {name.removesuffix("_tflops"): value for name, value in values.items() if name.endswith("_tflops")}
+    provenance = dict.fromkeys(values, "measured by a probe on this machine")
     return Device(
-        id=device_id, name=reported, kind=CPU.name, peak_tflops=peaks, bandwidth_gbs=found["bandwidth_gbs"],
-        memory_gb=found["memory_gb"], provenance=provenance,
+        id=device_id, name=reported, kind=CPU.name, peak_tflops=peaks, bandwidth_gbs=values["bandwidth_gbs"],
+        memory_gb=values["memory_gb"], provenance=provenance,
     )  # fmt: skip
 
 
 def probe() -> dict[str, float]:
-    """Peaks and bandwidth that large matmuls and copies reach here, and the memory there is.
+    """Peaks and bandwidth reached by large matmuls and copies on this machine, and its memory.
 
-    The short form of `forerun measure machine`: one shape per dtype, and one buffer beyond most caches.
+    A short form of `forerun measure machine`: one shape per dtype, and one buffer larger than most caches.
     """
     import torch
 
     from forerun.measure.core import host_facts, meters
     from forerun.measure.core.ceilings import bandwidth, effort
 
-    meter, found = meters.METERS.kind(CPU.meters[0])(), {}
+    meter, values = meters.METERS.kind(CPU.meters[0])(), {}
     with torch.inference_mode():
         for dtype in ("fp32", "bf16", "int8"):
-            with contextlib.suppress(RuntimeError):  # a build without 8-bit products
-                found[f"{dtype}_tflops"] = _peak_tflops(meter, dtype)
+            with contextlib.suppress(RuntimeError):  # a build without 8-bit matmuls
+                values[f"{dtype}_tflops"] = _peak_tflops(meter, dtype)
         ms = effort.best_ms(bandwidth.copy(bandwidth.numbers(meter, _BYTES)), meter, _PROBE_S)
-    return {**found, "bandwidth_gbs": _BYTES / ms / 1e6, "memory_gb": host_facts.memory_mb() / 1024}
+    return {**values, "bandwidth_gbs": _BYTES / ms / 1e6, "memory_gb": host_facts.memory_mb() / 1024}
 
 
 def _peak_tflops(meter: Meter, dtype: str) -> float:
-    """What a large product reaches, or a small one where the dtype has no units and a large one would take seconds."""
+    """The rate of a large matmul, or of a small one if the dtype has no units and a large one would take seconds."""
     from forerun.measure.core.ceilings import peaks
 
     small = peaks.burst(meter, dtype, _SMALL_SHAPE, _PROBE_S)["tflops"]

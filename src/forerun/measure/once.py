@@ -1,4 +1,4 @@
-"""Measures one workload on this machine, by the meter of its GPU or else of its CPU; ONNX files by onnxruntime."""
+"""Measures one workload on this machine, on its GPU or else its CPU; ONNX files with onnxruntime."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from forerun.workload import Workload
 
 
 def measure_workload(workload: Workload, device: str = "auto") -> dict[str, Any]:
-    """One row: times with their spread, memory, energy where a meter exists, machine and software.
+    """One row: times with their spread, memory, energy if there is a meter for it, machine and software.
 
-    `device` names a meter; `auto` takes the best one of this machine. A row that was measured while other programs used
-    the machine has the status `busy` and the reason.
+    `device` names a meter; `auto` selects the best one of this machine. A row that was measured while other programs
+    used the machine has the status `busy` and the reason.
     """
     watch = Watch()
     row = measure_onnx(workload, device) if is_onnx(workload.model) else _measure(workload, device)
@@ -44,7 +44,7 @@ def _measure(workload: Workload, device: str) -> dict[str, Any]:
         built = Built(case, meter.device)
         built.prepare(case)
         call = built.call(case)
-        call.limit_s = float("inf")  # a sweep leaves slow calls out; a single case is waited for
+        call.limit_s = float("inf")  # a sweep skips slow calls; a single case is not limited
         results = protocol.measure(call, meter)
     except torch.OutOfMemoryError as e:
         raise ForerunError(f"{workload.model} at batch {workload.batch} does not fit the device's memory") from e

@@ -25,7 +25,7 @@ def is_onnx(model: Any) -> bool:
 
 
 def runtime_of(model: Any, runtime: str) -> str:
-    """The runtime that `forerun measure` runs a model under: a file under the one that runs files."""
+    """The runtime under which `forerun measure` runs a model: for ONNX files, onnxruntime."""
     return OnnxRuntime.name if is_onnx(model) else runtime
 
 
@@ -55,7 +55,7 @@ def measure_onnx(workload: Workload, device: str = "auto", *, limit_s: float = f
         results = protocol.measure(call, meter)
     except ForerunError:
         raise
-    except Exception as e:  # whatever a file makes the library raise
+    except Exception as e:  # a file can make the library raise anything
         raise ForerunError(f"{path} could not be measured with onnxruntime: {first_line(e)}") from e
     case = {
         "kind": "model", "source": "onnx", "name": path.stem, "path": path.name, "sha256": file_hash(path),
@@ -80,9 +80,9 @@ def _check(workload: Workload, path: Path, device: str) -> None:
     if workload.mode != "inference":
         raise ForerunError("an ONNX file can be measured for inference only")
     if workload.amp or workload.channels_last or workload.runtime not in (USUAL, OnnxRuntime.name):
-        raise ForerunError("an ONNX file is measured as it is: leave out amp, channels_last and other runtimes")
+        raise ForerunError("an ONNX file is measured as it is: omit amp, channels_last and other runtimes")
     if workload.dtype != "fp32":
-        raise ForerunError(f"an ONNX file is measured in its own dtypes: leave out --dtype {workload.dtype}")
+        raise ForerunError(f"an ONNX file is measured in its own dtypes: omit --dtype {workload.dtype}")
 
 
 def _library() -> Any:
@@ -97,7 +97,7 @@ def _cores() -> int:
 
 
 def _inputs(declared: Any, workload: Workload, name: str) -> dict[str, Any]:
-    """Arrays for every input: random numbers, and for whole numbers what `_whole_number` says."""
+    """Arrays for every input: random floats, and for integers the value of `_whole_number`."""
     import numpy as np
 
     given = workload.input_shape
@@ -120,7 +120,7 @@ def _inputs(declared: Any, workload: Workload, name: str) -> dict[str, Any]:
 
 
 def _whole_number(name: str, workload: Workload) -> int:
-    """The value of an input of whole numbers: one that leaves no work out where its name tells which."""
+    """The value of an integer input: where its name tells its meaning, one that skips no work."""
     if "length" in name:
         return workload.seq_len or 1
     if name in ("sr", "sample_rate", "sampling_rate"):
@@ -131,11 +131,11 @@ def _whole_number(name: str, workload: Workload) -> int:
 def _shape(
     declared: Any, given: tuple[int, ...] | None, workload: Workload, name: str, *, first: bool
 ) -> tuple[int, ...]:
-    """The sizes of an input: those of the file, with the batch first, and what was given for those left open."""
+    """The sizes of an input: those of the file with the batch first, and the given ones for dynamic sizes."""
     if given is not None:
         if len(given) != len(declared.shape):
             return (workload.batch, *given)
-        # A 1 where the file leaves the size open stands for the batch, as in a prediction.
+        # A 1 for a dynamic size stands for the batch, as in a prediction.
         open_axes = [i for i, size in enumerate(declared.shape) if given[i] == 1 and not isinstance(size, int)]
         return tuple(workload.batch if i in open_axes[:1] else size for i, size in enumerate(given))
     sizes = []

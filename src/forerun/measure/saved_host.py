@@ -1,4 +1,4 @@
-"""The host probe that `forerun measure host` saves: a file that anybody may have changed, copied or kept too long."""
+"""The host probe saved by `forerun measure host`, validated on reading: the file may be edited, copied or outdated."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from forerun._util.folders import user_data
 from forerun.errors import ForerunError
 from forerun.measure.host import HostSpeed
 
-#: How many times slower than the reference host a host may be.
+#: The valid range of the slowness relative to the reference host.
 SLOWNESS = (0.05, 50.0)
-#: A probe is used without being asked for up to this age: the speed of a host moves with its load and its software.
+#: The most age at which a probe is used by default, since the speed of a host changes with load and software.
 FRESH = datetime.timedelta(hours=24)
-_SKEW = datetime.timedelta(minutes=5)  # clocks of machines that share a file differ by less
-#: What puts it right.
+_SKEW = datetime.timedelta(minutes=5)  # tolerated clock difference between machines that share a file
+#: The remedy in error messages.
 AGAIN = "run forerun measure host"
 
 
 @dataclass(frozen=True)
 class SavedProbe:
-    """A probe of this machine, read and checked."""
+    """A validated probe of this machine."""
 
     slowness: float
-    device_id: str  # that the launches went to
+    device_id: str  # the device that the kernels were launched on
     measured_at: str
     age: datetime.timedelta
     dispatch_only: bool
@@ -43,7 +43,7 @@ class SavedProbe:
 
 
 class UnusableProbe(ForerunError):
-    """A saved probe that says nothing about this machine; `device_id` is the device it is of, where that is known."""
+    """A saved probe that cannot be used for this machine; `device_id` is its device, if known."""
 
     def __init__(self, message: str, device_id: str | None = None) -> None:
         super().__init__(message)
@@ -51,27 +51,27 @@ class UnusableProbe(ForerunError):
 
 
 def folder() -> Path:
-    """Where what was measured of this machine is kept."""
+    """The folder for measurements of this machine."""
     chosen = os.environ.get("FORERUN_STORE")
     return Path(chosen) if chosen else user_data()
 
 
 def place() -> Path:
-    """The file that the probe is saved in."""
+    """The file of the probe."""
     return folder() / "host.json"
 
 
-def keep(found: HostSpeed) -> Path:
-    """Saves a probe, in place of the one before."""
+def keep(speed: HostSpeed) -> Path:
+    """Saves a probe, replacing the previous one."""
     path = place()
-    write_json(path, asdict(found))
+    write_json(path, asdict(speed))
     return path
 
 
 def saved() -> SavedProbe | None:
-    """The saved probe of this machine, None where there is none; UnusableProbe says why one cannot be used."""
+    """The saved probe of this machine; None if there is none. Raises UnusableProbe if it cannot be used."""
     path = place()
-    if not os.path.exists(path):  # False also where the folder may not be read
+    if not os.path.exists(path):  # also False if the folder is not readable
         return None
     try:
         content = read_json(path)
@@ -106,16 +106,16 @@ def ago(age: datetime.timedelta) -> str:
 
 
 def _slowness(value: Any) -> float | None:
-    """A number in range; None for anything else."""
+    """The value if it is a number in range, else None."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     return float(value) if SLOWNESS[0] <= value <= SLOWNESS[1] else None
 
 
 def utc_time(value: Any) -> datetime.datetime | None:
-    """A date with its time zone, in UTC; None for anything else."""
+    """The value in UTC if it is a date with a time zone, else None."""
     try:
-        found = datetime.datetime.fromisoformat(value)
-        return found.astimezone(datetime.UTC) if found.tzinfo is not None else None
+        time = datetime.datetime.fromisoformat(value)
+        return time.astimezone(datetime.UTC) if time.tzinfo is not None else None
     except (TypeError, ValueError, OverflowError):
         return None

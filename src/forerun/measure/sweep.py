@@ -1,4 +1,4 @@
-"""Runs a sweep for the command line: checks the spec, starts the core in a process of its own, reports progress."""
+"""Runs a sweep for the command line: validates the spec, starts the core in a child process, reports progress."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from forerun.measure.core import curve_phase, meters, plan, specs
 from forerun.measure.core.rows import read
 from forerun.measure.core.supervisor import die_with_parent
 
-POLL_S, REPORT_S = 0.5, 5.0  # seldom, since the host is being measured
+POLL_S, REPORT_S = 0.5, 5.0  # infrequent, to not disturb the measurement
 
 
 def load(path: str | Path) -> dict[str, Any]:
-    """A sweep spec; a ForerunError gives what is wrong with it."""
+    """Reads a sweep spec. Raises a ForerunError if it is not valid."""
     try:
         spec = specs.load(str(path))
     except ForerunError as e:
@@ -62,7 +62,7 @@ def wanted(spec: dict[str, Any], seed: int) -> set[tuple[str, int]]:
         if spec.get("kind", "model") == "model":
             for unit in units:
                 for case in unit.cases:
-                    workload_of(case)  # a case that the store could not take is refused before it is measured
+                    workload_of(case)  # a case that the store could not hold is refused before it is measured
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as e:
         raise ForerunError(f"sweep {spec.get('name')} cannot be expanded: {type(e).__name__} {e}") from e
     return {(specs.key_of(case), unit.repeat) for unit in units for case in unit.cases}
@@ -81,7 +81,7 @@ def run(
     cooldown_s: float = 0.0,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[int, int]:
-    """Measures until done or out of time, continuing an earlier run of the same file; gives (done, wanted)."""
+    """Measures until done or out of time, continuing an earlier run of the same file; returns (done, wanted)."""
     meters.check_name(device)
     if data is None and any(load(path).get("kind") == "curve" for path in paths):
         raise ForerunError("a sweep of kind curve needs --data, the images (.npz) to train on")
@@ -114,5 +114,5 @@ def run(
 
 def _done(files: Sequence[str | Path], wanted: set[tuple[str, int]]) -> set[tuple[str, int]]:
     kinds = ("model", "op", "curve")
-    found = {(row["key"], row.get("repeat", 0)) for f in files for row in read(f) if row.get("kind") in kinds}
-    return found & wanted
+    measured = {(row["key"], row.get("repeat", 0)) for f in files for row in read(f) if row.get("kind") in kinds}
+    return measured & wanted

@@ -1,7 +1,7 @@
 """python -m forerun.measure.tabular SPEC --out ROWS.jsonl --budget SECONDS: measures tabular models on this CPU.
 
-The measured call is `predict_proba` on a float32 matrix of `batch` rows, by one thread or all. Everything else is the
-core's: the protocol, the form of the rows, repeats, and continuing an earlier run.
+The measured call is `predict_proba` on a float32 matrix of `batch` rows, with one thread or all. The protocol, the
+format of rows, repeats and resuming are those of the core.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from forerun.measure.core.protocol import Call
 from forerun.measure.core.timing_phase import Timing
 
 CASE_LIMIT_S = 60.0
-TRIES = 20  # models drawn for each case wanted, before a spec counts as too narrow
+TRIES = 20  # draws per wanted case before a spec counts as too narrow
 
 
 def cases(spec: dict[str, Any]) -> list[dict[str, Any]]:
     """The `n` cases of a spec: kinds in turn, a model of each drawn at random, `per_model` of its rows and threads.
 
-    `max_visits` leaves out what would take too long: rows x trees x depth beyond it.
+    `max_visits` limits the time: cases with more rows x trees x depth are skipped.
     """
     if spec.get("kind") != "tabular":
         raise ForerunError(f"The spec {spec['name']} must be of kind tabular.")
-    wanted, found = int(spec["n"]), dict[str, dict[str, Any]]()
+    wanted, distinct = int(spec["n"]), dict[str, dict[str, Any]]()
     rng = random.Random(f"{spec.get('seed', 0)}/{spec['name']}")
     runs = [(rows, _threads(given)) for rows in spec["rows"] for given in spec["threads"]]
     met: set[str] = set()
@@ -50,14 +50,14 @@ def cases(spec: dict[str, Any]) -> list[dict[str, Any]]:
         for rows, threads in rng.sample(fitting, min(int(spec["per_model"]), len(fitting))):
             case = {"kind": "model", "source": "tabular", "name": name, "family": kind, "mode": "inference"}
             case |= {"batch": rows, "dtype": "fp32", "threads": threads}
-            found.setdefault(specs.key_of(case), case)
-        if len(found) >= wanted:
-            return list(found.values())[:wanted]
-    raise ForerunError(f"The draws of {spec['name']} give only {len(found)} of the {wanted} cases that it wants.")
+            distinct.setdefault(specs.key_of(case), case)
+        if len(distinct) >= wanted:
+            return list(distinct.values())[:wanted]
+    raise ForerunError(f"The draws of {spec['name']} give only {len(distinct)} of the {wanted} cases that it wants.")
 
 
 class Built(models.Built):
-    """One trained model; nothing of it is PyTorch's."""
+    """One trained model, without PyTorch."""
 
     def __init__(self, case: dict[str, Any]) -> None:
         kind, settings = tabular_models.parse(case["name"])
@@ -68,22 +68,22 @@ class Built(models.Built):
         self.facts |= {"kernel_ms": None, "kernel_ms_reason": "a CPU launches no kernels"}
 
     def prepare(self, case: dict[str, Any]) -> None:
-        """Sets the threads: OpenMP's and BLAS's, and `n_jobs` where the model has its own."""
+        """Sets the number of threads of OpenMP and BLAS, and `n_jobs` if the model has it."""
         tabular_models.library("threadpoolctl").threadpool_limits(case["threads"])
         if case["family"] in ("random_forest", "extra_trees", "xgboost"):
             self.model.set_params(n_jobs=case["threads"])
 
     def call(self, case: dict[str, Any]) -> Call:
-        rng = np.random.default_rng(tabular_models.SEED + 1)  # rows that training has not seen
+        rng = np.random.default_rng(tabular_models.SEED + 1)  # rows that are not in the training set
         x = rng.standard_normal((case["batch"], self.features), dtype=np.float32)
         return Call(lambda: self.model.predict_proba(x))
 
 
 class Tabular(Timing):
-    """The core's timing phase with models of its own."""
+    """The core's timing phase for tabular models."""
 
     phase = "tabular"
-    unit_s = math.inf  # no other spec waits for its turn, and to continue later would be to train again
+    unit_s = math.inf  # there is no other spec, and continuing later would mean training again
 
     def __init__(self, spec: dict[str, Any], out_path: str | Path, budget_s: float) -> None:
         groups: dict[str, list[dict[str, Any]]] = {}
@@ -107,7 +107,7 @@ class Tabular(Timing):
 
 
 def run(spec: dict[str, Any], out_path: str | Path, budget_s: float) -> int:
-    """Measures what the file does not hold yet until the budget is spent; gives the exit code."""
+    """Measures the cases that the file does not have yet until the budget is spent; returns the exit code."""
     worker = Tabular(spec, out_path, budget_s)
     with worker.rows:
         return worker.run()

@@ -26,13 +26,13 @@ KINDS: dict[str, tuple[str, ...]] = {
     "logistic_regression": ("features",),
     "mlp": ("layers", "width", "features"),
 }
-# Deeper trees and fewer features are refused: the training rows do not drive every kind of tree there.
+# Deeper trees and fewer features are refused, since not every kind of tree would reach that depth on the training rows.
 _LIMITS = {"trees": (1, 5000), "depth": (1, 16), "features": (4, 4096), "layers": (1, 16), "width": (1, 4096)}
 _EXAMPLE = {"trees": 100, "depth": 8, "features": 32, "layers": 2, "width": 64}
 
 
 def parse(name: str) -> tuple[str, dict[str, int]]:
-    """The kind and the settings in `tabular:KIND,key=value,…`; every setting of the kind must be given."""
+    """Kind and settings from `tabular:KIND,key=value,…`; every setting of the kind is required."""
     if not name.startswith(PREFIX):
         raise ForerunError(f"'{name}' does not name a tabular model: it must begin with '{PREFIX}'.")
     kind, *parts = (part.strip() for part in name[len(PREFIX) :].split(","))
@@ -46,7 +46,7 @@ def parse(name: str) -> tuple[str, dict[str, int]]:
 
 
 def name(kind: str, **settings: int) -> str:
-    """The name that `parse` reads back to the same kind and settings."""
+    """The name of a kind with its settings, the inverse of `parse`."""
     return _named(*parse(_named(kind, settings)))
 
 
@@ -57,38 +57,38 @@ def settings_of(kind: str) -> tuple[str, ...]:
 
 
 def library(module: str) -> Any:
-    """A module of scikit-learn or XGBoost, which are an extra."""
+    """A module of scikit-learn or XGBoost, which are optional dependencies."""
     with needed("a tabular model of this kind", "tabular"):
         return importlib.import_module(module)
 
 
 def build(kind: str, **settings: int) -> Any:
-    """The trained model; its training rows are just enough that its trees reach their depth."""
+    """The trained model, with just enough training rows for its trees to reach their depth."""
     model = _untrained(kind, settings)
     rng = np.random.default_rng(SEED)
     rows, features = training_rows(settings), settings["features"]
     x = rng.standard_normal((rows, features), dtype=np.float32)
-    # Every feature carries a little about the label, so that trees split on all of them; noise drives them deep.
+    # Every feature is slightly correlated with the label, so that trees split on all of them; noise makes them deep.
     y = np.sin(2 * x).sum(axis=1) / features**0.5 + rng.standard_normal(rows) > 0
-    # Boosting on so few rows is quicker by one thread: with more they mostly wait for one another.
+    # Boosting on few rows is faster with one thread, since several mostly wait for each other.
     with library("threadpoolctl").threadpool_limits(1), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the MLP has not converged, and need not: its weights decide no time
+        warnings.simplefilter("ignore")  # the MLP need not converge, since its weights do not affect time
         return model.fit(x, y.astype(np.int64))
 
 
 def training_rows(settings: dict[str, int]) -> int:
-    """16 rows for each leaf of a full tree; on 4096 rows the longest branches pass depth 16, as in practice."""
+    """16 rows per leaf of a full tree; with 4096 rows the longest branches exceed depth 16, as in practice."""
     return min(max(512, 16 * 2 ** settings.get("depth", 0)), 4096)
 
 
 def facts(kind: str, model: Any) -> dict[str, Any]:
-    """What was really built, counted on the trained model."""
+    """Facts of the trained model, such as its actual number of trees and depth."""
     if kind == "mlp":
         return {"parameters": sum(part.size for part in [*model.coefs_, *model.intercepts_])}
     if kind == "logistic_regression":
         return {"parameters": model.coef_.size + model.intercept_.size}
     if kind == "xgboost":
-        # The dump has one line for each node, with as many tabs as it is deep.
+        # The dump has one line per node, indented by one tab per level.
         dumps = [text.splitlines() for text in model.get_booster().get_dump()]
         counted = [(len(lines), max(line.count("\t") for line in lines)) for lines in dumps]
     elif kind == "hist_gradient_boosting":
@@ -105,10 +105,10 @@ def _named(kind: str, settings: dict[str, int]) -> str:
 
 
 def _untrained(kind: str, settings: dict[str, int]) -> Any:
-    """Few bins and few candidate features: training is quick, and trees differ from one another.
+    """The untrained model, with few bins and few candidate features, so that training is fast and trees differ.
 
-    Splits continue down to leaves of one row (four where scikit-learn boosts), so that depth alone ends a branch; a
-    small learning rate leaves the last trees as much to do as the first.
+    Splits continue down to leaves of one row (four for scikit-learn's boosting), so that only the depth ends a branch;
+    a small learning rate leaves as much to learn for the last trees as for the first.
     """
     if kind == "logistic_regression":
         return library("sklearn.linear_model").LogisticRegression()
@@ -117,15 +117,15 @@ def _untrained(kind: str, settings: dict[str, int]) -> Any:
         return library("sklearn.neural_network").MLPClassifier(hidden, max_iter=2, random_state=SEED)
     trees, depth, features = settings["trees"], settings["depth"], settings["features"]
     if kind == "xgboost":
-        few = {"max_bin": 16, "colsample_bytree": min(1.0, 16 / features), "subsample": 0.8, "learning_rate": 0.05}
-        few["n_jobs"] = 1
+        cheap = {"max_bin": 16, "colsample_bytree": min(1.0, 16 / features), "subsample": 0.8, "learning_rate": 0.05}
+        cheap["n_jobs"] = 1
         return library("xgboost").XGBClassifier(
-            n_estimators=trees, max_depth=depth, tree_method="hist", min_child_weight=0, random_state=SEED, **few
+            n_estimators=trees, max_depth=depth, tree_method="hist", min_child_weight=0, random_state=SEED, **cheap
         )
     ensemble = library("sklearn.ensemble")
     if kind == "hist_gradient_boosting":
-        few = {"max_bins": 16, "max_features": min(1.0, 4 / features), "learning_rate": 0.05}
+        cheap = {"max_bins": 16, "max_features": min(1.0, 4 / features), "learning_rate": 0.05}
         limits = {"max_depth": depth, "max_leaf_nodes": None, "min_samples_leaf": 4, "early_stopping": False}
-        return ensemble.HistGradientBoostingClassifier(max_iter=trees, random_state=SEED, **few, **limits)
+        return ensemble.HistGradientBoostingClassifier(max_iter=trees, random_state=SEED, **cheap, **limits)
     forest = {"random_forest": "RandomForestClassifier", "extra_trees": "ExtraTreesClassifier"}[kind]
     return getattr(ensemble, forest)(trees, max_depth=depth, max_features=4, n_jobs=-1, random_state=SEED)

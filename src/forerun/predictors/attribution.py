@@ -1,7 +1,7 @@
-"""What each number that a predictor sees contributes to an answer, as a factor on it.
+"""Feature attribution: the contribution of each feature to a prediction, as a factor on it.
 
-A predictor that learns the logarithm of a quantity shares it out over what it sees; in the quantity itself every share
-is a factor. All factors and the usual value together give the answer exactly.
+A predictor that learns the logarithm of a quantity divides it into shares of its features; in the quantity itself every
+share is a factor. The usual value times all factors is exactly the prediction.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any
 
 from forerun._util.rendered import Rendered
 
-#: So many features have a row; the others are one factor together.
+#: Number of features that have a row; the others are one factor together.
 SHOWN = 12
 
 
 @dataclass(frozen=True)
 class FeatureFactor:
-    """A number that the predictor sees, its value in this case, and the factor it puts on the answer."""
+    """A feature, its value in this case, and its factor on the prediction."""
 
     feature: str
     value: float | None  # None: not known of this device
@@ -32,14 +32,14 @@ class FeatureFactor:
 
 @dataclass(frozen=True)
 class Attribution(Rendered):
-    """A predicted latency as usual x the factors of all features, the strongest first."""
+    """A predicted latency as the usual value x the factors of all features, the strongest first."""
 
     model: str
     device: str
     workload: dict[str, Any]
     predictor: str
-    usual_ms: float  # what the predictor says of a case of which it knows nothing
-    latency_ms: float  # usual_ms x all factors; what is answered is never below `roofline_ms`
+    usual_ms: float  # the prediction where no feature is known
+    latency_ms: float  # usual_ms x all factors; predictions are never below `roofline_ms`
     roofline_ms: float
     factors: tuple[FeatureFactor, ...]
 

@@ -1,9 +1,9 @@
 """The contract that every predictor keeps.
 
 A predictor is an estimator. Its constructor stores parameters and computes nothing; `fit` learns from measured cases
-and returns the predictor itself; attributes that were learned end in an underscore. `times` answers for one graph at
-any number of batch sizes on any number of devices at once. All else has a default here, so a predictor needs two
-methods, `fit` and `times`, and one line under the entry point group `forerun.predictors`.
+and returns the predictor itself; learned attributes end in an underscore. `times` predicts one graph at any number of
+batch sizes on any number of devices at once. All else has a default here, so a predictor needs two methods, `fit` and
+`times`, and one line under the entry point group `forerun.predictors`.
 
 `forerun.evaluate.check.check_predictor` says whether a predictor keeps the contract.
 """
@@ -49,7 +49,7 @@ DEFAULT_CONFIDENCE = 0.9
 
 @dataclass(frozen=True)
 class Times:
-    """What a predictor says of one graph, over [batch sizes, devices]; NaN where it does not predict a quantity."""
+    """Predictions for one graph, over [batch sizes, devices]; NaN where a quantity is not predicted."""
 
     latency_ms: np.ndarray
     device_ms: np.ndarray
@@ -59,10 +59,10 @@ class Times:
     memory_mb: np.ndarray | None = None  # None: by simulation (predictors/laws/memory.py), as for most predictors
     memory_allocated_mb: np.ndarray | None = None
     disagreement: np.ndarray | None = None  # how far networks that differ by their seed disagree, in logarithms
-    held: np.ndarray | None = None  # [.., .., bounds.HELD] what was beyond a bound of physics and is put at it
+    held: np.ndarray | None = None  # [.., .., bounds.HELD] which predictions were clipped to a bound of physics
 
     def of_device(self, place: int) -> Times:
-        """The same for one device alone."""
+        """The predictions for one device."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         chosen: dict[str, Any] = {
             name: None if value is None else value[:, place : place + 1] for name, value in values.items()
@@ -72,38 +72,38 @@ class Times:
 
 @dataclass(frozen=True)
 class OutOfDistribution:
-    """One thing about a case that no measurement behind the predictor shows."""
+    """One respect in which a case is outside the training data."""
 
     what: str  # device | ops | dtype | generation | runtime
     reason: str  # a sentence for people
 
 
 class TooFewCases(ForerunError):
-    """A predictor has too few cases to learn from: left-out rows that it is then asked about stay unanswered."""
+    """A predictor has too few cases to learn from; its held-out rows then get no prediction."""
 
 
 class Predictor(Saved, abc.ABC):
-    """Predicts how long a graph takes on a device, and says how sure it is."""
+    """Predicts time and energy of a graph on a device, with intervals."""
 
-    #: How it is called in commands, tables and files; the same as its entry point.
+    #: Its name in commands, tables and files; the same as its entry point.
     name: ClassVar[str]
-    #: What its answers are based on: learned, or roofline (physics and a spec sheet).
+    #: What its predictions are based on: learned, or roofline (physics and a spec sheet).
     basis: ClassVar[str] = "learned"
-    #: The quantities and modes that it answers.
+    #: The quantities that it predicts, and the modes.
     targets: ClassVar[tuple[str, ...]] = ("latency_ms", "device_ms", "energy_j")
     modes: ClassVar[tuple[str, ...]] = MODES
-    #: Settings of a question that change its answer: confidence, host, runtime. All others are refused.
+    #: Settings that change its predictions: confidence, host, runtime. All others are refused.
     supports: ClassVar[frozenset[str]] = frozenset({"confidence"})
 
-    #: Whether it must be fitted before it can answer.
+    #: Whether it must be fitted before it can predict.
     needs_fit: ClassVar[bool] = True
-    #: Whether its intervals come from errors on held-out cases (`calibrate`); False: it has constants for them.
+    #: Whether its intervals come from errors on held-out cases (`calibrate`); False: they are constants.
     calibrates: ClassVar[bool] = True
-    #: Whether `fit` and `predict_cases` look at operators and graphs; False: at the columns of the table only.
+    #: Whether `fit` and `predict_cases` read operators and graphs; False: the columns of the table only.
     reads_graphs: ClassVar[bool] = True
-    #: Columns that they look at beyond those that every table has (predictors/cases.py).
+    #: Columns that they read beyond those that every table has (predictors/cases.py).
     columns: ClassVar[tuple[str, ...]] = ()
-    #: How cases are held out when it is judged, where the defaults do not suit it.
+    #: How cases are held out when it is evaluated, where the defaults do not suit it.
     hold_out: ClassVar[HoldOut] = HoldOut()
 
     confidence: float = DEFAULT_CONFIDENCE
@@ -116,22 +116,22 @@ class Predictor(Saved, abc.ABC):
         """Learns from measured cases (columns: predictors/cases.py)."""
 
     def prepare(self, cases: TrainingCases) -> None:
-        """Computes what `fit` and `predict_cases` need of the graphs (`Cases.made`), before fits run side by side."""
+        """Computes what `fit` and `predict_cases` need of the graphs (`Cases.made`), before fits run in parallel."""
 
     @abc.abstractmethod
     def times(self, profile: Profile, devices: Sequence[Device], workload: Workload) -> Times:
         """The times of a graph at the profile's batch sizes on every device."""
 
     def calibrate(self, left_out: pd.DataFrame, unseen_devices: pd.DataFrame | None = None) -> Self:
-        """Learns intervals from errors on cases that it was not fitted to (`evaluate.left_out`); `unseen_devices` are
-        published cases, each on a device of which no row was seen."""
+        """Learns intervals from held-out errors (`evaluate.held_out`); `unseen_devices` are published cases, each on a
+        device that was held out."""
         groups = [group for target in self.targets for group in self.calibration_groups(left_out, target)]
         self.calibration_ = calibrate(groups, np.concatenate([log_ratio(left_out, t) for t in self.targets]))
         return self
 
     @property
     def calibration(self) -> Calibration | None:
-        """What `calibrate` learned; None: its intervals are not learned, or not yet."""
+        """The calibration that `calibrate` learned; None where intervals are constants or not learned yet."""
         return self.calibration_
 
     def calibration_groups(self, left_out: pd.DataFrame, target: str) -> list[str]:
@@ -155,19 +155,19 @@ class Predictor(Saved, abc.ABC):
         return not_below(out, value, times.roofline_ms) if target in ("latency_ms", "device_ms") else out
 
     def memory_spread(self, target: str, group: str, mode: str) -> tuple[float, float] | None:
-        """Interval factors of simulated memory; None where the predictor has none of its own."""
+        """Interval factors of simulated memory; None where the predictor learned none."""
         return None
 
     def basis_for(self, device: Device) -> str:
-        """What an answer on this device is based on; a predictor may know less of some devices."""
+        """The basis of predictions on this device; a predictor may know less of some devices."""
         return self.basis
 
     def measured_devices(self) -> frozenset[str] | None:
-        """The devices of which measurements are behind its answers, by id; None where that is not known."""
+        """The ids of the devices in its training data; None where that is not known."""
         return None
 
     def generation_measured(self, device: Device) -> bool:
-        """Whether measurements of this generation of devices are behind its answers; else they are based on peaks."""
+        """Whether this generation of devices is in its training data; else predictions are based on peaks."""
         if self.basis_for(device) == "roofline":
             return False
         measured = self.measured_devices()
@@ -178,27 +178,27 @@ class Predictor(Saved, abc.ABC):
         }
 
     def out_of_distribution(self, profile: Profile, device: Device, workload: Workload) -> list[OutOfDistribution]:
-        """Everything about a case that no measurement behind the predictor shows."""
+        """All respects in which a case is outside the training data."""
         return []
 
     def ood_sigma(self, profile: Profile, devices: Sequence[Device], workload: Workload) -> np.ndarray:
-        """Per device, what being out of distribution adds to the error: a standard deviation, in logarithms."""
+        """Per device, the further error of being out of distribution: a standard deviation, in logarithms."""
         found = [self.out_of_distribution(profile, device, workload) for device in devices]
         return np.array([ood_deviation([one.what for one in many]) for many in found])
 
     def ood_sigma_of_cases(self, cases: Cases) -> np.ndarray:
-        """The same of every case of a table, without what is added by its device being unseen."""
+        """The same for every case of a table, without the part of an unseen device."""
         if type(self).out_of_distribution is Predictor.out_of_distribution:
             return np.zeros(len(cases))
         found = [self.out_of_distribution(*one) for one in cases.profiles()]
         return np.array([ood_deviation([one.what for one in many if one.what != "device"]) for many in found])
 
     def learned_share(self, profile: Profile, device: Device, workload: Workload) -> float | None:
-        """The share of device time in kinds of op that measurements show; None where the question has no meaning."""
+        """The share of device time in kinds of op that the training data has; None where that has no meaning."""
         return None
 
     def op_times_ms(self, profile: Profile, device: Device, workload: Workload) -> np.ndarray:
-        """Device time of one launch of every op, at the first batch size; by default shared out by roofline."""
+        """Device time of one launch of every op, at the first batch size; by default in proportion to rooflines."""
         compute, memory, _ = op_roofline_s(profile, [device])
         each = np.maximum(compute, memory)[0, :, 0]
         total = float((each * profile.repeat).sum())
@@ -206,20 +206,20 @@ class Predictor(Saved, abc.ABC):
         return each * (whole / total if total else 0.0)
 
     def contributions(self, profile: Profile, device: Device, workload: Workload) -> Attribution | None:
-        """What each number that it sees contributes to the latency at the first batch size; None: it cannot say."""
+        """The contribution of each feature to the latency at the first batch size; None where it has no attribution."""
         return None
 
     def predict_operators(self, cases: Cases) -> np.ndarray | None:
-        """Device time in milliseconds of single operators, with what the timing of their group (`timing_group`, ours
-        where there is none) adds to a call; None: it predicts whole models alone."""
+        """Device time in milliseconds of single operators, with the overhead of the way they were timed
+        (`timing_group`; by default our own protocol); None: it predicts whole models alone."""
         return None
 
     def ablation(
         self, cases: TrainingCases, folds: Sequence[tuple[np.ndarray, np.ndarray]]
     ) -> dict[str, pd.DataFrame]:  # fmt: skip
-        """What simpler forms of it predict of `cases.models` (`predicted_<target>`), by what it adds to the one before.
-        `folds` has the rows to learn from and the rows to predict, part by part: no form learns from the part that it
-        predicts. Empty where its parts cannot be told apart."""
+        """Predictions (`predicted_<target>`) of simpler forms of it for `cases.models`, by the name of the part that
+        each adds to the one before. `folds` has training and test rows, part by part. Empty where it has no simpler
+        forms."""
         return {}
 
     @classmethod
@@ -234,7 +234,7 @@ class Predictor(Saved, abc.ABC):
 
     @property
     def provenance(self) -> dict[str, Any]:
-        """The rows and weights behind its answers, and their dates."""
+        """Its training rows and weights, and their dates."""
         return dict(self.provenance_)
 
     def record_provenance(self, provenance: dict[str, Any]) -> Self:
@@ -243,7 +243,7 @@ class Predictor(Saved, abc.ABC):
         return self
 
     def problem(self, workload: Workload, device: Device) -> str | None:
-        """Why it cannot answer this question, as a sentence, or None."""
+        """Why it cannot predict this workload on this device, as a sentence, or None."""
         if workload.mode not in self.modes:
             return f"the predictor {self.name} answers {', '.join(self.modes)}, not {workload.mode}"
         run = runtime(workload.runtime)
@@ -259,11 +259,11 @@ class Predictor(Saved, abc.ABC):
         return None
 
     def parts_answered(self, cases: TrainingCases) -> list[str]:
-        """The parts of `cases.whole_models` that it has answers for."""
+        """The parts of `cases.whole_models` that it can predict."""
         return [part for part in cases.whole_models if part not in cases.apart or "runtime" in self.supports]
 
     def with_settings(self, *, confidence: float = DEFAULT_CONFIDENCE, host_slowness: float | None = None) -> Self:
-        """The same predictor for another confidence and another host; what it cannot honour is refused."""
+        """The same predictor for another confidence and another host; settings that it does not support are refused."""
         known = isinstance(confidence, (int, float)) and not isinstance(confidence, bool)
         least, most = CONFIDENCES
         if not known or not least <= confidence <= most:
@@ -279,17 +279,17 @@ class Predictor(Saved, abc.ABC):
     def latency_on_hosts_ms(
         self, times: Times, profile: Profile, device: Device, workload: Workload, slowness: Sequence[float]
     ) -> list[float]:
-        """The latency of a call, whose `times` on one device are known, on hosts that are so many times slower."""
-        asked = [self.with_settings(confidence=self.confidence, host_slowness=slow) for slow in slowness]
-        return [float(one.times(profile, [device], workload).latency_ms[0, 0]) for one in asked]
+        """The latency of a call, whose `times` on one device are known, on hosts that are `slowness` times slower."""
+        on_hosts = [self.with_settings(confidence=self.confidence, host_slowness=slow) for slow in slowness]
+        return [float(one.times(profile, [device], workload).latency_ms[0, 0]) for one in on_hosts]
 
     def host_slowness_of(self, cases: Cases) -> np.ndarray | None:
-        """How many times slower than the reference host the host was at each row; None: it has no notion of hosts."""
+        """How many times slower than the reference host the host was at each row; None: it does not model hosts."""
         return None
 
     def best_host_slowness(self, cases: Cases, device_ms: np.ndarray, latency_ms: np.ndarray) -> float | None:
-        """The one speed of hosts that explains these calls best, whose device times were predicted; None: it has no
-        notion of hosts."""
+        """The one host slowness that fits these calls best, given predicted device times; None: it does not model
+        hosts."""
         return None
 
     def predict_cases(self, cases: Cases, host_slowness: np.ndarray | None = None) -> pd.DataFrame:
@@ -299,11 +299,11 @@ class Predictor(Saved, abc.ABC):
         lines: list[dict[str, float]] = []
         for i, (columns, device, workload) in enumerate(cases.profiles()):
             slow = None if host_slowness is None else float(host_slowness[i])
-            asked = self if slow is None else self.with_settings(host_slowness=slow)
-            if asked.problem(workload, device) is not None:
+            on_host = self if slow is None else self.with_settings(host_slowness=slow)
+            if on_host.problem(workload, device) is not None:
                 lines.append({})
                 continue
-            times = asked.times(columns, [device], workload)
+            times = on_host.times(columns, [device], workload)
             named = ("host_ms", *(t for t in TARGETS if getattr(times, t) is not None))
             lines.append({f"predicted_{n}": float(getattr(times, n)[0, 0]) for n in named})
         wanted = [f"predicted_{n}" for n in ("host_ms", *self.targets)]
@@ -312,18 +312,18 @@ class Predictor(Saved, abc.ABC):
         return out.fillna({name: values for name, values in simulated.items() if name in out})
 
 
-def log_ratio(left_out: pd.DataFrame, target: str) -> np.ndarray:
+def log_ratio(held_out: pd.DataFrame, target: str) -> np.ndarray:
     """log(measured / predicted) of every row; NaN where one of them is missing."""
-    measured, predicted = (left_out[name].to_numpy(dtype=float) for name in (target, f"predicted_{target}"))
+    measured, predicted = (held_out[name].to_numpy(dtype=float) for name in (target, f"predicted_{target}"))
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.log(measured / predicted)
 
 
-def disagreement_of(left_out: pd.DataFrame, target: str) -> np.ndarray:
-    """How far the networks behind a predictor disagree on each row, where it has several; memory is simulated."""
-    if target.startswith("memory") or "predicted_disagreement" not in left_out:
-        return np.zeros(len(left_out))
-    return left_out["predicted_disagreement"].to_numpy(dtype=float)
+def disagreement_of(held_out: pd.DataFrame, target: str) -> np.ndarray:
+    """The disagreement of a predictor's networks on each row; 0 where it has one network, and for simulated memory."""
+    if target.startswith("memory") or "predicted_disagreement" not in held_out:
+        return np.zeros(len(held_out))
+    return held_out["predicted_disagreement"].to_numpy(dtype=float)
 
 
 def kinds_of_rows(rows: pd.DataFrame) -> list[str]:
@@ -332,6 +332,6 @@ def kinds_of_rows(rows: pd.DataFrame) -> list[str]:
 
 
 def for_kind(learned: dict[str, Any], kind: str) -> Any:
-    """What was learned for a kind of device: that of CPUs for a CPU, else that of GPUs, or whichever there is."""
+    """The value learned for a kind of device: that of CPUs for a CPU, else that of GPUs, or whichever there is."""
     wanted = part_of(kind)
     return learned[wanted] if wanted in learned else next(iter(learned.values()))

@@ -1,4 +1,4 @@
-"""What predictors are fitted to and judged on: measured cases, as one table with the operators of each case beside it.
+"""Training and test data of predictors: measured cases as one table, with the operators of each case.
 
 `training.gather` builds these tables from the store. `Cases.rows` has one line per measured row, with the columns of
 the store (`data/schema.py`) and the following, which are all that a predictor needs:
@@ -21,8 +21,8 @@ the store (`data/schema.py`) and the following, which are all that a predictor n
 
 `latency_ms` of onnxruntime's rows is their median call at the speed of an undisturbed machine (`training/gather.py`).
 
-Left-out predictions that are kept with weights (`evaluate/kept.py`) have these columns without `bytes`,
-`kernel_launches` and `simulated_...`, so that a predictor that is scored without graphs does with the others.
+Held-out predictions that are stored with weights (`evaluate/stored.py`) have these columns without `bytes`,
+`kernel_launches` and `simulated_...`, so a predictor that is scored without graphs must use the others only.
 
 Operators (`TrainingCases.operators`, `published_operators`) have `op`, `shape`, `direction` instead of a model, and
 `device_ms` alone. `timing_group` names how a published row was timed ("" is our own protocol).
@@ -64,23 +64,23 @@ class Cases:
     joules: np.ndarray  # [rows, energy.TERMS] for a call of one second; no columns for operators
     workloads: tuple[Workload, ...] = ()  # of every row; none for operators
     load: Callable[[Workload, Any], Graph] = field(default=as_asked, compare=False)  # the graph that was measured
-    #: What a predictor made of the graphs, by `case_key`: computed once, and shared by all parts of a table.
+    #: Cache of what a predictor computes from the graphs, by `case_key`, shared by all parts of a table.
     made: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def take(self, chosen: np.ndarray) -> Cases:
-        """Some of the cases (a boolean over rows)."""
+        """A subset of the cases (a boolean over rows)."""
         place = np.full(len(self.rows), -1)
         place[chosen] = np.arange(int(chosen.sum()))
-        kept = place[self.case] >= 0
-        ops = OpTable(**{f.name: getattr(self.ops, f.name)[kept] for f in fields(OpTable)})
-        asked = tuple(w for w, keep in zip(self.workloads, chosen, strict=True) if keep) if self.workloads else ()
+        ops_chosen = place[self.case] >= 0
+        ops = OpTable(**{f.name: getattr(self.ops, f.name)[ops_chosen] for f in fields(OpTable)})
+        pairs = zip(self.workloads, chosen, strict=True) if self.workloads else ()
         return replace(
-            self, rows=self.rows[chosen].reset_index(drop=True), ops=ops, case=place[self.case[kept]],
-            weight=self.weight[kept], launches=self.launches[chosen], joules=self.joules[chosen],
-            workloads=asked,
+            self, rows=self.rows[chosen].reset_index(drop=True), ops=ops, case=place[self.case[ops_chosen]],
+            weight=self.weight[ops_chosen], launches=self.launches[chosen], joules=self.joules[chosen],
+            workloads=tuple(workload for workload, is_chosen in pairs if is_chosen),
         )  # fmt: skip
 
     @property
@@ -119,7 +119,7 @@ class Cases:
 
 @dataclass(frozen=True)
 class TrainingCases:
-    """All that the store offers to a predictor that is fitted."""
+    """All training data of the store."""
 
     models: Cases  # whole models on GPUs under our own protocol
     operators: Cases  # single operators under our own protocol
@@ -159,7 +159,7 @@ class TrainingCases:
 
 
 def join(parts: Sequence[Cases]) -> Cases:
-    """Several tables as one, without what only whole models have."""
+    """Several tables as one, without the columns that only whole models have."""
     starts = np.cumsum([0, *(len(p.rows) for p in parts)])
     ops = OpTable(**{f.name: np.concatenate([getattr(p.ops, f.name) for p in parts]) for f in fields(OpTable)})
     case = np.concatenate([p.case + start for p, start in zip(parts, starts[:-1], strict=True)])

@@ -1,4 +1,4 @@
-"""How cases are held out when a predictor is judged: which parts, in how many folds, what is kept of the answers."""
+"""How cases are held out when a predictor is evaluated: which splits, how many folds, which columns are stored."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class HoldOut:
-    """What `forerun train` and `forerun evaluate` do with a predictor; no prediction depends on it.
+    """How `forerun train` and `forerun evaluate` evaluate a predictor; no prediction depends on it.
 
-    The defaults suit most predictors. One that is fitted in another way names its own (`Predictor.hold_out`).
+    The defaults suit most predictors. Others set their own (`Predictor.hold_out`).
     """
 
-    #: The splits (evaluate/left_out.py) that it is judged by when it is trained; their answers are kept with it.
+    #: The splits (evaluate/held_out.py) by which it is evaluated when it is trained; held-out predictions are stored.
     splits: tuple[str, ...] = ("family", "kind", "device")
-    #: How many parts families or rows are held out in.
+    #: Number of folds that families or rows are held out in.
     folds: int = 16
     #: Whether a fit takes milliseconds, so that starting processes for several would take longer.
     cheap_to_fit: bool = False
-    #: Whether GPUs and CPUs are fitted independently, so that a part of one leaves the fit of the other as it is.
+    #: Whether GPUs and CPUs are fitted independently, so that rows of one do not change the fit of the other.
     fits_kinds_apart: bool = False
-    #: Whether the answers are kept with all columns of the rows; False: with those that are needed to score them.
+    #: Whether predictions are stored with all columns of the rows; False: with those that are needed to score them.
     keeps_all_columns: bool = True

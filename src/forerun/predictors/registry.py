@@ -1,5 +1,4 @@
-"""Where predictors are found: by the name of their entry point or under which they were registered, or in a folder that
-`forerun train` wrote."""
+"""Looks predictors up: by the name of their entry point or registration, or in a folder that `forerun train` wrote."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ def predictors() -> list[str]:
 
 
 def saved_folder(predictor: str | Path) -> Path | None:
-    """Where a fitted predictor lies: the folder itself, or of a name the one that ships; None where there is none."""
+    """The folder of a fitted predictor: the one given, or the shipped one of a name; None where there is none."""
     folder = shipped_folder(str(predictor)) if str(predictor) in predictors() else Path(predictor)
     return folder if (folder / FILE).is_file() else None
 

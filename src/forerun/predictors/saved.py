@@ -31,8 +31,9 @@ class Saved:
     name: ClassVar[str]
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Learned arrays are C-contiguous from the start, as a file gives them back: a matrix product rounds by the
-        memory order of its operands, and a predictor answers the same before it is saved and after it is loaded."""
+        """Learned arrays are C-contiguous from the start, as they are when loaded from a file: the rounding of a matmul
+        depends on the memory order of its operands, and predictions must be the same before saving and after
+        loading."""
         learned = name.endswith("_") and not name.startswith("_")
         super().__setattr__(name, np.asarray(value, order="C") if learned and isinstance(value, np.ndarray) else value)
 
@@ -42,7 +43,7 @@ class Saved:
         return cls.load(shipped_folder(cls.name))
 
     def parameters(self) -> dict[str, Any]:
-        """What the constructor was given: it stores every argument under its own name."""
+        """The constructor's arguments, each of which it stores under its own name."""
         taken = inspect.signature(type(self)).parameters
         return {key: getattr(self, key) for key in taken}
 
@@ -110,7 +111,7 @@ def content(path: Path) -> bytes | None:
 
 
 def pack(folder: Path) -> None:
-    """Compresses what is large in a folder of forerun-data: halves of weights, and trees as text."""
+    """Compresses the large files in a folder of forerun-data: weights in FP16, and trees as text."""
     for path in (folder / ARRAYS, *folder.glob("*.json")):
         if path.is_file() and path.stat().st_size > 2**20:
             two_bytes = {"lc": 0, "lp": 1, "pb": 1} if path.name == ARRAYS else {}
@@ -120,7 +121,7 @@ def pack(folder: Path) -> None:
 
 
 def shipped_folder(name: str) -> Path:
-    """Where a predictor that is shipped fitted lies: in this package, or in forerun-data."""
+    """The folder of a shipped predictor: in this package, or in forerun-data."""
     apart = companion()
     there = apart / "predictors" / name if apart else SHIPPED / name
     return there if (there / FILE).is_file() else SHIPPED / name
@@ -129,15 +130,15 @@ def shipped_folder(name: str) -> Path:
 def read_description(folder: Path) -> dict[str, Any]:
     """`predictor.json` of a folder; a ForerunError where there is none."""
     try:
-        found = read_json(folder / FILE)
+        description = read_json(folder / FILE)
     except ForerunError as error:
         raise ForerunError(f"{folder} holds no predictor: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(description, dict):
         raise ForerunError(f"{folder} holds no predictor: {FILE} is not an object")
-    return found
+    return description
 
 
 def weights_hash(folder: Path) -> str:
-    """Names what was fitted: the arrays, or the description where there are none; without either, our constants."""
+    """A hash of the fitted arrays, or of the description where there are none; without either, of our constants."""
     known = (data for name in (ARRAYS, FILE) if (data := content(folder / name)) is not None)
     return hashlib.sha256(next(known, None) or Path(kernels.__file__).read_bytes()).hexdigest()[:16]

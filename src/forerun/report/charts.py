@@ -1,4 +1,4 @@
-"""How the charts of a report look: curves with their intervals, measured points, axes."""
+"""The style of a report's charts: curves with their intervals, measured points, axes."""
 
 from __future__ import annotations
 

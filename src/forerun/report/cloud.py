@@ -119,10 +119,10 @@ def _finding(offers: list[Offer], what: str, own_ids: set[str]) -> str:
     first = offers[0]
     text = f"Cheapest for {what}: {_name(first)}, {value_text(first.usd)}"
     text += f" in {value_text(first.hours, interval=False)}" if first.hours else ""
-    own = next((o for o in offers if o.instance.device_id in own_ids), None)
-    if own is not None and own is not first:
-        text += f"; of the report's devices, {_name(own)} at {value_text(own.usd)}"
-        text += f" in {value_text(own.hours, interval=False)}" if own.hours else ""
+    chosen = next((o for o in offers if o.instance.device_id in own_ids), None)
+    if chosen is not None and chosen is not first:
+        text += f"; of the report's devices, {_name(chosen)} at {value_text(chosen.usd)}"
+        text += f" in {value_text(chosen.hours, interval=False)}" if chosen.hours else ""
     quick = min((o for o in offers if o.hours), key=lambda o: o.hours.value, default=None)  # type: ignore[union-attr]
     if quick is not None and quick is not first:
         took, paid = (value_text(e, interval=False) for e in (quick.hours, quick.usd))

@@ -79,8 +79,8 @@ def _measured_ms(case: Case) -> float | None:
 
 def _measured_busy(case: Case) -> float | None:
     values = case.measured.values if case.measured else {}
-    device, whole = values.get("device_ms"), values.get("latency_ms")
-    return min(100.0, 100 * device / whole) if device and whole else None
+    device, latency = values.get("device_ms"), values.get("latency_ms")
+    return min(100.0, 100 * device / latency) if device and latency else None
 
 
 def _rate(case: Case) -> float:
@@ -153,13 +153,13 @@ def _slices(study: Study, device: Device) -> list[Table]:
     answer = study.predict(device)
     if isinstance(answer, str) or not answer.mig_options or answer.throughput is None or answer.latency_ms is None:
         return []
-    whole = answer.throughput.value * answer.latency_ms.value
+    full = answer.throughput.value * answer.latency_ms.value
     lines = [
         (
             o.profile, value_text(Estimate(o.memory_mb, 0, 0, "MB"), interval=False), "yes" if o.fits else "no",
             value_text(Estimate(o.latency_ms, 0, 0, "ms"), interval=False) if o.latency_ms else "unknown",
             f"{o.instances}",
-            f"{pretty(o.instances * whole / o.latency_ms)} {answer.throughput.unit}" if o.fits and o.latency_ms else "",
+            f"{pretty(o.instances * full / o.latency_ms)} {answer.throughput.unit}" if o.fits and o.latency_ms else "",
         )
         for o in answer.mig_options
     ]  # fmt: skip

@@ -199,9 +199,7 @@ def _notes(answers: Sequence[Prediction | str]) -> list[str]:
     lines = [f"{a.device}: {note}" for a in answers if isinstance(a, Prediction) for note in a.notes]
     shared = [note.partition(": ")[2] for note in lines]
     return list(
-        dict.fromkeys(
-            n if shared.count(n) == len(answers) > 1 else whole for whole, n in zip(lines, shared, strict=True)
-        )
+        dict.fromkeys(n if shared.count(n) == len(answers) > 1 else line for line, n in zip(lines, shared, strict=True))
     )
 
 

@@ -213,6 +213,6 @@ def _finding(call: Explanation, step: Explanation | None) -> str:
     )
     if step is not None:
         phases = {p: sum(o.time_ms for o in step.ops if o.phase == p) for p in ("forward", "backward", "optimizer")}
-        whole = sum(phases.values()) or 1.0
-        text += " A training step is " + ", ".join(f"{percent(ms / whole)} {p}" for p, ms in phases.items()) + "."
+        total = sum(phases.values()) or 1.0
+        text += " A training step is " + ", ".join(f"{percent(ms / total)} {p}" for p, ms in phases.items()) + "."
     return text

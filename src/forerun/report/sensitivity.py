@@ -177,9 +177,9 @@ def _sweeps(layer: Layer, study: Study) -> dict[str, Sweep]:
             return replace(layer, filters=n, groups=n, shape=(n, *layer.shape[1:]))
         return replace(layer, filters=n)
 
-    whole = [n for n in scaled if depthwise or n % layer.groups == 0]
+    divisible = [n for n in scaled if depthwise or n % layer.groups == 0]
     name = "filters" if layer.kind == "conv" else "output features"
-    out[name] = [(n, with_filters(n), study.batch) for n in whole]
+    out[name] = [(n, with_filters(n), study.batch) for n in divisible]
     if layer.kind == "linear":
         inputs = sorted({max(1, int(layer.shape[-1] * f)) for f in FACTORS})
         out["input features"] = [(n, replace(layer, shape=(*layer.shape[:-1], n)), study.batch) for n in inputs]
@@ -215,8 +215,8 @@ def _times(graph: Graph, batch: int, device: Any, study: Study) -> tuple[float, 
     workload = _workload(graph, study, batch=batch)
     values = {n: getattr(workload, n) for n in workload.__dataclass_fields__ if n != "model"}
     explanation = explain(graph, device, predictor=study.predictor, host=study.host, **values)
-    own = [o for o in explanation.ops if o.scope == "layer"]
-    forward, backward = (sum(o.time_ms for o in own if o.phase == p) for p in ("forward", "backward"))
+    ops = [o for o in explanation.ops if o.scope == "layer"]
+    forward, backward = (sum(o.time_ms for o in ops if o.phase == p) for p in ("forward", "backward"))
     return forward, backward
 
 
@@ -243,21 +243,21 @@ def _chart(axis: str, times: list[tuple[float, list[tuple[float, float]]]], stud
 def _trend(times: dict[str, list[tuple[float, list[tuple[float, float]]]]], layer: Layer) -> str:
     """What doubling or shrinking a size does on the first device, forward and backward together."""
 
-    def whole(axis: str, value: float) -> float | None:
+    def total_ms(axis: str, value: float) -> float | None:
         return next((sum(both[0]) for v, both in times.get(axis, []) if v == value), None)
 
     parts = []
     name = "filters" if layer.kind == "conv" else "output features"
-    here, twice = whole(name, layer.filters), whole(name, 2 * layer.filters)
+    here, twice = total_ms(name, layer.filters), total_ms(name, 2 * layer.filters)
     if here and twice:
         parts.append(f"twice the {name} take {pretty(twice / here)} times as long")
     if layer.kind == "conv":
-        here = whole("kernel size", layer.kernel[0])
+        here = total_ms("kernel size", layer.kernel[0])
         other = 1 if layer.kernel[0] > 1 else 3
-        changed = whole("kernel size", other)
+        changed = total_ms("kernel size", other)
         if here and changed:
             parts.append(f"a kernel of {other} takes {pretty(changed / here)} times")
-        here, changed = whole("stride", layer.stride[0]), whole("stride", 2 * layer.stride[0])
+        here, changed = total_ms("stride", layer.stride[0]), total_ms("stride", 2 * layer.stride[0])
         if here and changed:
             parts.append(f"twice the stride {pretty(changed / here)} times")
     return (", ".join(parts) or "its sizes could not be changed") + " (forward and backward, first device)."

@@ -78,8 +78,8 @@ class Study:
 
     @property
     def training_precisions(self) -> list[Precision]:
-        own = [] if self.precision.dtype in ("int8", "int4", "fp8", PUBLISHED) else [self.precision]
-        return list(dict.fromkeys([*own, *TRAINING]))
+        precisions = [] if self.precision.dtype in ("int8", "int4", "fp8", PUBLISHED) else [self.precision]
+        return list(dict.fromkeys([*precisions, *TRAINING]))
 
     @property
     def inference_batches(self) -> list[int]:

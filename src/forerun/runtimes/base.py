@@ -127,7 +127,7 @@ class Runtime:
     column_of_eager: ClassVar[str | None] = None
 
     def calibration_group(self, mode: str, target: str) -> str:
-        """The group of left-out errors that decides the interval of a quantity."""
+        """The group of held-out errors that determines the interval of a quantity."""
         return self.calibration or mode
 
     # -- how it is measured ------------------------------------------------------------------------------------------

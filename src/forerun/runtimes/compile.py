@@ -52,10 +52,10 @@ class Compile(Runtime):
             call()
             sync()
             took.append(time.perf_counter() - begin)
-        found = counters["inductor"]
+        counts = counters["inductor"]
         return {
             "compile_s": took[0] - took[1],
-            "compiled_from_cache": found["fxgraph_cache_hit"] > 0 and found["fxgraph_cache_miss"] == 0,
+            "compiled_from_cache": counts["fxgraph_cache_hit"] > 0 and counts["fxgraph_cache_miss"] == 0,
             "graph_breaks": sum(counters["graph_break"].values()),
         }
 

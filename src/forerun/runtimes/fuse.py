@@ -18,11 +18,11 @@ _REDUCING = frozenset({"norm", "softmax", "reduce", "norm_backward", "softmax_ba
 
 def with_kernels(graph: Graph, kernels: Iterable[list[int]]) -> Graph:
     """The graph with the ops of every kernel (their places, in order) as one op, at the place of the last."""
-    found = [members for members in kernels if len(members) > 1]
+    fused = [members for members in kernels if len(members) > 1]
     readers = _readers(graph)
-    last = {members[-1]: members for members in found}
-    kernel_of = {i: members for members in found for i in members}
-    swallowed = {i for members in found for i in members[:-1]}
+    last = {members[-1]: members for members in fused}
+    kernel_of = {i: members for members in fused for i in members}
+    swallowed = {i for members in fused for i in members[:-1]}
     place: dict[int, int] = {}
     ops: list[Op] = []
     inside: set[int] = set()  # storages that fusion removes
@@ -50,16 +50,16 @@ def with_kernels(graph: Graph, kernels: Iterable[list[int]]) -> Graph:
 
 def _readers(graph: Graph) -> dict[int, set[int]]:
     """Storage -> ops that read it."""
-    found: dict[int, set[int]] = {}
+    readers: dict[int, set[int]] = {}
     for i, op in enumerate(graph.ops):
         for t in op.inputs:
-            found.setdefault(graph.tensors[t].storage, set()).add(i)
-    return found
+            readers.setdefault(graph.tensors[t].storage, set()).add(i)
+    return readers
 
 
 def _merged(graph: Graph, kernel: list[int], readers: dict[int, set[int]]) -> tuple[Op, set[int]]:
-    """One op for a kernel's members, and the storages that stay on the chip. A product or a reduction among them says
-    what the op is."""
+    """One op for a kernel's members, and the storages that stay on the chip. A contraction or a reduction among them
+    determines the kind of the op."""
     members = set(kernel)
     written = [t for i in kernel for t in graph.ops[i].outputs]
     made = {graph.tensors[t].storage for t in written}
@@ -79,11 +79,11 @@ def _merged(graph: Graph, kernel: list[int], readers: dict[int, set[int]]) -> tu
                 inputs.setdefault(storage, t)
     outputs = {graph.tensors[t].storage: t for t in written if graph.tensors[t].storage not in unread}
     final = graph.ops[kernel[-1]]
-    product: Any = next((graph.ops[i] for i in kernel if graph.ops[i].kind in CONTRACTIONS), None)
-    if product is not None:
-        others = [t for t in inputs.values() if t not in product.inputs]
+    contraction: Any = next((graph.ops[i] for i in kernel if graph.ops[i].kind in CONTRACTIONS), None)
+    if contraction is not None:
+        others = [t for t in inputs.values() if t not in contraction.inputs]
         return replace(
-            product, inputs=(*product.inputs, *others), outputs=tuple(outputs.values()) or final.outputs
+            contraction, inputs=(*contraction.inputs, *others), outputs=tuple(outputs.values()) or final.outputs
         ), gone
     reducer: Any = next((graph.ops[i] for i in kernel if graph.ops[i].kind in _REDUCING), None)
     kind, attrs = ("elementwise", {"flops": len(kernel)}) if reducer is None else (reducer.kind, reducer.attrs)

@@ -1,12 +1,11 @@
-"""What torch.compile makes of a graph on a GPU: products and convolutions stay library calls, and what lies between
-them becomes kernels of generated code (Inductor).
+"""The graph that torch.compile runs on a GPU: matmuls and convolutions stay library calls, and the ops between them
+become kernels of generated code (Inductor).
 
 Pointwise work, copies, pools, resizing, look-ups and reductions are fused as far as one kernel can hold them: no path
 between two of its ops leads through a library call, and it sums over one axis at most. Convolutions run with channels
-last where Inductor expects that to pay; their weights are brought into that layout in every call. Products in fp32
+last where Inductor expects that to pay; their weights are converted to that layout in every call. Matmuls in fp32
 leave their bias to the generated code that reads them, where it is pointwise. Masks of Hugging Face encoders, which
-eager code leaves out where nothing is masked, are always applied; attention then runs as products in fp32 and a
-softmax.
+eager code omits if nothing is masked, are always applied; attention then runs as matmuls in fp32 and a softmax.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _FEW = 4
 
 def fuse_inductor(graph: Graph) -> Graph:
     """The graph as torch.compile runs it."""
-    prepared = _with_layouts(_with_plain_products(_with_masks(_with_norm_types(_with_atomic_sums(graph)))))
+    prepared = _with_layouts(_with_plain_matmuls(_with_masks(_with_norm_types(_with_atomic_sums(graph)))))
     fused = with_kernels(prepared, _kernels(prepared))
     return replace(fused, ops=[_generated(fused, op) if _fusible(op) else op for op in fused.ops])
 
@@ -99,14 +98,14 @@ def _kernels(graph: Graph) -> list[list[int]]:
 def _inlined(graph: Graph, kernels: list[list[int]]) -> list[list[int]]:
     """Pointwise kernels whose results only one other kernel reads become part of that."""
     readers = _readers(graph)
-    kept = {graph.tensors[t].producer for t in graph.outputs}
+    outputs = {graph.tensors[t].producer for t in graph.outputs}
     place = {i: k for k, members in enumerate(kernels) for i in members}
     out = [list(members) for members in kernels]
     for k in sorted(range(len(kernels)), key=lambda k: -max(kernels[k])):  # the last first: chains end up in one
         members = out[k]
         outside = {j for i in members for j in readers.get(i, set())} - set(members)
         into = {place.get(j, -1) for j in outside}
-        if len(into) != 1 or -1 in into or kept & set(members) or any(_sums(graph, graph.ops[i]) for i in members):
+        if len(into) != 1 or -1 in into or outputs & set(members) or any(_sums(graph, graph.ops[i]) for i in members):
             continue
         first, last = graph.ops[min(outside)], graph.ops[members[-1]]
         if (first.repeat, first.phase) != (last.repeat, last.phase) or first.kind in _POOLS:
@@ -202,15 +201,17 @@ def _with_norm_types(graph: Graph) -> Graph:
     ])  # fmt: skip
 
 
-def _with_plain_products(graph: Graph) -> Graph:
-    """Products in fp32 without their bias where only pointwise code of the same phase reads them, which adds it."""
+def _with_plain_matmuls(graph: Graph) -> Graph:
+    """fp32 matmuls without their bias if it is added by pointwise code of the same phase, their only reader."""
     readers = _readers(graph)
-    kept = {graph.tensors[t].producer for t in graph.outputs}
+    outputs = {graph.tensors[t].producer for t in graph.outputs}
 
     def adds_later(i: int, op: Op) -> bool:
         wanted = plain_name(op.name) == "addmm" and graph.tensors[op.inputs[2]].dtype == "fp32"
         by = [graph.ops[j] for j in readers.get(i, ())]
-        return wanted and i not in kept and bool(by) and all(_starts_pointwise(r) and r.phase == op.phase for r in by)
+        return (
+            wanted and i not in outputs and bool(by) and all(_starts_pointwise(r) and r.phase == op.phase for r in by)
+        )
 
     return replace(graph, ops=[
         replace(op, inputs=op.inputs[:2]) if adds_later(i, op) else op for i, op in enumerate(graph.ops)
@@ -218,13 +219,13 @@ def _with_plain_products(graph: Graph) -> Graph:
 
 
 def _starts_pointwise(op: Op) -> bool:
-    """Whether code that reads a product goes on number by number; attention by products scales and copies first."""
+    """Whether code that reads a matmul output is pointwise; unfused attention scales and copies first."""
     copied = plain_name(op.name) == "clone" and "implied" not in op.attrs
     return op.kind == "elementwise" or copied or bool(op.attrs.get("stored_scores"))
 
 
 def _with_masks(graph: Graph) -> Graph:
-    """Attention of Hugging Face encoders as products with stored scores."""
+    """Attention of Hugging Face encoders as matmuls with stored scores."""
     if not graph.facts.get("host_calls", {}).get("transformers"):
         return graph
 

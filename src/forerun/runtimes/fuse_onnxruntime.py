@@ -1,6 +1,6 @@
-"""What onnxruntime makes of a graph on a CPU: the fusions of its optimizer that decide where the time goes.
+"""The graph that onnxruntime runs on a CPU: the fusions of its optimizer that matter for time.
 
-Convolutions take in a batch norm, the sum with a skip connection and one activation behind them; matrix products take
+Convolutions take in a batch norm, the sum with a skip connection and one activation behind them; matmuls take
 in their bias and one activation. Chains of nodes that spell out one function of one tensor (GELU, SiLU, a layer norm)
 become that function, and a layer norm takes in the sum before it. What the weights in a file alone decide is computed
 once, when a session is made. All else stays an op of its own.
@@ -37,14 +37,14 @@ def fuse_onnxruntime(graph: Graph) -> Graph:
         if i in links.taken:
             continue
         if op.kind in ("conv", "matmul"):
-            kernels.append(_behind_product(graph, i, links))
+            kernels.append(_behind_root(graph, i, links))
         elif op.kind == "reduce" and op.name in _MEANS:
-            found = _spelt_out(graph, i, op.inputs[0], links, {"elementwise", "reduce"})
-            if found and sum(graph.ops[j].kind == "reduce" for j in found) == 2:
+            members = _spelt_out(graph, i, op.inputs[0], links, {"elementwise", "reduce"})
+            if members and sum(graph.ops[j].kind == "reduce" for j in members) == 2:
                 ops[i] = replace(op, kind="norm", attrs={"type": "layer", "training": False})
-                kernels.append(found)
-        elif op.kind == "elementwise" and op.name in _CURVES and (found := _activation(graph, i, links)):
-            kernels.append(found)
+                kernels.append(members)
+        elif op.kind == "elementwise" and op.name in _CURVES and (members := _activation(graph, i, links)):
+            kernels.append(members)
         elif op.kind == "norm" and op.attrs["type"] in ("layer", "rms") and (before := _sum_before(graph, i, links)):
             kernels.append([*before, i])
         links.taken.update(kernels[-1] if kernels and i in kernels[-1] else ())
@@ -86,17 +86,17 @@ class _Links:
 
     def only_reader(self, graph: Graph, i: int) -> int | None:
         """The one op that reads the results of another, where it can share a kernel with it."""
-        found = self.readers.get(i, [])
-        if len(found) != 1 or i in self.outputs or found[0] in self.taken:
+        readers = self.readers.get(i, [])
+        if len(readers) != 1 or i in self.outputs or readers[0] in self.taken:
             return None
-        same = graph.ops[found[0]].repeat == graph.ops[i].repeat
-        return found[0] if same else None
+        same = graph.ops[readers[0]].repeat == graph.ops[i].repeat
+        return readers[0] if same else None
 
 
-def _behind_product(graph: Graph, i: int, links: _Links) -> list[int]:
-    """A convolution or matrix product and what it does to its results."""
-    members, product = [i], graph.ops[i]
-    convolution, summed = product.kind == "conv", False
+def _behind_root(graph: Graph, i: int, links: _Links) -> list[int]:
+    """A convolution or matmul with the ops that it applies to its output."""
+    members, root = [i], graph.ops[i]
+    convolution, summed = root.kind == "conv", False
     while (j := links.only_reader(graph, members[-1])) is not None:
         op, name = graph.ops[j], plain_name(graph.ops[j].name)
         if _is_bias(graph, op, name, convolution) or (convolution and not summed and _folds_into_weights(op)):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 GROUP = "forerun.runtimes"
-#: Known without installed metadata, and looked up without reading any. The first is the one that is usual.
+#: Built-in runtimes, known without installed metadata. The first is the default.
 BUILT_IN = {
     "eager": "forerun.runtimes.eager:Eager",
     "cudagraph": "forerun.runtimes.cudagraph:CudaGraph",
@@ -38,19 +38,19 @@ _RUN_BY, _CAPTURED = "runtime", "captured_hash"
 
 
 def runtime(name: Any) -> Runtime:
-    """A runtime by its name; a ForerunError where there is none of it."""
-    found = _find(name)
-    if found is None:
+    """A runtime by its name. Raises a ForerunError if there is none."""
+    match = _find(name)
+    if match is None:
         hint = next((f" Did you mean {r.name}?" for r in runtimes() if str(name).lower() in r.also_called), None)
         hint = hint or did_you_mean(str(name), names()) or f" Choose from {', '.join(names())}."
         raise ForerunError(f"runtime {name!r} is not known.{hint}")
-    return found
+    return match
 
 
 def runtimes() -> list[Runtime]:
     """Every runtime; those that nobody measured come last."""
-    found = [_built_in(name) for name in BUILT_IN] + list({**_of_packages(), **_registered}.values())
-    return sorted(found, key=lambda one: not one.measured)
+    known = [_built_in(name) for name in BUILT_IN] + list({**_of_packages(), **_registered}.values())
+    return sorted(known, key=lambda one: not one.measured)
 
 
 def names(*, measured: bool | None = None) -> tuple[str, ...]:
@@ -70,17 +70,17 @@ def register(added: Runtime) -> Runtime:
 
 
 def of_row(name: Any) -> Runtime:
-    """The runtime that a measured row names: the usual one where it names none, or one that is not known here."""
+    """The runtime of a measured row: the default if it names none, or one that is not known."""
     return (_find(name) if isinstance(name, str) else None) or _built_in(USUAL)
 
 
 def names_of(rows: Any) -> Any:
-    """The runtime of every row of a table: the usual one where it names none."""
+    """The runtime of every row of a table: the default if it names none."""
     return rows["runtime"].fillna(USUAL) if "runtime" in rows else rows.index.to_series().map(lambda _: USUAL)
 
 
 def is_usual(rows: Any) -> Any:
-    """Which rows of a table ran as PyTorch runs by itself."""
+    """Which rows of a table ran under the default runtime."""
     return names_of(rows) == USUAL
 
 
@@ -88,26 +88,26 @@ def replays(name: str | np.ndarray) -> np.ndarray:
     """Whether all kernels of a call are launched at once, under one runtime or each of many."""
     import numpy as np
 
-    found, place = np.unique(np.asarray(name, dtype=str), return_inverse=True)
-    return np.array([of_row(str(one)).replays for one in found])[place].reshape(np.shape(name))
+    names, place = np.unique(np.asarray(name, dtype=str), return_inverse=True)
+    return np.array([of_row(str(one)).replays for one in names])[place].reshape(np.shape(name))
 
 
 def as_run(graph: Graph, name: str) -> Graph:
     """The graph as a runtime runs it."""
-    found = runtime(name)
-    made = found.made_of(graph)
-    if made is graph and not found.keeps_mb:
+    selected = runtime(name)
+    made = selected.made_of(graph)
+    if made is graph and not selected.keeps_mb:
         return graph
     return replace(made, facts={**made.facts, _RUN_BY: name, _CAPTURED: graph.work_hash()})
 
 
 def ran_by(graph: Graph) -> Runtime:
-    """The runtime that `as_run` made the graph for; the usual one for a graph as captured."""
+    """The runtime that `as_run` made the graph for; the default for a graph as captured."""
     return runtime(graph.facts.get(_RUN_BY, USUAL))
 
 
 def filed_under(graph: Graph, run: Run) -> str:
-    """What measurements of a workload are filed under: the hash of its graph as captured, whatever a runtime fuses."""
+    """The hash under which measurements of a workload are stored: that of its graph as captured, before fusions."""
     captured = str(graph.facts.get(_CAPTURED) or graph.work_hash())
     return f"{captured}/channels-last" if run.channels_last else captured
 
@@ -121,14 +121,14 @@ def _find(name: Any) -> Runtime | None:
 @functools.cache
 def _built_in(name: str) -> Runtime:
     module, _, attribute = BUILT_IN[name].partition(":")
-    found: Runtime = getattr(import_module(module), attribute)()
-    return found
+    instance: Runtime = getattr(import_module(module), attribute)()
+    return instance
 
 
 @functools.cache
 def _of_packages() -> dict[str, Runtime]:
     """The runtimes that installed packages bring; two of one name are an error."""
-    found: dict[str, Runtime] = {}
+    installed: dict[str, Runtime] = {}
     values = dict(BUILT_IN)
     for point in entry_points(group=GROUP):
         if values.setdefault(point.name, point.value) != point.value:
@@ -141,5 +141,5 @@ def _of_packages() -> dict[str, Runtime]:
             raise ForerunError(f"the runtime {point.name} ({point.value}) cannot be loaded: {error}") from error
         if not isinstance(made, Runtime) or made.name != point.name:
             raise ForerunError(f"the runtime {point.name} ({point.value}) is no Runtime of this name")
-        found[point.name] = made
-    return found
+        installed[point.name] = made
+    return installed

@@ -1,4 +1,4 @@
-"""Rows of the store as training cases: every row is the sum of its ops, whether it measured one operator or a model."""
+"""Rows of the store as training cases: every row is a sum over ops, whether one operator or a model was measured."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Progress = Callable[[Iterable[Any], int], Iterable[Any]]
 
 
 def model_cases(rows: pd.DataFrame, progress: Progress | None = None) -> Cases:
-    """Our own model rows (with a `case`); rows whose model cannot be captured are left out."""
+    """Our own model rows (with a `case`); rows whose model cannot be captured are dropped."""
     return workload_cases(rows, [workload_of(json.loads(text)) for text in rows["case"]], progress)
 
 
@@ -39,9 +39,9 @@ def workload_cases(
     rows: pd.DataFrame, workloads: list[Workload], progress: Progress | None = None,
     load: Callable[[Workload, Any], Graph] | None = None,
 ) -> Cases:  # fmt: skip
-    """Model rows (with a `case_key`) and the workload of each; rows whose model cannot be captured are left out.
+    """Model rows (with a `case_key`) and the workload of each; rows whose model cannot be captured are dropped.
 
-    Rows of one key share a graph, of the workload and the software that ran it. Graphs are captured side by side.
+    Rows of one key share a graph, of the workload and the software that ran it. Graphs are captured in parallel.
     """
     load = load or as_asked
     software = rows["software"].tolist()
@@ -50,7 +50,7 @@ def workload_cases(
         devices.setdefault(key, {}).setdefault(device, place)
 
     def look(places: dict[str, int]) -> dict[str, _Seen]:
-        """What training sees of one graph, by device; nothing where it cannot be captured."""
+        """One graph as training sees it, by device; empty where it cannot be captured."""
         first = next(iter(places.values()))
         try:
             graph = load(workloads[first], software[first])
@@ -58,23 +58,23 @@ def workload_cases(
         except ForerunError:
             return {}
 
-    found = side_by_side(look, list(devices.values()))
-    looked = dict(zip(devices, progress(found, len(devices)) if progress else found, strict=True))
+    captured = side_by_side(look, list(devices.values()))
+    looked = dict(zip(devices, progress(captured, len(devices)) if progress else captured, strict=True))
     pairs = list(zip(rows["case_key"], rows["device"], strict=True))
     places = [i for i, (key, device) in enumerate(pairs) if device in looked[key]]
-    kept, asked = rows.index[places], [workloads[i] for i in places]
+    indices, chosen_workloads = rows.index[places], [workloads[i] for i in places]
     seen = [looked[pairs[i][0]][pairs[i][1]] for i in places]
     facts = pd.DataFrame([s.facts for s in seen])
-    chosen = rows.loc[kept].reset_index(drop=True).drop(columns=facts.columns, errors="ignore")
+    chosen = rows.loc[indices].reset_index(drop=True).drop(columns=facts.columns, errors="ignore")
     stacked = _stacked(pd.concat([chosen, facts], axis=1), seen)
     return replace(
-        stacked, rows=stacked.rows.assign(roofline_ms=stacked.roofline_ms), workloads=tuple(asked), load=load
+        stacked, rows=stacked.rows.assign(roofline_ms=stacked.roofline_ms), workloads=tuple(chosen_workloads), load=load
     )  # fmt: skip
 
 
 def as_captured(cases: Cases) -> Cases:
-    """Without the rows of another program than the one captured: some versions of transformers fuse the attention of a
-    model (Gemma 2) that others do not."""
+    """Without rows that ran another program than the one captured: some versions of transformers fuse the attention of
+    a model (Gemma 2), others do not."""
     fused = [
         (json.loads(text) if isinstance(text, str) else {}).get("attention") == "sdpa" for text in cases.rows["extra"]
     ]
@@ -110,27 +110,27 @@ def _look(graph: Graph, dtype: str, device: Device) -> _Seen:
 
 
 def operator_cases(rows: pd.DataFrame, progress: Progress | None = None) -> Cases:
-    """Operator rows, ours and published ones; ops that have no builder are left out."""
+    """Operator rows, ours and published ones; ops that have no builder are dropped."""
     wanted = rows[rows["op"].map(operators.known) & (rows["devices"].fillna(1) <= 1)]
     records = list(wanted[["op", "shape", "dtype", "direction", "device"]].itertuples(name=None))
     called = [(op, shape, dtype, direction or "forward") for _, op, shape, dtype, direction, _ in records]
     calls = list(dict.fromkeys(called))
-    found = side_by_side(_operator, calls)
-    columns = dict(zip(calls, progress(found, len(calls)) if progress else found, strict=True))
+    captured = side_by_side(_operator, calls)
+    columns = dict(zip(calls, progress(captured, len(calls)) if progress else captured, strict=True))
     devices = {name: load_device(name) for name in wanted["device"].unique()}
     none = np.zeros(0)
-    kept: list[int] = []
+    indices: list[int] = []
     seen: list[_Seen] = []
     for (index, *_, device), call in zip(records, called, strict=True):
         one = columns[call]
         if one is not None:
-            kept.append(index)
+            indices.append(index)
             seen.append(_Seen(op_table(one, [devices[device]]), one.repeat, none, none, {}))
-    return _stacked(wanted.loc[kept].reset_index(drop=True), seen)
+    return _stacked(wanted.loc[indices].reset_index(drop=True), seen)
 
 
 def _operator(call: tuple[str, str, str, str]) -> Profile | None:
-    """What one call of an operator launches, as columns; None where it cannot be recorded."""
+    """The ops that one call of an operator launches, as columns; None where it cannot be recorded."""
     try:
         graph = operators.graph_of(*call)
     except (RuntimeError, KeyError, ValueError, ZeroDivisionError):
@@ -142,8 +142,8 @@ def _operator(call: tuple[str, str, str, str]) -> Profile | None:
 def with_timing_group(rows: pd.DataFrame) -> pd.DataFrame:
     """Published rows with the column `timing_group`, as the importer of each set states it."""
     group = pd.Series("", index=rows.index, dtype=object)
-    for name, mine in rows.groupby("dataset"):
-        group[mine.index] = importers()[str(name)].timing_group(mine)
+    for name, selected in rows.groupby("dataset"):
+        group[selected.index] = importers()[str(name)].timing_group(selected)
     return rows.assign(timing_group=group)
 
 

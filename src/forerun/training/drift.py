@@ -1,4 +1,4 @@
-"""How far a newly fitted predictor moves the answers of the one that ships."""
+"""How far the predictions of a newly fitted predictor are from those of the shipped one."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from forerun.predictors.cases import Cases
 from forerun.predictors.registry import load_predictor
 
 
-def drift(new: Predictor, models: Cases, left_out: pd.DataFrame) -> dict[str, Any]:
-    """Error on what was left out, and the change of latency against the shipped predictor of the same name."""
-    error = np.abs(left_out["predicted_latency_ms"] / left_out["latency_ms"] - 1)
+def drift(new: Predictor, models: Cases, held_out: pd.DataFrame) -> dict[str, Any]:
+    """The held-out error, and the change of latency against the shipped predictor of the same name."""
+    error = np.abs(held_out["predicted_latency_ms"] / held_out["latency_ms"] - 1)
     out: dict[str, Any] = {
-        "rows": len(left_out),
+        "rows": len(held_out),
         "latency, left out": f"mean error {error.mean():.1%}, median {error.median():.1%}",
     }
-    if "predicted_device_ms" in left_out:
-        error = np.abs(left_out["predicted_device_ms"] / left_out["device_ms"] - 1)
+    if "predicted_device_ms" in held_out:
+        error = np.abs(held_out["predicted_device_ms"] / held_out["device_ms"] - 1)
         out["device time, left out"] = f"mean error {error.mean():.1%}, median {error.median():.1%}"
     title = "latency against the shipped predictor"
     try:

@@ -32,7 +32,7 @@ from forerun.training.cases import (
 )
 from forerun.workload import Workload
 
-#: How latencies of onnxruntime follow the speed of a loop of Python, as a power.
+#: Latencies of onnxruntime grow with the time of a loop of Python to this power.
 _PYTHON_EXPONENT = 0.6
 
 
@@ -46,28 +46,28 @@ def gather(
     models under our own protocol must meet. `operators_kept` is how many single operators under our own protocol are
     taken, evenly over the kinds of operator; all without it.
     """
-    own = own_rows(chosen_models(store, where))
-    part = own["device"].map(parts_of(own["device"]))
-    gpu = own[(part == GPU.part) & own["device_ms"].notna()]
+    rows = own_rows(chosen_models(store, where))
+    part = rows["device"].map(parts_of(rows["device"]))
+    gpu = rows[(part == GPU.part) & rows["device_ms"].notna()]
     if gpu.empty:
         chosen = f" that meets {where!r}" if where else ""
         raise ForerunError(
             f"no row{chosen} is of a model that ran well on a GPU under our own protocol (forerun data ls)"
         )
-    cpu = own[part == CPU.part]
+    cpu = rows[part == CPU.part]
     ops = store.read("operators")
     ops = ops[(ops["status"] == "ok") & (ops["device_ms"] > 0) & ops["op"].map(operators.known)]
     ops = ops[~ops["dtype"].isin(BITSANDBYTES)]  # several kernels each, of which graph/quantise.py makes several ops
     ops = ops[ops["device"].map(parts_of(ops["device"])) == GPU.part]
-    ours = ops[ops["protocol"].str.startswith("forerun/")]
+    measured = ops[ops["protocol"].str.startswith("forerun/")]
     if operators_kept is not None:
-        ours = ours.loc[in_turns(ours["op"])[:operators_kept]]
+        measured = measured.loc[in_turns(measured["op"])[:operators_kept]]
     others = sample(ops) if public else ops.iloc[:0]
     models, chosen_rows = as_captured(model_cases(gpu, progress)), chosen_models(store, where)
     apart = {run.part: cases_apart(run, store, chosen_rows, progress) for run in runtimes() if run.part is not None}
     return TrainingCases(
         models,
-        operator_cases(ours, progress) if len(ours) else models.take(np.zeros(len(models), dtype=bool)),
+        operator_cases(measured, progress) if len(measured) else models.take(np.zeros(len(models), dtype=bool)),
         operator_cases(others, progress) if len(others) else None,
         model_cases(cpu, progress) if len(cpu) else None,
         published.published_cases(store, progress) if public and published.has_any(store.read("models")) else None,
@@ -78,8 +78,8 @@ def gather(
 def cases_apart(
     run: Runtime, store: Store, models: pd.DataFrame, progress: Progress | None = None
 ) -> Cases | None:  # fmt: skip
-    """What a runtime that is learned by itself ran on CPUs under our own protocol, as it fuses graphs; those of files
-    are kept with the rows."""
+    """The CPU rows of a runtime that is learned by itself, under our own protocol, with graphs as it fuses them; graphs
+    of model files are stored with the rows."""
     rows = models[(models["runtime"] == run.name) & (models["status"] == "ok")]
     rows = rows[rows["protocol"].fillna("").str.startswith("forerun/")]
     rows = rows[rows["device"].map(parts_of(rows["device"])) == CPU.part]
@@ -87,7 +87,7 @@ def cases_apart(
         return None
     if not run.runs_files:
         return model_cases(rows, progress)
-    graphs = onnx_graphs.kept(store)
+    graphs = onnx_graphs.load(store)
     rows = rows[rows["graph_hash"].isin(list(graphs))]
     rows = rows.assign(latency_ms=_undisturbed)
     workloads = [
@@ -98,9 +98,9 @@ def cases_apart(
 
 
 def _undisturbed(rows: pd.DataFrame) -> pd.Series:
-    """Latency at the speed of an undisturbed machine: cores of a shared host are half as fast while others use them,
-    which a loop of Python beside each row shows. Calls follow it less than in proportion; their median is taken, since
-    others come in bursts."""
+    """Latency at the speed of an undisturbed machine. Cores of a shared host are half as fast while others use them,
+    which the time of a loop of Python beside each row shows; latency grows less than in proportion to it. The median
+    over calls is taken, since others use the host in bursts."""
     probes = [json.loads(text) for text in rows["extra"]]
     sides = ("host_probe_before", "host_probe_after")
     python_us = pd.Series([min(p[s]["python_us"] if s in p else np.nan for s in sides) for p in probes], rows.index)
@@ -110,7 +110,7 @@ def _undisturbed(rows: pd.DataFrame) -> pd.Series:
 
 
 def chosen_models(store: Store, where: str | None) -> pd.DataFrame:
-    """The rows of the table `models` that meet an SQL condition; all without one."""
+    """The rows of the table `models` that meet an SQL condition; without one, all of them."""
     rows = store.read("models")
     if where is None:
         return rows
@@ -123,18 +123,18 @@ def chosen_models(store: Store, where: str | None) -> pd.DataFrame:
 
 
 def own_rows(models: pd.DataFrame) -> pd.DataFrame:
-    """Successful rows of PyTorch models under our own protocol, but for those that are learned apart."""
-    own = models[models["protocol"].fillna("").str.startswith("forerun/") & (models["status"] == "ok")]
-    own = own[names_of(own).isin([run.name for run in runtimes() if run.calls_modules and run.part is None])]
-    own = own[~own["source"].isin(["tabular", "onnx"]) & in_priced_format(own)]
+    """Successful rows of PyTorch models under our own protocol, without those that are learned apart."""
+    rows = models[models["protocol"].fillna("").str.startswith("forerun/") & (models["status"] == "ok")]
+    rows = rows[names_of(rows).isin([run.name for run in runtimes() if run.calls_modules and run.part is None])]
+    rows = rows[~rows["source"].isin(["tabular", "onnx"]) & in_priced_format(rows)]
     # Stores of older versions hold repeats without a number of their own.
-    own = own[own["case_key"].isna() | ~own.duplicated(["case_key", "device", "repeat"])]
-    return without_masked_replays(own)
+    rows = rows[rows["case_key"].isna() | ~rows.duplicated(["case_key", "device", "repeat"])]
+    return without_masked_replays(rows)
 
 
 def parts_of(devices: pd.Series) -> dict[str, str | None]:
-    """By device, whether its rows teach of GPUs or of CPUs; None for kinds that nothing is learned of, and for what the
-    catalogue does not have."""
+    """By device, whether GPUs or CPUs are learned from its rows; None for kinds of device that are not learned, and for
+    devices that the catalogue lacks."""
 
     def part(name: str) -> str | None:
         try:
@@ -149,17 +149,17 @@ def parts_of(devices: pd.Series) -> dict[str, str | None]:
 def sample(ops: pd.DataFrame) -> pd.DataFrame:
     """The published operator rows in training, with the group they were timed in.
 
-    A part of each set, the same every time, with all devices and operators in it, long calls as well as short ones: one
+    A sample of each set, the same every time, with all devices and operators, long calls as well as short ones: one row
     of each octave of time, then a second of each, until an importer's `operator_rows` are reached.
     """
     by = ["device", "op", "dtype", "runtime", "protocol"]
     parts = []
     for name, importer in importers().items():
-        some = ops[(ops["dataset"] == name) & (ops["devices"].fillna(1) <= 1)]
-        if not importer.operator_rows or some.empty:
+        subset = ops[(ops["dataset"] == name) & (ops["devices"].fillna(1) <= 1)]
+        if not importer.operator_rows or subset.empty:
             continue
-        some = some.sample(frac=1, random_state=0)
-        group = some.groupby(by, dropna=False).ngroup().astype(str)
-        octave = np.floor(np.log2(some["device_ms"])).astype(str)
-        parts.append(some.loc[in_turns(group + "/" + octave)].groupby(by, dropna=False).head(importer.operator_rows))
+        subset = subset.sample(frac=1, random_state=0)
+        group = subset.groupby(by, dropna=False).ngroup().astype(str)
+        octave = np.floor(np.log2(subset["device_ms"])).astype(str)
+        parts.append(subset.loc[in_turns(group + "/" + octave)].groupby(by, dropna=False).head(importer.operator_rows))
     return with_timing_group(pd.concat(parts) if parts else ops.iloc[:0])

@@ -9,14 +9,14 @@ from typing import Any
 
 from forerun.graph.ir import Graph
 
-#: Ops of published sets in the words of ours.
+#: Our names for ops of published sets.
 _ALSO = {"add_scalar": "scale", "div_scalar": "scale", "mul_scalar": "scale", "pow_scalar": "exp", "div": "mul",
          "pow": "mul"}  # fmt: skip
 
 
 @functools.cache
 def known_operators() -> frozenset[str]:
-    """The operators that a graph can be recorded of: all that are measured."""
+    """The operators whose graph can be recorded: all that are measured."""
     from forerun.measure.core.operators import OPERATORS
 
     return frozenset(OPERATORS)
@@ -28,7 +28,7 @@ def known(op: str) -> bool:
 
 @functools.lru_cache(maxsize=200_000)
 def graph_of(op: str, shape: str, dtype: str, direction: str) -> Graph:
-    """What one call of an operator launches."""
+    """The graph of one call of an operator."""
     import torch
 
     from forerun.capture.capture import record
@@ -50,8 +50,8 @@ def graph_of(op: str, shape: str, dtype: str, direction: str) -> Graph:
     if unknown:
         raise ValueError(f"no class of op for {', '.join(unknown)}")
     if direction == "backward":
-        kept = [op for op in graph.ops if op.phase == "backward"]
-        graph = replace(graph, ops=kept)
+        backward_ops = [op for op in graph.ops if op.phase == "backward"]
+        graph = replace(graph, ops=backward_ops)
     if dtype in ("int8", "int4"):
         tensors = list(graph.tensors)
         weight = graph.ops[0].inputs[1]
@@ -78,7 +78,7 @@ def _step(forward: Any, inputs: list[Any], phase: str) -> Any:
 
 
 def _grouped_attention(sizes: dict[str, int], dtype: str) -> Graph:
-    """Attention with fewer key heads, which fused kernels read as they are."""
+    """Attention with fewer key heads than query heads, which fused kernels read without copies."""
     from forerun.graph.ir import DTYPE_BYTES, Op, Storage, Tensor
 
     b, h, d = sizes["b"], sizes["heads"], sizes["d"]
@@ -96,7 +96,7 @@ def _grouped_attention(sizes: dict[str, int], dtype: str) -> Graph:
 
 
 def _in_fp8(graph: Graph) -> Graph:
-    """The same with its halves as 8-bit numbers: inputs and weights, not the result."""
+    """The same graph with FP16 inputs and weights as FP8; the result stays FP16."""
     outputs = {t for op in graph.ops for t in op.outputs}
     tensors = [
         replace(t, dtype="fp8") if t.dtype == "fp16" and i not in outputs else t for i, t in enumerate(graph.tensors)

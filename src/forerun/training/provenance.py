@@ -1,4 +1,4 @@
-"""What fitted weights stand on: rows, the hash of every data set, versions of forerun and of the libraries, dates."""
+"""Provenance of fitted weights: rows, the hash of every data set, versions of forerun and of the libraries, dates."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def commit() -> str | None:
             ["git", "ls-files", "--error-unmatch", Path(__file__).name],
             cwd=here, capture_output=True, timeout=10, check=True,
         )  # fmt: skip
-        found = subprocess.run(
+        described = subprocess.run(
             ["git", "describe", "--always", "--abbrev=12", "--dirty=+"],
             cwd=here, capture_output=True, text=True, timeout=10, check=True,
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError):
         return None
-    return found.stdout.strip() or None
+    return described.stdout.strip() or None

@@ -1,6 +1,6 @@
-"""Published times of whole models as training cases: the rows that importers choose, on other GPUs than ours.
+"""Published times of whole models, on other GPUs than ours, as training cases.
 
-What a row means (which rows are taken, what was run, what the timed program was) is the importer's business
+The importer of each set decides which rows are taken, what was run and what the timed program was
 (data/importers/base.py); here the rows of all sets become cases.
 """
 
@@ -22,8 +22,8 @@ from forerun.workload import Workload
 
 
 def published_cases(store: Store, progress: Progress | None = None) -> Cases:
-    """Rows of every training set, with `latency_ms` and `copy_ms` (part of it); what cannot be captured is left
-    out."""
+    """Rows of every training set, with `latency_ms` and `copy_ms` (part of it), without those that cannot be
+    captured."""
     return cases_of(published_rows(store.read("models")), progress)
 
 
@@ -31,7 +31,7 @@ def cases_of(rows: pd.DataFrame, progress: Progress | None = None) -> Cases:
     """Published rows as cases, each with the program that its set timed."""
     known = importers()
     workloads = [known[str(row["dataset"])].workload(row) for row in rows.to_dict("records")]
-    # Two sets may have timed different programs under equal workloads, so each is asked for its own.
+    # Two sets may have timed different programs under equal workloads, so each loads its own.
     timed_by = {id(one): known[name] for one, name in zip(workloads, rows["dataset"], strict=True)}
 
     def graph(workload: Workload, software: object) -> Graph:
@@ -58,13 +58,13 @@ def has_any(rows: pd.DataFrame) -> bool:
     return bool(rows["dataset"].isin([name for name, one in importers().items() if one.models_in_training]).any())
 
 
-def other_families(published: Cases, asked: pd.DataFrame, *, by_name: bool = False) -> Cases:
-    """Without the families of the rows that are asked for, whatever each set calls them, and without their relatives
-    unless families are left out `by_name`."""
-    families, stems = set(asked["family"].dropna()), {_stem(name) for name in asked["model"]}
+def other_families(published: Cases, test_rows: pd.DataFrame, *, by_name: bool = False) -> Cases:
+    """Without the families of the held-out rows, under whatever name a set has them, and without their relatives unless
+    families are held out `by_name`."""
+    families, stems = set(test_rows["family"].dropna()), {_stem(name) for name in test_rows["model"]}
     known = published.rows["family"].isin(families) | published.rows["model"].map(_stem).isin(stems)
     if not by_name:
-        known |= relatives(published.rows, asked)
+        known |= relatives(published.rows, test_rows)
     return published.take(~known.to_numpy())
 
 

@@ -62,11 +62,11 @@ def model_view(c: ModelChoice, width: int | None = 160) -> Iterator[Block]:
 def curve_view(c: CurveChoice, width: int | None = 160) -> Iterator[Block]:
     """Networks of the accuracy curves, best first."""
     where = "the best network of each device" if c.several_devices else f"on {c.rows[0].device}"
-    part, whole = c.data["training"], c.data_of["training"]
+    part, total = c.data["training"], c.data_of["training"]
     yield Line(f"Accuracy{limit_words(c.limits)}, {where}", "title")
     yield Line(
-        f"Of our runs, which train on {part:,} of the {whole:,} images of {c.data_of['name']}: an epoch is over these, "
-        f"and over all {whole:,} it takes {whole / part:.3g} times as long"
+        f"Of our runs, which train on {part:,} of the {total:,} images of {c.data_of['name']}: an epoch is over these, "
+        f"and over all {total:,} it takes {total / part:.3g} times as long"
     )
     wide = width is None or width >= WIDE
     unit, factor = time_unit([r.whole.hours.value for r in c.rows])
@@ -75,7 +75,7 @@ def curve_view(c: CurveChoice, width: int | None = 160) -> Iterator[Block]:
     batch = wide or len({r.batch for r in c.rows}) > 1
     names = [*(["device"] if c.several_devices else []), "depth", "filters", *(["batch"] if batch else []), "accuracy"]
     names += [interval if wide else "interval", "epochs", unit, *(["USD", "one epoch", interval] if wide else [])]
-    names += [f"epoch of {whole:,}" if wide else "whole epoch"]
+    names += [f"epoch of {total:,}" if wide else "whole epoch"]
     heads = [Column(name, right=name != "device", wrap=at == 0) for at, name in enumerate(names)]
     rows = []
     for r in shown:

@@ -1,4 +1,4 @@
-"""Where a request runs: in this process where its graphs are cached, else in a worker."""
+"""Dispatch of requests: in this process if their graphs are cached, else in a worker."""
 
 from __future__ import annotations
 

@@ -24,12 +24,12 @@ def models(name: str | None = None) -> Any:
 def scoreboard() -> dict[str, Any]:
     """Errors, coverage and widths on held-out families: what `forerun evaluate` prints for the shipped predictors."""
     from forerun.evaluate import full
-    from forerun.evaluate.kept import kept_left_out
+    from forerun.evaluate.stored import stored_predictions
     from forerun.predictors.saved import SHIPPED
 
-    frames = {"default": kept_left_out(SHIPPED / "default")}
+    frames = {"default": stored_predictions(SHIPPED / "default")}
     lines = full.summary(full.study_board(frames, "family"))
-    exam = full.summary(full.exam_board(frames))
+    exam = full.summary(full.board_of_test_set(frames))
     return {"left_out_families": records(lines), "exam": records(exam)}
 
 

@@ -33,8 +33,8 @@ class Brief:
 
 def compact(answer: Any, brief: Brief | None, *, detail: str, fields: Sequence[str] | None, page: int) -> str:
     """An answer, or a page of it, as JSON."""
-    whole = orjson.loads(orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY))
-    body = whole if isinstance(whole, dict) else {"result": whole}
+    full = orjson.loads(orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY))
+    body = full if isinstance(full, dict) else {"result": full}
     left_out: list[str] = []
     if fields:
         body = picked(body, fields)

@@ -36,9 +36,9 @@ class LimitedConnection(H11Protocol):
         super().connection_made(transport)
         self._since = self.loop.time()
         self._look = self.loop.call_later(_LOOK_S, self._look_after)
-        own = client_key(self.client[0]) if self.client else ""
+        key = client_key(self.client[0]) if self.client else ""
         others: Iterable[Any] = self.connections
-        same = sum(1 for c in others if (c.client and client_key(c.client[0])) == own)
+        same = sum(1 for c in others if (c.client and client_key(c.client[0])) == key)
         if len(self.connections) > self._settings.connections or same > self._settings.client_connections:
             self._refuse(429, "the server is at its connection limit; try again")
 

@@ -151,10 +151,10 @@ class _Body:
 
     def __init__(self, receive: Receive, most: int, patience_s: float) -> None:
         self._receive, self._most, self._patience_s = receive, most, patience_s
-        self._had, self._began, self._whole = 0, time.monotonic(), False
+        self._had, self._began, self._complete = 0, time.monotonic(), False
 
     async def receive(self) -> Message:
-        if self._whole:  # the next message is the end of the connection
+        if self._complete:  # the next message is the end of the connection
             return await self._receive()
         try:
             until = self._began + self._patience_s + self._had / _BYTES_PER_S
@@ -170,11 +170,11 @@ class _Body:
         would find the connection closed."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._patience_s):
-                while not self._whole:
+                while not self._complete:
                     await self._next()
 
     async def _next(self) -> Message:
         message = await self._receive()
         self._had += len(message.get("body", b""))
-        self._whole = not message.get("more_body", False)
+        self._complete = not message.get("more_body", False)
         return message

@@ -46,15 +46,15 @@ class Heads:
         address = _bare(scope["server"][0]) if scope.get("server") else ""
         for name in ("host", "x-forwarded-host"):
             value = headers.get(name, "" if name == "host" else None)
-            if value is not None and not self._own(value, address):
+            if value is not None and not self._is_served(value, address):
                 return 421, "this Host is not allowed; the operator adds it with --allowed-host"
         if (origin := headers.get("origin")) is not None:
             match = _ORIGIN.fullmatch(origin.lower())
-            if not match or not self._own(match[1], address):
+            if not match or not self._is_served(match[1], address):
                 return 403, "cross-site requests are not allowed"
         return None
 
-    def _own(self, host: str, address: str) -> bool:
+    def _is_served(self, host: str, address: str) -> bool:
         """Whether a host is one of the server's names, or the address at which the client reached it."""
         match = _HOST.fullmatch(host.lower())
         return match is not None and (_bare(match[1]) in self._allowed or _bare(match[1]) == address)

@@ -128,8 +128,8 @@ class Uploads:
     def _make_room(self) -> bool:
         """Deletes the least recently used until the rest is within the quota; whether it is."""
         with self._lock:
-            whole = [number for number in self._bytes if number not in self._arriving]
-        for number in sorted(whole, key=lambda n: _last_use(self.folder / n)):
+            complete = [number for number in self._bytes if number not in self._arriving]
+        for number in sorted(complete, key=lambda n: _last_use(self.folder / n)):
             if not self._is_full():
                 break
             self.delete(number)
@@ -147,8 +147,8 @@ class Uploads:
         """Removes uploads past their time; returns how many."""
         now = time.time()
         with self._lock:
-            whole = [number for number in self._bytes if number not in self._arriving]
-        old = [n for n in whole if now - _last_use(self.folder / n) > self._keep_s]
+            complete = [number for number in self._bytes if number not in self._arriving]
+        old = [n for n in complete if now - _last_use(self.folder / n) > self._keep_s]
         return sum(self.delete(number) for number in old)
 
 

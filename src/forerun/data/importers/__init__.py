@@ -27,12 +27,12 @@ IMPORTERS: Registry[Importer] = Registry("importer", Importer, ["forerun.importe
 
 
 def importers() -> dict[str, Importer]:
-    """Every importer that is installed or registered by the name of its data set, sorted."""
+    """Every installed or registered importer by the name of its data set, sorted."""
     return {name: _checked(name) for name in sorted(IMPORTERS.names())}
 
 
 def importer(name: str) -> Importer:
-    """The importer of a data set; a ForerunError with suggestions when there is none."""
+    """The importer of a data set. Raises a ForerunError with suggestions if there is none."""
     IMPORTERS.check(name)
     return importers()[name]
 
@@ -42,12 +42,12 @@ def load(name: str, folder: str | Path) -> Loaded:
     chosen = importer(name)
     place = Path(folder)
     if not place.is_dir():
-        raise ForerunError(f"{place} is not a folder; give the folder that holds the {name} files")
+        raise ForerunError(f"{place} is not a folder; give the folder that contains the {name} files")
     try:
         loaded = chosen.load(place)
     except FileNotFoundError as error:
         missing = Path(error.filename).name if error.filename else str(error)
-        raise ForerunError(f"{place} does not hold the {name} data: {missing} is missing") from error
+        raise ForerunError(f"{place} does not contain the {name} data: {missing} is missing") from error
     except (KeyError, ValueError, TypeError, pd.errors.ParserError) as error:
         raise ForerunError(f"the {name} files in {place} are not laid out as expected: {error}") from error
     for table, frame in loaded.tables.items():
@@ -56,10 +56,10 @@ def load(name: str, folder: str | Path) -> Loaded:
 
 
 def dataset_hash(store: Store, dataset: str) -> str:
-    """A hash of a set's rows in a store: the same for the same rows, in whatever order they were added.
+    """A hash of a set's rows in a store, independent of their order.
 
-    Repeats count as often as they come. Null columns are skipped, so adding columns to the schema changes no hash, and
-    neither do tables that no predictor is trained on. `row_id` is excluded, because it numbers repeats in their order.
+    Repeats count individually. Null columns are skipped, so that adding columns to the schema changes no hash; tables
+    that no predictor is trained on are skipped, too. `row_id` is excluded, because it numbers repeats in their order.
     """
     parts = []
     name = dataset.replace("'", "''")
@@ -79,12 +79,12 @@ class MissingSet:
     """A training set that is not in the store."""
 
     name: str
-    command: str  # the one command that imports it, in the folder where its repository was cloned
-    fetch: tuple[str, ...]  # the commands that clone it
+    command: str  # the command that imports it, run in the folder of its cloned repository
+    fetch: tuple[str, ...]  # the commands that clone its repositories
 
 
 def missing_sets(store: Store) -> list[MissingSet]:
-    """The training sets that are not imported, each with the command that imports it."""
+    """The training sets that are not imported, each with its import command."""
     both = "select dataset from models union select dataset from operators"
     present = set(store.query(both)["dataset"])
     return [
@@ -95,17 +95,17 @@ def missing_sets(store: Store) -> list[MissingSet]:
 
 
 def _checked(name: str) -> Importer:
-    """The importer of this name, if it says of its data set what must be known."""
-    found = IMPORTERS.made(name)
-    lacking = [field for field in ("name", "about", "licence", "source", "commit") if not getattr(found, field, "")]
+    """The importer of this name. Raises a ForerunError if its required attributes are missing."""
+    candidate = IMPORTERS.made(name)
+    lacking = [field for field in ("name", "about", "licence", "source", "commit") if not getattr(candidate, field, "")]
     if lacking:
         raise ForerunError(f"the importer {name} does not state its {', '.join(lacking)}")
-    if found.name != name:
-        raise ForerunError(f"the importer {name} calls its data set {found.name}: both need one name")
-    return found
+    if candidate.name != name:
+        raise ForerunError(f"the importer {name} calls its data set {candidate.name}: both need one name")
+    return candidate
 
 
 def _text_of(column: str, kind: str) -> str:
-    """SQL: a column's value with its name, the empty text for null. Numbers have one form, whoever wrote them."""
+    """SQL: a column's value with its name, empty for null. Numbers are normalised to one form."""
     value = f"printf('%.17g', \"{column}\")" if kind == "double" else f'"{column}"::varchar'
     return f"coalesce('{column}=' || {value} || chr(31), '')"

@@ -11,7 +11,7 @@ from forerun.data.importers.base import Loaded
 
 HERE = {"a100_sxm": "a100-sxm4-80gb", "b60": "arc-pro-b60"}
 RUNTIMES = {"trtllm": "trt-llm", "vllm": "vllm", "sglang": "sglang", "nccl": "nccl"}
-#: Models that our catalogue has under another owner, or unquantised.
+#: Models that the catalogue has under another owner, or unquantised.
 MODELS = {
     "zhipuai/GLM-5": "zai-org/GLM-5",
     "nvidia/Llama-3.1-8B-Instruct-FP8": "meta-llama/Llama-3.1-8B-Instruct",
@@ -20,7 +20,7 @@ DEGREES = {"tp": "tp_size", "pp": "pp_size", "dp": "attention_dp_size", "moe_tp"
 
 
 def versions(engine: pd.Series, version: pd.Series) -> pd.Series:
-    """{"vllm": "0.12.0"}; null where no version is known."""
+    """{"vllm": "0.12.0"}; null if the version is not known."""
     return json_column(pd.DataFrame({name: version.where(engine == name) for name in engine.unique()}))
 
 
@@ -51,9 +51,9 @@ def serving(loaded: Loaded, frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _devices(layout: dict[str, pd.Series], split: pd.Series) -> pd.Series:
-    """How many GPUs; null for split runs that do not state how many workers they had."""
-    # Attention and experts share the GPUs; where the degree of data parallelism is not stated, it follows
-    # from the experts.
+    """The number of GPUs; null for disaggregated runs without a number of workers."""
+    # Attention and experts share the GPUs; a data parallel degree that is not stated follows from the
+    # experts.
     attention, experts = layout["tp"] * layout["dp"].fillna(1), layout["moe_tp"] * layout["ep"]
     together = pd.concat([attention, experts], axis=1).max(axis=1) * layout["pp"]
     sides = [

@@ -1,9 +1,9 @@
 """The collector's tables of AIConfigurator: from the repository, or from a Parquet copy that was sampled from it.
 
-In the repository a table lies at systems/data/SYSTEM/FAMILY/BACKEND/VERSION/TABLE.parquet, in older commits without the
-family and as CSV (TABLE.txt). Of every system, backend and table the newest version is read that is not a mere addition
-to an older one; of collectives, which are few, every version. The tables have 24 million rows, of which training takes
-some hundred per operator and GPU, so a fixed sample of each is imported.
+In the repository a table is systems/data/SYSTEM/FAMILY/BACKEND/VERSION/TABLE.parquet, in older commits without the
+family and as CSV (TABLE.txt). For each system, backend and table the newest version is read that is not an addition
+to an older one; for collectives, which are few, every version. The tables have 24 million rows, of which training uses
+a few hundred per operator and GPU, so a fixed sample of each is imported.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ import pandas as pd
 
 from forerun.data.importers._files import missing, read
 
-#: Our name of a table -> the authors' name of the file.
+#: Our name of a table -> the authors' file name.
 TABLES = {
     "gemm": "gemm_perf", "attention_context": "context_attention_perf",
     "attention_generation": "generation_attention_perf", "moe": "moe_perf", "nccl": "nccl_perf",
     "custom_allreduce": "custom_allreduce_perf",
 }  # fmt: skip
 COLLECTIVES = ("nccl", "custom_allreduce")
-#: Files of the copy; the second file of GEMMs has their power.
+#: Files of the copy; the second GEMM file has power.
 COPIES = {"gemm": ("gemm", "gemm_power_h200")}
 SERVING = "silicon_sample.csv"
 ROWS_PER_TABLE = 20_000
 _SYSTEMS = ("aic-core/src/aiconfigurator_core/systems", "src/aiconfigurator/systems")
-#: Of a run's silicon_data_source: "…; silicon_concurrency=128; measured=2026-04-17T00:00:00.000Z; …"
+#: An example of silicon_data_source: "…; silicon_concurrency=128; measured=2026-04-17T00:00:00.000Z; …"
 _IN_FLIGHT, _MEASURED = r"silicon_concurrency=(\d+)", r"measured=(\d{4}-\d\d-\d\d)"
 
 
@@ -41,7 +41,7 @@ class Found:
     copied: bool
 
     def read(self, name: str) -> pd.DataFrame:
-        """A table, all its files concatenated."""
+        """A table with all its files concatenated."""
         if self.copied:
             frames = [pd.read_parquet(self.folder / f"{part}.parquet") for part in COPIES.get(name, (name,))]
         else:
@@ -51,7 +51,7 @@ class Found:
         return pd.concat([_plain(frame) for frame in frames], ignore_index=True)
 
     def serving(self) -> pd.DataFrame:
-        """The runs of whole requests."""
+        """The runs of complete requests."""
         if self.copied:
             return pd.read_parquet(self.folder / "serving_end_to_end.parquet")
         runs = read(self.folder / SERVING)
@@ -76,7 +76,7 @@ class Found:
 
 
 def find(folder: Path) -> Found:
-    """Where the tables are."""
+    """Locates the tables."""
     for place in (*(folder / systems for systems in _SYSTEMS), folder):
         if (place / "data").is_dir():
             return Found(place, copied=False)
@@ -84,20 +84,20 @@ def find(folder: Path) -> Found:
 
 
 def _newest_whole(versions: list[tuple[str, Path]]) -> tuple[str, Path]:
-    """Of versions in their order the last whose file is at least half as large as the largest."""
+    """The last of the sorted versions whose file is at least half as large as the largest."""
     largest = max(path.stat().st_size for _, path in versions)
     return [pair for pair in versions if pair[1].stat().st_size >= largest / 2][-1]
 
 
 def _sampled(frame: pd.DataFrame, name: str) -> pd.DataFrame:
-    """A fixed part of a large table, in its order."""
+    """A fixed sample of a large table, in its order."""
     if name in COLLECTIVES or len(frame) <= ROWS_PER_TABLE:
         return frame
     return frame.sample(ROWS_PER_TABLE, random_state=0).sort_index()
 
 
 def _plain(frame: pd.DataFrame) -> pd.DataFrame:
-    """Whole numbers that can be multiplied (the copies hold bytes and shorts), and texts instead of categories."""
+    """The frame with 64-bit integers (the copies hold smaller ones, which would overflow) and text for categories."""
     frame = frame.astype(dict.fromkeys(frame.select_dtypes("integer"), "int64"))
     return frame.astype(dict.fromkeys(frame.select_dtypes("category"), object))
 

@@ -1,4 +1,4 @@
-"""Published rows of whole models as training cases: which rows training can use, and one row per case."""
+"""Published rows of complete models as training cases: selection of usable rows, and one row per case."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RUNTIMES = ("eager", "compile")
 
 
 def on_one_gpu(rows: pd.DataFrame) -> pd.DataFrame:
-    """Model rows that training can use: with a time, eager or compiled, on one GPU of the catalogue."""
+    """Model rows usable for training: with a time, eager or compiled, on one GPU of the catalogue."""
     rows = rows[(rows["status"] == "ok") & rows["runtime"].isin(RUNTIMES) & (rows["latency_ms"] > 0)]
     rows = rows[rows["devices"].fillna(1) == 1]
     gpu = rows["device"].map({name: _is_gpu(name) for name in rows["device"].unique()})
@@ -25,7 +25,7 @@ def on_one_gpu(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def one_row_a_case(rows: pd.DataFrame) -> pd.DataFrame:
-    """The median of repeats, with a `case_key` that is the same on every device and no time spent on copies."""
+    """The median of repeats, with a `case_key` that is equal on every device, and zero `copy_ms`."""
     if rows.empty:
         return rows.assign(case_key="", copy_ms=0.0)
     rows = rows.assign(latency_ms=rows.groupby(CASE, dropna=False)["latency_ms"].transform("median"))

@@ -1,4 +1,4 @@
-"""Finding a set's files: in a clone of the authors' repository, in the folder inside it, or as Parquet copies."""
+"""Locates the files of a set: in a clone of the authors' repository, in the folder inside it, or as Parquet copies."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def matching(folder: Path, inner: str, pattern: str) -> list[Path]:
 
 
 def read(path: Path) -> pd.DataFrame:
-    """A Parquet or CSV file; a file that Git LFS did not fetch is a clear error."""
+    """Reads a Parquet or CSV file; a file that Git LFS did not fetch raises an error."""
     with path.open("rb") as file:
         if file.read(len(_POINTER)) == _POINTER:
             raise ValueError(f"{path.name} was not fetched: run git lfs pull in the clone")
@@ -31,7 +31,7 @@ def read(path: Path) -> pd.DataFrame:
 
 
 def table(folder: Path, theirs: str, ours: str) -> pd.DataFrame:
-    """One table: the authors' CSV file (a path in their repository), or a Parquet copy of it."""
+    """Reads one table: the authors' CSV file (a path in their repository), or a Parquet copy of it."""
     copy, csv = folder / ours, Path(theirs)
     paths = [copy] if copy.exists() else matching(folder, str(csv.parent), csv.name)
     if not paths:
@@ -40,5 +40,5 @@ def table(folder: Path, theirs: str, ours: str) -> pd.DataFrame:
 
 
 def missing(*names: str) -> FileNotFoundError:
-    """The error for a folder without these files."""
+    """The error if the folder has none of these files."""
     return FileNotFoundError(" or ".join(names))

@@ -1,4 +1,4 @@
-"""What the importers of language-model data share: names of models, and several columns as one of JSON."""
+"""Helpers for importers of language-model data: names of models, and several columns as one JSON column."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from forerun.data.importers._shapes import json_column
 
 
 def model_names(names: pd.Series, ours: Mapping[str, str], dataset: str) -> pd.Series:
-    """The names that our frontends accept; `dataset/slug` for the models they do not have."""
+    """The names that our frontends accept; `dataset/slug` for models that they do not have."""
     return names.map({name: ours.get(name) or f"{dataset}/{slug(name)}" for name in names.unique()})
 
 
 def families(models: pd.Series) -> pd.Series:
-    """The architecture (`llama`, `mixtral` …) of the models that our catalogue has; null for the others."""
+    """The architecture (`llama`, `mixtral` …) of models in the catalogue; null for others."""
     return models.map({name: _family(name) for name in models.unique()}).astype(object)
 
 
 def sources(models: pd.Series) -> pd.Series:
-    """`hf` for the models that our catalogue of Hugging Face architectures has; null for the others."""
+    """`hf` for models in the catalogue of Hugging Face architectures; null for others."""
     return families(models).map(lambda family: "hf" if isinstance(family, str) else None).astype(object)
 
 
 def as_json(columns: pd.DataFrame | Mapping[str, Any], index: pd.Index | None = None) -> pd.Series:
-    """One JSON object per row, without what is null; null where nothing is left."""
+    """One JSON object per row without nulls; null if it is empty."""
     return json_column(columns if isinstance(columns, pd.DataFrame) else pd.DataFrame(columns, index=index))
 
 

@@ -1,4 +1,4 @@
-"""Tables of Markdown documents, with their headings."""
+"""Parser of tables in Markdown documents, with their headings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pandas as pd
 
 
 def tables(text: str) -> Iterator[tuple[list[str], pd.DataFrame]]:
-    """(headings from the outermost on, table of texts) of every table; empty cells and n/a are null."""
+    """(headings from outermost to innermost, table of text) for every table; empty cells and n/a are null."""
     headings: dict[int, str] = {}
     lines = text.splitlines()
     for number, line in enumerate(lines):

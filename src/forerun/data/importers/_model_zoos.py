@@ -17,7 +17,7 @@ TIMES = ("train time (s/iter)", "inference time (s/im)", "train mem (GB)")
 
 
 def detectron2(clone: Path) -> pd.DataFrame:
-    """The rows of the HTML tables in MODEL_ZOO.md, with the config that the first cell links to."""
+    """The rows of the HTML tables in MODEL_ZOO.md, with the config linked in the first cell."""
     page = clone / "MODEL_ZOO.md"
     if not page.exists():
         raise missing("detectron2/MODEL_ZOO.md", "detectron2_v100.parquet")
@@ -34,7 +34,7 @@ def detectron2(clone: Path) -> pd.DataFrame:
 
 
 def openmmlab(clone: Path) -> pd.DataFrame:
-    """The models in configs/*/metafile.yml; training resources are the model's own or those of its collection."""
+    """The models in configs/*/metafile.yml; training resources are those of the model or else its collection."""
     files = sorted(clone.glob("configs/*/metafile.y*ml"))
     if not files:
         raise missing(f"{clone.name}/configs/*/metafile.yml", f"{clone.name}.parquet")
@@ -48,14 +48,14 @@ def _models(metafile: Any) -> Iterator[dict[str, Any]]:
         collection["Name"]: collection.get("Metadata") or {} for collection in metafile.get("Collections") or ()
     }
     for model in metafile.get("Models") or ():
-        own = model.get("Metadata") or {}
+        metadata = model.get("Metadata") or {}
         shared = collections.get(model.get("In Collection"), {})
-        timed = (own.get("inference time (ms/im)") or [{}])[0]
+        timed = (metadata.get("inference time (ms/im)") or [{}])[0]
         yield {
             "name": model["Name"], "config": model.get("Config"), "collection": model.get("In Collection"),
-            "train_mem_gb": own.get("Training Memory (GB)", own.get("Memory (GB)")),
-            "train_resources": own.get("Training Resources", shared.get("Training Resources")),
-            "batch_size": own.get("Batch Size"), "inf_ms": timed.get("value"), "inf_hw": timed.get("hardware"),
+            "train_mem_gb": metadata.get("Training Memory (GB)", metadata.get("Memory (GB)")),
+            "train_resources": metadata.get("Training Resources", shared.get("Training Resources")),
+            "batch_size": metadata.get("Batch Size"), "inf_ms": timed.get("value"), "inf_hw": timed.get("hardware"),
             "inf_bs": timed.get("batch size"), "inf_mode": timed.get("mode"), "inf_res": timed.get("resolution"),
         }  # fmt: skip
 

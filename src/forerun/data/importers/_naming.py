@@ -8,8 +8,8 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-#: Other spellings, reduced to lower-case letters and digits -> our catalogue id. The catalogue's own names and
-#: aliases need no entry. A name that one data set alone uses in its own sense belongs in that importer (`here`).
+#: Other spellings, reduced to lower-case letters and digits -> catalogue id. Names and aliases of the catalogue need no
+#: entry. A name with a special meaning in a single data set belongs in that importer (`here`).
 DEVICES = {
     # neusight, aiconfigurator, vidur
     # timm, pytorch_gpu_benchmark, help_nas_latency, model_zoo_train_memory, zeus_training_energy
@@ -45,7 +45,7 @@ DEVICES = {
     "rtx6000problackwellse": "rtx-pro-6000-server",
     "tputrillium": "tpu-v6e",
 }
-#: Devices that the catalogue lacks, where the plain slug of the name would be wrong.
+#: Devices that are not in the catalogue and whose plain slug would be wrong.
 UNLISTED = {
     "amdinstinctmi250": "mi250",
     "amdmi250gpu": "mi250",  # the catalogue has the MI250X
@@ -54,29 +54,29 @@ UNLISTED = {
     "sambanovasn40l": "sn40l",
 }
 
-#: dtypes as frameworks and tables write them -> ours.
+#: dtype names of frameworks and tables -> ours.
 DTYPES = {
     "half": "fp16", "float16": "fp16", "float": "fp32", "float32": "fp32", "double": "fp64", "float64": "fp64",
     "bfloat16": "bf16",
 }  # fmt: skip
-#: Prefixes of a model's name for the weights or the variant, not the family.
+#: Prefixes of model names that denote weights or a variant instead of the family.
 _TAGS = r"^(?:(?:tf|legacy|gluon|ssl|swsl|ig|tv|jx|ens|adv|nf|dm|gc|eca|ese|bat|sam2|test|wide|tiny|lambda)_)+"
 
 
 def bare(name: str) -> str:
-    """The form in which names are compared: lower-case letters and digits, whole names only."""
+    """The normalised form for comparing complete names: lower-case letters and digits."""
     return re.sub(r"[^a-z0-9]+", "", name.lower())
 
 
 def slug(name: str) -> str:
-    """A slug for a name without an id: lower case, with dashes."""
+    """A slug for a name without an id: lower case with dashes."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
 def device_id(name: str, here: Mapping[str, str] | None = None) -> str:
-    """Our id of a device; a slug of the name when the catalogue does not have it. Never a partial match.
+    """Our id of a device; a slug of the name if the catalogue does not have it. Never a partial match.
 
-    `here` maps names that this data set uses in its own sense.
+    `here` maps names with a special meaning in this data set.
     """
     meant = (here or {}).get(name, name)
     known_as = _catalogue() | UNLISTED | DEVICES
@@ -94,14 +94,14 @@ def dtype(name: str) -> str:
 
 
 def vision_families(names: pd.Series) -> pd.Series:
-    """The family of timm and torchvision models by their names: tf_efficientnet_b0 -> efficientnet."""
+    """The families of timm and torchvision models by name: tf_efficientnet_b0 -> efficientnet."""
     plain = names.str.replace(r"_v(\d)", r"v\1", n=1, regex=True).str.replace(_TAGS, "", regex=True)
     return plain.str.extract(r"^([a-z]+?(?:\d[a-z]{3,})?(?:v\d)?)(?=[\d_.]|$)")[0]
 
 
 @functools.cache
 def _catalogue() -> dict[str, str]:
-    """Every name and alias of the catalogue, in the form in which names are compared."""
+    """Every name and alias of the catalogue in normalised form."""
     from forerun.device import aliases, device_ids
 
     return {bare(name): listed for name, listed in (aliases() | {i: i for i in device_ids()}).items()}

@@ -1,4 +1,4 @@
-"""Columns of JSON, built column-wise: shapes of operators, versions of software, other fields of a row."""
+"""Vectorised JSON columns: shapes of operators, versions of software, other fields of a row."""
 
 from __future__ import annotations
 
@@ -22,6 +22,6 @@ def json_column(frame: pd.DataFrame) -> pd.Series:
 
 
 def _plain(value: Any) -> Any:
-    """A Python value; whole numbers stay whole where nulls in the column made floats of them."""
+    """A Python value; integers that became floats because of nulls in the column are integers again."""
     value = value.item() if hasattr(value, "item") else value
     return int(value) if isinstance(value, float) and value.is_integer() else value

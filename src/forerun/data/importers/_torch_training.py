@@ -1,4 +1,4 @@
-"""What published training loops run besides forward and backward: old versions of PyTorch zero the gradients first."""
+"""Ops of published training loops besides forward and backward: old versions of PyTorch zero the gradients first."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from forerun.graph.ir import Graph, Op
 
-#: The version of PyTorch from which on `zero_grad` frees gradients instead of writing zeros.
+#: The first version of PyTorch whose `zero_grad` frees gradients instead of writing zeros.
 FREES_GRADIENTS = 20_000
 
 
@@ -18,16 +18,16 @@ def torch_version(software: str) -> int:
 
 
 def with_zero_grad(graph: Graph, software: object) -> Graph:
-    """The graph of a training step, with the zeros that PyTorch before 2.0 writes and then adds gradients to."""
+    """The graph of a training step, with the zeroing of gradients before PyTorch 2.0."""
     if not (isinstance(software, str) and torch_version(software) < FREES_GRADIENTS):
         return graph
     return replace(graph, ops=[*graph.ops, *_zeroing(graph)])
 
 
 def _zeroing(graph: Graph) -> list[Op]:
-    """Per parameter, zeros written over its gradient and the new one added.
+    """Per parameter, ops that zero its gradient and add the new one.
 
-    The parameter stands for its gradient, which is as large. The ops come last, so that no other op changes its number.
+    The parameter stands for its gradient, which is as large. The ops come last, so that other indices do not change.
     """
     first: dict[int, int] = {}
     for i, t in enumerate(graph.tensors):

@@ -1,6 +1,6 @@
-"""AIConfigurator (NVIDIA): operators as serving engines run them, collectives, and whole serving runs.
+"""AIConfigurator (NVIDIA): operators in serving engines, collectives, and complete serving runs.
 
-Operator times are the collector's only number (CUDA graphs replayed, in ms) and become `device_ms`; the engine is in
+Operator times are the collector's only value (replayed CUDA graphs, in ms) and become `device_ms`; the engine is in
 `runtime`, its kernel in `extra`. Attention is causal over `isl` tokens, or one token over `step` tokens and itself.
 In `moe`, `inner` is the width of an expert on this GPU, `experts` counts all and `ep` the GPUs they are spread over;
 kernels named nongated have two matrices per expert, others three. `bytes` of a collective is the larger of a rank's
@@ -24,7 +24,7 @@ from forerun.data.importers._naming import device_ids
 from forerun.data.importers._shapes import json_column
 from forerun.data.importers.base import Importer, Loaded
 
-#: Schemes with one dtype for weights and activations; a scheme that is not plain is named in `protocol` too.
+#: Schemes with one dtype for weights and activations; special schemes are also named in `protocol`.
 DTYPES = {"bfloat16": "bf16", "float16": "fp16", "fp8": "fp8", "fp8_block": "fp8", "half": "fp16", "int8": "int8"}
 PLAIN = ("bfloat16", "float16", "fp8")
 BYTES = {"half": 2, "int8": 1, "bfloat16": 2}
@@ -56,7 +56,7 @@ class AIConfiguratorImporter(Importer):
         return loaded
 
     def timing_group(self, rows: pd.DataFrame) -> pd.Series:
-        """By engine: each replays graphs with its own launch overhead."""
+        """The engine, since each replays graphs with its own launch overhead."""
         return rows["runtime"].where(rows["runtime"].isin(("vllm", "trt-llm")), "other").astype(object)
 
 
@@ -80,7 +80,7 @@ def _rows(frame: pd.DataFrame, op: Any, family: str, shape: dict[str, Any], dtyp
 
 
 def _one_dtype(loaded: Loaded, frame: pd.DataFrame, column: str, what: str) -> pd.DataFrame:
-    """Without schemes such as w4a16: `dtype` holds one for weights and activations."""
+    """Drops schemes such as w4a16, since `dtype` is that of both weights and activations."""
     return loaded.drop(frame, ~frame[column].isin(DTYPES), f"{what}: weights and activations of different dtypes")
 
 
@@ -89,7 +89,7 @@ def _gemm(loaded: Loaded, frame: pd.DataFrame) -> pd.DataFrame:
     scheme = frame["gemm_dtype"]
     nothing = pd.Series(float("nan"), frame.index)
     power, limit = (frame.get(name, nothing).astype("float64") for name in ("power", "power_limit"))
-    # To measure power the collector repeats the call for a second or more, at the clock that this leaves.
+    # To measure power the collector repeats the call for a second or more, at the sustained clock.
     measured = power > 0
     protocol = measured.map({True: "aiconfigurator/gemm_power", False: "aiconfigurator/gemm"})
     about = pd.DataFrame({"kernel": frame["kernel_source"], "power_limit_w": limit.where(measured)})
@@ -154,7 +154,7 @@ def _custom(loaded: Loaded, frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _collective(frame: pd.DataFrame, op: Any, dtype: str, protocol: Any) -> pd.DataFrame:
-    """One node; the message is given in numbers, not in bytes."""
+    """Collectives within one node; message sizes are in elements, not bytes."""
     shape = {"bytes": frame["message_size"] * frame[dtype].map(BYTES), "nodes": 1}
     warning = frame["system"].eq("l40s").map({True: "a node without working peer-to-peer"})
     about = json_column(pd.DataFrame({"kernel": frame["kernel_source"], "warning": warning}))

@@ -1,16 +1,16 @@
-"""The contract of an importer: how a published data set becomes rows of the store, and which of them training uses.
+"""The contract of an importer, which converts a published data set into rows of the store and selects training rows.
 
-An importer is a class that a package, this one or any other that is installed beside it, names under the entry point
-group `forerun.importers`, or that a notebook passes to `forerun.register`:
+An importer is a class that an installed package names under the entry point group `forerun.importers`, or that a
+notebook passes to `forerun.register`:
 
     [project.entry-points."forerun.importers"]
     my_bench = "my_package.bench:MyBenchImporter"
 
-`forerun data import my_bench FOLDER` then imports its rows. Its constructor takes no arguments and computes nothing.
+`forerun data import my_bench FOLDER` then imports its rows. The constructor takes no arguments and must be cheap.
 
-An importer reads the files as their authors publish them (a clone of the repository, or the folder in it), converts
-units to ours (milliseconds, MB of 2**20 bytes, joules, watts) and leaves what the source does not state null. It drops
-the rows that the source warns about and counts them, with the reason, in `Loaded.dropped`.
+An importer reads the files as published by their authors (a clone of the repository, or the folder in it), converts
+units to ours (milliseconds, MB of 2**20 bytes, joules, watts) and leaves unknown values null. It drops rows that the
+source warns about and counts them, with the reason, in `Loaded.dropped`.
 
 Importing a set does not make it training data. An importer states that with `operator_rows` for rows of operators, and
 by overriding `model_rows` for rows of whole models; `timing_group` states how the rows were timed.
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
 @dataclass
 class Loaded:
-    """Tables of rows (names of `schema.TABLES`), and how many rows were dropped, by reason."""
+    """Tables of rows (by names of `schema.TABLES`), and the number of dropped rows by reason."""
 
     tables: dict[str, pd.DataFrame]
     dropped: dict[str, int] = field(default_factory=dict)
 
     def drop(self, frame: pd.DataFrame, bad: pd.Series, reason: str) -> pd.DataFrame:
-        """The frame without its bad rows, which are counted."""
+        """Removes the bad rows of a frame and counts them."""
         count = int(bad.sum())
         if count:
             self.dropped[reason] = self.dropped.get(reason, 0) + count
@@ -60,7 +60,7 @@ class Source:
 
     @property
     def clone(self) -> str:
-        """The shell command that fetches the repository as it was at the commit."""
+        """The shell command that fetches the repository at the commit."""
         return f"git clone {self.repository} && git -C {self.folder} checkout {self.commit}"
 
 
@@ -73,34 +73,34 @@ class Importer(ABC):
     about: str
     #: The licence of the data, as an SPDX identifier.
     licence: str
-    #: The repository (URL) and the commit of it that was read when the importer was written.
+    #: The repository (URL), and the commit for which the importer was written.
     source: str
     commit: str
-    #: More repositories, where the set is spread over several: they are cloned side by side into one folder.
+    #: Further repositories of the set; all are cloned side by side into one folder.
     more_sources: tuple[Source, ...] = ()
 
-    #: The preparation that the repository's files need before import; empty where they are read as published.
+    #: The preparation that the files need before import; empty if they are read as published.
     prepared: str = ""
 
-    #: How many operator rows are taken for training, per device, operator, dtype, runtime and protocol.
+    #: The number of operator rows for training, per device, operator, dtype, runtime and protocol.
     operator_rows: int = 0
 
     @abstractmethod
     def load(self, folder: Path) -> Loaded:
-        """The rows in a folder. FileNotFoundError, KeyError, ValueError and TypeError become one clear sentence.
+        """Reads the rows in a folder. FileNotFoundError, KeyError, ValueError and TypeError are reported in a sentence.
 
         Columns `dataset` and `status` may be omitted: they are filled with `name` and `ok`.
         """
 
     def timing_group(self, rows: pd.DataFrame) -> pd.Series:
-        """How each row was timed: training fits a launch floor to each group.
+        """The timing group of each row; training fits a launch floor to each group.
 
-        Rows with the empty name were timed like ours, without such a floor.
+        The empty name is for rows that were timed like ours, without a launch floor.
         """
         return pd.Series(self.name, index=rows.index, dtype=object)
 
     def model_rows(self, rows: pd.DataFrame) -> pd.DataFrame | None:
-        """The rows of whole models that training uses, one row per case; None when the set has none.
+        """The rows of complete models that training uses, one row per case; None if the set has none.
 
         `rows` are rows of this set with a time, eager or compiled, on one GPU of the catalogue. The result has
         `case_key` (equal for the same program on different devices), `latency_ms` (the median of repeats) and `copy_ms`
@@ -126,7 +126,7 @@ class Importer(ABC):
         )
 
     def graph(self, workload: Workload, software: object = None) -> Graph:
-        """The graph of what was timed, where that is not the workload's own; `software` is the row's (JSON or null)."""
+        """The graph that was timed, if it differs from the workload's; `software` is that of the row (JSON or null)."""
         from forerun.frontends import load_graph
         from forerun.runtimes.registry import as_run
 
@@ -134,7 +134,7 @@ class Importer(ABC):
 
     @property
     def models_in_training(self) -> bool:
-        """Whether rows of whole models are training data."""
+        """Whether rows of complete models are training data."""
         return type(self).model_rows is not Importer.model_rows
 
     @property
@@ -149,7 +149,7 @@ class Importer(ABC):
 
     @property
     def command(self) -> str:
-        """The command that imports the set, in the folder where its repositories were cloned."""
+        """The command that imports the set, run in the folder of its cloned repositories."""
         folder = "FOLDER" if self.prepared else "." if self.more_sources else self.sources[0].folder
         return f"forerun data import {self.name} {folder}"
 

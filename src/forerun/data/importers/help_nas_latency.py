@@ -1,12 +1,12 @@
 """HELP: latency of three NAS search spaces on GPUs, server CPUs, phones and a Raspberry Pi.
 
-Models are named by their architecture: nasbench201/<string>, fbnet/<22 block indices>, and for OFA
+Models are named after their architecture: nasbench201/<string>, fbnet/<22 block indices>, and for OFA
 ofa/r<resolution>-d<5 depths>-k<20 kernel sizes>-e<20 expansions>, a digit each. One number per network and device,
 in ms; neither dtype nor runtime is published. A column's suffix is the batch; columns without one (CPUs, phones) have
 times of a single image, and batch 1 here.
 
-Where no path leads from a NAS-Bench-201 cell's input to its output, the runtimes of HW-NAS-Bench (pixel3, raspi4)
-folded the network away: 0.003 ms and the like. PyTorch ran such networks as they are, so its times stay.
+If a NAS-Bench-201 cell has no path from its input to its output, the runtimes of HW-NAS-Bench (pixel3, raspi4)
+optimised the network away: times are around 0.003 ms. PyTorch ran such networks, so its times are used.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _HERE = {
 class HelpNasLatencyImporter(Importer):
     """Calls of small networks; not used in training.
 
-    The repository holds lists pickled by torch (data/*/latency/*.pt). What is read is one CSV file per search space,
+    The repository has lists pickled by torch (data/*/latency/*.pt). The importer reads one CSV file per search space,
     nasbench201_latency_ms.csv.gz and so on: a column `arch` and one per device.
     """
 
@@ -61,7 +61,7 @@ def _space(folder: Path, space: str, loaded: Loaded) -> pd.DataFrame:
     rows = loaded.drop(rows, rows["latency_ms"] < 0.1, "under 0.1 ms: not a time of such a network")
     folded = rows["cut"] & rows["column"].isin(_FOLDING)
     rows = loaded.drop(rows, folded, "pixel3 and raspi4: no path through the cell, and the runtime folded it away")
-    # Everything else is the same in a whole column of the file: 27 answers, not 400,000.
+    # Everything else is constant within a column of the file: computed 27 times, not 400,000.
     columns = pd.DataFrame({"column": rows["column"].unique()})
     columns[["device_reported", "batch"]] = columns["column"].str.extract(r"^(.+?)(?:_(1|32|64|256))?$")
     columns["batch"] = columns["batch"].fillna("1").astype("int64")
@@ -73,7 +73,7 @@ def _space(folder: Path, space: str, loaded: Loaded) -> pd.DataFrame:
 
 
 def _cut(arch: pd.Series) -> pd.Series:
-    """Whether every path from a cell's input (node 0) to its output (node 3) is cut by a `none`."""
+    """Whether every path from a cell's input (node 0) to its output (node 3) contains a `none`."""
     # |0->1|+|0->2|1->2|+|0->3|1->3|2->3|
     present = arch.str.extractall(r"(\w+)~\d")[0].unstack() != "none"
     second = present[1] | (present[0] & present[2])
@@ -81,7 +81,7 @@ def _cut(arch: pd.Series) -> pd.Series:
 
 
 def _names(space: str, arch: pd.Series) -> tuple[pd.Series, pd.Series | None]:
-    """Model names, and input shapes where the architecture includes them."""
+    """Model names, and input shapes if the architecture includes them."""
     if space == "nasbench201":
         return "nasbench201/" + arch, None
     if space == "fbnet":

@@ -1,7 +1,7 @@
-"""LLM-Inference-Bench of Argonne: how long a batch of prompts takes from start to end, prompt and answer equally long.
+"""LLM-Inference-Bench of Argonne: end-to-end latency of a batch of prompts with outputs as long as the prompts.
 
-There is one latency per case; throughput counts prompt and answer. The runs with power are runs of the main table and
-are joined to it where case and latency agree. First-token times come from runs of their own that generate one token.
+There is one latency per case; throughput counts prompt and output tokens. The runs with power are runs of the main
+table and are joined to it by case and latency. First-token times come from separate runs that generate one token.
 The published run scripts set fp16 and tensor parallelism for vLLM and TensorRT-LLM, and fp16 weights for llama.cpp.
 """
 
@@ -24,7 +24,7 @@ RUNTIMES = {
     "Deepspeed": "deepspeed", "Deepspeed-MII": "deepspeed-mii",
 }  # fmt: skip
 FP16 = ("vLLM", "TensorRT-LLM", "llama.cpp")
-#: A card of two halves may run as two devices (Mixtral runs on "one" MI250, which only its two halves together hold).
+#: A card with two dies may run as two devices (Mixtral runs on "one" MI250, but fits only on both dies together).
 TWO_HALVES = ("AMD MI250 GPU", "Intel PVC GPU", "Intel Max 1550")
 SPLITS = {
     "Tensor Parallelism": ("tp",), "TP": ("tp",), "Pipeline Parallelism": ("pp",), "PP": ("pp",), "EP": ("ep",),
@@ -52,7 +52,7 @@ class LlmInferenceBenchImporter(Importer):
         loaded = Loaded({})
         runs, power, splits, first = _copied(folder) if (folder / "all_results.parquet").exists() else _read(folder)
         frame = _with_splits_and_power(loaded, runs, splits, power)
-        loaded.tables["models"] = pd.concat([_whole(loaded, frame), _first_token(first)], ignore_index=True)
+        loaded.tables["models"] = pd.concat([_complete(loaded, frame), _first_token(first)], ignore_index=True)
         return loaded
 
 
@@ -60,7 +60,7 @@ _Tables = tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, pd.DataFrame]
 
 
 def _copied(folder: Path) -> _Tables:
-    """All runs, those with power, those split in several ways, and those of the first token."""
+    """All runs, those with power, those with several kinds of parallelism, and those of the first token."""
     runs, power, splits, first = (
         pd.read_parquet(folder / f"{name}.parquet") for name in ("all_results", "power", "tp_pp", "ttft_itl")
     )
@@ -68,7 +68,7 @@ def _copied(folder: Path) -> _Tables:
 
 
 def _read(folder: Path) -> _Tables:
-    """The same from Plots/, where the figures' folders hold the other tables, identified by their columns."""
+    """The same from Plots/, where the other tables are in the folders of figures and identified by their columns."""
     for place in roots(folder, "Plots"):
         main = place / "All_results.csv"
         if not main.exists():
@@ -86,7 +86,7 @@ def _read(folder: Path) -> _Tables:
 def _with_splits_and_power(
     loaded: Loaded, runs: pd.DataFrame, splits: pd.DataFrame, power: pd.DataFrame
 ) -> pd.DataFrame:
-    """Every run once, with how it was split and the power it drew where that is known."""
+    """Every run once, with its parallelism, and its power if known."""
     split_over_all = runs["Framework"].isin(("vLLM", "TensorRT-LLM")) & ~runs["Hardware"].isin(TWO_HALVES)
     runs["parallel"] = as_json({"tp": runs[DEVICES_USED].where(split_over_all)}, runs.index)
     splits["parallel"] = _splits(splits)
@@ -96,8 +96,8 @@ def _with_splits_and_power(
     return pd.concat([frame, power[~_in(power, frame)]], ignore_index=True)
 
 
-def _whole(loaded: Loaded, frame: pd.DataFrame) -> pd.DataFrame:
-    """Rows of whole requests, without those that did not run as the table has it."""
+def _complete(loaded: Loaded, frame: pd.DataFrame) -> pd.DataFrame:
+    """Rows of complete requests, without those that did not run as stated."""
     cpp = frame["Framework"] == "llama.cpp"
     frame = loaded.drop(frame, cpp & (frame["Batch Size"] != 1), "llama.cpp: its batch is a chunk of one prompt")
     short = frame["Latency"] < 0.5 * _latency_at(frame, 0.5)
@@ -134,7 +134,7 @@ def _rows(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _splits(frame: pd.DataFrame) -> pd.Series:
-    """How the model was split; one device is not split, whatever the table calls it."""
+    """The parallelism of a run; there is none on one device, whatever the table states."""
     used = frame[DEVICES_USED]
     names = [SPLITS[way] if n > 1 else ("tp",) for way, n in zip(frame["Parallelism Type"], used, strict=True)]
     each = [dict.fromkeys(axes, round(n ** (1 / len(axes)))) for axes, n in zip(names, used, strict=True)]
@@ -142,13 +142,13 @@ def _splits(frame: pd.DataFrame) -> pd.Series:
 
 
 def _in(frame: pd.DataFrame, other: pd.DataFrame) -> pd.Series:
-    """Whether each row is the same run (same case, same latency) as one of the other table."""
+    """Whether each row is the same run (same case and latency) as one of the other table."""
     in_other = pd.MultiIndex.from_frame(frame[SAME]).isin(pd.MultiIndex.from_frame(other[SAME]))
     return pd.Series(in_other, index=frame.index)
 
 
 def _latency_at(frame: pd.DataFrame, factor: float) -> pd.Series:
-    """The latency of the same case at `factor` times the length; null where it was not measured."""
+    """The latency of the same case at `factor` times the length; null if not measured."""
     case = [*CASE, "parallel"]
     other = frame.groupby(case, dropna=False)["Latency"].mean().rename("other").reset_index()
     other[LENGTH] = (other[LENGTH] / factor).astype("int64")

@@ -1,7 +1,7 @@
 """MosaicML's training benchmarks of MPT models (LLM Foundry): throughput and utilisation on A100 and H100 with FSDP.
 
 Throughput is tokens/s of all GPUs together; `mfu` is a fraction of the peak of the precision used. `batch` is the
-global batch; how it is cut up, sharding and checkpointing are in `parallel`.
+global batch; microbatches, sharding and checkpointing are in `parallel`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """MLPerf Training, rounds 3.1 to 5.1: time to reach the target quality, and the throughput that submitters logged.
 
-One row per run. Runs of one system (`host`) are repeats of each other: split by it, never by row. How the model is
-split and in which precision it trains is not in the logs. Throughput is that of the whole system in samples/s; GPT-3
+One row per run. Runs of one system (`host`) are repeats of each other, so splits must be by host, not by row. The logs
+do not state parallelism and precision. Throughput is that of the whole system in samples/s; GPT-3
 logs tokens/s, and RetinaNet (also logged as `ssd`) is per device where that is the only reading that adds up.
 The benchmark is in `protocol`: under llama2_70b_lora only the adapters (LoRA) are trained.
 """
@@ -32,7 +32,7 @@ SAME = ["benchmark", "time_to_train_s", "final_eval", "seed"]
 class MlperfTrainingImporter(Importer):
     """Training on many accelerators; not used in training.
 
-    The submissions are thousands of log files. What is read is one table of them, runs.parquet.
+    The submissions are thousands of log files. The importer reads a table of them, runs.parquet.
     """
 
     name = DATASET
@@ -72,7 +72,7 @@ def _load(frame: pd.DataFrame) -> Loaded:
         "protocol": f"{DATASET}/" + frame["round"] + "/" + frame["benchmark"], "host": frame["system_name"],
         "case_key": frame["submitter"] + "/" + frame["system_name"],
         "device": device_ids(named), "device_reported": named,
-        # Sockets per node are not published, so how many CPUs took part is not known.
+        # Sockets per node are not published, so the number of CPUs is not known.
         "devices": (frame["sys_accelerators_per_node"] * frame["sys_number_of_nodes"]).mask(cpu),
         "model": model, "source": sources(model).mask(resnet, "torchvision"),
         "family": families(model).mask(resnet, "resnet"), "mode": "training",
@@ -85,7 +85,7 @@ def _load(frame: pd.DataFrame) -> Loaded:
 
 
 def _units(frame: pd.DataFrame) -> pd.Series:
-    """What a run's logged throughput counts."""
+    """The unit of a run's logged throughput."""
     epochs = frame["tracked_throughput_median"] * frame["time_to_train_s"] / DETECTION_IMAGES
     per_device = frame["benchmark"].isin(DETECTION) & (epochs < FEWEST_EPOCHS)
     units = pd.Series("samples/s", index=frame.index, dtype=object)

@@ -1,4 +1,4 @@
-"""Model zoos of detection and segmentation: training memory as the authors report it, and some times.
+"""Model zoos of detection and segmentation: training memory as reported by the authors, and some times.
 
 Memory is the peak of PyTorch's allocator on one GPU, in GB of one or two significant digits; batch is over all GPUs.
 Training is fp32 unless the name of the config has amp or fp16 in it. Detectron2's time is the mean over the training,
@@ -52,7 +52,7 @@ class ModelZooTrainMemoryImporter(Importer):
 
 
 def _table(folder: Path, repository: str, copy: str) -> pd.DataFrame:
-    """What a zoo publishes, from its clone in the folder or from a Parquet copy."""
+    """The table of a zoo, from its clone in the folder or from a Parquet copy."""
     if (folder / copy).exists():
         return pd.read_parquet(folder / copy)
     clone = folder / repository
@@ -96,7 +96,7 @@ def _mmdetection(raw: pd.DataFrame, loaded: Loaded) -> list[pd.DataFrame]:
     raw = raw[raw["train_mem_gb"].notna()]
     named = raw["config"].str.extract(_GPUS_X_BATCH).astype("float64")
     training = _training(raw, "mmdetection", loaded, raw["batch_size"].fillna(named[0] * named[1]))
-    # MMDetection's guide: 8xb2 is meant when the name has no such part. SSD and the crop640 configs take more.
+    # By MMDetection's guide names without such a part mean 8xb2. SSD and the crop640 configs use more.
     by_default = training["batch"].isna() & (training["devices"] == 8)
     by_default &= ~training["model"].str.contains("/ssd|crop640")
     training["batch"] = training["batch"].mask(by_default, 16)

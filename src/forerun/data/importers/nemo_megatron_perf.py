@@ -1,8 +1,9 @@
 """NVIDIA's performance summary of Megatron Bridge (NeMo): training throughput of language models on DGX systems.
 
 Throughput is tokens/s/device as published; model TFLOP/s per device are in `extra`. A cell `37556 (36108)` holds two
-measurements, the second in another FP8 recipe and, where cells of the split have two numbers too, with another split:
-it becomes two rows. Container 25.09 does not state its precision; the page's footnote on the second numbers calls both
+measurements, the second in another FP8 recipe and, if the parallelism cells also have two numbers, with another
+parallelism: it becomes two rows.
+Container 25.09 does not state its precision; the page's footnote on the second numbers calls both
 FP8. `dtype` is the widest class, `quantised` the recipe. Numbers tuned by the vendor.
 """
 
@@ -106,6 +107,6 @@ def _rows(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _two(cells: pd.Series) -> pd.DataFrame:
-    """`4 (8)` -> 4 and 8; a cell with one value holds for both."""
+    """`4 (8)` -> 4 and 8; a single value applies to both."""
     pairs = cells.astype("string").str.extract(r"^(?P<first>[^(]+?)(?: \((?P<second>.+)\))?$")
     return pairs.assign(second=pairs["second"].fillna(pairs["first"]))

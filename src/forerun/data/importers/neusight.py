@@ -1,7 +1,7 @@
 """NeuSight (ASPLOS 2025): fp32 operators and whole transformers in PyTorch 2.1, on seen and unseen GPUs.
 
-Operators: `protocol` is neusight/train or neusight/test, as the authors split them (L4 and H100 are in test only).
-Their `Latency` is the only number and becomes `device_ms`; it holds one launch (the smallest operators all take 0.025
+Operators: `protocol` is neusight/train or neusight/test, the authors' split (L4 and H100 are in test only). Their
+`Latency` is the only time and becomes `device_ms`; it includes one launch (the smallest operators all take 0.025
 to 0.05 ms). Their matrices are (M, N) times (N, K): the grids of the kernels show that the result is M x K. Of the test
 files, `vec` is read alone, for elem, softmax and ln repeat its rows.
 
@@ -29,7 +29,7 @@ from forerun.data.importers._naming import device_ids
 from forerun.data.importers._shapes import json_column
 from forerun.data.importers.base import Importer, Loaded
 
-#: Their names -> ours. Scalar operands have names of their own; x * c is our `scale`.
+#: Their names -> ours. Operators with scalar operands have separate names; x * c is our `scale`.
 OPS = {
     "bmm": "bmm", "linear": "linear", "conv": "conv2d", "softmax": "softmax", "ln": "layer_norm",
     "add": "add", "mul": "mul", "div": "div", "pow": "pow", "relu": "relu", "gelu": "gelu", "tanh": "tanh",
@@ -37,7 +37,7 @@ OPS = {
 }  # fmt: skip
 FAMILIES = {"conv2d": "conv_dense", "relu": "unary", "gelu": "unary", "tanh": "unary", "scale": "unary"}
 TEST_FILES = ("bmm", "linear", "vec")
-#: The published checkpoints among their models; the others follow configurations of their own.
+#: The published checkpoints among their models; the others have custom configurations.
 MODELS = {"bert_large": "bert-large-uncased", "gpt2_large": "gpt2-large", "opt_13": "facebook/opt-1.3b"}
 MODEL_FAMILIES = {"bert_large": "bert", "gpt2_large": "gpt2", "gpt3_xl": "gpt2", "gpt3_27": "gpt2", "opt_13": "opt"}
 #: Sums in a model's `extra` -> their column, and the classes that are summed.
@@ -46,12 +46,12 @@ SUMMED = {"bmm": "BMM", "linear": "Linear", "softmax": "VECsoftmax", "layer_norm
 _LABEL = re.compile(r"(?P<model>\w+)-(?P<mode>inf|train)-(?P<seqlen>\d+)-(?P<batch>\d+)(?:-(?P<option>\w+))?")
 _Sums = dict[tuple[Any, ...], dict[str, dict[str, float]]]
 _ROW = ["device", "model", "mode", "seqlen", "batch"]
-#: Four GPUs, all on the batch of the row.
+#: Parallelism over four GPUs; the batch of the row is the global one.
 PARALLEL = {"dp4": '{"dp":4}', "tp4": '{"tp":4}', "pp4_1": '{"microbatches":1,"pp":4}'}
 
 
 class NeuSightImporter(Importer):
-    """Operators, some of them training data, and whole transformers, which are not."""
+    """Operators, some of them training data, and complete transformers, which are not."""
 
     name = "neusight"
     about = "fp32 operators on 8 NVIDIA GPUs, and 7 transformers end to end on 12 GPUs, in PyTorch"
@@ -69,19 +69,19 @@ class NeuSightImporter(Importer):
 
 
 def _copied(folder: Path) -> tuple[Iterator[pd.DataFrame], pd.DataFrame, Path]:
-    """Tables of operators, times of models and the summary, of a copy with one Parquet file per operator."""
+    """Tables of operators, times of models and the summary, from a copy with one Parquet file per operator."""
     files = [*(f"ops_train_{op}" for op in OPS), *(f"ops_test_{name}" for name in TEST_FILES)]
     tables = (pd.read_parquet(folder / f"{name}.parquet") for name in files)
     return tables, pd.read_csv(folder / "model_level.csv"), folder / "published_tables" / "summary.csv"
 
 
 def _published(folder: Path) -> tuple[Iterator[pd.DataFrame], pd.DataFrame, Path]:
-    """The same of scripts/asplos in the repository: a CSV file per operator and GPU, a JSON file per model and GPU."""
+    """The same from scripts/asplos in the repository: a CSV file per operator and GPU, a JSON per model and GPU."""
     dataset = folder / "data/dataset"
     train = [path for op in OPS for path in sorted((dataset / "train/collect" / op).glob("p*/*.csv"))]
     if not train:
         raise missing("data/dataset/train/collect/*/*/*.csv")
-    # vec.csv has the rows of habitat.csv.
+    # vec.csv repeats the rows of habitat.csv.
     vec = [name for name in ("vec", "habitat") if (dataset / f"test/{name}.csv").exists()][:1] or ["vec"]
     test = [dataset / f"test/{name}.csv" for name in ("bmm", "linear", *vec)]
     labelled = [("train", path) for path in train] + [("test", path) for path in test]
@@ -90,7 +90,7 @@ def _published(folder: Path) -> tuple[Iterator[pd.DataFrame], pd.DataFrame, Path
 
 
 def _labels(folder: Path) -> pd.DataFrame:
-    """label/NVIDIA_L4/bert_large-inf-512-8-fusion.json: one run each, its last word missing in eager mode."""
+    """label/NVIDIA_L4/bert_large-inf-512-8-fusion.json: one run each; eager runs lack the last word."""
     rows = []
     for path in sorted(folder.glob("*/*.json")):
         named = _LABEL.fullmatch(path.stem)
@@ -163,7 +163,7 @@ def _sums(summary: pd.DataFrame) -> _Sums:
 def _models(frame: pd.DataFrame, sums: _Sums) -> pd.DataFrame:
     four = frame["option"].isin(PARALLEL)
     training = frame["mode"].eq("train")
-    # Runs on four GPUs give the whole step alone: 0 stands for "not measured" there.
+    # Runs on four GPUs state only the complete step: 0 means "not measured" there.
     parts = {"forward_ms": frame["fw_latency"].where(training & ~four)}
     parts["backward_ms"] = frame["bwall_latency"].where(training & ~four)
     return pd.DataFrame(

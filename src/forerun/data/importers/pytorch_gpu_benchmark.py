@@ -1,11 +1,11 @@
 """pytorch-gpu-benchmark: torchvision models at 224 x 224 on consumer and data-centre GPUs of NVIDIA and AMD.
 
 Times of 50 iterations (20 in the oldest files): mean, median and minimum. Training is forward, loss and backward
-without an optimizer step. Several GPUs run under DataParallel with 12 images each. Every device was measured by
-another contributor between 2019 and 2025 with other software, which is not read.
+without an optimizer step. Several GPUs run under DataParallel with 12 images each. Every device was measured by a
+different contributor between 2019 and 2025 with different software versions, which are not read.
 
-The oldest files (20 iterations) time images that lie on the GPU; in all others eight processes load images meanwhile,
-and copying them to the GPU is part of the time.
+In the oldest files (20 iterations) the images are already on the GPU; in all others eight processes load images
+concurrently, and the time includes copying them to the GPU.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ FEW = f"{DATASET}/20-iterations"
 COPY_GBS = 4.0
 _ITEM_BYTES = {"fp32": 4, "fp16": 2}
 _MODES = {"inference": "inference", "train": "training"}
-#: Folders that are a second run of a card: with more iterations, with another build of the software.
+#: Folders with a second run of a card: with more iterations, or another build of the software.
 _HERE = {"GeForce_RTX_2080_TI_V2": "rtx2080ti", "AMD_Radeon_RX_7700S_NO_OPT": "AMD_Radeon_RX_7700S"}
-#: Measured by February 2021, as the project's log of changes says, and so before the second PyTorch.
+#: Measured by February 2021 according to the project's changelog, and so before PyTorch 2.
 _EARLY = (
     "A100_SXM4_40GB", "GeForce_GTX_1080_TI", "GeForce_RTX_2060_MaxQ", "GeForce_RTX_2080_TI", "GeForce_RTX_2080_TI_V2",
     "GeForce_RTX_3090", "TITAN_RTX", "TITAN_V", "TITAN_XP",
@@ -69,7 +69,7 @@ class PytorchGpuBenchmarkImporter(Importer):
         return cases.assign(copy_ms=_copy_ms(cases))
 
     def workload(self, row: dict[str, Any]) -> Workload:
-        """The row as a workload, which always has an optimizer: `graph` leaves its step out."""
+        """The row as a workload, which always has an optimizer; `graph` omits its step."""
         return super().workload(row | {"optimizer": "sgd"})
 
     def graph(self, workload: Workload, software: object = None) -> Graph:
@@ -87,7 +87,7 @@ def _read(folder: Path) -> pd.DataFrame:
     parts = []
     for path in matching(folder, "results", "*/*/*_benchmark.csv"):
         named = _FILE.fullmatch(path.stem)
-        if not named:  # float2 and the like: runs that the project's own figures leave out
+        if not named:  # float2 and the like: runs that the project's figures omit
             continue
         times = read(path)
         config = path.with_name("config.json")
@@ -133,7 +133,7 @@ def _rows(raw: pd.DataFrame) -> pd.DataFrame:
 
 
 def _extra(raw: pd.DataFrame) -> pd.Series:
-    """Caveats of the row: unverified batch sizes, another number of classes, no optimizer."""
+    """Caveats of the row: unverified batch size, another number of classes, no optimizer."""
     empty = pd.Series("", raw.index)
     batch = empty.mask(raw["batch_source"] != "config.json", '"batch_source":"README, not verified",')
     classes = empty.mask(raw["num_classes"] == 200, '"classes":200,')
@@ -142,7 +142,7 @@ def _extra(raw: pd.DataFrame) -> pd.Series:
 
 
 def _copy_ms(cases: pd.DataFrame) -> np.ndarray:
-    """The time of copying the images, where that is part of the time."""
+    """The time of copying the images, if the measured time includes it."""
     sizes = {shape: float(np.prod(json.loads(shape))) for shape in cases["input_shape"].unique()}
     pixels = cases["input_shape"].map(sizes).astype("float64")  # also when there are no cases
     item_bytes = cases["dtype"].map(_ITEM_BYTES).astype("float64")

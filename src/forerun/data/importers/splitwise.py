@@ -1,8 +1,8 @@
-"""Splitwise: time of the prompt and of each further token of Llama 2 70B and BLOOM 176B on DGX machines.
+"""Splitwise: prompt time and time per token of Llama 2 70B and BLOOM 176B on DGX machines.
 
 `ttft_ms` is the prompt's time, `tpot_ms` the time per further token, `latency_ms` the whole request; five repeats of
-each case. Runs that ended before the requested tokens have the first two, without latency and tokens_out.
-Power is published as a fraction of something the source does not name, for the A100 only: it stays in `extra`.
+each case. Runs that ended before the requested tokens have only the first two.
+Power is published for the A100 only, as a fraction of an unspecified value, and is kept in `extra`.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ class SplitwiseImporter(Importer):
 
 def _load(frame: pd.DataFrame) -> Loaded:
     loaded = Loaded({})
-    # Its prompt times are those of the H100 times 1.3 to the last digit, its token times the very same.
+    # Its prompt times are those of the H100 times 1.3 to the last digit, its token times the same.
     frame = loaded.drop(frame, frame["hardware"] == "h100-80gb-pcap", "power-capped H100: computed, not measured")
     frame = loaded.drop(frame, frame.duplicated(), "the same run listed again in another sweep")
     expected = frame["prompt_time"] + frame["token_time"] * (frame["token_size"] - 1)
     done = frame["e2e_time"] / expected
     frame = loaded.drop(frame, done > 2, "the batch did not fit at once: prompt time of a part of it")
-    whole = done[frame.index] > 0.98
+    complete = done[frame.index] > 0.98
     model = frame["model"].map(lambda name: MODELS[name])
     notes = pd.DataFrame({
-        "tokens_asked": frame["token_size"].where(~whole),
+        "tokens_asked": frame["token_size"].where(~complete),
         "average_power_fraction": frame["average_power"].where(frame["average_power"] > 0),
         "peak_power_fraction": frame["peak_power"].where(frame["peak_power"] > 0),
     })  # fmt: skip
@@ -56,8 +56,9 @@ def _load(frame: pd.DataFrame) -> Loaded:
         "devices": frame["tensor_parallel"], "parallel": as_json({"tp": frame["tensor_parallel"]}),
         "model": model, "source": "hf", "family": families(model), "mode": "serving",
         "dtype": "fp16",  # the repository's model sizes are llama2-70b-fp16 and bloom-176b-fp16
-        "batch": frame["batch_size"], "seq_len": frame["prompt_size"], "tokens_out": frame["token_size"].where(whole),
-        "latency_ms": frame["e2e_time"].where(whole), "ttft_ms": frame["prompt_time"], "tpot_ms": frame["token_time"],
+        "batch": frame["batch_size"], "seq_len": frame["prompt_size"],
+        "tokens_out": frame["token_size"].where(complete), "latency_ms": frame["e2e_time"].where(complete),
+        "ttft_ms": frame["prompt_time"], "tpot_ms": frame["token_time"],
         "repeat": frame.groupby(CASE).cumcount(), "extra": as_json(notes),
     }).reset_index(drop=True)  # fmt: skip
     return loaded

@@ -1,13 +1,12 @@
-"""timm's own benchmark tables: time of one step at close to the largest batch that fits, not latency at batch 1.
+"""timm's benchmark tables: time of one step close to the largest batch that fits, not latency at batch 1.
 
 Training on RTX 3090 only. Times are the mean over 40 steps. `amp` is autocast to half precision over fp32 weights, in
 inference as in training. The tables do not name the optimizer; the script that made them takes steps of SGD with
 momentum. Layout, software and compiler come from the names of the files; the protocol `timm/channels_last` is that of
 images and weights with their channels last.
 
-Newer tables were made with branches and norms merged (`--reparam`), which shows only in the number of
-parameters: training takes each row as the network with that number, and drops rows that match no network of today's
-timm or both.
+Newer tables were made with merged branches and norms (`--reparam`), which is visible only in the number of parameters:
+training uses the variant of the network with that number, and drops rows that match neither or both.
 
 `results-imagenet.csv` has the accuracies of the published weights; they become rows of table `accuracies`.
 """
@@ -47,9 +46,9 @@ _MODES = {"infer": "inference", "train": "training"}
 _RUNTIMES = {"eager": "eager", "dynamo": "compile"}
 #: Autocast to half precision over fp32 weights.
 _AUTOCAST = {"amp": "fp16", "amp_bf16": "bf16"}
-#: The protocols: images and weights with their channels first, as they come, or last.
+#: The protocols: images and weights with channels first, the default, or last.
 _PLAIN, _CHANNELS_LAST = "timm", "timm/channels_last"
-#: How far a published number of parameters may be from the network's own; it is rounded to 10,000.
+#: Tolerance between published and actual numbers of parameters; published ones are rounded to 10,000.
 _SAME_PARAMETERS, _ROUNDED = 0.005, 5_001
 _HERE = {"pro6000maxq": "rtx pro 6000 max-q"}
 
@@ -66,9 +65,9 @@ class TimmImporter(Importer):
     source = "https://github.com/huggingface/pytorch-image-models"
     commit = "aa4b5850c1543fa488abf260f18390eda46cf85d"
 
-    #: How many models are training data; the whole set would take hours to capture.
+    #: The number of models in training; capturing all would take hours.
     training_models = 110
-    #: Tables of newer cards are imported and not trained on: they are held-out GPUs.
+    #: Tables of newer cards are imported but not trained on, since they are held-out GPUs.
     training_devices = ("rtx3090", "rtx4090")
 
     def load(self, folder: Path) -> Loaded:
@@ -97,7 +96,7 @@ class TimmImporter(Importer):
 
 
 def _read(folder: Path) -> pd.DataFrame:
-    """The tables of `results/` below each other, with what the names of the files say."""
+    """The concatenated tables of `results/`, with the settings from the file names."""
     copy = folder / "benchmarks.parquet"
     if copy.exists():
         return pd.read_parquet(copy, columns=_COLUMNS)
@@ -147,7 +146,7 @@ def _rows(raw: pd.DataFrame) -> pd.DataFrame:
 
 
 def _accuracies(raw: pd.DataFrame, timed: pd.DataFrame) -> pd.DataFrame:
-    """Accuracies of published weights; the arithmetic of one image comes from the tables of times."""
+    """Accuracies of published weights; FLOPs per image come from the tables of times."""
     macs = timed.assign(network=timed["model"].str.split(".").str[0]).groupby(["network", "img_size"])["gmacs"].max()
     network = raw["model"].str.split(".").str[0]
     millions = raw["param_count"].astype(str).str.replace(",", "").astype(float)  # 1,012.59
@@ -183,10 +182,10 @@ def _extra(raw: pd.DataFrame, nhwc: pd.Series) -> pd.Series:
 
 
 def _newest_and_smallest(rows: pd.DataFrame, count: int) -> pd.DataFrame:
-    """The newest run of models that were run in every setting, at their smallest image; names without their weights.
+    """The newest run of models that were run in every setting, at their smallest image size; names without weights.
 
-    A setting is a device and a mode with channels first, eager; runs with channels last and compiled ones come along
-    where there are any.
+    A setting is a device and a mode, eager and channels first; channels-last and compiled runs are added where they
+    exist.
     """
     if rows.empty:
         return rows
@@ -208,25 +207,25 @@ def _newest_and_smallest(rows: pd.DataFrame, count: int) -> pd.DataFrame:
 
 
 def _evenly(families: pd.Series, count: int) -> set[str]:
-    """Names drawn evenly over families, the same every time: one of each, then a second of each …"""
+    """Names drawn evenly over families, deterministically: one of each, then a second of each …"""
     mixed = families.fillna("unknown").sort_index().sample(frac=1, random_state=0)
     return set(in_turns(mixed)[:count])
 
 
 def as_timed(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows under the name of the network that was timed, merged or not; without those that fit both or neither."""
+    """Rows under the name of the network that was timed, merged or not; ambiguous and unmatched rows are dropped."""
     facts = rows[["model", "input_shape", "mode", "parameters"]].itertuples(index=False, name=None)
     names = pd.Series([_network(*fact) for fact in facts], rows.index, dtype=object)
     return rows.assign(model=names)[names.notna()]
 
 
 def _network(model: str, input_shape: str, mode: str, parameters: float) -> str | None:
-    """The model, or the model with its branches merged, whichever has as many parameters.
+    """The model or the model with merged branches, whichever has this number of parameters.
 
-    None where neither has, and where both have when rounded. A merged network can be a fraction of a percent smaller,
-    so the nearer one is taken.
+    None if neither matches, or both after rounding. A merged network can be a fraction of a percent smaller, so the
+    closer one is used.
     """
-    if parameters != parameters:  # not published: nothing says that it is another network
+    if parameters != parameters:  # not published: assume the plain network
         return model
     plain, merged = _parameters(model, input_shape)
     away = {model: abs(plain - parameters)}
@@ -240,7 +239,7 @@ def _network(model: str, input_shape: str, mode: str, parameters: float) -> str 
 
 @functools.cache
 def _parameters(model: str, input_shape: str) -> tuple[float, float]:
-    """As the model comes and with its branches merged; infinitely many where it cannot be built."""
+    """Numbers of parameters of the plain and the merged model; infinite if it cannot be built."""
     from forerun.frontends.zoo import timm_parameters
 
     try:

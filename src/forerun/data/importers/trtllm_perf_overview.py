@@ -38,7 +38,7 @@ PROTOCOLS = {"offline max-throughput": "max-throughput", "Peak Throughput": "pea
 class TrtllmPerfOverviewImporter(Importer):
     """Throughput of serving; not used in training.
 
-    The three documents (docs/source/performance/perf-overview.md of each version) have tables of different forms. The
+    The three documents (docs/source/performance/perf-overview.md of each version) have tables of different layouts. The
     importer reads one table compiled from them by hand, trtllm_perf_tidy.parquet.
     """
 
@@ -76,7 +76,7 @@ def _rows(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _split(cells: pd.Series) -> pd.DataFrame:
-    """How many ways the model is split: `4`, `4.0`, `TP1,PP2`; DEP4 is attention on 4 copies, experts over the 4."""
+    """The degrees of parallelism: `4`, `4.0`, `TP1,PP2`; DEP4 is data-parallel attention, expert-parallel experts."""
     plain = cells.str.replace(r"\.0$", "", regex=True).str.replace(r"^(\d+)$", r"TP\1", regex=True)
     parallel = {name: plain.str.extract(rf"\b{name.upper()}(\d+)")[0].astype("float64") for name in ("tp", "dep", "pp")}
     unclear = cells[parallel["tp"].isna() == parallel["dep"].isna()]

@@ -1,8 +1,8 @@
-"""Vidur (MLSys 2024): the operators of a decoder block but attention, in fp16 on one GPU, and NCCL between GPUs.
+"""Vidur (MLSys 2024): operators of a decoder block except attention, in fp16 on one GPU, and NCCL between GPUs.
 
-The tables hold the model's sizes and the degree of tensor parallelism; shapes are those of one worker. Times are those
-of the kernels, from PyTorch's profiler, which counts whole microseconds: `device_ms` is the mean of 20 calls, as that
-is finer than their median. A collective was timed three times, at times with a straggler: there it is the median.
+The tables have the model's sizes and the degree of tensor parallelism; shapes are those of one worker. Times are kernel
+times from PyTorch's profiler in whole microseconds: `device_ms` is the mean of 20 calls, which has a finer resolution
+than the median. A collective was timed three times, sometimes with a straggler, so its time is the median.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from forerun.data.importers._naming import device_ids
 from forerun.data.importers._shapes import json_column
 from forerun.data.importers.base import Importer, Loaded
 
-#: Folders are named for nodes. `a100` and `h100` may be either of two: kernels on the one reach the bandwidth of the
+#: Folders are named after nodes. `a100` and `h100` may be either of two: kernels on the one reach the bandwidth of the
 #: PCIe card (94 % of what the SXM card gives the same matrices elsewhere), kernels on the other that of the SXM card.
 HERE = {
     "a100": "a100-pcie-80gb", "a100_dgx": "a100-sxm4-80gb", "a100_pairwise_nvlink": "a100-pcie-80gb",
@@ -58,7 +58,7 @@ _Files = dict[tuple[str, ...], Path]
 
 
 def _published(folder: Path) -> tuple[_Files, _Files]:
-    """Of data/profiling: files by GPU, owner and name of the model, and by node and collective."""
+    """The files of data/profiling: by GPU, owner and name of the model, and by node and collective."""
     compute = {path.parts[-4:-1]: path for path in folder.glob("compute/*/*/*/mlp.csv")}
     network: _Files = {
         (path.parts[-2], path.stem): path for kind in COLLECTIVES for path in folder.glob(f"network/*/{kind}.csv")
@@ -67,7 +67,7 @@ def _published(folder: Path) -> tuple[_Files, _Files]:
 
 
 def _copied(folder: Path) -> tuple[_Files, _Files]:
-    """The same of a copy whose folders are part of the names of the files."""
+    """The same of a copy whose file names include the folders."""
     compute = {tuple(path.stem.split("__")[1:4]): path for path in folder.glob("compute__*__mlp.parquet")}
     return compute, {tuple(path.stem.split("__")[1:]): path for path in folder.glob("network__*.parquet")}
 
@@ -91,7 +91,7 @@ def _block(gpu: str, model: str, frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _parts(frame: pd.DataFrame, model: str) -> Iterator[tuple[str, pd.Series, dict[str, pd.Series]]]:
-    """What each timer covered: its name there, our operator, and the dimensions on one worker."""
+    """What each timer covers: its name there, our operator, and the dimensions on one worker."""
     tokens, tp = frame["num_tokens"], frame["num_tensor_parallel_workers"]
     hidden, inner = frame["n_embd"], frame["n_expanded_embd"] // tp
     gated, d = frame["use_gated_mlp"], frame["n_embd"] // frame["n_head"]
@@ -110,13 +110,13 @@ def _parts(frame: pd.DataFrame, model: str) -> Iterator[tuple[str, pd.Series, di
     act = {"rows": tokens.where(gated), "cols": inner.where(gated), "n": (tokens * inner).mask(gated)}
     yield "mlp_act", gated.map({True: "silu_and_mul", False: "gelu"}), act
     yield "attn_rope", every("rope"), {"tokens": tokens, "heads": heads, "kv_heads": kv_heads, "d": d}
-    # What tensor parallelism leaves whole.
+    # Operators that tensor parallelism does not split.
     norm = every("layer_norm" if phi else "rms_norm")
     yield "input_layernorm", norm, {"rows": tokens, "cols": hidden}
     if not phi:
         yield "post_attention_layernorm", norm, {"rows": tokens, "cols": hidden}
     yield "add", every("add3" if phi else "add"), {"n": tokens * hidden}
-    # Split over workers, the table masks what lies with others: more kernels than a plain embedding.
+    # An embedding split over workers masks entries of other workers, which takes more kernels than a plain one.
     table = tp.eq(1).map({True: "embedding", False: "vocab_parallel_embedding"})
     yield "emb", table, {"rows": tokens, "cols": hidden, "vocab": frame["vocab_size"] // tp}
 

@@ -1,7 +1,7 @@
 """Zeus (NSDI '23): training time and power of six workloads on four GPUs under power caps.
 
-Time is per epoch (`epoch_s`), power the average over it; energy of an epoch is their product. The length of an epoch
-in steps is not published, nor is the dtype. Table curves holds, per run, the epochs in which validation accuracy first
+Time is per epoch (`epoch_s`), power is its average; the energy of an epoch is their product. Neither the number of
+steps per epoch nor the dtype is published. Table curves holds, per run, the epochs in which validation accuracy first
 reached each of a list of targets: `test_accuracy` is at least that. The GPU of those runs is not published.
 """
 
@@ -61,7 +61,7 @@ class ZeusTrainingEnergyImporter(Importer):
 
 
 def _power(folder: Path) -> pd.DataFrame:
-    """The power traces, summary_power_a40.csv …, below each other."""
+    """The concatenated power traces, summary_power_a40.csv …"""
     copy = folder / "zeus_power_all.parquet"
     if copy.exists():
         return pd.read_parquet(copy)

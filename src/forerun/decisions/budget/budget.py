@@ -121,9 +121,9 @@ def budget(
     return on_many_devices(work, devices, job, request, gpus, known)
 
 
-def _check_numbers(whole: dict[str, Any], gpus: int, loading_samples_per_s: Any, max_latency_ms: Any) -> None:
+def _check_numbers(integers: dict[str, Any], gpus: int, loading_samples_per_s: Any, max_latency_ms: Any) -> None:
     """Refuses numbers that no job can have."""
-    for name, value in whole.items():
+    for name, value in integers.items():
         if value is not None:
             whole_number(name, value)
     if loading_samples_per_s is not None:

@@ -278,5 +278,5 @@ def _notes(
     if price is not None and price.device_count < devices:
         yield f"the price is that of {price.id}, which has {price.device_count}: a machine of {devices} may cost more"
     if price is not None and price.device_count > devices:
-        whole = f"{price.device_count} of the device and costs {price.usd_per_hour:.2f} USD/h as a whole"
-        yield f"the price is a share: {price.id} has {whole}"
+        instance_text = f"{price.device_count} of the device and costs {price.usd_per_hour:.2f} USD/h as a whole"
+        yield f"the price is a share: {price.id} has {instance_text}"

@@ -124,14 +124,14 @@ def row(job: Job, case: Case, evaluation: Case | None, place: Place, devices: in
     room = job.limits.largest(each, fixed)
     sure = job.limits.largest(each, fixed, end="high")
     count = job.steps or job.epochs or (room[0] if room else 1)
-    whole = each.times(count) if fixed is None else each.times(count).plus(fixed)
+    total = each.times(count) if fixed is None else each.times(count).plus(fixed)
     learned = place.learned
-    least = whole if count else each if fixed is None else each.plus(fixed)  # if it does not fit once, no limit is met
+    least = total if count else each if fixed is None else each.plus(fixed)  # if it does not fit once, no limit is met
     samples = 1e3 * case.batch * devices
     return JobRow(
         case.device.id, devices, case.batch, count, count * part, pace,
         Estimate(samples / pace.value, samples / pace.high, samples / pace.low, "samples/s"),
-        whole.hours, whole.cost_usd, whole.energy_kwh, whole.carbon_kg, case.memory_mb, case.fits, case.basis,
+        total.hours, total.cost_usd, total.energy_kwh, total.carbon_kg, case.memory_mb, case.fits, case.basis,
         None if place.price is None else price_line(place.price), each, job.limits.verdicts(least, learned=learned),
         worst([job.limits.verdict(least, learned=learned), _memory_verdict(case)]) if room else None,
         room and room[0], sure and (sure[0] if learned else 0), room and room[1], learned,

@@ -210,7 +210,7 @@ class _Search:
         return read_row(table.to_dict("records")[0])
 
     def words(self) -> str | None:
-        """The training job, as people say it."""
+        """The training job in words."""
         if self.max_latency_ms is not None:
             return None
         job = self.job

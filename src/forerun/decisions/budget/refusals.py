@@ -37,7 +37,7 @@ def refuse_unused(why: str, given: Mapping[str, Any]) -> None:
     """Raises the error for arguments that would have no effect: those of `given` that have a value."""
     names = [name for name, value in given.items() if value]
     if names:
-        raise ArgumentError("{why}: leave out " + ", ".join(["{}"] * len(names)), *names, why=why)
+        raise ArgumentError("{why}: omit " + ", ".join(["{}"] * len(names)), *names, why=why)
 
 
 def not_one_fits(row: JobRow, model: str, job: Job, enough: int | None) -> ForerunError:

@@ -1,5 +1,5 @@
-"""The answer of `pack_mig`: every workload on its slice, what the packing costs, and what the memory-threshold rule
-would do."""
+"""The answer of `pack_mig`: every workload on its slice, the costs of the packing, and the result of the
+memory-threshold rule."""
 
 from __future__ import annotations
 

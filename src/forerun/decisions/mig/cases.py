@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 class MigCase:
     """One workload with its predictions: on the whole GPU and on every kind of slice."""
 
-    def __init__(self, job: MigWorkload, whole: Device, **options: Any) -> None:
+    def __init__(self, job: MigWorkload, gpu: Device, **options: Any) -> None:
         self.job = job
-        cut = slices(whole)
-        frame = predict_many([job.workload], [whole, *(part for _, part in cut)], **options)
+        cut = slices(gpu)
+        frame = predict_many([job.workload], [gpu, *(part for _, part in cut)], **options)
         answers = [read_row(row) for row in frame.to_dict("records")]
         for reason in answers:
             if isinstance(reason, str):
@@ -71,7 +71,7 @@ def _on_slice(profile: MigProfile, part: Device, row: TableRow) -> OnSlice:
     )  # fmt: skip
 
 
-def infeasible(case: MigCase, whole: Device, sure: bool, predictor: str | Path | Predictor) -> str:
+def infeasible(case: MigCase, gpu: Device, sure: bool, predictor: str | Path | Predictor) -> str:
     """The limiting constraint of this workload on the GPU's slices, and the nearest feasible value."""
     label, job = case.job.label, case.job
     largest = list(case.on_slice.values())[-1]
@@ -79,7 +79,7 @@ def infeasible(case: MigCase, whole: Device, sure: bool, predictor: str | Path |
     if not holding:
         upper = " by the upper end of its interval" if largest.fits else ""
         need = f"{largest.memory_mb.high if largest.fits else largest.memory_mb.value:,.0f} MB"
-        part = next(part for p, part in slices(whole) if p.name == largest.profile)
+        part = next(part for p, part in slices(gpu) if p.name == largest.profile)
         fit = predict_workload(job.workload, part, predictor=predictor, measured=False).fit
         batch = fit.largest_batch if fit is not None else None
         nearest = f"; the largest batch that fits is {batch:,}" if batch and batch < job.workload.batch else ""
@@ -90,7 +90,7 @@ def infeasible(case: MigCase, whole: Device, sure: bool, predictor: str | Path |
         ]
         where = f"; {', '.join(enough)} would have enough" if enough else "; no GPU with MIG has enough"
         return (
-            f"memory is the limiting constraint: {label} needs {need}{upper}, and the largest slice of {whole.id}, "
+            f"memory is the limiting constraint: {label} needs {need}{upper}, and the largest slice of {gpu.id}, "
             f"{largest.profile}, has {largest.usable_mb:,.0f} MB usable{nearest or where}"
         )
     fastest = min(holding, key=lambda s: s.latency_ms.high if sure else s.latency_ms.value)
@@ -99,11 +99,11 @@ def infeasible(case: MigCase, whole: Device, sure: bool, predictor: str | Path |
     if job.max_latency_ms is not None and least > job.max_latency_ms:
         return (
             f"latency is the limiting constraint: {label} takes {pretty(least)} ms{end} on the fastest slice of "
-            f"{whole.id} that holds it ({fastest.profile}), over the limit of {pretty(job.max_latency_ms)} ms; "
+            f"{gpu.id} that holds it ({fastest.profile}), over the limit of {pretty(job.max_latency_ms)} ms; "
             f"the least is {pretty(least)} ms"
         )
     return (
-        f"the rate is the limiting constraint: {fastest.profile} of {whole.id} sustains "
+        f"the rate is the limiting constraint: {fastest.profile} of {gpu.id} sustains "
         f"{pretty(1e3 / least)} calls/s of {label}{end}, below the required {pretty(job.rate or 0.0)}; "
         "use count to share the calls among several slices"
     )

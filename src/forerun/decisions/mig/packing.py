@@ -61,13 +61,13 @@ def pack_mig(
         )
     if gpus is not None:
         whole_number("gpus", gpus)
-    whole = _with_mig(device)
+    full_gpu = _with_mig(device)
     jobs, order = read_workloads(workloads, max_latency_ms)
-    cases = [MigCase(job, whole, predictor=predictor, confidence=confidence, host=host) for job in jobs]
-    chooser = _Chooser(whole, cases, sure)
+    cases = [MigCase(job, full_gpu, predictor=predictor, confidence=confidence, host=host) for job in jobs]
+    chooser = _Chooser(full_gpu, cases, sure)
     for case in cases:
         if not chooser.usable(case):
-            raise ForerunError(infeasible(case, whole, sure, predictor))
+            raise ForerunError(infeasible(case, full_gpu, sure, predictor))
     packing = chooser.packed(goal, gpus)
     placed = chooser.placed(packing.gpus)
     rule = chooser.by_rule(order)
@@ -76,18 +76,18 @@ def pack_mig(
         for place in room_left(chooser.profiles, [seat.placement for seat in seats])
     ]  # fmt: skip
     return MigPacking(
-        device=whole.id, goal=goal, confidence=confidence, totals=chooser.totals(placed), placed=placed,
-        free=tuple(free), commands=_commands(packing.gpus), rule=rule, notes=tuple(_notes(whole, packing, jobs)),
+        device=full_gpu.id, goal=goal, confidence=confidence, totals=chooser.totals(placed), placed=placed,
+        free=tuple(free), commands=_commands(packing.gpus), rule=rule, notes=tuple(_notes(full_gpu, packing, jobs)),
     )  # fmt: skip
 
 
 class _Chooser:
     """Which slices suffice, and which packing is best."""
 
-    def __init__(self, whole: Device, cases: Sequence[MigCase], sure: bool) -> None:
-        self.whole, self.cases, self.sure = whole, cases, sure
-        self.profiles: list[MigProfile] = [p for p, _ in slices(whole)]
-        self.parts = {p.name: part for p, part in slices(whole)}
+    def __init__(self, gpu: Device, cases: Sequence[MigCase], sure: bool) -> None:
+        self.gpu, self.cases, self.sure = gpu, cases, sure
+        self.profiles: list[MigProfile] = [p for p, _ in slices(gpu)]
+        self.parts = {p.name: part for p, part in slices(gpu)}
 
     def usable(self, case: MigCase) -> list[OnSlice]:
         """The slices that meet the constraints."""
@@ -101,7 +101,7 @@ class _Chooser:
         if gpus is not None and fewest > gpus:
             raise ForerunError(
                 f"the number of GPUs is the limiting constraint: these workloads need at least {fewest} "
-                f"{self.whole.id}, and at most {gpus} "
+                f"{self.gpu.id}, and at most {gpus} "
                 "were allowed"
             )
         if goal == "latency":
@@ -109,11 +109,11 @@ class _Chooser:
         if goal == "gpus":
             return least_cost(slowdowns, allowed, gpus=fewest)
         if any(s.energy_j is None for case in self.cases for s in case.on_slice.values()):
-            raise ForerunError(f"the energy of calls on {self.whole.id} is unknown: choose another goal")
+            raise ForerunError(f"the energy of calls on {self.gpu.id} is unknown: choose another goal")
         if self.cases[0].job.rate is None:
             return least_cost(self._jobs(lambda _, s: _joules(s)), allowed, gpus=fewest)
         watts = self._jobs(lambda case, s: self._watts(case.job.rate or 0.0, s))
-        return least_cost(watts, allowed, gpus=gpus, gpu_cost=waiting_w(self.whole) or 0.0)
+        return least_cost(watts, allowed, gpus=gpus, gpu_cost=waiting_w(self.gpu) or 0.0)
 
     def _jobs(self, cost: Callable[[MigCase, OnSlice], float]) -> list[Job]:
         """The jobs to pack: the workloads with the cost of every slice that suffices."""
@@ -148,7 +148,7 @@ class _Chooser:
         gpus = 1 + max(p.gpu for p in placed)
         if len(known) == len(energies):
             energy = Estimate(sum(e.value for e in known), sum(e.low for e in known), sum(e.high for e in known), "J")
-            waiting = waiting_w(self.whole)
+            waiting = waiting_w(self.gpu)
             if waiting is not None and placed[0].rate is not None:
                 value = gpus * waiting + sum(self._watts(p.rate or 0.0, p.on_slice) for p in placed)
                 below = sum((p.rate or 0.0) * (e.value - e.low) for p, e in zip(placed, known, strict=True))
@@ -191,11 +191,11 @@ def _commands(gpus: Sequence[Sequence[Seat]]) -> tuple[str, ...]:
     return (*out, "nvidia-smi -L")
 
 
-def _notes(whole: Device, packing: Packing, jobs: Sequence[MigWorkload]) -> Iterable[str]:
-    layout = geometry(whole)
+def _notes(gpu: Device, packing: Packing, jobs: Sequence[MigWorkload]) -> Iterable[str]:
+    layout = geometry(gpu)
     if layout is not None and layout.assumed:
-        yield f"{whole.id}: {layout.source}"
+        yield f"{gpu.id}: {layout.source}"
     if packing.gap:
         yield f"the search was stopped: a packing may exist that is {100 * packing.gap:.2g} % better"
-    if jobs[0].rate is not None and waiting_w(whole) is None:
-        yield f"the idle power of {whole.id} is unknown and not included"
+    if jobs[0].rate is not None and waiting_w(gpu) is None:
+        yield f"the idle power of {gpu.id} is unknown and not included"

@@ -32,7 +32,7 @@ class Case:
     graph_changes: tuple[GraphChange, ...] = ()
     captures: Captures = field(default_factory=Captures, compare=False)
 
-    def asked(self) -> Workload:
+    def predicted(self) -> Workload:
         """The workload that is predicted: its model is a graph where that is changed, or where the model is not a
         name."""
         if self.graph_changes:
@@ -177,18 +177,18 @@ def channels_last(question: Asked) -> Found:
         yield question.change("channels last", "channels-last", code, channels_last=True)
 
 
-def runtimes(asked: Asked) -> Found:
+def runtimes(request: Asked) -> Found:
     """Other runtimes: CUDA graphs, compiled code, and what packages bring."""
-    if asked.workload.runtime != registry.USUAL:
-        yield LeftOut("another runtime", f"the runtime is {asked.workload.runtime} already")
+    if request.workload.runtime != registry.USUAL:
+        yield LeftOut("another runtime", f"the runtime is {request.workload.runtime} already")
         return
     for run in registry.runtimes():
         if run.change is None or not run.measured:
             continue
-        if (problem := run.change_problem(asked.device)) is not None:
+        if (problem := run.change_problem(request.device)) is not None:
             yield LeftOut(run.change.title, problem)
         else:
-            yield asked.change(run.change.title, run.name, run.change.code, run.change.risk, runtime=run.name)
+            yield request.change(run.change.title, run.name, run.change.code, run.change.risk, runtime=run.name)
 
 
 #: Factors on the batch that are tried.

@@ -60,7 +60,7 @@ class Line:
     @property
     def workload(self) -> Workload:
         """The workload that was predicted; its model is a changed graph where the network is changed."""
-        return self.case.asked()
+        return self.case.predicted()
 
     def to_dict(self) -> dict[str, Any]:
         words = {
@@ -134,7 +134,7 @@ def optimise(
     together = _together(tried, lines)
     notes = [] if tried.now.fit is None or tried.now.fit.fits else [f"as it is, it {tried.now.fit_sentence()}"]
     last = together[-1].case if together else None
-    explained = explain(case.asked().model, case.device, predictor=predictor, host=host, **_settings(case.workload))
+    explained = explain(case.predicted().model, case.device, predictor=predictor, host=host, **_settings(case.workload))
     return Optimisation(
         goal=goal, now=tried.now, lines=tuple(_ordered(lines)), together=tuple(together), left_out=tuple(left_out),
         findings=tuple(findings(explained, case.workload.mode == "training")),
@@ -180,8 +180,8 @@ def _together(tried: _Trial, single: list[Line]) -> list[Line]:
             break
         best = max(able, key=lambda o: o.gain.value)
         kinds = (*kinds, best.kind)
-        whole = tried.line(Change(best.name, best.kind, best.case, best.code, best.risk), tried.case, kinds)
-        steps.append(whole)
+        combined = tried.line(Change(best.name, best.kind, best.case, best.code, best.risk), tried.case, kinds)
+        steps.append(combined)
         options = tried.all_of(best.case)[0]
     return steps
 
@@ -210,7 +210,7 @@ class _Trial:
     def predicted(self, case: Case) -> Answer:
         """The prediction of a case, never from the store, and its out-of-distribution deviation."""
         if case.key not in self.known:
-            workload = case.asked()
+            workload = case.predicted()
             instance = self.instance if case.device.id == self.case.device.id else None
             p = predict_workload(workload, case.device, measured=False, instance=instance, **self.settings)
             doubt = load_predictor(self.predictor).ood_sigma(profiled(workload).columns, [case.device], workload)

@@ -128,11 +128,11 @@ def find_offers(w: Wanted) -> tuple[list[Offer], list[Excluded]]:
 def _instances(device: Device, w: Wanted, excluded: list[Excluded]) -> list[tuple[Instance, Grid]]:
     """The instances with the device, and the grid of each: of those of one cloud with as many devices the cheapest,
     since nothing else of them changes a prediction."""
-    whole = load_device(device.id.partition("/")[0]) if "/" in device.id and device.provenance else device
-    listed = instances_for(whole) if whole.provenance else []
+    gpu = load_device(device.id.partition("/")[0]) if "/" in device.id and device.provenance else device
+    listed = instances_for(gpu) if gpu.provenance else []
     if not listed:
         if w.priced or w.clouds or w.regions:
-            excluded.append(Excluded(device.id, None, None, f"no cloud price is known for {whole.id}"))
+            excluded.append(Excluded(device.id, None, None, f"no cloud price is known for {gpu.id}"))
         return []
     cheapest: dict[tuple[str, int], tuple[Instance, Grid]] = {}
     for instance in sorted(listed, key=lambda i: (i.usd_per_hour, i.id)):
@@ -166,11 +166,11 @@ def _rented(device: Device, carried: list[tuple[Instance, Grid]], w: Wanted) -> 
                 yield from _sliced(device, cut, carried, w)
 
 
-def _sliced(whole: Device, cut: Device, carried: list[tuple[Instance, Grid]], w: Wanted) -> Iterator[Offer]:
+def _sliced(gpu: Device, cut: Device, carried: list[tuple[Instance, Grid]], w: Wanted) -> Iterator[Offer]:
     """One slice beside others in use, on the instance of each cloud that is cheapest per device, and whole instances
     cut into such slices, where calls need not wait for each other."""
-    per_device = _per_device(whole, cut)
-    beside = unused_w(whole, cut, per_device)
+    per_device = _per_device(gpu, cut)
+    beside = unused_w(gpu, cut, per_device)
     cheapest: dict[str, tuple[Instance, Grid]] = {}
     for instance, grid in sorted(carried, key=lambda c: (c[0].usd_per_device_hour, c[0].device_count)):
         cheapest.setdefault(instance.cloud, (instance, grid))
@@ -184,8 +184,8 @@ def _sliced(whole: Device, cut: Device, carried: list[tuple[Instance, Grid]], w:
             yield Offer(cut, count * per_device, grid, instance, instances, unused_w=beside)
 
 
-def _per_device(whole: Device, cut: Device) -> int:
-    return next(p.max_instances for p, part in slices(whole) if part.id == cut.id)
+def _per_device(gpu: Device, cut: Device) -> int:
+    return next(p.max_instances for p, part in slices(gpu) if part.id == cut.id)
 
 
 def _counts(instance: Instance, w: Wanted) -> list[tuple[int, int]]:
@@ -200,11 +200,11 @@ def _counts(instance: Instance, w: Wanted) -> list[tuple[int, int]]:
 def _owned(device: Device, w: Wanted) -> Iterator[Offer]:
     """A device without a price, on the world's average electricity."""
     grid = choose_grid(None, None)
-    own = load_device(device.id.partition("/")[0]) if "/" in device.id else None
-    beside = unused_w(own, device, _per_device(own, device)) if own else 0.0
+    parent = load_device(device.id.partition("/")[0]) if "/" in device.id else None
+    beside = unused_w(parent, device, _per_device(parent, device)) if parent else 0.0
     for count in w.gpus or (1,):
         yield Offer(device, count, grid, unused_w=beside)
-    if w.mig and own is None and (w.gpus is None or 1 in w.gpus):
+    if w.mig and parent is None and (w.gpus is None or 1 in w.gpus):
         for profile, cut in slices(device):
             if profile.max_instances > 1:
                 yield Offer(cut, 1, grid, unused_w=unused_w(device, cut, profile.max_instances))

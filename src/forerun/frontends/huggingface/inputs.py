@@ -14,11 +14,10 @@ from forerun.frontends.huggingface.model_class import (
     reads_audio,
     reads_images,
 )
-from forerun.frontends.huggingface.sizes import CLASSIFIER_SIZE, image_size
+from forerun.frontends.huggingface.sizes import CLASSIFIER_SIZE, DEFAULT_SEQ_LEN, image_size
 from forerun.frontends.pytorch.arguments import Argument, Arguments
 from forerun.workload import Workload
 
-DEFAULT_SEQ_LEN = 128
 _IMAGE_TEXT_LENGTH = 77
 #: RoBERTa and its kin, which reserve positions up to the padding index.
 _RESERVED_POSITIONS = ("roberta", "xlm-roberta", "camembert", "longformer", "mpnet", "xlm-roberta-xl")

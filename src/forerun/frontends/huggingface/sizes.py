@@ -10,6 +10,8 @@ from forerun._util import documents
 from forerun.frontends.huggingface import catalog as hf_catalog
 from forerun.workload import Workload
 
+#: Tokens where a question names no length.
+DEFAULT_SEQ_LEN = 128
 #: Where the config has no size and the family is one of classifiers.
 CLASSIFIER_SIZE = 224
 #: For detectors and segmenters without a preprocessor of their family: the sizes of COCO's photographs, enlarged.

@@ -1,8 +1,8 @@
 """Phase `batch_limits`: the largest batch of a case that runs and the smallest that runs out of memory.
 
-Every batch is tried in a fresh process: what an earlier call cached, loaded or fragmented would move the limit. The
-processes are forked from this one, which has imported the libraries and never touches the device, since a context of
-its own would take memory from the call.
+Every batch is tried in a fresh process, since memory that an earlier call cached, loaded or fragmented would shift the
+limit. The processes are forked from this one, which has imported the libraries but never touches the device, since its
+own context would take memory from the call.
 """
 
 from __future__ import annotations
@@ -23,40 +23,40 @@ from .rows import Rows, read
 from .worker import STOP_BEFORE_S, now_text, preload, prepare_torch, report_state, why
 
 KIND = "batch_limit"
-CLOSE = 1.015  # the search ends when the batch that ran out of memory is at most this much larger than one that ran
+CLOSE = 1.015  # the search ends when the smallest batch that ran out of memory is within this factor of one that ran
 MOST_TRIALS = 9
 SECOND_CALL_S = 3.0  # an inference call that takes longer is not repeated
-#: Beside PyTorch's own "out of memory", what libraries say when they get no memory, and say otherwise too: taken as
-#: out of memory where the device is nearly full.
+#: Ambiguous library errors that can also be caused by a lack of memory: treated as out of memory if the device is
+#: nearly full.
 NO_MEMORY = ("alloc_failed", "unable to find an engine", "cudnn_status_not_supported")
 NEARLY_FULL = 0.85
 
-#: One batch tried: status (ran, oom, or what went wrong), its reason, memory, seconds, what the device is.
+#: One trial of a batch: status (ran, oom, or an error), reason, memory, seconds, device.
 Trial = dict[str, Any]
 
 
 def cases(spec: dict[str, Any]) -> list[dict[str, Any]]:
-    """The cases of a spec of this kind: the batch of each is where its search starts."""
+    """The cases of a spec of this kind; the batch of each is the start of its search."""
     return [{**case, "kind": KIND} for case in specs.cases(spec)]
 
 
 def key_of(case: dict[str, Any]) -> str:
-    """The identity of a case, whatever batch its search starts from."""
+    """The identity of a case, independent of the batch at which its search starts."""
     return specs.key_of({**case, "batch": None})
 
 
 def find_limit(trial: Callable[[int], Trial], start: int, most: int = MOST_TRIALS) -> dict[str, Any]:
-    """Brackets the limit: `ran_batch` and `oom_batch` (None where none was found), and every trial."""
+    """The bracketed limit: `ran_batch`, `oom_batch` (None if no batch ran out of memory), and every trial."""
     ran, oom, batch = 0, None, max(1, start)
     trials: list[Trial] = []
     while len(trials) < most:
-        found = trial(batch)
-        trials.append({"batch": batch, **found})
-        if found["status"] == "ran":
+        result = trial(batch)
+        trials.append({"batch": batch, **result})
+        if result["status"] == "ran":
             ran = max(ran, batch)
-        elif found["status"] == "oom":
+        elif result["status"] == "oom":
             oom = batch if oom is None else min(oom, batch)
-        else:  # neither says anything of memory
+        else:  # the failure is not about memory
             break
         if oom is not None and (oom - ran <= 1 or (ran and oom <= CLOSE * ran)):
             break
@@ -65,7 +65,7 @@ def find_limit(trial: Callable[[int], Trial], start: int, most: int = MOST_TRIAL
 
 
 def _next(ran: int, oom: int | None, trials: list[Trial]) -> int:
-    if oom is None:  # as far as the memory in use suggests, and a little further
+    if oom is None:  # extrapolate from the memory in use, and go slightly further
         last = trials[-1]
         room = (last.get("total_mb") or 0.0) / max(last.get("used_mb") or 1.0, 1.0)
         return max(ran + 1, int(ran * min(max(1.01 * room, 1.02), 2.0)))
@@ -75,18 +75,18 @@ def _next(ran: int, oom: int | None, trials: list[Trial]) -> int:
 
 
 def try_batch(case: dict[str, Any], batch: int, device: str, limit_s: float) -> Trial:
-    """One batch in a fresh process; one that hangs or dies is ended and said to have."""
+    """Runs one batch in a fresh process; a process that hangs is ended, and hanging or dying is recorded."""
     context = multiprocessing.get_context("fork")
-    mine, theirs = context.Pipe(duplex=False)
-    child = context.Process(target=_child, args=({**case, "batch": batch}, device, theirs))
+    receiver, sender = context.Pipe(duplex=False)
+    child = context.Process(target=_child, args=({**case, "batch": batch}, device, sender))
     begin = time.monotonic()
     child.start()
-    theirs.close()
+    sender.close()
     try:
-        if not mine.poll(limit_s):
+        if not receiver.poll(limit_s):
             return {"status": "timeout", "reason": f"not done after {limit_s:.0f} s"}
-        found: Trial = json.loads(mine.recv_bytes())
-        return {**found, "seconds": round(time.monotonic() - begin, 3)}
+        result: Trial = json.loads(receiver.recv_bytes())
+        return {**result, "seconds": round(time.monotonic() - begin, 3)}
     except EOFError:
         child.join()
         return {"status": "error", "reason": f"the process died with exit code {child.exitcode}"}
@@ -97,24 +97,24 @@ def try_batch(case: dict[str, Any], batch: int, device: str, limit_s: float) -> 
 
 def _child(case: dict[str, Any], device: str, answer: Connection) -> None:
     meter = meters.meter_for(device)
-    found: Trial = {}
+    result: Trial = {}
     try:
-        found = {"device": meter.describe(), "software": host_facts.software(meter), "total_mb": meter.total_mb()}
+        result = {"device": meter.describe(), "software": host_facts.software(meter), "total_mb": meter.total_mb()}
         _run(case, meter)
-        found["status"] = "ran"
-    except Exception as error:  # noqa: BLE001 - running out of memory is what is looked for
-        found["status"], found["reason"] = why(error)
+        result["status"] = "ran"
+    except Exception as error:  # noqa: BLE001 - running out of memory is the expected outcome
+        result["status"], result["reason"] = why(error)
         text = str(error).lower()
         used, total = meter.memory()["reserved_mb"], meter.total_mb()
         if any(sign in text for sign in NO_MEMORY) and used and total and used > NEARLY_FULL * total:
-            found["status"] = "oom"
-    found.update(meter.memory())
-    answer.send_bytes(json.dumps(found).encode())
+            result["status"] = "oom"
+    result.update(meter.memory())
+    answer.send_bytes(json.dumps(result).encode())
     answer.close()
 
 
 def _run(case: dict[str, Any], meter: meters.Meter) -> None:
-    """The call twice: an optimizer's state exists from the second step on."""
+    """Makes the call twice, since the optimizer's state exists only from the second step on."""
     built = models.Built(case, meter.device)
     built.prepare(case)
     meter.reset_memory()
@@ -128,7 +128,7 @@ def _run(case: dict[str, Any], meter: meters.Meter) -> None:
 
 
 class BatchLimits:
-    """The search for every case of the specs, one after another; each case is a row."""
+    """Searches the limit of every case of the specs in turn; each case is a row."""
 
     phase = "batch_limits"
 
@@ -138,8 +138,8 @@ class BatchLimits:
         self.state = Path(args.state) if args.state else None
         self.rows, self.session, self.described = Rows(args.out), uuid.uuid4().hex[:12], False
         done = {row["key"] for path in [*args.resume, args.out] for row in read(path) if row.get("kind") == KIND}
-        found = [spec for spec in map(specs.load, args.spec) if spec.get("kind") == KIND]
-        self.todo = [(spec["name"], case) for spec in found for case in cases(spec) if key_of(case) not in done]
+        loaded = [spec for spec in map(specs.load, args.spec) if spec.get("kind") == KIND]
+        self.todo = [(spec["name"], case) for spec in loaded for case in cases(spec) if key_of(case) not in done]
         prepare_torch()
         preload({str(case["source"]) for _, case in self.todo})
 
@@ -159,14 +159,14 @@ class BatchLimits:
             limit = find_limit(trial, case["batch"])
             last = limit["trials"][-1]
             if self.left_s() < STOP_BEFORE_S and not (limit["ran_batch"] and limit["oom_batch"]):
-                break  # only the budget was too short; another run does it
+                break  # the budget was too short; another run continues
             self._write(name, case, limit)
             shown = f"{case.get('name')} {case['mode']} {case['dtype']} from {case['batch']}"
             ends = f"ran {limit['ran_batch']}, out of memory {limit['oom_batch']}"
             print(
                 f"{shown}: {ends} ({last['status']} {last.get('reason', '')[:100]}), {self.left_s():.0f} s", flush=True
             )
-        print(f"{self.phase}: {len(self.todo)} cases left", flush=True)
+        print(f"{self.phase}: {len(self.todo)} cases remaining", flush=True)
         return 0
 
     def _write(self, name: str, case: dict[str, Any], limit: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Phase `curves`: real training of small networks on real images, with the accuracy after every epoch."""
+"""Phase `curves`: trains small networks on real images and records the accuracy after every epoch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from . import models, specs
 from .worker import STOP_BEFORE_S, Worker, limit, why
 
-RUN_S = 120.0  # one run is longer than one case
+RUN_S = 120.0  # a run takes longer than a case of another phase
 
 
 def cases(spec: dict[str, Any]) -> list[dict[str, Any]]:
@@ -25,15 +25,15 @@ class Curves(Worker):
     def __init__(self, args: Any) -> None:
         super().__init__(args)
         done = {row["key"] for row in self.earlier if row.get("kind") == "curve"}
-        found = [specs.load(path) for path in args.spec]
-        todo = [(spec, case) for spec in found if spec.get("kind") == "curve" for case in cases(spec)]
+        loaded = [specs.load(path) for path in args.spec]
+        todo = [(spec, case) for spec in loaded if spec.get("kind") == "curve" for case in cases(spec)]
         self.todo = [(spec, case) for spec, case in todo if specs.key_of(case) not in done]
         self.data = args.data
 
     def run(self) -> int:
         import numpy as np
 
-        images = dict(np.load(self.data)) if self.todo else {}  # allow_pickle stays off: the file is data
+        images = dict(np.load(self.data)) if self.todo else {}  # allow_pickle stays off, since the file is not trusted
         while self.todo and self.left_s() > STOP_BEFORE_S:
             spec, case = self.todo.pop(0)
             begin = time.monotonic()
@@ -47,7 +47,7 @@ class Curves(Worker):
             except Exception as error:  # noqa: BLE001 - a failure is a row
                 result = dict(zip(("status", "reason"), why(error), strict=True))
             if result["status"] == "timeout" and self.left_s() < STOP_BEFORE_S:
-                break  # only the budget was too short; another run does it
+                break  # the budget was too short; another run continues
             self.write({**about, **result})
             self.forget()
             last = result["epochs"][-1]["test_accuracy"] if result["status"] == "ok" else result["reason"]
@@ -64,7 +64,7 @@ class Curves(Worker):
         x, y = _ready(images["x_train"], images["y_train"], self.meter.device)
         tx, ty = _ready(images["x_test"], images["y_test"], self.meter.device)
         optimizer = models.optimizer_of(case, model, case["learning_rate"])
-        functional.cross_entropy(model(x[: case["batch"]]), y[: case["batch"]]).backward()  # a first call loads kernels
+        functional.cross_entropy(model(x[: case["batch"]]), y[: case["batch"]]).backward()  # loads kernels
         seconds, out = 0.0, []
         for epoch in range(1, case["epochs"] + 1):
             alive()
@@ -96,7 +96,7 @@ class Curves(Worker):
 
 
 def _ready(images: Any, labels: Any, device: str) -> tuple[Any, Any]:
-    """All images on the device, mean 0 and deviation 1 by channel."""
+    """All images on the device, normalised to mean 0 and standard deviation 1 per channel."""
     import torch
 
     x = torch.from_numpy(images).to(device).float() / 255

@@ -1,4 +1,4 @@
-"""Power over a stretch of time, from the steps of a device's energy counter."""
+"""Average power over an interval, from the steps of a device's energy counter."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 from .meters import Meter
 
-# The H200's energy counter steps every 100 ms. A thread watches it, so that energy is taken between the first and the
-# last step within the stretch, whatever the length of a call, and nothing waits for a step.
+# The H200's energy counter steps every 100 ms. A thread polls it, so that energy is taken between the first and the
+# last step within the interval, independent of the length of a call, and no call waits for a step.
 POLL_S = 0.003
 
 
 class EnergySteps:
-    """Notes (millijoules, time) at every step of the energy counter until end() is called."""
+    """Records (millijoules, time) at every step of the energy counter until end() is called."""
 
     def __init__(self, meter: Meter) -> None:
         self.meter, self.last = meter, meter.energy_mj()
@@ -25,13 +25,13 @@ class EnergySteps:
             self.thread.start()
 
     def end(self) -> None:
-        """Stops watching; what was noted stays."""
+        """Stops the polling thread; the recorded steps remain."""
         if self.last is not None:
             self.over.set()
             self.thread.join()
 
     def power(self, where: str = "in the loop") -> dict[str, Any]:
-        """`power_w` and the seconds it was taken over, or None and why."""
+        """`power_w` and the seconds that it was averaged over, or None and the reason."""
         reason = ""
         if self.last is None:
             reason = self.meter.why_no_energy

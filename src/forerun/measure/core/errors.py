@@ -1,19 +1,19 @@
-"""What can go wrong while measuring, other than a failure of the call itself."""
+"""Errors of the measurement itself, as opposed to failures of the measured call."""
 
 from __future__ import annotations
 
 
 class CapturePoisonedError(Exception):
-    """A failed capture of a graph left the process unusable; the supervisor starts another one."""
+    """A failed graph capture left the process unusable; the supervisor starts another one."""
 
 
 class CaseTimeoutError(Exception):
-    """A case took longer than its limit."""
+    """A case exceeded its time limit."""
 
 
 class TooSlowError(Exception):
-    """A single call is longer than the protocol measures."""
+    """A single call exceeds the protocol's time limit."""
 
 
 class CacheHeldTwiceError(Exception):
-    """The call ran; timing it needs its KV cache twice, once to put back, and that does not fit."""
+    """The call ran, but timing needs a second copy of its KV cache for resetting, which does not fit in memory."""

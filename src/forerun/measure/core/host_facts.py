@@ -1,4 +1,4 @@
-"""What a row records of the host and of the software."""
+"""Host and software facts that a row records."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def host() -> dict[str, Any]:
 
 @functools.cache
 def machine() -> str:
-    """What tells this machine from others that may see the same files: its name on the network, its CPU, its cores."""
+    """An identity that distinguishes machines that share files: network name, CPU, number of cores."""
     return f"{platform.node()}, {cpu_name()}, {os.cpu_count()} cores"
 
 
@@ -37,7 +37,7 @@ def software(meter: Meter) -> dict[str, Any]:
             versions[package] = None
     try:
         versions["timm"] = importlib.import_module("timm.version").__version__
-    except Exception:  # noqa: BLE001 - a broken timm must not stop the measuring of other models
+    except Exception:  # noqa: BLE001 - a broken timm must not prevent the measurement of other models
         versions["timm"] = None
     return versions
 
@@ -50,24 +50,24 @@ def cpu_name() -> str:
 
 
 def cpu_model() -> str | None:
-    """'6/207': family and model, which separate what virtual machines give one name."""
-    found: dict[str, str] = {}
+    """'6/207': CPU family and model, which differ between CPUs that virtual machines report under one name."""
+    fields: dict[str, str] = {}
     for line in read("/proc/cpuinfo").splitlines():
         name, _, value = line.partition(":")
-        found.setdefault(name.strip(), value.strip())
-    family, model = found.get("cpu family"), found.get("model")
+        fields.setdefault(name.strip(), value.strip())
+    family, model = fields.get("cpu family"), fields.get("model")
     return f"{family}/{model}" if family and model else None
 
 
 def memory_mb() -> float:
-    """The host's memory, or what the container may use of it."""
-    found = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    """The host's memory, or the container's limit."""
+    available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     limit = read("/sys/fs/cgroup/memory.max").strip()
-    return (min(found, int(limit)) if limit.isdigit() else found) / 2**20
+    return (min(available, int(limit)) if limit.isdigit() else available) / 2**20
 
 
 def read(path: str) -> str:
-    """A file of the system, empty where there is none."""
+    """The text of a system file; empty if it does not exist."""
     try:
         return Path(path).read_text()
     except OSError:

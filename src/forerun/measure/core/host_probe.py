@@ -1,4 +1,4 @@
-"""How fast this host launches work: microseconds per tiny call, by kind of op. It sets the latency of small calls."""
+"""The launch speed of this host: microseconds per tiny call by kind of op. It determines the latency of small calls."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 from .host_facts import host
 from .meters import Meter
 
-CALLS, CHUNK = 2000, 250  # a chunk stays below the depth of the launch queue, so that a call never waits
+CALLS, CHUNK = 2000, 250  # a chunk is below the depth of the launch queue, so that a call never blocks
 
 
 def measure(meter: Meter, calls: int = CALLS) -> dict[str, Any]:
-    """Mean and fastest chunk per op, in microseconds per call, without waiting for the device."""
+    """Mean and fastest chunk by op, in microseconds per call, without synchronising."""
     import os
 
     import torch
@@ -33,9 +33,9 @@ def measure(meter: Meter, calls: int = CALLS) -> dict[str, Any]:
 
 
 def quick_probe(meter: Meter, launches: int = 64, rounds: int = 3) -> dict[str, float]:
-    """How fast the host is at this moment, in about 3 ms: microseconds per tiny launch, and per 1,000 Python additions.
+    """The current host speed, measured in about 3 ms: microseconds per tiny launch and per 1,000 Python additions.
 
-    On a shared host both move by half from one minute to the next, and every host-bound latency with them.
+    On a shared host both vary by half from one minute to the next, and every host-bound latency with them.
     """
     import torch
 
@@ -84,7 +84,7 @@ def _calls(meter: Meter) -> dict[str, Callable[[], Any]]:
     image, kernel, c8 = new(1, 8, 8, 8), new(8, 8, 3, 3), new(8)
     mean, var = torch.zeros(8, device=device), torch.ones(8, device=device)
     q = new(1, 2, 16, 64)
-    halves = q.half() if meter.prefers_half else q
+    query = q.half() if meter.prefers_half else q
     ids = torch.randint(0, 16, (16,), device=device)
     learned = new(64, 64).requires_grad_()
 
@@ -108,7 +108,7 @@ def _calls(meter: Meter) -> dict[str, Callable[[], Any]]:
         "batch_norm": lambda: functional.batch_norm(image, mean, var, c8, c8),
         "layer_norm": lambda: functional.layer_norm(a, (64,), bias, bias),
         "softmax": lambda: torch.softmax(a, -1),
-        "sdpa": lambda: functional.scaled_dot_product_attention(halves, halves, halves),
+        "sdpa": lambda: functional.scaled_dot_product_attention(query, query, query),
         "cat": lambda: torch.cat([a, b]),
         "max_pool": lambda: functional.max_pool2d(image, 2),
         "mean": lambda: a.mean(-1),

@@ -1,4 +1,4 @@
-"""Phase `kernels`: the profiler's kernel times of the model cases already timed, in a process of its own."""
+"""Phase `kernels`: profiler kernel times of the model cases that were already timed, in a separate process."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from .kernels import kernel_times
 from .worker import RESTART, STOP_BEFORE_S, Worker, limit, preload, why
 
 WARMUPS, CALLS = 2, 2
-ONE_CALL_MS = 60.0  # a longer call is profiled once
+ONE_CALL_MS = 60.0  # longer calls are profiled once
 
 
 def waiting(earlier: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """The timed rows without a kernels line, in the order they were timed; neighbours of one model together."""
+    """The timed rows without a kernels line in the order of timing; consecutive rows of one model are grouped."""
     profiled = {(row["key"], row["repeat"]) for row in earlier if row.get("kind") == "kernels"}
     todo: dict[tuple[str, int], dict[str, Any]] = {}
     for row in earlier:

@@ -1,4 +1,4 @@
-"""Device time of a call by the durations of its kernels."""
+"""Device time of a call as the sum of its kernel durations."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PATTERNS = [(name, re.compile(pattern, re.IGNORECASE)) for name, pattern in _CL
 
 
 def kernel_class(name: str) -> str:
-    """A coarse class by the kernel's name; to help reading rows."""
+    """A coarse class from the kernel's name, for readers of rows."""
     for label, pattern in _PATTERNS:
         if pattern.search(name):
             return label
@@ -37,7 +37,7 @@ def kernel_class(name: str) -> str:
 def kernel_times(
     meter: Meter, call: Callable[[], Any], restore: Callable[[], None] | None, calls: int
 ) -> dict[str, Any]:
-    """`kernel_ms` (sum of all device activity in one call), how many, by class, and the heaviest by name."""
+    """`kernel_ms` (all device activity of one call), the number of kernels, times by class, the longest by name."""
     profiler = meter.profiler()
     if profiler is None:
         return {"kernel_ms": None, "kernel_ms_reason": meter.why_no_kernels}
@@ -49,7 +49,7 @@ def kernel_times(
                 call()
             meter.sync()
         records = profiler.records()
-    except Exception as error:  # noqa: BLE001 - whatever the profiler does, the row keeps its other results
+    except Exception as error:  # noqa: BLE001 - a profiler failure must not lose the row's other results
         return {"kernel_ms": None, "kernel_ms_reason": f"the profiler failed: {error}"[:200]}
     by_name: dict[str, list[float]] = defaultdict(lambda: [0.0, 0])
     for name, _, ns in records:
@@ -76,5 +76,5 @@ def kernel_times(
 
 
 def is_copy(name: str) -> bool:
-    """Whether a record is a copy or a memset instead of a kernel."""
+    """Whether a record is a copy or a memset rather than a kernel."""
     return name.startswith(("Memcpy", "Memset"))

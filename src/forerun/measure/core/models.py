@@ -1,4 +1,4 @@
-"""Builds a model once and turns each of its cases into the call that is measured."""
+"""Builds a model once and makes a measurable call of each of its cases."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from . import quantised, runtimes
 from .protocol import GRAPH_DECODE_MS, Call
 
 DTYPES = {"fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bfloat16"}
-CHANNELS_LAST = "channels_last"  # the `layout` of a case whose images and weights have their channels last
-# What a Hugging Face config is run as, by mode; `inference` is the bare model.
+CHANNELS_LAST = "channels_last"  # the `layout` of cases with images and weights in channels-last format
+# The Auto class of a Hugging Face config by mode; `inference` is the bare model.
 TASKS = {"inference": "base", "prefill": "causal-lm", "decode": "causal-lm", "training": "causal-lm"}
 
 
@@ -33,7 +33,7 @@ def task_of(case: dict[str, Any]) -> str:
 
 
 def optimizer_of(case: dict[str, Any], model: Any, rate: float) -> Any:
-    """The optimizer that a case names: sgd has momentum 0.9, as is usual; plain_sgd has none."""
+    """The optimizer that a case names: sgd has momentum 0.9; plain_sgd has none."""
     import torch
 
     makers: dict[str, Callable[[], Any]] = {
@@ -49,7 +49,7 @@ def optimizer_of(case: dict[str, Any], model: Any, rate: float) -> Any:
 
 
 class Built:
-    """One model on the device, and what its inputs look like."""
+    """One model on the device, with the shapes of its inputs."""
 
     def __init__(self, case: dict[str, Any], device: str) -> None:
         import torch
@@ -68,18 +68,18 @@ class Built:
         self.facts.setdefault("parameters", sum(p.numel() for p in self.model.parameters()))
 
     def prepare(self, case: dict[str, Any]) -> None:
-        """Leaves nothing on the device but the weights, in the case's dtype and layout."""
+        """Frees everything on the device except the weights, and converts those to the case's dtype and layout."""
         self.model.zero_grad(set_to_none=True)
         self.torch.backends.cuda.matmul.allow_tf32 = case["dtype"] == "tf32"
-        if case["mode"] != "training":  # autocast keeps the casts of weights that could be trained, as models come
+        if case["mode"] != "training":  # autocast caches casts of trainable weights
             self.model.requires_grad_(bool(case.get("amp")))
         if self.source != "hf":
             self.model.to(getattr(self.torch, DTYPES[case["dtype"]]), memory_format=self._layout(case))
-            for module in self.model.modules():  # some attention layers keep their bias in the dtype of the last call
+            for module in self.model.modules():  # some attention layers cache their bias in the dtype of the last call
                 getattr(module, "attention_bias_cache", {}).clear()
 
     def call(self, case: dict[str, Any]) -> Call:
-        """The call for one case, its inputs ready on the device."""
+        """The call of one case, with its inputs on the device."""
         call = self._call(case, runtimes.runtime_of(case).called(self.model))
         if not runtimes.is_usual(case):
             call.capturable, call.why_not_capturable = False, "compiled calls are not captured"
@@ -104,21 +104,21 @@ class Built:
 
             merged = overrides.pop("reparam", False)
             model: Any = timm.create_model(case["name"], **overrides)
-            if merged:  # branches and norms as they are deployed; the name `?reparam=true` asks for it
+            if merged:  # reparameterised as for deployment, requested by `?reparam=true` in the name
                 from timm.utils.model import reparameterize_model
 
                 model = reparameterize_model(model, inplace=True)
-            self.classes = model.num_classes or model.num_features  # some come without a head
+            self.classes = model.num_classes or model.num_features  # some models have no head
             size = overrides.get("img_size")
-            found = model.default_cfg.get("input_size", (3, 224, 224))
-            self.input_shape = [int(found[0]), size, size] if size else [int(n) for n in found]
+            declared = model.default_cfg.get("input_size", (3, 224, 224))
+            self.input_shape = [int(declared[0]), size, size] if size else [int(n) for n in declared]
             return model
         if self.source == "torchvision":
             import torchvision
 
             self.input_shape = [3, 299, 299] if case["name"] == "inception_v3" else [3, 224, 224]
             builder = torchvision.models.get_model_builder(case["name"])
-            if "weights_backbone" in inspect.signature(builder).parameters:  # by default they would be fetched
+            if "weights_backbone" in inspect.signature(builder).parameters:  # by default weights would be downloaded
                 overrides["weights_backbone"] = None
             return torchvision.models.get_model(case["name"], weights=None, **overrides)
         if self.source in networks.FILES:
@@ -218,7 +218,7 @@ class Built:
         return run
 
     def _vision_loss(self, model: Any, x: Any) -> Callable[[], Any]:
-        """Cross-entropy of the logits, or the squared error of each map that a U-Net gives."""
+        """Cross-entropy of logits, or squared error of each output map of a U-Net."""
         torch, functional = self.torch, self.torch.nn.functional
         if self.source == "unet":
             maps = torch.randn((x.shape[0], 1, *x.shape[2:]), device=x.device)
@@ -227,11 +227,11 @@ class Built:
         return lambda: functional.cross_entropy(model(x), labels)
 
     def _training(self, case: dict[str, Any], loss: Callable[[], Any]) -> Call:
-        """zero_grad, forward, loss, backward, optimizer step; a fresh optimizer, so memory starts from the weights."""
+        """zero_grad, forward, loss, backward, optimizer step; a new optimizer, so memory starts from the weights."""
         torch = self.torch
         optimizer = optimizer_of(case, self.model, 1e-5)
         amp = case.get("amp")
-        # A low first scale: a step skipped for overflow would be a faster step than a real one.
+        # A low initial scale, since a step skipped for overflow would be faster than a real one.
         kind = torch.device(self.device).type
         scaler = torch.amp.GradScaler(kind, init_scale=256.0) if amp == "fp16" else None
         autocast = getattr(torch, DTYPES[amp]) if amp else None
@@ -254,7 +254,7 @@ class Built:
         return Call(step, capturable=False, why_not_capturable="training steps are not captured")
 
     def _disturb(self) -> None:
-        """Some weights start at zero or one, and zeros draw less power than a trained model would."""
+        """Perturbs weights that are initialised to zero or one, since zeros draw less power than trained weights."""
         torch = self.torch
         with torch.no_grad():
             for p in self.model.parameters():
@@ -263,7 +263,7 @@ class Built:
 
 
 class _Decode:
-    """One token against a cache of `length` tokens, which is put back by reassigning references."""
+    """A decode step of one token with a cache of `length` tokens, which is reset by reassigning references."""
 
     def __init__(self, built: Built, model: Any, token: Any, length: int) -> None:
         self.built, self.model, self.token, self.length = built, model, token, length
@@ -271,7 +271,7 @@ class _Decode:
         self.cache = self._fresh()
 
     def _fresh(self) -> Any:
-        """A cache with random contents, its shapes learnt from a prompt of one token."""
+        """A cache with random contents and shapes inferred from a prompt of one token."""
         from transformers import DynamicCache
 
         torch, model = self.built.torch, self.built.model
@@ -293,7 +293,7 @@ class _Decode:
             return self.model(input_ids=self.token, past_key_values=self.cache, use_cache=True, logits_to_keep=1).logits
 
     def hold(self) -> None:
-        # While memory is read the cache just grows, as in real generation; from here on it is put back each call.
+        # While memory is read the cache grows, as in real generation; from here on it is reset after each call.
         self.cache = None
         self.cache = self._fresh()
         self.saved = [dict(layer.__dict__) for layer in self.cache.layers]

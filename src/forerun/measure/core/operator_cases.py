@@ -1,4 +1,4 @@
-"""The cases of an operator spec: labels drawn by weight with a seed, and for each a shape, a dtype and a direction."""
+"""The cases of an operator spec: labels drawn by weight with a seed, each with a shape, a dtype and a direction."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .operator_draws import DRAWS, Drawn, plain_shape, real_shape, sized
 from .operators import find
 from .specs import key_of
 
-# Relative numbers of rows; what costs models most of their time gets most of the rows.
+# Relative numbers of rows: operators that dominate the time of models get most of the rows.
 WEIGHTS = {
     **{"matmul": 9, "linear": 14, "bmm": 6, "conv_dense": 12, "conv_1x1": 9, "conv_strided": 6, "conv_grouped": 5},
     **{"conv_depthwise": 8, "sdpa": 9, "softmax": 3, "layer_norm": 4, "rms_norm": 2, "batch_norm": 3, "cast": 1},
@@ -19,14 +19,14 @@ WEIGHTS = {
     **{"cat": 2, "sum": 2, "max_pool": 2, "avg_pool": 1, "global_pool": 1, "upsample": 1, "embedding": 2},
     **{"gather": 1, "scatter_add": 1, "sgd": 2, "adamw": 2, "cross_entropy": 1},
 }
-LAST = "_last"  # after a label that begins as one of LAID_OUT: the same with channels last
+LAST = "_last"  # suffix of a label that starts with one of LAID_OUT: the same with channels last
 LAID_OUT = ("conv_", "upsample", "bicubic", "resize")
-FORWARD_ONLY = ("lstm", "cat_features")  # labels whose backward other labels draw, or that launch none
+FORWARD_ONLY = ("lstm", "cat_features")  # labels whose backward is drawn by other labels or launches no kernel
 MAX_FLOPS, MAX_NUMBERS = 2e12, 4e8
 
 
 def cases(spec: dict[str, Any]) -> list[dict[str, Any]]:
-    """`n` distinct operator cases, in the order they were drawn (already a shuffle)."""
+    """`n` distinct operator cases in the order drawn, which is random."""
     rng = random.Random(f"operators/{spec.get('seed', 0)}")
     weights = spec.get("only") or {**WEIGHTS, **spec.get("weights", {})}
     _check(weights)
@@ -56,7 +56,7 @@ def _check(labels: Iterable[str]) -> None:
 
 
 def _drawn(label: str, rng: random.Random, real: float) -> Drawn:
-    """A shape for a label; `real` is the share of those taken from real models."""
+    """A shape for a label; `real` is the share of shapes taken from real models."""
     plain = label.removesuffix(LAST)
     if plain in DRAWS:
         drawn = DRAWS[plain](rng)

@@ -1,4 +1,4 @@
-"""Phase `operators`: device time of single operators, many of them in one session of the profiler."""
+"""Phase `operators`: device time of single operators, many per profiler session."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from . import operator_profile, operators, plan, specs
 from .worker import RESTART, STOP_BEFORE_S, Worker, limit, preload, why
 
-CHUNK_MB = 8192.0  # what the inputs of one session may hold
+CHUNK_MB = 8192.0  # the most memory for the inputs of one session
 
 
 class Operators(Worker):
@@ -42,7 +42,7 @@ class Operators(Worker):
         return 0
 
     def _unit(self, lane: plan.Lane, unit: plan.Unit) -> tuple[int, int]:
-        """Builds and warms up cases until they fill a session, measures those, and continues with the rest."""
+        """Builds and warms up cases until a session is full, measures them, and continues with the rest."""
         cases, rows, code = list(unit.cases), 0, 0
         while cases and not code and self.left_s() > STOP_BEFORE_S:
             ready: list[operator_profile.Ready] = []
@@ -66,7 +66,7 @@ class Operators(Worker):
         return code, rows
 
     def _has_room(self) -> bool:
-        """Whether one more case fits into a session; without a profiler there is one case at a time."""
+        """Whether one more case fits into the session; without a profiler, sessions have one case."""
         return self.meter.profiler() is not None and (self.meter.allocated_mb() or 0.0) < CHUNK_MB
 
     def _prepare(self, case: dict[str, Any], ready: list[operator_profile.Ready]) -> Exception | None:
@@ -93,8 +93,8 @@ class Operators(Worker):
         lost = [i for i, row in enumerate(rows) if row.get("lost")]
         again = self.meter.profiler()
         if lost and again is not None and not any(row.get("sticky") for row in rows):  # records can get lost, once
-            found = operator_profile.by_profiler([ready[i] for i in lost], self.meter, again, report)
-            for i, row in zip(lost, found, strict=True):
+            repeated = operator_profile.by_profiler([ready[i] for i in lost], self.meter, again, report)
+            for i, row in zip(lost, repeated, strict=True):
                 rows[i] = row
         return [(one.case, row) for one, row in zip(ready, rows, strict=True) if row]
 

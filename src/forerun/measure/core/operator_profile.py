@@ -1,7 +1,7 @@
-"""Device time of operators by the profiler's kernel records: one session for many cases, a marker kernel between them.
+"""Device time of operators from profiler records: one session for many cases, separated by marker kernels.
 
-Each case is warmed up before the session. In it every case is a marker kernel and then its calls, so the records
-between two markers are the case's own and no clocks need matching.
+Each case is warmed up before the session, in which it is a marker kernel followed by its calls. The records between two
+markers belong to one case, so no clocks need to be matched.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ WALL_CALLS, WALL_CALLS_MIN, WALL_S = 20, 3, 0.2
 
 @dataclass
 class Ready:
-    """A case with its inputs on the device, warmed up."""
+    """A warmed-up case with its inputs on the device."""
 
     case: dict[str, Any]
     call: Callable[[], Any]
@@ -32,7 +32,7 @@ class Ready:
 
 
 def warm_up(case: dict[str, Any], call: Callable[[], Any], meter: Meter) -> Ready:
-    """Three calls before a session of the profiler, the last one timed; a slow operator is called less in it."""
+    """Three calls before a profiler session; the last one is timed, since slow operators get fewer calls in it."""
     ready = Ready(case, call)
     if meter.profiler() is None:
         return ready
@@ -47,7 +47,7 @@ def warm_up(case: dict[str, Any], call: Callable[[], Any], meter: Meter) -> Read
 
 
 def _once_ms(call: Callable[[], Any], meter: Meter) -> float:
-    """One call by the device's own time stamps, or by the wall clock."""
+    """Milliseconds of one call by device time stamps, else by the wall clock."""
     start, end = meter.timer(), meter.timer()
     if start is None or end is None:
         begin = time.perf_counter()
@@ -64,7 +64,7 @@ def _once_ms(call: Callable[[], Any], meter: Meter) -> float:
 def by_profiler(
     ready: list[Ready], meter: Meter, profiler: KernelProfiler, report: Callable[[dict[str, Any]], None]
 ) -> list[dict[str, Any]]:
-    """A row for each case, in order; {} for those after one that broke the process."""
+    """A row for each case in order; {} for cases after one that broke the process."""
     failures: dict[int, Exception] = {}
     begun, broken = 0, False
     with profiler:
@@ -104,7 +104,7 @@ def by_profiler(
 
 
 def split(records: list[Record], cases: int, marker: str) -> list[list[Record]] | None:
-    """The records of each case, or None when not every marker is there."""
+    """The records of each case, or None if a marker is missing."""
     parts: list[list[Record]] = []
     for record in sorted(records, key=lambda record: record[1]):
         if marker in record[0]:
@@ -115,7 +115,7 @@ def split(records: list[Record], cases: int, marker: str) -> list[list[Record]] 
 
 
 def summarise(records: list[Record], calls: int) -> dict[str, Any]:
-    """`device_ms` is the time in kernels and copies of one call; min and max where each call has as many records."""
+    """`device_ms` is the time in kernels and copies of one call; min and max if every call has equally many records."""
     total = sum(ns for _, _, ns in records) / 1e6
     copies = sum(is_copy(name) for name, _, _ in records)
     out: dict[str, Any] = {
@@ -139,7 +139,7 @@ def summarise(records: list[Record], calls: int) -> dict[str, Any]:
 
 
 def by_wall(call: Callable[[], Any], meter: Meter) -> dict[str, Any]:
-    """Without a device profiler: the wall clock, up to 20 calls, each synchronised."""
+    """Wall-clock times of up to 20 synchronised calls, for devices without a profiler."""
     times: list[float] = []
     begin = time.perf_counter()
     call()

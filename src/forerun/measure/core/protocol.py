@@ -1,10 +1,10 @@
-"""The timing protocol: the one place that defines how a call is measured. Any change to it is a new PROTOCOL_VERSION.
+"""The timing protocol: the only place that defines how a call is measured. Any change is a new PROTOCOL_VERSION.
 
-Eager PyTorch, TF32 as PyTorch sets it. Up to 5 warm-up calls (0.5 s of them, never under 2), 30 timed calls, each one
-synchronised (fewer when a call is slow: 0.4 s of them, never under 5), a free-running loop of 0.5 s (1 s on repeats)
-for energy, memory three ways, CUDA-graph replay, and the host's speed before and after. `latency_ms` is the mean wall
-time of one synchronised call. Kernel times come from the profiler, in another process: once it has run, all later
-launches of its process are slower.
+Eager PyTorch with its default TF32 setting. Up to 5 warm-up calls (0.5 s in total, at least 2), 30 timed calls, each
+synchronised (fewer if a call is slow: 0.4 s in total, at least 5), an unsynchronised loop of 0.5 s (1 s on repeats) for
+energy, memory in three ways, CUDA-graph replay, and the host's speed before and after. `latency_ms` is the mean wall
+time of one synchronised call. Kernel times come from the profiler, in a separate process, since all launches after a
+profiler session are slower.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ PROTOCOL_VERSION = 2
 WARMUP_CALLS, WARMUP_S, WARMUP_MIN = 5, 0.5, 2
 TIMED_CALLS, TIMED_S, TIMED_MIN = 30, 0.4, 5
 LOOP_S, REPEAT_LOOP_S = 0.5, 1.0
-SLOW_CALL_S = 1.0  # a call beyond this is not measured: one such case would cost as much as ten others
-GRAPH_LATENCY_MS, GRAPH_DECODE_MS = 60.0, 30.0  # above it no graph: the launches are hidden, or the cache is large
+SLOW_CALL_S = 1.0  # longer calls are not measured: such a case would take as long as ten others
+GRAPH_LATENCY_MS, GRAPH_DECODE_MS = 60.0, 30.0  # no graph above this: launches are hidden, or the cache is large
 
 
 @dataclass
 class Call:
-    """One measurable call. `restore` undoes its effect (a grown KV cache) and costs nothing on the device."""
+    """One measurable call. `restore` undoes its effect (a grown KV cache) without device work."""
 
     call: Callable[[], Any]
     restore: Callable[[], None] | None = None
-    # What only starts after memory was read: holding a KV cache's tensors would double the cache.
+    # Starts only after memory was read, since holding a KV cache's tensors would double the cache.
     hold: Callable[[], None] | None = None
     capturable: bool = True
     why_not_capturable: str = ""
     # Check first whether the call synchronises, since a broken capture disturbs the process. Hugging Face models
-    # synchronise outside a capture only, so for them the check gives the wrong answer.
+    # synchronise only outside a capture, so the check would be wrong for them.
     ask_before_capture: bool = True
     graph_limit_ms: float = GRAPH_LATENCY_MS
     limit_s: float = SLOW_CALL_S
 
 
 def measure(case: Call, meter: Meter, repeat: int = 0, deadline: float | None = None) -> dict[str, Any]:
-    """All the results of one case but its kernels. Raises what the call raises. `spent_s` is the time of each part."""
+    """All results of one case except its kernels. Raises what the call raises. `spent_s` is the time of each part."""
     spent: dict[str, float] = {}
     at = time.perf_counter()
 
@@ -81,7 +81,7 @@ def measure(case: Call, meter: Meter, repeat: int = 0, deadline: float | None = 
 
 
 def _hold(case: Call, meter: Meter) -> None:
-    """From here on each call starts from the same cache, which is kept beside the one that the call makes."""
+    """Makes each call start from the same cache, which is held in addition to the one that the call makes."""
     assert case.hold is not None
     try:
         case.hold()
@@ -112,7 +112,7 @@ def _graph(case: Call, meter: Meter, latency_ms: float, deadline: float | None) 
 
 
 def _warm_up(case: Call, meter: Meter) -> tuple[int, float]:
-    """How many calls, and the milliseconds of the first one."""
+    """The number of warm-up calls, and the milliseconds of the first one."""
     first = 0.0
     begin = time.perf_counter()
     done = 0
@@ -129,7 +129,7 @@ def _warm_up(case: Call, meter: Meter) -> tuple[int, float]:
 
 
 def _timed(case: Call, meter: Meter) -> dict[str, Any]:
-    """Calls timed one by one, by the wall clock and by the device's events."""
+    """Times of individual calls, by the wall clock and by device events."""
     wall: list[float] = []
     pairs = [(meter.timer(), meter.timer()) for _ in range(TIMED_CALLS)]
     events = [(start, end) for start, end in pairs if start is not None and end is not None]
@@ -159,7 +159,7 @@ def _timed(case: Call, meter: Meter) -> dict[str, Any]:
 
 
 def _loop(case: Call, meter: Meter, call_s: float, loop_s: float) -> dict[str, Any]:
-    """Calls one after another without waiting; energy between two steps of the counter, so its step does not matter."""
+    """Back-to-back calls without synchronisation; energy between two counter steps, so their size does not matter."""
     watch = EnergySteps(meter)
     begin = time.perf_counter()
     calls, elapsed = 0, 0.0
@@ -177,9 +177,9 @@ def _loop(case: Call, meter: Meter, call_s: float, loop_s: float) -> dict[str, A
     finally:
         watch.end()
     out: dict[str, Any] = {"loop_ms": 1e3 * elapsed / calls, "loop_calls": calls, "loop_s": elapsed}
-    found = watch.power()
-    power = found["power_w"]
-    return {**out, "energy_j": None if power is None else power * elapsed / calls, **found}
+    measured = watch.power()
+    power = measured["power_w"]
+    return {**out, "energy_j": None if power is None else power * elapsed / calls, **measured}
 
 
 def summary(values: list[float]) -> dict[str, float]:

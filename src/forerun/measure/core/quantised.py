@@ -1,4 +1,4 @@
-"""Weights in 8 or 4 bits, by PyTorch's own kernels or by bitsandbytes: linear layers hold them, the rest stays bf16."""
+"""Linear layers with 8-bit or 4-bit weights, by PyTorch's kernels or bitsandbytes; everything else stays bf16."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 BITSANDBYTES = ("nf4", "llm_int8")
 DTYPES = ("int8", "int4", *BITSANDBYTES)
 ACTIVATIONS = "bf16"
-GROUP = 128  # weights that share a scale, in 4 bits
+GROUP = 128  # 4-bit weights that share a scale
 INNER_TILES = 8
 
 
 def quantise(model: Any, dtype: str) -> str:
-    """Replaces every linear layer but a tied output layer; returns what computes them.
+    """Replaces every linear layer except a tied output layer; returns the name of the kernel.
 
     The weights are random, since only time, memory and energy are measured.
     """
@@ -51,7 +51,7 @@ def _layer(linear: Any, dtype: str) -> tuple[Any, str]:
             super().__init__()
             self.register_buffer("weight", weight)
             self.register_buffer("scales", scales)
-            self.bias = bias  # not linear.bias: naming the layer here would keep its weights
+            self.bias = bias  # not linear.bias: a reference to the layer would keep its weights alive
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             y = kernel(x.reshape(-1, k).contiguous(), self.weight, self.scales).reshape(*x.shape[:-1], n)
@@ -61,13 +61,13 @@ def _layer(linear: Any, dtype: str) -> tuple[Any, str]:
 
 
 def matmul(x: Any, n: int, dtype: str) -> Any:
-    """The call that multiplies `x` by a packed weight of `n` outputs."""
+    """A call that multiplies `x` by a packed weight with `n` outputs."""
     kernel, _, weight, scales = _packed(dtype, n, x.shape[1], x.device)
     return lambda: kernel(x, weight, scales)
 
 
 def _packed(dtype: str, n: int, k: int, device: Any) -> tuple[Any, str, Any, Any]:
-    """A kernel of the device for weights of n x k in `dtype`, its name, the weights and their scales."""
+    """The device's kernel for n x k weights in `dtype`, its name, the weights and their scales."""
     from . import meters
 
     packer = meters.class_of_device(device.type).weight_packers.get(dtype)
@@ -84,14 +84,14 @@ def _int8(n: int, k: int, device: Any) -> tuple[Any, Any]:
 
 
 def int8_rows(n: int, k: int, device: Any) -> tuple[Any, str, Any, Any]:
-    """PyTorch's own kernel, the fast one on a CPU."""
+    """PyTorch's int8 kernel, which is fast on a CPU."""
     import torch
 
     return torch._weight_int8pack_mm, "torch._weight_int8pack_mm", *_int8(n, k, device)
 
 
 def int8_cast(n: int, k: int, device: Any) -> tuple[Any, str, Any, Any]:
-    """Weights cast in each call: on CUDA several times faster than torch._weight_int8pack_mm."""
+    """Weights cast in each call, which on CUDA is several times faster than torch._weight_int8pack_mm."""
     import torch
 
     def unpacked(x: Any, w: Any, s: Any) -> Any:
@@ -107,7 +107,7 @@ def _int4_scales(n: int, k: int, device: Any) -> Any:
 
 
 def int4_tiles(n: int, k: int, device: Any) -> tuple[Any, str, Any, Any]:
-    """Two weights a byte, in the tiles of a GPU's tensor cores."""
+    """Two weights per byte, tiled for the tensor cores of a GPU."""
     import torch
 
     scales = _int4_scales(n, k, device)
@@ -118,28 +118,28 @@ def int4_tiles(n: int, k: int, device: Any) -> tuple[Any, str, Any, Any]:
 
 
 def int4_rows(n: int, k: int, device: Any) -> tuple[Any, str, Any, Any]:
-    """Two weights a byte, row by row, as a CPU reads them."""
+    """Two weights per byte in row-major order, for a CPU."""
     import torch
 
     scales = _int4_scales(n, k, device)
-    whole = torch.randint(0, 16, (n, k), dtype=torch.int32, device=device)
-    weight = torch._convert_weight_to_int4pack_for_cpu(whole, 1)
+    weights = torch.randint(0, 16, (n, k), dtype=torch.int32, device=device)
+    weight = torch._convert_weight_to_int4pack_for_cpu(weights, 1)
     name = "torch._weight_int4pack_mm_for_cpu"
     return lambda x, w, s: torch._weight_int4pack_mm_for_cpu(x, w, GROUP, s), name, weight, scales
 
 
 def nf4(n: int, k: int, device: Any) -> tuple[Any, str, Any, Any]:
-    """bitsandbytes' 4-bit normal floats: one kernel for few rows, else unpacked before an ordinary product."""
+    """bitsandbytes' 4-bit normal floats: one fused kernel for few rows, else unpacked before an ordinary matmul."""
     import bitsandbytes
     import torch
 
     plain = torch.randn((n, k), dtype=torch.bfloat16, device=device) * k**-0.5
     weight, state = bitsandbytes.functional.quantize_4bit(plain, quant_type="nf4")
 
-    def product(x: Any, w: Any, s: Any) -> Any:
+    def multiply(x: Any, w: Any, s: Any) -> Any:
         return bitsandbytes.matmul_4bit(x, w.t(), quant_state=state)
 
-    return product, f"bitsandbytes {bitsandbytes.__version__} nf4", weight, state.absmax
+    return multiply, f"bitsandbytes {bitsandbytes.__version__} nf4", weight, state.absmax
 
 
 def llm_int8(n: int, k: int, device: Any) -> tuple[Any, str, Any, Any]:
@@ -153,7 +153,7 @@ def llm_int8(n: int, k: int, device: Any) -> tuple[Any, str, Any, Any]:
     layer.weight = bitsandbytes.nn.Int8Params(plain, requires_grad=False, has_fp16_weights=False)
     layer = layer.to(device)
 
-    def product(x: Any, w: Any, s: Any) -> Any:
+    def multiply(x: Any, w: Any, s: Any) -> Any:
         return layer(x)
 
-    return product, f"bitsandbytes {bitsandbytes.__version__} LLM.int8()", layer.weight.data, layer.weight.SCB
+    return multiply, f"bitsandbytes {bitsandbytes.__version__} LLM.int8()", layer.weight.data, layer.weight.SCB

@@ -1,4 +1,4 @@
-"""The file of rows: one JSON object per line, appended and flushed one by one, and valid again after a kill."""
+"""The file of rows: one JSON object per line, appended and flushed one by one, and repaired after a kill."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ KERNELS_OWN = ("kind", "key", "repeat", "session", "protocol", "time")
 
 
 def read(path: str | Path) -> list[dict[str, Any]]:
-    """The rows of a file; a last line cut short by a kill is not one."""
-    found = []
+    """The rows of a file, without a last line that a kill truncated."""
+    rows = []
     file = Path(path)
     if file.exists():
         for line in file.read_bytes().split(b"\n"):
@@ -28,43 +28,43 @@ def read(path: str | Path) -> list[dict[str, Any]]:
             except ValueError:
                 continue
             if isinstance(row, dict):
-                found.append(row)
-    return found
+                rows.append(row)
+    return rows
 
 
 def merge(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Complete rows: each with the fields of its session, and model rows with their kernels line, found by
-    (key, repeat) among those of the same device.
+    """Complete rows: each with the fields of its session, and model rows joined with their kernels line by (key,
+    repeat) and device.
 
-    The last kernels line wins. Rows of older protocols, which carry all of this themselves, pass through as they are.
+    The last kernels line wins. Rows of older protocols, which are already complete, pass through unchanged.
     """
-    found = list(rows)
-    sessions = {row["session"]: row for row in found if row.get("kind") == "session"}
+    lines = list(rows)
+    sessions = {row["session"]: row for row in lines if row.get("kind") == "session"}
 
     def at(row: dict[str, Any]) -> tuple[Any, ...]:
         device = (sessions.get(row.get("session")) or {}).get("device") or {}
         return (row["key"], row.get("repeat", 0), device.get("name"))
 
-    kernels = {at(row): row for row in found if row.get("kind") == "kernels"}
+    kernels = {at(row): row for row in lines if row.get("kind") == "kernels"}
     out = []
-    for row in found:
+    for row in lines:
         if row.get("kind") in ("session", "kernels"):
             continue
         about = sessions.get(row.get("session"), {})
-        whole = {**row, **{name: about[name] for name in SESSION_FIELDS if name in about}}
+        complete = {**row, **{name: about[name] for name in SESSION_FIELDS if name in about}}
         if row.get("kind") == "model" and row.get("status") == "ok" and "kernel_ms" not in row:
             line = kernels.get(at(row)) or kernels.get((row["key"], row.get("repeat", 0), None))
             if line is None:
-                whole.update(kernel_ms=None, kernel_ms_reason=NOT_PROFILED)
+                complete.update(kernel_ms=None, kernel_ms_reason=NOT_PROFILED)
             else:
-                whole.update({name: value for name, value in line.items() if name not in KERNELS_OWN})
-                whole["kernels_session"] = line.get("session")
-        out.append(whole)
+                complete.update({name: value for name, value in line.items() if name not in KERNELS_OWN})
+                complete["kernels_session"] = line.get("session")
+        out.append(complete)
     return out
 
 
 class Rows:
-    """Appends rows; only one writer at a time holds the file."""
+    """Appends rows under an exclusive lock of the file."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -85,10 +85,10 @@ class Rows:
 
 
 def _lock(file: IO[bytes]) -> None:
-    """Waits until no other writer holds the file; where the platform cannot lock files, it warns instead."""
+    """Waits for the lock of the file; on platforms without file locks, warns instead."""
     try:
         import fcntl
-    except ImportError:  # Windows; the core may use no package beside torch and numpy
+    except ImportError:  # Windows; the core may not use packages besides torch and numpy
         warnings.warn(f"{file.name} is not locked on this platform: run one writer at a time", stacklevel=3)
         return
     until = time.monotonic() + LOCK_WAIT_S
@@ -102,7 +102,7 @@ def _lock(file: IO[bytes]) -> None:
 
 
 def _drop_half_line(path: Path) -> None:
-    """Cuts a last line that a kill left without its end."""
+    """Removes a last line that a kill truncated."""
     data = path.read_bytes()
     if data and not data.endswith(b"\n"):
         with path.open("r+b") as file:
@@ -110,7 +110,7 @@ def _drop_half_line(path: Path) -> None:
 
 
 def _finite(value: Any) -> Any:
-    """JSON has no NaN: what is not a number becomes null. Floats keep six digits."""
+    """Values for JSON, which has no NaN: non-finite numbers become null. Floats keep six digits."""
     if isinstance(value, float):
         return float(f"{value:.6g}") if math.isfinite(value) else None
     if isinstance(value, dict):

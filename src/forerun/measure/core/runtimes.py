@@ -1,4 +1,4 @@
-"""How a built model is called: as the runtime of its case calls it."""
+"""The runtime under which a built model is called."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from forerun.runtimes.base import Runtime
 
 
 def runtime_of(case: dict[str, Any]) -> Runtime:
-    """The runtime of a case; a ValueError where modules cannot be called under it."""
+    """The runtime of a case. Raises ValueError if modules cannot be called under it."""
     name = str(case.get("runtime") or registry.USUAL)
     known = {run.name: run for run in registry.runtimes() if run.calls_modules}
     if name not in known:

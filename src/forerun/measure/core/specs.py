@@ -1,4 +1,4 @@
-"""Turns a sweep spec (JSON, or YAML where PyYAML is there) into its cases, the same ones every time."""
+"""Expands a sweep spec (JSON, or YAML if PyYAML is installed) into its cases, deterministically."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _more(base: dict[str, Any], spec: dict[str, Any]) -> dict[str, Any]:
-    """Further members of the blocks of another spec: `times` as many drawn, and as many settings of each."""
+    """Further members of the blocks of another spec: `times` as many draws, and as many settings of each."""
     times = int(spec.get("times", 1))
     blocks = []
     for block in base["blocks"]:
@@ -46,14 +46,14 @@ def _more(base: dict[str, Any], spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def bounded(count: int) -> int:
-    """The count itself; more cases than anyone measures are refused before they are listed."""
+    """The count. Raises if there are more cases than a sweep may have, before they are expanded."""
     if not 0 <= count <= MAX_CASES:
         raise ValueError(f"it lists {min(count, 10**99):.3g} cases, and {MAX_CASES:,} are the most of one sweep")
     return count
 
 
 def key_of(case: dict[str, Any]) -> str:
-    """The identity of a case: what ran and how, without the family label."""
+    """The identity of a case: the model and its settings, without the family label."""
     identity = {k: case[k] for k in KEY_FIELDS if case.get(k) not in (None, {}, "")}
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -77,27 +77,27 @@ def cases(spec: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def models(block: dict[str, Any], seed: int) -> list[dict[str, Any]]:
-    """Every model of a block: stock names by family, configs, and variants drawn at random."""
-    found: list[dict[str, Any]] = []
+    """Every model of a block: published names by family, configs, and randomly drawn variants."""
+    listed: list[dict[str, Any]] = []
     for family, names in block.get("families", {}).items():
         for name in names:
             source, slash, bare = name.partition("/")
             entry = {"source": source, "name": bare} if slash else {"source": "timm", "name": name}
             if entry in ({"source": "torchvision", "name": n} for n in ("inception_v3", "googlenet")):
                 entry["overrides"] = {"aux_logits": False, "init_weights": False}
-            found.append({"family": family, **entry})
+            listed.append({"family": family, **entry})
     for name, settings in block.get("configs", {}).items():
-        found.append({"source": "hf", "name": name, "overrides": {}, **settings})
+        listed.append({"source": "hf", "name": name, "overrides": {}, **settings})
     for variant in block.get("variants", []):
-        found += _variants(variant, seed)
-    return found
+        listed += _variants(variant, seed)
+    return listed
 
 
 def _variants(variant: dict[str, Any], seed: int) -> list[dict[str, Any]]:
     """Draws `n` distinct members (all of them without `n`) of the product of the listed choices.
 
     `product` computes a setting from others: {"hidden_size": ["num_attention_heads", "_head"]}. Names with a leading
-    underscore only serve such products and are left out of the result.
+    underscore only serve as factors and are omitted from the result.
     """
     base = {k: v for k, v in variant.items() if k not in ("draw", "n", "product", "input_sizes")}
     draw: dict[str, list[Any]] = variant["draw"]
@@ -148,7 +148,7 @@ def _settings(block: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _fits(case: dict[str, Any], model: dict[str, Any], block: dict[str, Any]) -> bool:
-    """Leaves out cases that cannot run or take too long: too many tokens, or a prompt beyond the model's positions."""
+    """Whether a case can run in time: not too many tokens, and no prompt beyond the model's positions."""
     length = case.get("seq_len", 1)
     per_pass = 1 if case["mode"] == "decode" else length
     billions = model.get("billions", 0.0)

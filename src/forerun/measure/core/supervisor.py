@@ -1,4 +1,4 @@
-"""Keeps a measuring process alive: replaces one that died or hangs, and records the case it was at."""
+"""Supervises the measuring process: replaces one that died or hangs, and records its current case as failed."""
 
 from __future__ import annotations
 
@@ -24,26 +24,25 @@ USER_ERROR = 2  # exit code of a ForerunError
 
 
 def phases(args: Any) -> list[tuple[str, float]]:
-    """The phases in order, and the share of the budget that is used up when each must end.
+    """The phases in order, each with the cumulative share of the budget at which it must end.
 
-    Timing comes first, since the others use the profiler. Operators take whatever kernels leave, and kernels whatever
-    operators leave.
+    Timing comes first, since the others use the profiler. Operators and kernels use the time that the other leaves.
     """
     kinds = {str(specs.load(path).get("kind", "model")) for path in args.spec}
     operators = args.operator_share if "op" in kinds else 0.0
     timing = args.timing_share if args.timing_share is not None else (0.64 if operators else 0.76)
-    found: list[tuple[str, float]] = [("batch_limits", 1.0)] if "batch_limit" in kinds else []
+    ends: list[tuple[str, float]] = [("batch_limits", 1.0)] if "batch_limit" in kinds else []
     if "model" in kinds:
         if timing:
-            found.append(("timing", timing if timing + operators < 1 else 1.0 - operators))
-        found.append(("kernels", 1.0 - operators))
+            ends.append(("timing", timing if timing + operators < 1 else 1.0 - operators))
+        ends.append(("kernels", 1.0 - operators))
     if operators:
-        found += [("operators", 1.0)] + ([("kernels", 1.0)] if "model" in kinds else [])
-    return [("curves", 1.0), *found] if "curve" in kinds else found
+        ends += [("operators", 1.0)] + ([("kernels", 1.0)] if "model" in kinds else [])
+    return [("curves", 1.0), *ends] if "curve" in kinds else ends
 
 
 def main(args: Any, argv: list[str]) -> int:
-    """Runs the same command line in a child, phase by phase, until the budget is spent or the work is done."""
+    """Runs the same command line in a child process, phase by phase, until the budget is spent or the work is done."""
     begin = time.monotonic()
     restarts = 0
     with tempfile.TemporaryDirectory() as folder:
@@ -62,7 +61,7 @@ def main(args: Any, argv: list[str]) -> int:
                 code, reason = _watch(child, state, 3 * args.case_limit, left + 30 + 2 * args.case_limit)
                 if code == 0:
                     break
-                if code == USER_ERROR:  # the worker has printed it, and another would fail the same way
+                if code == USER_ERROR:  # the worker has printed it, and a new one would fail in the same way
                     return code
                 if reason is not None:
                     _record(args.out, state, reason)
@@ -79,13 +78,13 @@ def _current(paths: list[str]) -> list[dict[str, Any]]:
 
 
 def _watch(child: subprocess.Popen[bytes], state: Path, stuck_s: float, whole_s: float) -> tuple[int, str | None]:
-    """The child's exit code, and the reason when it did not end by itself."""
+    """The child's exit code, and the reason if it was ended."""
     begin = time.monotonic()
     while child.poll() is None:
         time.sleep(POLL_S)
         try:
             stuck = time.time() - json.loads(state.read_text())["at"] > stuck_s
-        except OSError:  # nothing was begun yet
+        except OSError:  # no case has begun yet
             stuck = time.monotonic() - begin > 150
         if stuck or time.monotonic() - begin > whole_s:
             child.kill()

@@ -1,5 +1,5 @@
-"""Phase `timing`: latency, energy, memory and graph replay of every model case. The profiler is never used here: once
-it has run, every later launch of the process is slower."""
+"""Phase `timing`: latency, energy, memory and graph replay of every model case. It never uses the profiler, since all
+launches after a profiler session are slower."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from .worker import RESTART, STOP_BEFORE_S, Worker, limit, preload, why
 
 class Timing(Worker):
     phase = "timing"
-    unit_s = 12.0  # a unit that takes longer gives the other specs their turn and continues later
+    unit_s = 12.0  # a longer unit is suspended for the other specs and continued later
 
     def __init__(self, args: Any) -> None:
         super().__init__(args)
         timed = [row for row in self.earlier if row.get("kind") == "model"]
         done = {(row["key"], row.get("repeat", 0)) for row in timed}
-        # A model that broke a capture once is not captured again: a broken capture can cost a restart.
+        # Models that broke a capture are not captured again, since a broken capture can require a restart.
         self.uncapturable = {
             models.group_key(row["case"])
             for row in timed
@@ -114,7 +114,7 @@ class Timing(Worker):
         except Exception as error:  # noqa: BLE001 - a failure is a row
             row["status"], row["reason"] = why(error)
             failure = error
-            failure.__traceback__ = None  # its frames hold the tensors that must go
+            failure.__traceback__ = None  # its frames keep tensors alive
         if str(row.get("graph_ms_reason", "")).startswith("capture failed"):
             self.uncapturable.add(models.group_key(case))
         row.update(built.facts, case_s=time.perf_counter() - begin)

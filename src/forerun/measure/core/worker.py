@@ -1,4 +1,4 @@
-"""What the workers of all phases share: the budget, the file of rows, the session line, limits, and what went wrong."""
+"""The base of the workers of all phases: budget, file of rows, session line, limits, and error classification."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LIBRARIES = {"timm": ("timm",), "torchvision": ("torchvision",), "hf": ("transfo
 
 
 class Worker(abc.ABC):
-    """One process of one phase. Every row names its session, which is described once."""
+    """One process of one phase. Every row refers to its session, which is described once."""
 
     phase = ""
 
@@ -40,7 +40,7 @@ class Worker(abc.ABC):
         self.rows = Rows(args.out)
         every = [row for path in [*args.resume, args.out] for row in read(path)]
         self.meter = meters.meter_for(args.device)
-        # Rows of another protocol or another device do not count as measured here.
+        # Rows of another protocol or device do not count as measured.
         elsewhere = other_devices(every, str(self.meter.describe()["name"]))
         self.earlier = [
             row for row in every if row.get("protocol") == PROTOCOL_VERSION and row.get("session") not in elsewhere
@@ -66,11 +66,11 @@ class Worker(abc.ABC):
         self.counts[status] = self.counts.get(status, 0) + 1
 
     def software(self) -> dict[str, Any]:
-        """The versions that its rows depend on; a phase with libraries of its own adds theirs."""
+        """The versions that the rows depend on; phases with further libraries add theirs."""
         return host_facts.software(self.meter)
 
     def now(self, kind: str, key: str, repeat: int, case: dict[str, Any] | None = None, spec: str = "") -> None:
-        """Reports to the supervisor what is under way, in case this process does not come back from it."""
+        """Reports the current case to the supervisor, in case this process does not survive it."""
         if self.state is not None:
             row = {"kind": kind, "key": key, "repeat": repeat, "session": self.session, "protocol": PROTOCOL_VERSION}
             if case is not None:
@@ -81,7 +81,7 @@ class Worker(abc.ABC):
         report_state(self.state, row)
 
     def rest(self) -> None:
-        """Lets the device cool down before the next model, where --cooldown is given."""
+        """Lets the device cool down before the next model, if --cooldown is given."""
         until = time.monotonic() + min(self.cooldown_s, max(0.0, self.left_s()))
         while time.monotonic() < until:
             time.sleep(min(5.0, max(0.0, until - time.monotonic())))
@@ -96,32 +96,32 @@ class Worker(abc.ABC):
 
     @abc.abstractmethod
     def run(self) -> int:
-        """Does the phase's work; the exit code."""
+        """Does the phase's work and returns the exit code."""
 
 
 def report_state(state: Path | None, row: dict[str, Any] | None) -> None:
-    """Says to the supervisor that this process is alive, and which row it is at."""
+    """Tells the supervisor that this process is alive, and its current row."""
     if state is not None:
-        fresh = state.with_suffix(".new")  # the supervisor reads a complete state or the one before
+        fresh = state.with_suffix(".new")  # the supervisor reads either the complete new state or the previous one
         fresh.write_text(json.dumps({"at": time.time(), "row": row}))
         os.replace(fresh, state)
 
 
-def other_devices(rows: Iterable[dict[str, Any]], mine: str) -> set[str]:
-    """The sessions that ran on a device of another name."""
-    found = set()
+def other_devices(rows: Iterable[dict[str, Any]], device: str) -> set[str]:
+    """The sessions on devices with another name."""
+    others = set()
     for row in rows:
-        name = str((row.get("device") or {}).get("name", mine)) if row.get("kind") == "session" else mine
-        if not name.startswith(mine):  # a CPU's name may carry its model and cores behind it
-            found.add(row["session"])
-    return found
+        name = str((row.get("device") or {}).get("name", device)) if row.get("kind") == "session" else device
+        if not name.startswith(device):  # a CPU's name may be followed by its model and cores
+            others.add(row["session"])
+    return others
 
 
 def preload(sources: Iterable[str]) -> None:
-    """Imports the libraries that the cases need, and takes their objects out of the garbage collector."""
+    """Imports the libraries that the cases need, and exempts their objects from garbage collection."""
     for source in sources:
         for library in LIBRARIES.get(source, ()):
-            with contextlib.suppress(Exception):  # a broken library fails again, and is recorded, with its first model
+            with contextlib.suppress(Exception):  # a broken library fails again with its first model
                 __import__(library)
         if source == "hf":
             with contextlib.suppress(Exception):
@@ -134,7 +134,7 @@ def preload(sources: Iterable[str]) -> None:
 
 @contextlib.contextmanager
 def limit(seconds: float) -> Iterator[None]:
-    """Raises CaseTimeoutError in the main thread after so many seconds."""
+    """Raises CaseTimeoutError in the main thread after this many seconds."""
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
@@ -157,13 +157,13 @@ def why(error: Exception) -> tuple[str, str]:
 
 
 def prepare_torch() -> None:
-    """Quiet, offline and seeded, with what this PyTorch lacks."""
+    """Configures PyTorch: quiet, offline and seeded, with fallbacks for older versions."""
     import logging
     import warnings
 
     import torch
 
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # every model is built from its config; nothing is to be fetched
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # models are built from their configs, without downloads
     warnings.filterwarnings("ignore")
     logging.disable(logging.WARNING)
     torch.manual_seed(0)

@@ -1,4 +1,4 @@
-"""The dummy predictor: always the median of what was measured. Whatever is worth its name is better than this."""
+"""The dummy predictor: always the median of the measurements, a baseline that any useful predictor beats."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class DummyPredictor(Predictor):
-    """Answers every question with the same number, but never one that physics forbids."""
+    """Always predicts the same number, clipped to the bounds of physics."""
 
     name = "dummy"
     reads_graphs = False

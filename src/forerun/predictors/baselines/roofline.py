@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from forerun.predictors.cases import Cases, TrainingCases
 
-#: Interval factors for 90 %. Wider than what our H200 rows need: other chips and other hosts were not measured.
+#: Interval factors for 90 %. Wider than our H200 rows need, since other chips and other hosts were not measured.
 DEVICE_SPREAD = (0.55, 2.1)
 HOST_SPREAD = (0.5, 2.2)
 #: Energy follows time, and power at partial load differs from chip to chip.
@@ -35,7 +35,7 @@ ENERGY_SPREAD = (0.5, 2.2)
 
 
 class RooflinePredictor(Predictor):
-    """Answers for every device whose bandwidth and at least one peak are known."""
+    """Predicts every device whose bandwidth and at least one peak are known."""
 
     name = "roofline"
     basis = "roofline"
@@ -77,7 +77,7 @@ class RooflinePredictor(Predictor):
         if target == "energy_j":
             return np.broadcast_to(np.array(energy), (*value.shape, 2))
         host_bound = (times.host_ms >= times.device_ms) & (target == "latency_ms")
-        # Programs that are compiled as a whole move less than the sum of their ops, which then bounds nothing.
+        # Programs that are compiled as a whole move fewer bytes than the sum of their ops, so the roofline is no bound.
         least = np.where([d.traits.whole_programs for d in devices], 0.0, times.roofline_ms)
         return not_below(np.where(host_bound[..., None], np.array(host), np.array(device)), value, least)
 
@@ -117,6 +117,6 @@ class RooflinePredictor(Predictor):
 def with_losses(
     profile: Profile, devices: Sequence[Device], compute: np.ndarray, memory: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Both roofline times with what kernels of each op's class lose against them on each device."""
+    """Both roofline times multiplied by the losses of each op's kernel class on each device."""
     losses = np.stack([memory_loss(d) for d in devices])
     return compute * COMPUTE[profile.classes][:, None], memory * losses[:, profile.classes, None]

@@ -1,4 +1,4 @@
-"""The default predictor: `predictor.py` answers, `network.py` is the law it learns, `fit.py` fits it."""
+"""The default predictor: `predictor.py` predicts, `network.py` is the law it learns, `fit.py` fits it."""
 
 from forerun.predictors.default.predictor import DefaultPredictor
 

@@ -1,4 +1,4 @@
-"""Simpler forms of the default predictor, for the table of what each part of it buys."""
+"""Simpler forms of the default predictor, for its ablation study."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ OPERATORS, HOST = "+ operator efficiencies", "+ host model"
 def simpler_forms(
     cases: TrainingCases, folds: Sequence[tuple[np.ndarray, np.ndarray]], *, seeds: tuple[int, ...], steps: int
 ) -> dict[str, pd.DataFrame]:
-    """Device time and latency of every model: by networks that saw operators alone, then with a fitted host beside."""
+    """Device time and latency of every model: by networks fitted to operators alone, then with a fitted host model."""
     models = cases.models
-    # No row of a model is learned from, so one fit serves for every family.
+    # No model is in training, so one fit is enough for every family.
     nothing = replace(cases, models=models.take(np.zeros(len(models.rows), dtype=bool)), published_models=None)
     networks = fit_networks(nothing, fit_costs(models), group_names(nothing), seeds=seeds, steps=steps)
     learned = device_ms(networks, models)

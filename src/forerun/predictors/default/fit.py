@@ -27,19 +27,19 @@ from forerun.runtimes.cudagraph import CudaGraph
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Steps of a fit to CPU rows, at most: with more rounds over a few hundred rows, they are memorised. And how many times
-#: as many networks there are of CPUs: from so few rows, they differ much by their seed.
+#: The most steps of a fit to CPU rows: with more, a few hundred rows are memorised. And how many times as many networks
+#: there are of CPUs: fitted to few rows, they differ much by their seed.
 CPU_STEPS, CPU_NETWORKS = 150, 2
-#: How much a row counts beside one of our own operators, each time it comes (fit_device.TURNS).
+#: The weight of a row, relative to one of our own operators, each time it is drawn (fit_device.TURNS).
 MODEL_WEIGHT, PUBLISHED_OPERATOR_WEIGHT, PUBLISHED_MODEL_WEIGHT = 20.0, 0.4, 3.0
-#: A published model says something about the device where the roofline is this many times the host's time, and where
-#: the measured time is at least this share of the roofline. Rows far below it show that the spec sheet lacks something
-#: (the tensor cores of a Titan V).
+#: A published model is used where the roofline is this many times the host's time, and where the measured time is at
+#: least this share of the roofline. Times far below the roofline show that the spec sheet lacks something (the tensor
+#: cores of a Titan V).
 DEVICE_BOUND, CREDIBLE = 1.0, 0.7
 
 
 def fit_weights(cases: TrainingCases, *, seeds: tuple[int, ...], steps: int) -> Weights:
-    """Everything but the intervals; of GPUs or CPUs alone where only these have rows."""
+    """All weights but the intervals; of GPUs or CPUs alone where only these have rows."""
     networks: dict[str, Ensemble] = {}
     host, joules, timing_groups = HostCosts(np.zeros(len(COUNTED)), 0.0, 1.0), FACTORS, group_names(cases)
     if cases.models:
@@ -70,7 +70,7 @@ def fit_networks(
 
 
 def fitted_parts(cases: TrainingCases, host: HostCosts) -> list[tuple[Cases, float]]:
-    """The tables that the networks of GPUs are fitted to, and how much a row of each counts."""
+    """The tables that the networks of GPUs are fitted to, and the weight of a row of each."""
     parts = [(cases.models, MODEL_WEIGHT), (cases.operators, 1.0)]
     if cases.published_operators:
         parts.append((cases.published_operators, PUBLISHED_OPERATOR_WEIGHT))
@@ -80,7 +80,7 @@ def fitted_parts(cases: TrainingCases, host: HostCosts) -> list[tuple[Cases, flo
 
 
 def fit_cpu(cases: Cases, *, seeds: tuple[int, ...], steps: int) -> Ensemble:
-    """On a CPU the call is the device's time: its latency."""
+    """Networks of CPUs; on a CPU, device time is the latency."""
     target = cases.rows["latency_ms"].to_numpy(dtype=float)
     ones = np.ones(len(target))
 
@@ -92,7 +92,7 @@ def fit_cpu(cases: Cases, *, seeds: tuple[int, ...], steps: int) -> Ensemble:
 
 
 def fit_costs(models: Cases) -> HostCosts:
-    """What launches cost the host, by all of these rows."""
+    """The host's launch costs, fitted to all of these rows."""
     eager = models.take(registry.is_usual(models.rows).to_numpy())
     found = fit_host.fit(eager.rows, eager.launches, eager.rows["device_ms"].to_numpy(dtype=float))
     return fit_host.with_runtimes(found, models.rows, models.launches, models.rows["device_ms"].to_numpy(dtype=float))
@@ -110,7 +110,7 @@ def fit_joules(cases: Cases) -> np.ndarray:
 
 
 def device_bound(published: Cases, host: HostCosts) -> Cases:
-    """Published cases whose time the device sets, by roofline and well above the host's; that time as `device_ms`."""
+    """Published cases that are device-bound, their roofline well above the host's time; their time as `device_ms`."""
     rows, least = published.rows, published.roofline_ms
     measured = (rows["latency_ms"] - rows["copy_ms"]).to_numpy(dtype=float)
     busy = measured - idle_ms(published.launches, host.lead_us, host.gap_us)
@@ -147,7 +147,7 @@ def group_names(cases: TrainingCases) -> tuple[str, ...]:
 
 
 def group_numbers(cases: Cases, names: Sequence[str]) -> np.ndarray:
-    """The place of every row's timing group among the names; of one that is not among them, that of our own."""
+    """The index of every row's timing group in the names; 0, our own protocol, for a group that is not there."""
     if "timing_group" not in cases.rows:
         return np.zeros(len(cases.rows), dtype=int)
     numbers = {name: i for i, name in enumerate(names)}
@@ -155,13 +155,13 @@ def group_numbers(cases: Cases, names: Sequence[str]) -> np.ndarray:
 
 
 def domain(cases: TrainingCases) -> dict[str, Any]:
-    """What the training data shows, so that what it does not show can be named; of parts that are learned apart by
-    themselves."""
+    """The domain of the training data, by which cases are recognised as out of distribution; parts that are learned
+    apart have their own."""
     apart = list(cases.apart.values())
     parts = [part for part in cases.parts.values() if not any(part is one for one in apart)]
     published, own = cases.published_models, [part for part in (cases.models, cases.cpu_models) if part]
     return {
-        # Whole models were measured on these; of others operators at most.
+        # Devices with whole models; others have operators at most.
         "devices": sorted({d for part in own for d in part.rows["device"].unique()}),
         "models_of": sorted(published.rows["device"].unique()) if published else [],
         "operators_of": sorted({d for part in parts for d in part.rows["device"].unique()}),
@@ -185,12 +185,12 @@ def _ops_seen(parts: Sequence[Cases]) -> dict[str, list[str]]:
 
 
 def calibration_of(
-    left_out: pd.DataFrame, predictor: Predictor, unseen_devices: pd.DataFrame | None = None
+    held_out: pd.DataFrame, predictor: Predictor, unseen_devices: pd.DataFrame | None = None
 ) -> Calibration:
-    """Intervals by target and group; CUDA graphs, which eager rows were measured as, too, and CPUs have their own. How
-    far times err on devices without measurements comes from published cases on devices that were left out."""
-    on_cpu = (left_out["device_kind"].map(part_of) == CPU.part).to_numpy()
-    gpu, cpu = left_out[~on_cpu], left_out[on_cpu]
+    """Intervals by target and group; CUDA graphs, as which eager rows were measured too, and CPUs have their own. The
+    further error on unseen devices comes from published cases on held-out devices."""
+    on_cpu = (held_out["device_kind"].map(part_of) == CPU.part).to_numpy()
+    gpu, cpu = held_out[~on_cpu], held_out[on_cpu]
     parts = [(predictor.calibration_groups(gpu, target), gpu, target) for target in TARGETS]
     if "predicted_graph_ms" in gpu:
         parts.append(([f"latency_ms/{CudaGraph.name}/device"] * len(gpu), gpu, str(CudaGraph.column_of_eager)))

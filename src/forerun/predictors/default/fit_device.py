@@ -28,17 +28,17 @@ from forerun.predictors.laws.features import NUMBERS, OpTable
 from forerun.predictors.laws.kernels import BEST_MEMORY, COMPUTE, FLOOR_US, MEMORY
 
 WIDTH = 64
-#: One in so many ops of a step is also predicted at twice the batch. Where that takes less time, the fall is a loss of
-#: this weight: a call of twice the work never takes less time.
+#: One in DOUBLED_SHARE ops of a step is also predicted at twice the batch. Where that takes less time, the fall is a
+#: loss of weight FALL_WEIGHT: a call of twice the work never takes less time.
 DOUBLED_SHARE, FALL_WEIGHT = 4, 1.0
-#: The numbers that differ from chip to chip are blurred by so many standard deviations, afresh at every step: a dozen
-#: chips are too few to learn what lies between them.
+#: Noise of BLUR standard deviations is added at every step to the features that differ from chip to chip: a dozen chips
+#: are too few to learn what lies between them.
 BLURRED, BLUR = [NUMBERS.index(name) for name in ("feed", "arithmetic")], 0.4
-#: Rows of an operator (so many ops at most, with those behind it) come so often while a model's come once: they cost a
-#: step hardly anything.
+#: Rows of an operator (at most OPERATOR ops, its hidden ones included) are drawn TURNS times while a model's are drawn
+#: once: they cost a step hardly anything.
 OPERATOR, TURNS = 3, 4
-#: What the times of ops that multiply or normalise, and of all others, count beside that of the whole call, and the
-#: share of it that a part must be able to take.
+#: The weight of the times of two parts of a call (ops that multiply or normalise, and all others) relative to the time
+#: of the whole call, and the least share of the call that a part must be able to have to count.
 PARTS_WEIGHT, LEAST_SHARE = 0.5, 0.1
 #: Memory of a GPU that a process of a fit may need.
 GPU_BYTES = 2**30
@@ -94,21 +94,21 @@ def fit(
     draw = _draw(sizes, batch_ops, generator)
     for _ in range(steps):
         chosen = next(draw)
-        many = sizes[chosen]
-        before = np.cumsum(many) - many
-        at = np.repeat(starts[chosen] - before, many) + np.arange(many.sum())
-        ops, row = put(at), put(np.repeat(np.arange(len(chosen)), many))
+        op_counts = sizes[chosen]
+        before = np.cumsum(op_counts) - op_counts
+        at = np.repeat(starts[chosen] - before, op_counts) + np.arange(op_counts.sum())
+        ops, row = put(at), put(np.repeat(np.arange(len(chosen)), op_counts))
         seen, terms = x.index_select(0, ops), law.index_select(0, ops)
         noise = torch.randn((len(at), len(BLURRED)), generator=generator).to(device)
         seen[:, BLURRED] = (seen[:, BLURRED] + BLUR * noise).clamp(-4, 4)
         us = _op_us(parts, kinds, kind_of_op[at], seen, terms)
         by_part = torch.zeros(2 * len(chosen), device=device).index_add(0, 2 * row + heavy[ops], us * times[ops])
         drawn = torch.randint(len(at), (len(at) // DOUBLED_SHARE,), generator=generator)
-        some = drawn.to(device)
+        drawn_ops = drawn.to(device)
         uniform = torch.rand((2, len(drawn)), generator=generator).to(device)
-        doubled = _twice(seen[some], terms[some], mean, scale, uniform)
+        doubled = _twice(seen[drawn_ops], terms[drawn_ops], mean, scale, uniform)
         twice = _op_us(parts, kinds, kind_of_op[at[drawn.numpy()]], *doubled)
-        falls = torch.relu(torch.log(us[some]) - torch.log(twice)).mean()
+        falls = torch.relu(torch.log(us[drawn_ops]) - torch.log(twice)).mean()
         picked = put(chosen)
         where = timing[picked]
         floor = torch.exp(parts["context_floor"][where]) * (where > 0)
@@ -123,7 +123,7 @@ def fit(
 
 
 def _fitting_device() -> Any:
-    """The GPU, where it has room for a process of each core; a forked process cannot use one that its parent used."""
+    """The GPU, where its memory is enough for a process per core; a forked process cannot use the GPU of its parent."""
     import torch
 
     usable = torch.cuda.is_available() and not torch.cuda._is_in_bad_fork()
@@ -132,8 +132,8 @@ def _fitting_device() -> Any:
 
 
 def _row_loss(by_part: Any, floor: Any, target: Any, least: Any, most: Any) -> Any:
-    """[rows]: how far whole calls are off (`by_part`: microseconds of light and of heavy ops, `target`: of the call, in
-    logarithms), and how far each part lies outside of the shares of it that kernels took."""
+    """[rows]: the loss of whole calls (`by_part`: microseconds of light and of heavy ops, `target`: of the call, in
+    logarithms), plus that of parts whose share of the call is outside the measured range."""
     import torch
 
     error = torch.log((by_part.sum(dim=1) + floor).clamp_min(1e-3)) - target
@@ -143,9 +143,9 @@ def _row_loss(by_part: Any, floor: Any, target: Any, least: Any, most: Any) -> A
     return _loss(error) + PARTS_WEIGHT * outside
 
 
-def _log_shares(heavy_share: np.ndarray | None, many: int) -> tuple[np.ndarray, np.ndarray]:
+def _log_shares(heavy_share: np.ndarray | None, rows: int) -> tuple[np.ndarray, np.ndarray]:
     """[rows, 2] each: the least and the largest share of the light ops and of the heavy ones, in logarithms."""
-    low, high = heavy_share.T if heavy_share is not None else np.full((2, many), np.nan)
+    low, high = heavy_share.T if heavy_share is not None else np.full((2, rows), np.nan)
     ends = np.column_stack([1 - high, low]), np.column_stack([1 - low, high])
     least, most = (np.log(np.maximum(end, 1e-3)).astype(np.float32) for end in ends)
     return least, most
@@ -158,8 +158,8 @@ def _loss(error: Any) -> Any:
 
 
 def _terms(ops: OpTable) -> np.ndarray:
-    """[n, 5]: what the law is made of, in microseconds: arithmetic and its slowdown at the power limit, memory and how
-    fast it feeds, launches."""
+    """[n, 5]: the terms of the law, in microseconds: arithmetic and its slowdown at the power limit, memory and how
+    fast it feeds the multiprocessors, launches."""
     columns = (
         ops.compute_s * 1e6,
         ops.power_slowdown,
@@ -229,10 +229,10 @@ def _op_us(p: dict[str, Any], kinds: np.ndarray, kind_of_op: np.ndarray, x: Any,
     classes, (compute, power_slowdown, memory, feed, launches) = tables[0][kind], terms.T.contiguous()
     out = torch.empty(len(x), 2, device=x.device)
     for g in range(len(GROUPS)):
-        mine = put(np.flatnonzero(group == g))
-        hidden = torch.relu(torch.addmm(torch.nn.functional.embedding(kind[mine], embedded), x[mine], p["in"][g]))
+        places = put(np.flatnonzero(group == g))
+        hidden = torch.relu(torch.addmm(torch.nn.functional.embedding(kind[places], embedded), x[places], p["in"][g]))
         hidden = torch.relu(torch.addmm(p["middle_bias"][g], hidden, p["middle"][g]))
-        out = out.index_copy(0, mine, torch.addmm(p["out_bias"][g], hidden, p["out"][g]))
+        out = out.index_copy(0, places, torch.addmm(p["out_bias"][g], hidden, p["out"][g]))
     u = torch.where(out[:, 0] > 0, SLOWER * torch.tanh(out[:, 0] / SLOWER), FASTER * torch.tanh(out[:, 0] / FASTER))
     v = FLOOR_RANGE * torch.tanh(out[:, 1] / FLOOR_RANGE)
     c = (compute * power_slowdown * torch.exp(p["log_compute"][classes])).clamp_min(1e-6)
@@ -245,7 +245,7 @@ def _op_us(p: dict[str, Any], kinds: np.ndarray, kind_of_op: np.ndarray, x: Any,
 
 
 def _draw(sizes: np.ndarray, batch_ops: int, generator: Any) -> Any:
-    """Batches of cases that hold about `batch_ops` ops; every case has its turns before any comes again."""
+    """Batches of cases with about `batch_ops` ops; all cases are drawn before any is drawn again."""
     import torch
 
     turns = np.repeat(np.arange(len(sizes)), np.where(sizes <= OPERATOR, TURNS, 1))

@@ -1,4 +1,4 @@
-"""Fits what waiting, arithmetic and bytes cost in joules, as multiples of what the power limit buys at full rate."""
+"""Fits the energy of waiting, arithmetic and bytes, as multiples of the energy at the power limit and full rate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fits what launches cost the host, while the host's own speed moves: costs and speeds are found in turn."""
+"""Fits the host's launch costs while the host's own speed varies: costs and speeds are fitted alternately."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def fit(rows: pd.DataFrame, counts: np.ndarray, device_ms: np.ndarray, *, steps:
 
 
 def with_runtimes(found: HostCosts, rows: pd.DataFrame, counts: np.ndarray, device_ms: np.ndarray) -> HostCosts:
-    """The same costs, with those that runtimes have to themselves, by the rows that show them."""
+    """The same costs, with those of single runtimes, fitted to the rows that show them."""
     runs = registry.names_of(rows).to_numpy()
     launched = launches(counts).astype(float)
     latency = rows["latency_ms"].to_numpy(dtype=float)
@@ -50,7 +50,7 @@ def with_runtimes(found: HostCosts, rows: pd.DataFrame, counts: np.ndarray, devi
     for run in registry.runtimes():
         if run.replays:
             whole, shown = _replayed(run, rows, runs, device_ms)
-            if shown.sum() >= FEW:  # what a call takes beside its kernels: once, and for each launch
+            if shown.sum() >= FEW:  # the time of a call beside its kernels: a constant, and one per launch
                 sides = np.column_stack([np.ones(shown.sum()), launched[shown]])
                 own[run.fitted_name] = _nearest(sides, 1e3 * (whole - device_ms)[shown], whole[shown])
         elif run.host_us is not None:
@@ -67,7 +67,7 @@ def with_runtimes(found: HostCosts, rows: pd.DataFrame, counts: np.ndarray, devi
 def _replayed(
     run: Runtime, rows: pd.DataFrame, runs: np.ndarray, device_ms: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """How long calls took that were replayed, and which rows show it."""
+    """The latency of replayed calls, and which rows have it."""
     if run.column_of_eager is not None:
         nothing = np.full(len(rows), np.nan)
         whole = rows[run.column_of_eager].to_numpy(dtype=float) if run.column_of_eager in rows else nothing
@@ -78,7 +78,7 @@ def _replayed(
 
 
 def _nearest(sides: np.ndarray, y: np.ndarray, whole: np.ndarray) -> tuple[float, ...]:
-    """What each column costs, never less than nothing, so that y is off least, relative to the whole it is part of."""
+    """The non-negative cost of each column with the least error of y, relative to the total that y is part of."""
     with needed("fitting the predictor default", "evaluate"):
         from scipy.optimize import nnls
 
@@ -94,20 +94,20 @@ def nearest_slowness(
     law: HostCosts, counts: np.ndarray, device_ms: np.ndarray, latency_ms: np.ndarray, slow: np.ndarray | float = 1.0,
     weight: np.ndarray | None = None,
 ) -> float:  # fmt: skip
-    """How many times `slow` a host is by what calls took: answers are off least by it."""
+    """The factor on `slow` with the least error of predicted latencies."""
     even = np.full(len(latency_ms), 1 / len(latency_ms)) if weight is None else weight
     off = [np.abs(law.latency_ms(counts, device_ms, by * slow) / latency_ms - 1) @ even for by in CANDIDATES]
     return float(CANDIDATES[np.argmin(off)])
 
 
 def _even(latency_ms: np.ndarray, device_ms: np.ndarray) -> np.ndarray:
-    """What each row counts, so that calls whose pace the device sets count as much as all others."""
+    """The weight of each row, such that device-bound calls count as much as all others."""
     busy = device_ms >= DEVICE_BOUND * latency_ms
     return np.where(busy, 0.5 / max(busy.sum(), 1), 0.5 / max((~busy).sum(), 1))
 
 
 def _median_host(found: HostCosts, slow: float) -> HostCosts:
-    """The same law in units of a host that is so much slower."""
+    """The same law in units of a host that is `slow` times slower."""
     law = found.probe_law and (found.probe_law[0] - np.log(slow), found.probe_law[1])
     return replace(found, cost_us=found.cost_us * slow, probe_law=law)
 
@@ -128,7 +128,7 @@ def _probe_law(rows: pd.DataFrame, host_ms: np.ndarray, device_ms: np.ndarray) -
         return None
     slower, launch = np.log(latency / host_ms)[host_bound], np.log(probe[host_bound])
     slope = np.polyfit(launch, slower, 1)[0]
-    return float(np.median(slower - slope * launch)), float(slope)  # delays reach far upwards: the middle counts
+    return float(np.median(slower - slope * launch)), float(slope)  # the median, since delays have a long tail
 
 
 def _start() -> np.ndarray:
@@ -157,7 +157,7 @@ def _costs(
         top, low = torch.maximum(host, busy), torch.minimum(host, busy)
         predicted = top * (1 + (low / top) ** sharp) ** (1 / sharp)
         loss = e @ torch.nn.functional.smooth_l1_loss(predicted / y, torch.ones_like(y), beta=BETA, reduction="none")
-        loss = loss + 0.1 * ((log_cost - first) ** 2).mean()  # what no row shows stays where it was
+        loss = loss + 0.1 * ((log_cost - first) ** 2).mean()  # costs that no row shows stay at their start
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -168,8 +168,8 @@ def _costs(
 
 
 def slowness(rows: pd.DataFrame, found: HostCosts, counts: np.ndarray, device_ms: np.ndarray) -> np.ndarray:
-    """How slow the host was at each row: by the launch that was timed just before it, or where none was, by the rows of
-    other families measured about the same time."""
+    """The slowness of the host at each row: from the launch that was timed just before it or, where none was, from the
+    rows of other families measured about the same time."""
     latency = rows["latency_ms"].to_numpy()
     score = np.log(latency / found.host_ms(counts))
     host_bound = latency > HIDDEN * device_ms
@@ -180,9 +180,9 @@ def slowness(rows: pd.DataFrame, found: HostCosts, counts: np.ndarray, device_ms
     overall = np.median(score[host_bound]) if host_bound.any() else 0.0
     out = np.full(len(rows), overall)
     for name in pd.unique(session):
-        mine = np.flatnonzero(session == name)
-        useful = mine[host_bound[mine]]
-        for i in mine:
+        places_here = np.flatnonzero(session == name)
+        useful = places_here[host_bound[places_here]]
+        for i in places_here:
             others = useful[family[useful] != family[i]]
             whole = np.median(score[others]) if len(others) >= 3 else overall
             near = others[np.abs(seconds[others] - seconds[i]) < NEAR_S]

@@ -1,8 +1,8 @@
-"""What share of a call's device time went to kernels that multiply or normalise, as far as a profiler's names show it.
+"""The share of a call's device time in kernels that multiply or normalise, as far as a profiler's names show it.
 
-A row of a model is one number; with these shares it is two, so that what one class of op takes too long is not made up
-for by what another takes too little. Names leave some kernels open (parts of norms, convolutions by Fourier
-transforms, resizing), so a share is a range.
+A row of a model is one number; with these shares it is two, so that too long a time of one class of op cannot
+compensate for too short a time of another. The names of some kernels are ambiguous (parts of norms, convolutions by
+Fourier transforms, resizing), so a share is a range.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def heavy_share(rows: pd.DataFrame) -> np.ndarray:
 
 def _share(extra: dict[str, Any], unclear: tuple[str, ...]) -> tuple[float, float]:
     ms = {name: time for name, (time, _) in (extra.get("kernel_classes") or {}).items()}
-    whole = sum(ms.values())
-    if not whole or any(word in name for name, *_ in extra.get("top_kernels") or () for word in _MISNAMED):
+    total = sum(ms.values())
+    if not total or any(word in name for name, *_ in extra.get("top_kernels") or () for word in _MISNAMED):
         return np.nan, np.nan
-    least = sum(ms.get(name, 0.0) for name in _HEAVY_KERNELS) / whole
-    return least, min(least + sum(ms.get(name, 0.0) for name in unclear) / whole, 1.0)
+    least = sum(ms.get(name, 0.0) for name in _HEAVY_KERNELS) / total
+    return least, min(least + sum(ms.get(name, 0.0) for name in unclear) / total, 1.0)

@@ -3,8 +3,8 @@
     roof = ((compute x power_slowdown x a)^p + (memory x b)^p + (memory x feed x c)^p)^(1/p)
     time = roof x exp(u) + launches x floor x exp(v)
 
-a, b, c and floor are one number per kernel class; memory x feed stands for what multiprocessors can take in, whatever
-the memory offers them. u and v come from a network (convolutions, matrix products and all else have one each), are
+a, b, c and floor are one number per kernel class; memory x feed is the time that multiprocessors need to take in the
+data, however fast the memory is. u and v come from a network (convolutions, matmuls and all else have one each), are
 bounded, and are near zero where nothing was learned. No op is faster than its roofline.
 """
 
@@ -27,19 +27,19 @@ from forerun.predictors.laws.kernels import H200_BYTES_PER_CYCLE, MOST_FEED
 if TYPE_CHECKING:
     from threadpoolctl import ThreadpoolController
 
-SHARPNESS = 3.0  # of the maximum of compute, memory and what is taken in
+SHARPNESS = 3.0  # of the smooth maximum of compute, memory and intake
 #: Bounds of u, natural logarithm. Patches of three channels take 100 times what tensor cores would, some more.
 SLOWER, FASTER = 5.0, 1.5
 FLOOR_RANGE = 4.0  # bounds of v: a window of 32 x 32 takes a third of a millisecond however few images there are
-#: The network of each class: convolutions, matrix products with attention, all else.
+#: The network of each class: convolutions, matmuls with attention, all else.
 GROUPS = (("conv",), ("matmul", "attention", "rnn"), ("",))
 GROUP_OF = np.array([next(g for g, words in enumerate(GROUPS) if any(word in c for word in words)) for c in CLASSES])
-#: Units with a row of their own in the network. On GPUs nothing was measured in 8-bit products, which run on the matrix
-#: units as those of halves do: they take the row of these.
+#: Units with a row of their own in the network. On GPUs no 8-bit matmul was measured; these run on the same matrix
+#: units as FP16 matmuls, so they take the row of FP16.
 LEARNED_UNITS = tuple(unit for unit in UNITS if unit != "int8")
 ROW_OF_UNIT = np.array([LEARNED_UNITS.index("fp16" if unit == "int8" else unit) for unit in UNITS])
 FEED = NUMBERS.index("feed")
-CHUNK = 2048  # ops at once, so that what lies between the layers stays in the processor's cache
+CHUNK = 2048  # ops at once, so that activations stay in the processor's cache
 
 
 @dataclass(frozen=True)
@@ -76,18 +76,18 @@ class Network:
         place = known.place
         table = a["class"][known.classes] + a["unit"][ROW_OF_UNIT[known.units]] + a["variant"][known.variants]
         out = np.empty((len(place), 2))
-        for g, mine in enumerate(known.groups):
-            for start in range(0, len(mine), CHUNK):
-                some = mine[start : start + CHUNK]
-                x = (ops.numbers[some] - a["mean"]) / a["scale"]
+        for g, places in enumerate(known.groups):
+            for start in range(0, len(places), CHUNK):
+                chunk = places[start : start + CHUNK]
+                x = (ops.numbers[chunk] - a["mean"]) / a["scale"]
                 np.clip(x, -4.0, 4.0, out=x)
                 hidden = x @ a["in"][g]
-                hidden += table[place[some]]
+                hidden += table[place[chunk]]
                 np.maximum(hidden, 0.0, out=hidden)
                 hidden = hidden @ a["middle"][g]
                 hidden += a["middle_bias"][g]
                 np.maximum(hidden, 0.0, out=hidden)
-                out[some] = hidden @ a["out"][g] + a["out_bias"][g]
+                out[chunk] = hidden @ a["out"][g] + a["out_bias"][g]
         u, v = bounded(out[:, 0]), FLOOR_RANGE * np.tanh(out[:, 1] / FLOOR_RANGE)
         compute = ops.compute_s * ops.power_slowdown * np.exp(a["log_compute"][ops.classes])
         memory = ops.memory_s * np.exp(a["log_memory"][ops.classes])
@@ -100,9 +100,8 @@ class Network:
 
 @functools.cache
 def _blas() -> ThreadpoolController | None:
-    """The threads of matrix products, where an extra brought what limits them. Ours are of CHUNK rows, too few to
-    share: where other work keeps the cores busy, a second thread that waits for its turn takes five times the
-    processor time."""
+    """Controls the threads of matmuls, where threadpoolctl is installed. Ours have CHUNK rows, too few to share: where
+    other work keeps the cores busy, a second thread that waits for its turn takes five times the processor time."""
     if not installed("threadpoolctl"):
         return None
     from threadpoolctl import ThreadpoolController
@@ -111,7 +110,7 @@ def _blas() -> ThreadpoolController | None:
 
 
 def _one_thread() -> AbstractContextManager[Any]:
-    """Matrix products in one thread while it holds."""
+    """A context in which matmuls run in one thread."""
     return controller.limit(limits=1, user_api="blas") if (controller := _blas()) else nullcontext()
 
 
@@ -127,12 +126,12 @@ def bounded(u: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Ensemble:
-    """Several networks that differ by their seed; their answers are averaged in logarithms."""
+    """Several networks that differ by their seed; their predictions are averaged in logarithms."""
 
     networks: tuple[Network, ...]
 
     def floor_us(self, timing_group: np.ndarray) -> np.ndarray:
-        """What the timing of a published set (by the number `fit_device.fit` gave it) adds to its rows; 0: ours."""
+        """The overhead of the timing of a published set (by the number `fit_device.fit` gave it); 0 for our own."""
         floors = np.mean([np.exp(n.arrays["context_floor"]) for n in self.networks], axis=0)
         return np.where(timing_group > 0, floors[timing_group], 0.0)
 
@@ -140,8 +139,8 @@ class Ensemble:
         return self.seconds_and_spread(ops)[0]
 
     def seconds_and_spread(self, ops: OpTable) -> tuple[np.ndarray, np.ndarray]:
-        """Device time of one call of every op, and how far the networks disagree on it, in logarithms (a standard
-        deviation): little where rows taught them all the same."""
+        """Device time of one call of every op, and the disagreement of the networks on it, in logarithms (a standard
+        deviation): small where training rows determine the answer."""
         op_kinds = OpKinds.of(ops)
         with _one_thread():
             logs = np.log(np.maximum([n.seconds(ops, op_kinds) for n in self.networks], 1e-15))

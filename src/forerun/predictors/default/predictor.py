@@ -1,7 +1,7 @@
-"""The default predictor: physics, what measurements say it misses, and how sure that is.
+"""The default predictor: physics, corrections learned from measurements, and calibrated intervals.
 
-Device time: every op's roofline times a learned efficiency. Host time: what each launch costs. Latency: near the larger
-of the two. Energy: waiting, arithmetic and bytes. Each in an interval calibrated on families that were left out.
+Device time: every op's roofline times a learned efficiency. Host time: the cost of each launch. Latency: near the
+larger of the two. Energy: waiting, arithmetic and bytes. Each has an interval calibrated on held-out families.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _VALUES = ("latency_ms", "device_ms", "host_ms", "roofline_ms", "energy_j", "dis
 
 
 class DefaultPredictor(Predictor):
-    """Answers for every device whose bandwidth and one peak are known; for kinds without weights, by roofline."""
+    """Predicts every device whose bandwidth and one peak are known; kinds of device without weights by roofline."""
 
     name = "default"
     targets = TARGETS
@@ -56,7 +56,6 @@ class DefaultPredictor(Predictor):
 
     @classmethod
     def of(cls, weights: Weights) -> Self:
-        """The predictor with these weights."""
         out = cls(**weights.parameters)
         out.weights_ = weights
         return out
@@ -99,13 +98,11 @@ class DefaultPredictor(Predictor):
         return self.weights.calibration
 
     def calibration_groups(self, left_out: pd.DataFrame, target: str) -> list[str]:
-        """Time and energy by mode and what sets the pace; memory by how much of it libraries decide, by its size and by
-        mode; CPUs by mode."""
+        """Time and energy by mode and by host- or device-bound; memory by how much of it libraries decide, by its size
+        and by mode; CPUs by mode."""
         if target.startswith("memory"):
-            return [
-                f"{target}/{group}/{mode}"
-                for group, mode in zip(left_out["memory_group"], left_out["mode"], strict=True)
-            ]
+            pairs = zip(left_out["memory_group"], left_out["mode"], strict=True)
+            return [f"{target}/{group}/{mode}" for group, mode in pairs]
         side = np.where(left_out["predicted_host_ms"] > left_out["predicted_device_ms"], "host", "device")
         runs = names_of(left_out)
         return [
@@ -130,11 +127,11 @@ class DefaultPredictor(Predictor):
     def times(self, profile: Profile, devices: Sequence[Device], workload: Workload) -> Times:
         out = Times(**{name: np.empty((len(profile.batches), len(devices))) for name in _VALUES})
         for kind, places in self._by_network(devices, workload):
-            some = [devices[i] for i in places]
+            subset = [devices[i] for i in places]
             if kind in self.weights.networks:
-                found = self._learned(profile, some, workload)
+                found = self._learned(profile, subset, workload)
             else:
-                found = self._roofline().times(profile, some, workload)
+                found = self._roofline().times(profile, subset, workload)
                 found = replace(found, disagreement=np.zeros_like(found.latency_ms))
             for name in _VALUES:
                 getattr(out, name)[:, places] = getattr(found, name)
@@ -145,19 +142,18 @@ class DefaultPredictor(Predictor):
     ) -> np.ndarray:
         out = np.empty((*times.latency_ms.shape, 2))
         for kind, places in self._by_network(devices, workload):
-            some = [devices[i] for i in places]
-            mine = Times(**{name: getattr(times, name)[:, places] for name in _VALUES})
+            subset = [devices[i] for i in places]
+            selected = Times(**{name: getattr(times, name)[:, places] for name in _VALUES})
             if kind in self.weights.networks:
-                out[:, places] = self._learned_spread(target, mine, profile, some, workload)
+                out[:, places] = self._learned_spread(target, selected, profile, subset, workload)
             else:
-                out[:, places] = self._roofline().spread(target, mine, profile, some, workload)
+                out[:, places] = self._roofline().spread(target, selected, profile, subset, workload)
         return out
 
     def memory_spread(self, target: str, group: str, mode: str) -> tuple[float, float]:
         return self.weights.calibration.factors(f"{target}/{group}/{mode}", self.confidence)
 
     def op_times_ms(self, profile: Profile, device: Device, workload: Workload) -> np.ndarray:
-        """Device time of one launch of every op, at the profile's first batch size."""
         network = self._network(device, workload.runtime)
         if network is None:
             return self._roofline().op_times_ms(profile, device, workload)
@@ -211,7 +207,6 @@ class DefaultPredictor(Predictor):
         return np.hypot(any_unseen * ood_deviation(["ops"]), power_deviation(slowed))
 
     def learned_share(self, profile: Profile, device: Device, workload: Workload) -> float:
-        """The share of device time in kinds of op that measurements show; the rest is little more than roofline."""
         if self._network(device, workload.runtime) is None:
             return 0.0
         known = set(self._domain(workload).get("ops", ()))
@@ -226,7 +221,7 @@ class DefaultPredictor(Predictor):
     def latency_on_hosts_ms(
         self, times: Times, profile: Profile, device: Device, workload: Workload, slowness: Sequence[float]
     ) -> list[float]:
-        """From the times at hand: another host changes nothing but the host time."""
+        """Computed from the given times, since another host changes nothing but the host time."""
         if self._network(device, workload.runtime) is None or device.traits.is_host:
             return super().latency_on_hosts_ms(times, profile, device, workload, slowness)
         host, counts, busy = self.weights.host, launch_counts(profile), times.device_ms[0, 0]
@@ -285,9 +280,9 @@ class DefaultPredictor(Predictor):
         slow = np.broadcast_to(host.default_slowness if host_slowness is None else host_slowness, busy_ms.shape)
         latency, host_ms = np.empty_like(busy_ms), np.empty_like(busy_ms)
         for run in np.unique(runs):
-            mine = runs == run
-            latency[mine] = host.latency_ms(launched[mine], busy_ms[mine], slow[mine], run)
-            host_ms[mine] = slow[mine] * host.host_ms(launched[mine], run)
+            selected = runs == run
+            latency[selected] = host.latency_ms(launched[selected], busy_ms[selected], slow[selected], run)
+            host_ms[selected] = slow[selected] * host.host_ms(launched[selected], run)
         joules = energy_law.energy_of_terms(
             cases.joules,
             np.stack([energy_law.factors_of(d, self.weights.joules) for d in cases.devices]),
@@ -310,16 +305,17 @@ class DefaultPredictor(Predictor):
     @staticmethod
     def _by_network(devices: Sequence[Device], workload: Workload) -> list[tuple[str, list[int]]]:
         """The places of the devices that share a network; "" where there is none for their kind."""
-        names = np.array([network_name(d.kind, workload.runtime) for d in devices])
+        of_kind = {kind: network_name(kind, workload.runtime) for kind in {d.kind for d in devices}}
+        names = np.array([of_kind[d.kind] for d in devices])
         return [(str(name), np.flatnonzero(names == name).tolist()) for name in np.unique(names)]
 
     def _domain(self, workload: Workload) -> Mapping[str, Any]:
-        """What was measured, under the runtime of the workload where that has rows of its own."""
+        """The domain of the training data, under the runtime of the workload where that has rows of its own."""
         domain, part = self.weights.domain, of_row(workload.runtime).part
         return domain if part is None else domain.get(part, {})
 
     def _unseen_ops(self, profile: Profile, workload: Workload) -> list[OutOfDistribution]:
-        """What no measurement shows about the ops and the runtime, on whatever device."""
+        """The respects in which ops and runtime are outside the training data, on any device."""
         seen, run = self._domain(workload), of_row(workload.runtime)
         found = []
         shown = self.weights.domain.get("runtimes", BUILT_IN)  # older weights do not say: they saw those of forerun
@@ -338,8 +334,8 @@ class DefaultPredictor(Predictor):
         if units:
             found.append(OutOfDistribution("dtype", f"no measurement in {', '.join(sorted(units))}"))
         elif "fp8" in {UNITS[u] for u in profile.units_used}:
-            # Of fp8, products alone were measured: neither whole models nor the casts around the products.
-            reason = "no model was measured in fp8, single products alone: the rest is extrapolated"
+            # Of fp8, matmuls alone were measured: neither whole models nor the casts around the matmuls.
+            reason = "no model was measured in fp8, single matmuls alone: the rest is extrapolated"
             casts = "casts to fp8, which no measurement shows"
             found += [OutOfDistribution("dtype", reason), OutOfDistribution("ops", casts)]
         return found
@@ -348,7 +344,7 @@ class DefaultPredictor(Predictor):
         """The times on devices of one kind that has a network, all in one matrix."""
         network, on_cpu = self._network(devices[0], workload.runtime), devices[0].traits.is_host
         assert network is not None
-        # Neither the host nor the confidence changes these; with the network that is their key, it stays alive.
+        # Neither the host nor the confidence changes these. The network is kept in the value, so that its id stays its.
         key = ("device_ms", id(network), tuple(devices))
         _, least, device_ms, disagreement = profile.once(key, lambda: (network, *_on_device(network, profile, devices)))
         if on_cpu:
@@ -367,21 +363,21 @@ class DefaultPredictor(Predictor):
     def _learned_spread(
         self, target: str, times: Times, profile: Profile, devices: Sequence[Device], workload: Workload
     ) -> np.ndarray:
-        """Quantiles of left-out errors, widened by what is out of distribution."""
+        """Quantiles of held-out errors, widened where a case is out of distribution."""
         on_cpu, value = devices[0].traits.is_host, getattr(times, target)
         calibration, wider = self.weights.calibration, self.ood_sigma(profile, devices, workload)
         host_bound = times.host_ms > times.device_ms
         assert times.disagreement is not None
         out = np.empty((*value.shape, 2))
-        for side, mine in (("host", host_bound), ("device", ~host_bound)):
+        for side, selected in (("host", host_bound), ("device", ~host_bound)):
             group = (
                 f"{network_name(devices[0].kind, workload.runtime)}/{workload.mode}"
                 if on_cpu
                 else f"{target}/{of_row(workload.runtime).calibration_group(workload.mode, target)}/{side}"
             )
-            beyond = np.broadcast_to(wider, value.shape)[mine]
-            ends = calibration.intervals(group, self.confidence, beyond, times.disagreement[mine])
-            out[mine] = np.stack(ends, axis=-1)
+            beyond = np.broadcast_to(wider, value.shape)[selected]
+            ends = calibration.intervals(group, self.confidence, beyond, times.disagreement[selected])
+            out[selected] = np.stack(ends, axis=-1)
         return not_below(out, value, np.zeros_like(value) if target == "energy_j" else times.roofline_ms)
 
 

@@ -1,8 +1,8 @@
-"""What the fitted default predictor consists of, and its two files: arrays in safetensors, the rest in JSON; no code.
+"""The weights of the default predictor, and their two files: arrays in safetensors, the rest in JSON; no code.
 
-Arrays are stored with the names of what they are indexed by (kernel classes, variants, units, ...). When code has
-learned new names since, these take the values of `unknown`; the predictor calls them out of distribution and widens the
-interval. Names that code has lost are dropped.
+Arrays are stored with the names of their indices (kernel classes, variants, units, ...). Names that are new in the code
+take the values of `unknown`; the predictor treats them as out of distribution and widens the interval. Names that the
+code no longer has are dropped.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _AXES: dict[str, tuple[str | None, ...]] = {
     "mean": ("numbers",), "scale": ("numbers",), "log_compute": ("classes",), "log_memory": ("classes",),
     "log_intake": ("classes",), "log_floor_us": ("classes",),
 }  # fmt: skip
-#: What stands in for a name that the weights do not know. New numbers of an op have no stand-in: they count nothing.
+#: Substitutes for names that the weights do not have. New numbers of an op have none: their weights are zero.
 _STAND_IN = {"classes": "unknown", "units": "vector", "variants": "", "counted": "unknown"}
 
 
 def network_name(kind: str, runtime: Any) -> str:
-    """The network that answers for a kind of device under a runtime: that of the runtime's own part of the rows, or of
-    the kind's; "" where there is none, and the roofline answers."""
+    """The network that predicts a kind of device under a runtime: that of the runtime's own part of the rows, or that
+    of the kind; "" where there is none and the roofline is used."""
     run, of_kind = of_row(runtime), device_kind(kind)
     if run.part is not None and of_kind.is_host:
         return run.part
@@ -62,7 +62,7 @@ class Weights:
     timing_groups: tuple[str, ...] = ("",)  # names of the launch floors that published rows have of their own
 
     def __post_init__(self) -> None:
-        # Files hold single precision: rounded here, weights answer the same before they are saved and when loaded.
+        # Files are in single precision: rounded here, weights predict the same before saving and after loading.
         object.__setattr__(self, "joules", _single(self.joules))
         object.__setattr__(self, "host", replace(self.host, cost_us=_single(self.host.cost_us)))
 
@@ -126,7 +126,7 @@ def _single(values: np.ndarray) -> np.ndarray:
 
 
 def vocabularies() -> dict[str, Any]:
-    """The names that arrays are indexed by, as code has them."""
+    """The names that arrays are indexed by in the code."""
     return {
         "classes": list(CLASSES), "units": list(LEARNED_UNITS), "variants": list(VARIANTS), "numbers": list(NUMBERS),
         "counted": list(COUNTED), "groups": [list(words) for words in GROUPS], "terms": list(energy.TERMS),
@@ -134,13 +134,13 @@ def vocabularies() -> dict[str, Any]:
 
 
 def places(axis: str, stored: Sequence[str]) -> np.ndarray:
-    """For every name that code has, its place among the stored ones, or that of its stand-in; -1 where it has none."""
+    """For every name in the code, its index among the stored ones, or that of its substitute; -1 where it has none."""
     at = {name: i for i, name in enumerate(stored)}
 
     def place(name: str) -> int:
         if name in at or axis not in _STAND_IN:
             return at.get(name, -1)
-        # A class counted behind the forward pass stands for itself there.
+        # A class counted after the forward pass has a substitute of its own.
         behind = name.partition(":")[2]
         stand_in = f"{_STAND_IN[axis]}:{behind}" if axis == "counted" and behind else _STAND_IN[axis]
         return at[stand_in]
@@ -149,20 +149,20 @@ def places(axis: str, stored: Sequence[str]) -> np.ndarray:
 
 
 def renamed(part: str, value: np.ndarray, stored: Mapping[str, Sequence[str]]) -> np.ndarray:
-    """An array of a network, its axes in the order of the names that code has."""
+    """An array of a network, its axes in the order of the names in the code."""
     for axis, vocabulary in enumerate(_AXES.get(part, ())):
         if vocabulary is None or list(stored[vocabulary]) == vocabularies()[vocabulary]:
             continue
         order = places(vocabulary, stored[vocabulary])
         value = np.take(value, np.maximum(order, 0), axis=axis)
-        # A number that the network never saw is scaled to nothing and has no influence.
+        # A number that the network was not trained on has weight zero.
         missing = [slice(None)] * axis + [order < 0]
         value[tuple(missing)] = 1.0 if part == "scale" else 0.0
     return value
 
 
 def load_weights(folder: Path) -> Weights:
-    """The weights in a folder; read again only when its files changed."""
+    """The weights in a folder; cached until its files change."""
     stamps = tuple(path.stat().st_mtime_ns for name in (FILE, ARRAYS) if (path := folder / name).exists())
     return _read(folder, stamps)
 

@@ -1,14 +1,14 @@
-"""The bounds of physics, which every answer of every predictor keeps, in one place.
+"""The bounds of physics, which every prediction of every predictor keeps, in one place.
 
 - time: no call is faster than its roofline, neither the estimate nor the lower end of its interval;
 - energy: no device draws more than its power limit for as long as the call takes, nor does the upper end over the
   upper end of the time;
 - memory: a call needs at least the tensors that live at once; the lower end at least those that live throughout.
 
-A predictor that learns may break them where it is asked beyond what it was fitted to. `hold` puts its answer at the
-bound and remembers that it did. `ask` is how every answer is made (answers.py, tables.py, population.py,
-explanation.py), so that the bounds hold for predictors of others too; `evaluate.check.check_predictor` says which
-predictor breaks them by itself.
+A learned predictor may violate them outside its training data. `hold` clips its predictions to the bound and records
+that it did. Every prediction is made through `ask` (answers.py, tables.py, population.py, explanation.py), so that the
+bounds hold for predictors of other packages too; `evaluate.check.check_predictor` says which predictors violate them by
+themselves.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _WHY = {
 
 @dataclass(frozen=True)
 class Answers:
-    """What a predictor says of one graph within the bounds of physics, over [batch sizes, devices]."""
+    """Predictions for one graph within the bounds of physics, over [batch sizes, devices]."""
 
     predictor: Predictor
     profile: Profile
@@ -65,24 +65,24 @@ class Answers:
 
     def _spread(self, target: str) -> np.ndarray:
         value = getattr(self.times, target)
-        found = self.predictor.spread(target, self.times, self.profile, self.devices, self.workload).copy()
+        bounded = self.predictor.spread(target, self.times, self.profile, self.devices, self.workload).copy()
         if target == "energy_j":
-            return not_above(found, value, self._most_j_at_high_end())
-        return not_below(found, value, least_ms(self.profile, self.devices, whole_programs=True))
+            return not_above(bounded, value, self._most_j_at_high_end())
+        return not_below(bounded, value, least_ms(self.profile, self.devices, whole_programs=True))
 
     def of_device(self, place: int) -> Answers:
-        """The same for one device alone."""
+        """The predictions for one device."""
         return replace(self, devices=[self.devices[place]], times=self.times.of_device(place))
 
     def notes(self) -> Iterator[str]:
-        """One sentence for each quantity on the first device that the predictor had beyond its bound."""
+        """One sentence for each quantity on the first device that was clipped to its bound."""
         if self.times.held is None:
             return
         device = self.devices[0]
         for name, held in zip(HELD, np.atleast_1d(self.times.held[:, 0].any(axis=0)), strict=True):
             if held:
                 why = _WHY[name].format(device=device.id, limit=device.tdp_w or 0.0)
-                yield f"{why}: {self.predictor.name} answered beyond it, so the case is out of its range"
+                yield f"{why}: {self.predictor.name} predicted beyond it, so the case is out of its range"
 
     def _most_j_at_high_end(self) -> np.ndarray:
         """The most energy over the upper ends of latency and device time."""
@@ -94,28 +94,28 @@ class Answers:
 
 
 def ask(predictor: Predictor, profile: Profile, devices: Sequence[Device], workload: Workload) -> Answers:
-    """The predictor's answers, held to the bounds of physics."""
+    """The predictor's predictions, clipped to the bounds of physics."""
     times = hold(predictor.times(profile, devices, workload), profile, devices, workload)
     return Answers(predictor, profile, devices, workload, times)
 
 
 def hold(times: Times, profile: Profile, devices: Sequence[Device], workload: Workload) -> Times:
-    """The times at their bounds where they were beyond them, which `held` then says; NaN stays NaN."""
+    """The times, clipped to their bounds, with `held` True where they were; NaN stays NaN."""
     least = least_ms(profile, devices)
-    found = {name: _at_least(getattr(times, name), least) for name in ("latency_ms", "device_ms")}
-    most = most_j(found["latency_ms"], found["device_ms"], devices, workload.runtime)
-    found["energy_j"] = np.where(times.energy_j > most * (1 + ROUNDING), most, times.energy_j)
+    bounded = {name: _at_least(getattr(times, name), least) for name in ("latency_ms", "device_ms")}
+    most = most_j(bounded["latency_ms"], bounded["device_ms"], devices, workload.runtime)
+    bounded["energy_j"] = np.where(times.energy_j > most * (1 + ROUNDING), most, times.energy_j)
     if not profile.of_members:
         for name in ("memory_mb", "memory_allocated_mb"):
             if getattr(times, name) is not None:
                 live = peak_allocated_mb(profile.graph, profile.batches)[:, None]
-                found[name] = _at_least(getattr(times, name), live)
+                bounded[name] = _at_least(getattr(times, name), live)
     held = np.zeros((*least.shape, len(HELD)), dtype=bool) if times.held is None else times.held.copy()
     for at, name in enumerate(HELD):
-        if name in found:
+        if name in bounded:
             before = getattr(times, name)
-            held[..., at] |= (found[name] != before) & ~np.isnan(before)
-    return replace(times, **found, held=held)
+            held[..., at] |= (bounded[name] != before) & ~np.isnan(before)
+    return replace(times, **bounded, held=held)
 
 
 def least_ms(profile: Profile, devices: Sequence[Device], whole_programs: bool = False) -> np.ndarray:
@@ -146,7 +146,7 @@ def most_j(
 def hold_energy(
     energy: Estimate, latency: Estimate, device_ms: Estimate | None, device: Device, runtime: str
 ) -> Estimate:
-    """Predicted energy beside times that were measured, which may be shorter than those that it was predicted with."""
+    """Predicted energy clipped to the power limit over measured times, which may be shorter than the predicted ones."""
 
     def most(end: str) -> float:
         busy = np.nan if device_ms is None else getattr(device_ms, end)
@@ -157,7 +157,7 @@ def hold_energy(
 
 
 def hold_memory(needed: tuple[float, float], value: float, graph: Graph) -> tuple[float, float]:
-    """The interval of a memory, whose lower end has room for the tensors that live throughout the call."""
+    """An interval of memory, its lower end at least the tensors that live throughout the call."""
     return min(value, max(needed[0], throughout_mb(graph))), max(value, needed[1])
 
 

@@ -1,11 +1,10 @@
-"""Intervals that hold as often as they say: split-conformal, by group, on errors of cases that were left out.
+"""Prediction intervals with calibrated coverage: split conformal prediction by group, on held-out errors.
 
-A score is log(measured / predicted) of a case whose family or kind the predictor had not seen, over how far from the
-known that case is: 1 + widening x disagreement, where the disagreement is that of networks which differ by their seed
-alone (they agree where rows taught them all the same), and the widening is fitted, one number a target. The interval of
-a new case is the prediction times the quantiles of its group's scores times its own distance, with the correction for
-the finite number of scores. What is further uncertain about a case out of distribution is independent of that, and
-adds as squares.
+A score is log(measured / predicted) of a case whose family or kind was held out, divided by the distance of the case
+from the training data: 1 + widening x disagreement. The disagreement is that of networks which differ by their seed
+alone (they agree where training rows determine the answer); the widening is fitted, one number a target. The interval
+of a new case is the prediction times the quantiles of its group's scores times its own distance, corrected for the
+finite number of scores. The further uncertainty of a case out of distribution is independent, so its square is added.
 """
 
 from __future__ import annotations
@@ -19,18 +18,17 @@ from typing import Any
 
 import numpy as np
 
-#: A group needs this many scores to stand alone; with fewer it takes those of the wider group before it.
+#: A group needs this many scores to be used by itself; with fewer, those of the next wider group are used.
 ENOUGH = 40
 KEPT = 201  # quantiles kept of a group's scores
-#: An unmeasured family errs a little further than the errors of other families say: rows of one family err
-#: together. By so much wider, in logarithms, about nine of ten hold on families that were left out, in every mode
-#: and not on average alone (docs/SCOREBOARD.md). In latency by less: chosen so that device-bound
-#: latency of left-out kinds is not covered too often.
+#: Factors by which intervals are widened, in logarithms, since errors of an unmeasured family are a little larger than
+#: those of other families: rows of one family err together. With these, coverage on held-out families is about nine in
+#: ten in every mode and not on average alone (docs/SCOREBOARD.md). The factor of latency is smaller: chosen so that
+#: device-bound latency of held-out kinds is not covered too often.
 NEW_FAMILY, NEW_FAMILY_LATENCY = 1.08, 1.02
-LEAST = 0.01  # nothing is claimed to be nearer than this
-#: What each thing that no measurement shows adds to the error: a standard deviation, in logarithms. That of a device
-#: stands here for predictors without one of their own (`device_deviation`); energy and CPUs borrow it. Of the others
-#: nothing was measured.
+LEAST = 0.01  # no interval is narrower than this
+#: What each reason to be out of distribution adds to the error: a standard deviation, in logarithms. That of a device
+#: is for predictors without one of their own (`device_deviation`), and for energy and CPUs. The others are assumed.
 OUT_OF_DISTRIBUTION = {"device": 0.27, "generation": 0.2, "ops": 0.2, "dtype": 0.15, "runtime": 0.2}
 #: On an unseen device, this share of the slowdown at the power limit is in doubt (predictors/laws/specs.py).
 POWER_DOUBT = 0.5
@@ -39,12 +37,13 @@ UNCALIBRATED = (1 / 3, 3.0)
 
 
 def power_deviation(slowdown: np.ndarray) -> np.ndarray:
-    """What is in doubt on an unseen device whose power limit makes arithmetic so many times slower."""
+    """The further error on an unseen device whose power limit makes arithmetic `slowdown` times slower: a standard
+    deviation, in logarithms."""
     return POWER_DOUBT * np.log(slowdown)
 
 
 def ood_deviation(whats: Iterable[str], known: Mapping[str, float] = OUT_OF_DISTRIBUTION) -> float:
-    """What several of OUT_OF_DISTRIBUTION add together: they are independent, so their squares add."""
+    """The standard deviation of several of OUT_OF_DISTRIBUTION together: they are independent, so their squares add."""
     return math.hypot(*(known[what] for what in whats))
 
 
@@ -68,7 +67,7 @@ class Calibration:
     unseen_device: float = OUT_OF_DISTRIBUTION["device"]  # what a device without measurements adds
 
     def deviation(self, whats: Iterable[str]) -> float:
-        """What several things that no measurement shows add together."""
+        """The standard deviation of several reasons to be out of distribution together."""
         return ood_deviation(whats, {**OUT_OF_DISTRIBUTION, "device": self.unseen_device})
 
     def factors(
@@ -87,14 +86,14 @@ class Calibration:
     def intervals(
         self, group: str, confidence: float, out_of_distribution: np.ndarray, disagreement: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The same of many cases of one group."""
+        """The same for many cases of one group."""
         low, high = self._quantiles(group, confidence)
         distance = 1 + self.widening.get(group.partition("/")[0], 0.0) * disagreement
         more = out_of_distribution * NormalDist().inv_cdf((1 + confidence) / 2)
         return np.exp(-np.hypot(low * distance, more)), np.exp(np.hypot(high * distance, more))
 
     def _quantiles(self, group: str, confidence: float) -> tuple[float, float]:
-        """What a group's scores reach below and above, as logarithms."""
+        """The lower and upper quantiles of a group's scores, as distances in logarithms."""
         key = (group, confidence)
         if key not in self._remembered:
             found = self._group(group)
@@ -139,7 +138,7 @@ class Calibration:
 
 
 def calibrate(groups: Iterable[str], scores: np.ndarray, disagreement: np.ndarray | None = None) -> Calibration:
-    """Scores over their distance, filed under their group and every wider one."""
+    """Scores divided by their distance, under their group and every wider one."""
     named = np.array(list(groups), dtype=object)
     known = np.isfinite(scores)
     named, scores = named[known], scores[known]
@@ -148,20 +147,20 @@ def calibrate(groups: Iterable[str], scores: np.ndarray, disagreement: np.ndarra
     widening: dict[str, float] = {}
     filed: dict[str, list[np.ndarray]] = {}
     for target in dict.fromkeys(targets):
-        mine = targets == target
-        by = _widening(named[mine], scores[mine], differing[mine]) if differing[mine].any() else 0.0
+        selected = targets == target
+        by = _widening(named[selected], scores[selected], differing[selected]) if differing[selected].any() else 0.0
         widening[target] = by
-        each = scores[mine] / (1 + by * differing[mine])
-        for group in dict.fromkeys(named[mine]):
+        each = scores[selected] / (1 + by * differing[selected])
+        for group in dict.fromkeys(named[selected]):
             parts = group.split("/")
             for length in range(1, len(parts) + 1):
-                filed.setdefault("/".join(parts[:length]), []).append(each[named[mine] == group])
+                filed.setdefault("/".join(parts[:length]), []).append(each[named[selected] == group])
     sorted_ = {name: np.sort(np.concatenate(found)) for name, found in filed.items()}
-    kept = {  # as few digits as a file has, so that intervals are the same before and after it
+    rounded = {  # as few digits as a file has, so that intervals are the same before and after it
         name: np.round(ordered if len(ordered) <= KEPT else np.quantile(ordered, np.linspace(0, 1, KEPT)), 5)
         for name, ordered in sorted_.items()
     }
-    return Calibration(kept, {name: len(found) for name, found in sorted_.items()}, widening)
+    return Calibration(rounded, {name: len(found) for name, found in sorted_.items()}, widening)
 
 
 #: Deviations of an unseen device to choose from.
@@ -171,30 +170,31 @@ _DEVIATIONS = tuple(round(0.01 * n, 2) for n in range(61))
 def device_deviation(
     made: Calibration, groups: Sequence[str], scores: np.ndarray, disagreement: np.ndarray, confidence: float = 0.9
 ) -> float:
-    """The least deviation by which so many of the cases on devices that were left out lie inside their intervals."""
+    """The least deviation by which intervals have the coverage `confidence` on held-out devices."""
     named, known = np.array(groups, dtype=object), np.isfinite(scores)
 
     def inside(deviation: float) -> float:
         found = np.zeros(len(scores), dtype=bool)
         for group in dict.fromkeys(groups):
-            mine = known & (named == group)
-            ends = made.intervals(group, confidence, np.full(mine.sum(), deviation), disagreement[mine])
-            found[mine] = (np.log(ends[0]) <= scores[mine]) & (scores[mine] <= np.log(ends[1]))
+            selected = known & (named == group)
+            ends = made.intervals(group, confidence, np.full(selected.sum(), deviation), disagreement[selected])
+            found[selected] = (np.log(ends[0]) <= scores[selected]) & (scores[selected] <= np.log(ends[1]))
         return float(found[known].mean())
 
     return next((deviation for deviation in _DEVIATIONS if inside(deviation) >= confidence), _DEVIATIONS[-1])
 
 
 def _widening(groups: np.ndarray, scores: np.ndarray, disagreement: np.ndarray) -> float:
-    """The widening whose intervals are best: narrow, and not far from what lies outside (the interval score)."""
+    """The widening whose intervals have the best interval score: narrow, and near the scores outside."""
 
     def loss(by: float) -> float:
         total = 0.0
         for group in dict.fromkeys(groups):
-            mine = groups == group
-            distance = 1 + by * disagreement[mine]
-            low, high = (q * distance for q in _quantiles(np.sort(scores[mine] / distance), mine.sum(), _CHOSEN_AT))
-            outside = np.maximum(low - scores[mine], 0) + np.maximum(scores[mine] - high, 0)
+            selected = groups == group
+            distance = 1 + by * disagreement[selected]
+            quantiles = _quantiles(np.sort(scores[selected] / distance), selected.sum(), _CHOSEN_AT)
+            low, high = (q * distance for q in quantiles)
+            outside = np.maximum(low - scores[selected], 0) + np.maximum(scores[selected] - high, 0)
             total += float((high - low).sum() + 2 / (1 - _CHOSEN_AT) * outside.sum())
         return total
 
@@ -202,6 +202,6 @@ def _widening(groups: np.ndarray, scores: np.ndarray, disagreement: np.ndarray) 
 
 
 def _quantiles(scores: np.ndarray, n: int, confidence: float) -> tuple[float, float]:
-    """What so many of 100 scores lie between. One more case than was seen could lie anywhere: (n + 1) in place of n."""
+    """The quantiles of scores for a confidence, with the correction of conformal prediction: (n + 1) in place of n."""
     edge = min(1.0, math.ceil((n + 1) * (1 + confidence) / 2) / n)
     return float(np.quantile(scores, 1 - edge)), float(np.quantile(scores, edge))

@@ -1,6 +1,6 @@
-"""Energy of a call: what the chip draws anyway, plus what each operation and each byte costs, capped at its limit.
+"""Energy of a call: idle and working power over time, plus energy per operation and byte, capped at the power limit.
 
-One law for every predictor: terms in joules (what the power limit buys), times a factor each.
+One law for every predictor: terms in joules (the energy at the power limit), times a factor each.
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ from forerun.graph.profile import UNITS, Profile
 from forerun.predictors.laws.specs import power_slowdown, roofline_ms, spec_matrix
 from forerun.runtimes.registry import USUAL, replays
 
-#: What a factor stands before: the power limit over the whole call, then each kind of arithmetic and the bytes at what
-#: the limit buys at the rate it allows, then the power limit over the time that kernels work.
+#: The terms that have a factor: the power limit over the whole call, then each kind of arithmetic and the bytes at the
+#: energy per operation or byte that the power limit allows at full rate, then the power limit over the time that
+#: kernels work.
 TERMS = ("waiting", "fp64", "fp32", "tf32", "half", "fp8", "vector", "bytes", "working")
 _TERM_OF_UNIT = {"fp64": 1, "fp32": 2, "tf32": 3, "fp16": 4, "bf16": 4, "fp8": 5, "vector": 6, "int8": 4}
-#: A call by itself waits for its own end. In a loop, over which energy is measured, the next one follows sooner: by so
-#: many microseconds in the median of our H200 rows (median of latency_ms - loop_ms), which are judged too.
+#: A single call waits for its own end. In a loop, over which energy is measured, the next one starts sooner: by these
+#: microseconds in the median of our H200 rows (median of latency_ms - loop_ms), on which predictors are evaluated too.
 SYNCHRONISED_US = 156.0
 #: Seconds of a kernel in which it starts and ends, most of a GPU idle: CUDA graphs of small kernels keep an H200 busy
 #: throughout and draw half of what large ones do.
 START_S = 1e-6
-#: Interval factors for 90 % of power at the same time: what a chip draws at partial load differs.
+#: Interval factors for 90 % of power at the same time: power at partial load differs from chip to chip.
 POWER_SPREAD = (0.5, 2.0)
 # Of a trial fit to calls on an H200; those of the shipped weights lie within a quarter of them. 119 W of waiting and
 # 287 W more while a kernel works, half-precision tensor work 0.79 J per TFLOP, TF32 convolutions 1.5, plain fp32 5.7,
@@ -48,7 +49,7 @@ def plain_factors(device: Device) -> np.ndarray:
 
 
 def waiting_w(device: Device) -> float | None:
-    """What a device draws while it waits for work, in watts; None where its power limit is not known."""
+    """The power of a device that waits for work, in watts; None where its power limit is not known."""
     return None if device.tdp_w is None else float(plain_factors(device)[0] * device.tdp_w)
 
 
@@ -65,16 +66,16 @@ def energy_j(
 def back_to_back_ms(
     latency_ms: np.ndarray | float, device_ms: np.ndarray | float, devices: Sequence[Device], runtime: str | np.ndarray
 ) -> np.ndarray:
-    """How long a call takes in a loop that does not wait for each call to end, over [..., devices]: as long as the
-    device needs, and never less than half; on a CPU as long as by itself. CUDA graphs follow each other at once: what
-    lies around their kernels is not waited for. The runtime is that of all calls, or of each along the devices."""
+    """Time of a call in a loop that does not wait for each call to end, over [..., devices]: as long as the device
+    needs, and never less than half the latency; on a CPU the latency. CUDA graphs follow each other without a gap. The
+    runtime is that of all calls, or of each along the devices."""
     on_cpu = np.array([d.traits.is_host for d in devices])
     waits = np.where(on_cpu, 0.0, np.where(replays(runtime), np.inf, SYNCHRONISED_US / 1e3))
     return np.clip(latency_ms - waits, np.clip(device_ms, latency_ms / 2, latency_ms), latency_ms)
 
 
 def power_edges(watts: float, device: Device, spread: tuple[float, float]) -> tuple[float, float]:
-    """The ends of the interval of a power: between what the device draws idle and its limit."""
+    """The ends of an interval of power: between the device's idle power and its limit."""
     least = min(watts, max(watts * spread[0], device.idle_w or 0))
     return least, max(watts, min(device.tdp_w or watts, watts * spread[1]))
 
@@ -105,7 +106,7 @@ def _working_share(profile: Profile, devices: Sequence[Device]) -> np.ndarray:
 
 
 def terms_over_time(terms: np.ndarray, seconds: np.ndarray, busy_s: np.ndarray) -> np.ndarray:
-    """Terms of calls that last so long, the device busy for so much of it: the first and the last grow with time."""
+    """Terms of calls of `seconds`, with the device busy for `busy_s` of them: the first and the last grow with time."""
     busy = np.minimum(busy_s, seconds)
     waiting, working = terms[..., :1] * seconds[..., None], terms[..., -1:] * busy[..., None]
     return np.concatenate([waiting, terms[..., 1:-1], working], axis=-1)

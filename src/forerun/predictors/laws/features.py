@@ -1,5 +1,5 @@
-"""The numbers a learned efficiency sees of an op on a device: dimensionless, so that a spec sheet is enough for an
-unmeasured chip. None of them names a chip: there are a dozen to learn from, and a network that is shown clock,
+"""Features of an op on a device for the learned efficiency: dimensionless, so that a spec sheet is enough for an
+unmeasured chip. None of them identifies a chip: there are a dozen to learn from, and a network that is given clock,
 multiprocessors, cache and generation as such memorises each of them."""
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ NUMBERS = (
     "blocks", "cols_halvings", "inner_halvings", "cols_64", "inner_64", "in_cache", "at_once", "square", "image",
     "feed", "arithmetic",
 )  # fmt: skip
-#: What most chips have, where a spec sheet does not say; more multiprocessors where its memory would overfeed these.
+#: Typical values where a spec sheet has none; more multiprocessors where its bandwidth would be too much for these.
 _SMS, _CLOCK_MHZ, _CACHE_MB = 80.0, 1600.0, 40.0
 #: Threads of a multiprocessor, and steps of one thread that take as long as a launch.
 _THREADS, _STEPS_PER_LAUNCH = 1024, 8.0
-#: What one addition to memory takes where others add to the same number, in launches, and how it grows with how many
-#: do; numbers of 16 bits take longer (backward passes of bilinear resizes on an H200).
+#: The time of one addition to memory where others add to the same number, in launches, and the exponent by which it
+#: grows with their count; FP16 takes longer (backward passes of bilinear resizes on an H200).
 _WAIT_PER_FLOAT, _WAIT_PER_HALF, _WAIT_EXPONENT = 2e-6, 6e-6, 0.7
 #: Launches that would take as long as a block of a kernel for each of many tiny tasks, on a chip of 1e9 cycles per
 #: second of all multiprocessors: rows that are looked up have a block each (0.6 ns on an H200, however short they are).
@@ -36,8 +36,8 @@ _BLOCK = 0.08
 
 @dataclass(frozen=True)
 class OpTable:
-    """Ops as a learned model takes them; the last axis of `numbers` is NUMBERS. Times in seconds at full speed, but
-    in `numbers` arithmetic is as slow as the power limit makes it."""
+    """Ops as input of a learned model; the last axis of `numbers` is NUMBERS. Times are in seconds at full speed; only
+    in `numbers` is arithmetic slowed down by the power limit."""
 
     classes: np.ndarray  # [n]
     units: np.ndarray  # [n]
@@ -74,8 +74,8 @@ def op_table(profile: Profile, devices: Sequence[Device]) -> OpTable:
 
 
 def _serial(classes: np.ndarray, variants: np.ndarray, sizes: np.ndarray, devices: Sequence[Device]) -> np.ndarray:
-    """[devices, n]: what resizing and unfolding do one image after another (graph.features) on a GPU, and lookups one
-    row after another, in launches that would take as long."""
+    """[devices, n]: serial work of resizing and unfolding (one image after another, graph.features) and of lookups (one
+    row after another) on a GPU, in launches that would take as long."""
     pixels, images = sizes[:, DIMS.index("rows")], sizes[:, DIMS.index("count")]
     sms, clock = _chips(tuple(devices))[:2]
     waves = np.ceil(pixels / (_THREADS * sms))
@@ -88,15 +88,15 @@ def _serial(classes: np.ndarray, variants: np.ndarray, sizes: np.ndarray, device
 
 
 def _waits(sizes: np.ndarray) -> np.ndarray:
-    """[n]: gradients of a resize that are added to one number after another, in launches that would take as long."""
+    """[n]: serial additions of a resize's gradients to the same number, in launches that would take as long."""
     added, together, flag, images = (sizes[:, DIMS.index(name)] for name in ("rows", "window", "flag", "count"))
     each = np.where(flag >= 2, _WAIT_PER_HALF, _WAIT_PER_FLOAT) * together**_WAIT_EXPONENT
-    return np.where((together > 1) & (images == 1), added * each, 0.0)  # others go through their images in turn
+    return np.where((together > 1) & (images == 1), added * each, 0.0)  # others process their images one after another
 
 
 @functools.lru_cache(maxsize=64)
 def _units_used(devices: tuple[Device, ...]) -> np.ndarray:
-    """[devices, UNITS]: which units really do the work of each, fp32 lanes where a chip has no others."""
+    """[devices, UNITS]: the units that do the work of each, fp32 lanes where a chip has no others."""
     plain = UNITS.index("fp32")
     missing = [[u not in ("vector", "fp32", "fp64") and d.supports(u) is False for u in UNITS] for d in devices]
     return np.where(missing, plain, np.arange(len(UNITS)))
@@ -152,7 +152,7 @@ def describe(
         "cols_64": _whole(cols, 64),
         "inner_64": _whole(inner, 64),
         "in_cache": in_cache,
-        # What the multiprocessors work on at a time, two rows each: whether what is read again comes from the cache.
+        # Bytes that the multiprocessors work on at a time, two rows each: whether data that is read again is cached.
         "at_once": np.clip(in_cache - np.maximum(log(np.maximum(rows * count, 1)) - log(2 * sms), 0), -12, 10),
         "square": np.clip(log(np.maximum(rows, 1) / np.maximum(cols, 1)), -12, 12),
         "image": log(np.maximum(image, 1)),
@@ -166,11 +166,10 @@ def describe(
 
 
 def _halvings(size: np.ndarray) -> np.ndarray:
-    """1 for multiples of 8, less where a size is a multiple of 4 or 2 alone: of odd sizes, threads load one number at a
-    time."""
+    """1 for multiples of 8, less for multiples of 4 or 2 alone: for odd sizes, threads load one number at a time."""
     return (_whole(size, 2) + _whole(size, 4) + _whole(size, 8)) / 3
 
 
 def _whole(size: np.ndarray, step: int) -> np.ndarray:
-    """1 where a size is a multiple of what tiles are made of."""
+    """1 where a size is a multiple of `step`."""
     return (np.abs(size / step - np.round(size / step)) < 1e-6).astype(float)

@@ -1,13 +1,13 @@
-"""How far predicted gains are from measured ones, by kind of change: read from beside the weights that they judge.
+"""Errors of predicted gains, by kind of change, in a file beside the weights.
 
-A score is log(measured gain / predicted gain) of two calls of one model that differ in a change, both predicted without
-the model's family (`evaluate.gains` writes the file). Errors that both predictions share fall out, so intervals
+A score is log(measured gain / predicted gain) of two calls of one model that differ in a change, both predicted with
+the model's family held out (`evaluate.gains` writes the file). Errors that both predictions share cancel, so intervals
 of gains are narrower than those of the times that they compare.
 
-The scores are of the devices that were measured. On another one the ratio has a further error, of which the two
-predictions share an unknown part. It is taken as large as that of one prediction alone, as if they shared half of it:
-the deviation that holding whole GPUs out gave (`conformal.device_deviation`), with what else is out of distribution.
-Memory is simulated and knows no speed: its ratios have no such error.
+The scores are of the devices that were measured. On another device the ratio has a further error, of which the two
+predictions share an unknown part. It is assumed to be as large as that of one prediction, as if they shared half of it:
+the deviation on held-out GPUs (`conformal.device_deviation`), together with all else that is out of distribution.
+Memory is simulated and does not depend on speed: its ratios have no such error.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ ENOUGH_PAIRS = 20
 SEVERAL = "several"
 
 
-#: What sets the pace of two calls, by the larger of their host times over device times: below the first number, below
-#: the second and so on. Near the middle both matter, and errors of either move the gain.
+#: Host- or device-bound, by the larger ratio of host time to device time of the two calls: below the first number,
+#: below the second and so on. Near the middle both matter, and errors of either change the gain.
 _PACES = ((0.5, "device"), (1.0, "mostly device"), (2.0, "mostly host"), (math.inf, "host"))
 
 
 def pace(host_over_device: float) -> str:
-    """The group of a pair of calls by what sets their pace."""
+    """The group of a pair of calls by host- or device-bound."""
     return next(name for below, name in _PACES if host_over_device < below or below == math.inf)
 
 
 def group(target: str, kind: str, device_kind: str = USUAL, pace: str = "") -> str:
-    """The name under which scores are filed: kinds of change first, then what sets the pace of the two calls."""
+    """The name of a group of scores: kind of change first, then host- or device-bound."""
     return f"{target} {part_of(device_kind)} {kind}" + (f"/{pace}" if pace else "")
 
 
@@ -54,11 +54,11 @@ class GainErrors:
     about: Mapping[str, object]  # weights, date, rows
 
     def pairs(self, target: str, kind: str, device_kind: str) -> int:
-        """How many measured pairs stand behind a kind of change."""
+        """The number of measured pairs of a kind of change."""
         return self.calibration.counts.get(group(target, kind, device_kind), 0)
 
     def kind_of(self, target: str, kinds: Sequence[str], device_kind: str) -> str | None:
-        """The kind whose scores serve these changes together; None where too few pairs were measured of one."""
+        """The kind whose scores are used for these changes together; None where one has too few measured pairs."""
         if any(self.pairs(target, kind, device_kind) < ENOUGH_PAIRS for kind in kinds):
             return None
         kind = SEVERAL if len(set(kinds)) > 1 else kinds[0]
@@ -87,11 +87,11 @@ def read(folder: Path) -> GainErrors | None:
 @functools.lru_cache(maxsize=4)
 def _read(path: Path, _changed: int) -> GainErrors | None:
     try:
-        found = json.loads(path.read_text())
-        if found["weights"] != weights_hash(path.parent):
+        content = json.loads(path.read_text())
+        if content["weights"] != weights_hash(path.parent):
             return None
-        calibration = Calibration.from_dict(found)
+        calibration = Calibration.from_dict(content)
     except (ValueError, KeyError, TypeError) as error:
         raise ForerunError(f"{path} holds no errors of gains: {error}") from error
-    kept = ("scores", "widening", "unseen_device")
-    return GainErrors(calibration, {name: value for name, value in found.items() if name not in kept})
+    scores = ("scores", "widening", "unseen_device")
+    return GainErrors(calibration, {name: value for name, value in content.items() if name not in scores})

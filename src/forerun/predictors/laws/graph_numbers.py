@@ -1,4 +1,4 @@
-"""What a graph is as a line of numbers: columns of a table of cases, and features of predictors that see no ops."""
+"""A graph as one line of numbers: columns of a table of cases, and features of predictors that see no ops."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ GRAPH_NUMBERS = (
     "token_types", "positions", "filters",
 )  # fmt: skip
 WORK_NUMBERS = ("macs", "bytes")
-#: A second table of embeddings with so few rows is that of token types.
+#: A second table of embeddings with at most this many rows is that of token types.
 _FEW_TYPES = 16
 
 
@@ -46,7 +46,7 @@ def _filters(graph: Graph) -> float:
 
 
 def _language_model(graph: Graph) -> dict[str, float]:
-    """What the shapes of embeddings and attention say of a language model: the graph has them whatever its source."""
+    """Numbers of a language model, from the shapes of its embeddings and attention: every graph has these."""
     tables = [graph.tensors[op.inputs[0]].shape for op in graph.ops if op.kind == "embedding" and op.inputs]
     rows = sorted({shape[0] for shape in tables if len(shape) == 2}, reverse=True)
     queries = [graph.tensors[op.inputs[0]].shape for op in graph.ops if op.kind == "attention" and op.inputs]

@@ -1,8 +1,8 @@
-"""What a call costs the host: so many microseconds for each kind of launch, each view, each module entered; compiled
-code pays the same for every launch; a CUDA graph is launched as a whole.
+"""Host time of a call: a cost in microseconds for each kind of launch, each view, each module entered; compiled code
+has one cost for every launch; a CUDA graph is launched as a whole.
 
-The costs are those of a reference host (docs/DATASET.md); another host is so many times slower, as a probe of a few
-seconds shows (`forerun measure host`).
+The costs are those of a reference host (docs/DATASET.md), times the slowness of the host at hand, which a probe of a
+few seconds measures (`forerun measure host`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ COUNTED = (
     *CLASSES, *(f"{c}:backward" for c in CLASSES), "layouts", "views", "modules", "transformers", "inner", "call",
 )  # fmt: skip
 _DENSE = [CLASSES.index(c) for c in ("conv", "conv_grouped")]
-_HALVES = [UNITS.index(u) for u in ("fp16", "bf16")]
+_FP16_UNITS = [UNITS.index(u) for u in ("fp16", "bf16")]
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,11 @@ class HostCosts:
     own: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
     def of(self, runtime: Runtime) -> tuple[float, ...] | None:
-        """The costs that a runtime has to itself; None: it pays for its launches."""
+        """The costs of a runtime with costs of its own; None: it pays for its launches."""
         return self.own.get(runtime.fitted_name, runtime.waits_us if runtime.replays else runtime.host_us)
 
     def host_ms(self, counts: np.ndarray, runtime: str = USUAL) -> np.ndarray:
-        """What a call costs the reference host."""
+        """Host time of a call on the reference host."""
         run = of_row(runtime)
         if run.replays:
             return np.full(counts.shape[:-1], run.launch.call_us / 1e3)
@@ -61,8 +61,7 @@ class HostCosts:
         self, counts: np.ndarray, device_ms: np.ndarray, slowness: np.ndarray | float | None = None,
         runtime: str = USUAL,
     ) -> np.ndarray:  # fmt: skip
-        """How long a call takes on a host that is so many times slower than the reference; None: it was not
-        probed."""
+        """Latency of a call on a host that is `slowness` times slower than the reference; None: it was not probed."""
         run = of_row(runtime)
         lead_us, gap_us = (self.of(run) if run.replays else None) or (self.lead_us, self.gap_us)
         busy = device_ms + idle_ms(counts, lead_us, gap_us)
@@ -101,7 +100,7 @@ def _counted(profile: Profile) -> np.ndarray:
     np.add.at(out, profile.classes + behind * len(CLASSES), profile.repeat * ~(profile.biases | implied))
     calls = graph.facts.get("host_calls", {})
     plain = np.array([not op.attrs.get("strided") for op in graph.ops], dtype=bool)  # no channels last yet
-    moved = profile.repeat[plain & np.isin(profile.classes, _DENSE) & np.isin(profile.units, _HALVES)].sum()
+    moved = profile.repeat[plain & np.isin(profile.classes, _DENSE) & np.isin(profile.units, _FP16_UNITS)].sum()
     beside = (calls.get(name, 0) for name in ("views", "modules", "transformers"))
     inner = profile.inner_launches + profile.repeat[implied].sum()
     out[2 * len(CLASSES) :] = moved, *beside, inner, 1
@@ -114,15 +113,15 @@ def launches(counts: np.ndarray) -> np.ndarray:
 
 
 def compiled_counts(counts: np.ndarray) -> np.ndarray:
-    """[..., 4]: what compiled code costs the host by: any call and each launch; in training the step and each module,
-    whose gradients and optimizer stay with Python."""
+    """[..., 4]: the counts that host time of compiled code depends on: calls and launches; in training also steps and
+    modules, whose gradients and optimizer are run by Python."""
     trains = (counts[..., len(CLASSES) : 2 * len(CLASSES)].sum(axis=-1) > 0).astype(float)
     modules = counts[..., COUNTED.index("modules")]
     return np.stack([np.ones_like(trains), launches(counts), trains, trains * modules], axis=-1)
 
 
 def idle_ms(counts: np.ndarray, lead_us: float, gap_us: float) -> np.ndarray:
-    """How long the device waits in a call that it paces: around all kernels, and between two of them."""
+    """Idle time of the device in a device-bound call: around all kernels, and between two of them."""
     return (lead_us + gap_us * launches(counts)) / 1e3
 
 

@@ -24,14 +24,14 @@ from forerun.runtimes.registry import ran_by
 if TYPE_CHECKING:
     from forerun.predictors.base import Predictor, Times
 
-#: Where nothing is calibrated, what 90 % of our H200 rows stay within (measured over predicted): transformers within
-#: 1 %; what cuDNN takes beside its layout copies is its own choice, most of all in backward passes.
+#: Interval factors without calibration: 90 % of our H200 rows are within them (measured over predicted). Transformers
+#: are within 1 %; the workspaces of cuDNN beside its layout copies vary, most of all in backward passes.
 ALLOCATED_SPREAD = {"plain": (0.97, 1.04), "conv": (0.97, 1.13), "conv_backward": (0.75, 1.3)}
-#: In calls below this, what libraries take is a larger share: they are calibrated by themselves.
+#: Calls below this are calibrated by themselves, since workspaces of libraries are a larger share of them.
 SMALL_MB = 1024.0
-#: The share of a device's memory that `fits` and `largest batch` leave free, so that a case that is said to fit does:
-#: what 95 of 100 cases stay within whose limit was measured (`forerun evaluate --fits`). Near the limit the allocator's
-#: fragments decide, which the simulation follows to a few per cent. Chosen on the cases that it is judged by.
+#: The share of a device's memory that `fits` and `largest batch` leave free, so that a case that is predicted to fit
+#: does: enough for 95 of 100 cases whose limit was measured (`forerun evaluate --fits`). Near the limit fragmentation
+#: decides, which the simulation follows to a few per cent. Chosen on the same cases that it is evaluated on.
 MARGIN = 0.08
 #: The context differs by driver, and by how many kernels get loaded.
 CONTEXT_SPREAD = (0.4, 1.7)
@@ -39,7 +39,7 @@ CONTEXT_SPREAD = (0.4, 1.7)
 
 @dataclass(frozen=True)
 class MemoryEstimate:
-    """Device memory of one call: what tensors and libraries take, and how uncertain that is."""
+    """Device memory of one call: tensors and workspaces of libraries, with an interval."""
 
     allocated_mb: float
     reserved_mb: float
@@ -62,8 +62,8 @@ def estimate(graph: Graph, device: Device) -> MemoryEstimate:
 
 
 def with_predicted(memory: MemoryEstimate, times: Times, device: Device) -> MemoryEstimate:
-    """Simulated memory, or what a predictor says of it itself where it does (of the first device): then that decides
-    whether it fits, too."""
+    """Simulated memory, or the predictor's own where it predicts memory (of the first device); then that also decides
+    whether the call fits."""
     if times.memory_allocated_mb is None and times.memory_mb is None:
         return memory
     own = [None if found is None else float(found[0, 0]) for found in (times.memory_allocated_mb, times.memory_mb)]
@@ -107,13 +107,13 @@ def estimates(graph: Graph, devices: Sequence[Device]) -> list[MemoryEstimate]:
     graph = _kept_reserves(GraphKey(graph))
     kinds, handles = {op.kind for op in graph.ops}, cublas_handles(graph)
     group = next((k for k in ("conv_backward", "conv") if k in kinds), "plain")
-    key, kept = GraphKey(graph), ran_by(graph).keeps_mb
+    key, kept_mb = GraphKey(graph), ran_by(graph).keeps_mb
     out = []
     for device in devices:
         working = library_workspaces(device) if kinds & TAKING else None
         memory = _simulated(key, working)
-        workspace, context, room = workspace_mb(handles, device), context_mb(device) + kept, room_mb(handles, device)
-        room = None if room is None else max(0.0, room - kept)
+        workspace, context, room = workspace_mb(handles, device), context_mb(device) + kept_mb, room_mb(handles, device)
+        room = None if room is None else max(0.0, room - kept_mb)
         fits = None if room is None else memory.reserved_mb <= room
         if room is not None and room < memory.reserved_mb:  # what is cached but free is given back when it gets tight
             memory = simulate(graph, room, working) if memory.allocated_mb <= room else _tight(key, working)
@@ -147,24 +147,24 @@ def _simulated(key: GraphKey, working: Workspaces | None) -> Memory:
 
 @functools.lru_cache(maxsize=32)
 def _tight(key: GraphKey, working: Workspaces | None) -> Memory:
-    """The least that the call gets by with, whatever there is: the allocator keeps no more than it must."""
+    """The least memory that the call can run with: the allocator caches no more than it must."""
     return simulate(key.graph, _simulated(key, working).allocated_mb, working)
 
 
 def room_mb(handles: int, device: Device) -> float | None:
-    """What the device leaves for tensors beside context and workspaces; None when its memory is not known."""
+    """The memory for tensors beside context and workspaces; None when the device's memory is not known."""
     available = available_mb(device)
     return None if available is None else max(0.0, available - context_mb(device) - workspace_mb(handles, device))
 
 
 def available_mb(device: Device) -> float | None:
-    """What one process may use, its context included, with a margin; None when the device's memory is not known.
+    """The memory that one process may use, its context included, with a margin; None when it is not known.
 
     On NVIDIA's GPUs the context is what NVML shows in use before the first tensor, the driver's own part included: it
     is held against all that the driver reports. Elsewhere against what processes can get.
     """
-    whole = device.memory_mb if device.traits.reports_context and device.is_nvidia else device.usable_mb
-    return None if whole is None else whole * (1 - MARGIN)
+    total_mb = device.memory_mb if device.traits.reports_context and device.is_nvidia else device.usable_mb
+    return None if total_mb is None else total_mb * (1 - MARGIN)
 
 
 def context_mb(device: Device) -> float:

@@ -1,4 +1,4 @@
-"""A device's spec sheet as predictors use it: peaks by unit, bandwidth, rooflines, and what the power limit costs."""
+"""A device's spec sheet as predictors use it: peaks by unit, bandwidth, rooflines, and slowdown at the power limit."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def op_roofline_s(profile: Profile, devices: Sequence[Device]) -> tuple[np.ndarr
     return compute * launched[..., None], memory * launched[..., None], profile.kernels * launched
 
 
-#: Products per watt in a dtype, relative to half precision on the same tensor cores.
+#: FLOPs per watt in a dtype, relative to FP16 on the same tensor cores.
 _RELATIVE_TO_HALF = {"tf32": 0.5, "fp16": 1.0, "bf16": 1.0, "fp8": 2.0, "int8": 2.0}
 
 
@@ -53,9 +53,9 @@ def _power_slowdown(devices: tuple[Device, ...]) -> np.ndarray:
 
 
 def _gflops_per_watt(device: Device, generation: Generation, unit: str) -> float | None:
-    """What the generation sustains per watt on the units that do the work of `unit`; None when it is not known."""
+    """GFLOP/s per watt that the generation sustains on the units that do the work of `unit`; None when not known."""
     dtype = _first_known(device, unit) if unit != "vector" else ""
-    # Half precision that is listed below fp32 runs on the fp32 units.
+    # FP16 that is listed below fp32 runs on the fp32 units.
     on_fp32_units = device.peak_tflops.get(dtype, np.inf) < device.peak_tflops.get("fp32", 0.0)
     if dtype == "fp32" or (on_fp32_units and dtype != "fp64"):
         return generation.fp32_gflops_per_watt
@@ -87,7 +87,7 @@ def _spec_matrix(devices: tuple[Device, ...]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def spec_problem(device: Device) -> str | None:
-    """What the spec sheet lacks for any prediction, as a sentence, or None."""
+    """The figure that the spec sheet lacks for any prediction, as a sentence, or None."""
     if device.bandwidth_gbs is not None and device.peak_tflops:
         return None
     lacking = "memory bandwidth (bandwidth_gbs)" if device.peak_tflops else "arithmetic peaks (such as fp32_tflops)"
@@ -101,25 +101,25 @@ _NEXT_BEST = {
     "bf16": ("bf16", "fp16", "fp32", "int8"), "fp8": ("fp8", "fp16", "bf16", "fp32", "int8"),
     "int8": ("int8", "fp16", "bf16", "fp32"), "vector": ("fp32", "bf16", "fp16", "int8"),
 }  # fmt: skip
-#: Products per second in a dtype, relative to half precision on one chip. Accelerators that list both do fp32 at 1/3.7
-#: of the half-precision rate at best, GPUs at 1/4 to 1/16; boards that list no fp64 do it at 1/64 of fp32. What stands
-#: in for an unknown peak is never taken to be faster than that.
+#: FLOP/s in a dtype, relative to FP16 on one chip. Accelerators that list both do fp32 at 1/3.7 of the FP16 rate at
+#: best, GPUs at 1/4 to 1/16; boards that list no fp64 do it at 1/64 of fp32. The substitute for an unknown peak is
+#: never assumed to be faster than that.
 _RELATIVE_RATE = {"fp64": 1 / 256, "fp32": 1 / 4, "tf32": 1 / 2, "fp16": 1.0, "bf16": 1.0, "fp8": 2.0, "int8": 2.0,
                   "vector": 1 / 4}  # fmt: skip
 
 
 def unit_peak(device: Device, unit: str) -> float:
-    """The device's TFLOP/s for a unit, or what the next best units that are known can do of its work."""
+    """The device's TFLOP/s for a unit, or that of the next best known units at its work."""
     first = _first_known(device, unit)
     if not first:
         return max(device.peak_tflops.values()) * min(1.0, _RELATIVE_RATE[unit])
     known = (device.peak(first) or 0.0) * _share(device, unit, first)
-    # Where halves are slower than fp32 (GeForce Pascal: 1/64), libraries compute in fp32.
+    # Where FP16 is slower than fp32 (GeForce Pascal: 1/64), libraries compute in fp32.
     return max(known, device.peak("fp32") or 0.0) if unit in ("fp16", "bf16") else known
 
 
 def _share(device: Device, unit: str, other: str) -> float:
-    """How much of its own rate the `other` units reach at the work of `unit`."""
+    """The share of their own rate that the `other` units reach at the work of `unit`."""
     if unit == other or (device.traits.multiplies_fp32_as_bf16 and unit in ("fp32", "tf32")):
         return 1.0
     return min(1.0, _RELATIVE_RATE[unit] / _RELATIVE_RATE[other])

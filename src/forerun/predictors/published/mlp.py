@@ -3,8 +3,8 @@ memory and energy of a step, hence the time of an epoch and images per second. W
 regression.
 
 Features and targets are logarithms, standardised. Depth is the number of convolutions, base filters are the output
-channels of the first one: both are read off the graph, whatever the network is called. The optimizer and autocast are
-features too, since they change the step of a network.
+channels of the first one: both come from the graph and not from the network's name. The optimizer and autocast are
+features too, since they change the training step.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from forerun.predictors.cases import Cases
 
 FEATURES = ("convolutions", "filters", "batch", "parameters", "optimizer_states", "amp")
-#: So many points of the loss curve are kept.
-_KEPT_LOSSES = 50
-#: Answers reach so far beyond what was measured, as logarithms: e^3 times the longest step.
+#: Number of points of the loss curve that are saved.
+_SAVED_LOSSES = 50
+#: Predictions are clipped to this far beyond the measured range, as logarithms: e^3 times the longest step.
 _BEYOND = 3.0
 #: Logarithms that differ by less are equal.
 _ROUNDING = 1e-6
@@ -56,7 +56,7 @@ class MlpPredictor(ByNumbers):
 
     weights_: np.ndarray  # of all layers, one after another: matrix [inputs, outputs], then biases
     feature_scale_: np.ndarray  # [2, features]: mean and standard deviation of their logarithms
-    feature_range_: np.ndarray  # [2, features]: least and largest logarithm; beyond it, its end is answered for
+    feature_range_: np.ndarray  # [2, features]: least and largest logarithm, to which features are clipped
     target_scale_: np.ndarray  # [2, targets]
     target_range_: np.ndarray  # [2, targets]: least and largest logarithm that was measured
     losses_: list[float]  # mean squared error of standardised logarithms, from the first step to the last
@@ -113,8 +113,8 @@ class MlpPredictor(ByNumbers):
             adam.step()
             falling.step()
             losses.append(float(loss.detach()))
-        kept = np.unique(np.linspace(0, self.steps - 1, _KEPT_LOSSES).round().astype(int))
-        return np.concatenate([p.detach().numpy().ravel() for p in parts]), [losses[i] for i in kept]
+        saved = np.unique(np.linspace(0, self.steps - 1, _SAVED_LOSSES).round().astype(int))
+        return np.concatenate([p.detach().numpy().ravel() for p in parts]), [losses[i] for i in saved]
 
     def values_of_question(
         self, profile: Profile, devices: Sequence[Device], workload: Workload
@@ -128,10 +128,10 @@ class MlpPredictor(ByNumbers):
 
     def out_of_distribution(self, profile: Profile, device: Device, workload: Workload) -> list[OutOfDistribution]:
         found = super().out_of_distribution(profile, device, workload)
-        asked = numbers.matrix(numbers.of_question(profile, [device], workload), FEATURES, logarithms=True)[0]
+        features = numbers.matrix(numbers.of_question(profile, [device], workload), FEATURES, logarithms=True)[0]
         for at, name in enumerate(FEATURES):
             low, high = self.feature_range_[:, at]
-            if not low - _ROUNDING <= asked[at] <= high + _ROUNDING:
+            if not low - _ROUNDING <= features[at] <= high + _ROUNDING:
                 ends = " to ".join(f"{np.expm1(end):,.0f}" for end in (low, high))
                 reason = f"{self.name} was fitted to {name} from {ends}: the nearer end counts"
                 found.append(OutOfDistribution("ops", reason))
@@ -139,15 +139,15 @@ class MlpPredictor(ByNumbers):
 
     def values(self, lines: Numbers) -> dict[str, np.ndarray]:
         seen = np.clip(numbers.matrix(lines, FEATURES, logarithms=True), *self.feature_range_)
-        found = _scaled(seen, self.feature_scale_)
+        hidden = _scaled(seen, self.feature_scale_)
         at = 0
         for number, (rows, width) in enumerate(self.layers):
             weight = self.weights_[at : at + rows * width].reshape(rows, width)
-            found = found @ weight + self.weights_[at + rows * width : at + (rows + 1) * width]
+            hidden = hidden @ weight + self.weights_[at + rows * width : at + (rows + 1) * width]
             at += (rows + 1) * width
             if number < len(self.hidden):
-                found = np.maximum(found, 0)
-        logs = found * self.target_scale_[1] + self.target_scale_[0]
+                hidden = np.maximum(hidden, 0)
+        logs = hidden * self.target_scale_[1] + self.target_scale_[0]
         logs = np.clip(logs, self.target_range_[0] - _BEYOND, self.target_range_[1] + _BEYOND)
         return dict(zip(self.targets, np.exp(logs).T, strict=True))
 
@@ -177,7 +177,7 @@ def _forward(x: Any, parts: Sequence[Any]) -> Any:
 
 
 def _scale(values: np.ndarray) -> np.ndarray:
-    """Mean and standard deviation of each column; what is the same in every row says nothing, and becomes 0."""
+    """Mean and standard deviation of each column; a constant column is scaled to 0."""
     deviation = np.nanstd(values, axis=0)
     return np.stack([np.nanmean(values, axis=0), np.where(deviation > 1e-9, deviation, np.inf)])
 

@@ -30,7 +30,7 @@ PAGE = "landscape.html"
 PICTURES = ("landscape_splits", "landscape_later_cost", "landscape_later_time", "landscape_shap",
             "landscape_trend_compute", "landscape_chip_hours")  # fmt: skip
 _FIRST = next(iter(ENCODINGS))
-#: The aims: the least share within a factor of 2, and the shares that a 90 % interval should hold.
+#: The targets: the least share within a factor of 2, and the coverage of a 90 % interval.
 _NEAR, _HELD = 0.7, (0.85, 0.95)
 _INTRO = f"""What training a model takes, learned from what is published of all the notable ones. Written, with every
 number and figure, by
@@ -137,15 +137,15 @@ def _steps(study: Study) -> str:
 
 def _line(study: Study, target: str, encoding: str, protocol: str, name: str) -> pd.Series | None:
     c = study.compared
-    found = c[
+    rows = c[
         (c["target"] == target) & (c["encoding"] == encoding) & (c["protocol"] == protocol) & (c["estimator"] == name)
     ]
-    return found.iloc[0] if len(found) else None
+    return rows.iloc[0] if len(rows) else None
 
 
 def _r2(study: Study, target: str, encoding: str, protocol: str, name: str) -> str:
-    found = _line(study, target, encoding, protocol, name)
-    return "" if found is None else f"{found['r2']:.3f}"
+    line = _line(study, target, encoding, protocol, name)
+    return "" if line is None else f"{line['r2']:.3f}"
 
 
 def _experiments(study: Study) -> str:
@@ -162,10 +162,8 @@ def _estimators(study: Study) -> str:
     for name in ESTIMATORS:
         cells = []
         for protocol in judge.PROTOCOLS:
-            found = _line(study, PUBLISHED_TARGET, _FIRST, protocol, name)
-            cells.append(
-                "" if found is None else f"{found['r2']:.3f} · {found['decades']:.2f} · {found['coverage']:.0%}"
-            )
+            line = _line(study, PUBLISHED_TARGET, _FIRST, protocol, name)
+            cells.append("" if line is None else f"{line['r2']:.3f} · {line['decades']:.2f} · {line['coverage']:.0%}")
         rows.append((name, *cells))
     words = "R² · mean error in decades · share in the 90 % interval. Rows judged: " + ", ".join(
         f"{protocol} {_rows(study, protocol)}" for protocol in judge.PROTOCOLS
@@ -174,8 +172,8 @@ def _estimators(study: Study) -> str:
 
 
 def _rows(study: Study, protocol: str) -> str:
-    found = _line(study, PUBLISHED_TARGET, _FIRST, protocol, ESTIMATORS[0])
-    return "0" if found is None else f"{found['n']:.0f}"
+    line = _line(study, PUBLISHED_TARGET, _FIRST, protocol, ESTIMATORS[0])
+    return "0" if line is None else f"{line['n']:.0f}"
 
 
 _FIGURES = {
@@ -184,13 +182,13 @@ _FIGURES = {
 }  # fmt: skip
 
 
-def _figure_cells(found: pd.Series) -> list[str]:
-    return [f"{found[key]:.0%}" if key in ("mape", "within 2", "coverage") else f"{found[key]:.2f}" for key in _FIGURES]
+def _figure_cells(line: pd.Series) -> list[str]:
+    return [f"{line[key]:.0%}" if key in ("mape", "within 2", "coverage") else f"{line[key]:.2f}" for key in _FIGURES]
 
 
 def _by_time(study: Study) -> str:
-    found = [(name, _line(study, PUBLISHED_TARGET, _FIRST, "time", name)) for name in ESTIMATORS]
-    rows = [(name, *_figure_cells(one)) for name, one in found if one is not None]
+    lines = [(name, _line(study, PUBLISHED_TARGET, _FIRST, "time", name)) for name in ESTIMATORS]
+    rows = [(name, *_figure_cells(one)) for name, one in lines if one is not None]
     return "\n".join(table(("estimator", *_FIGURES.values()), rows))
 
 
@@ -240,8 +238,8 @@ def _costs(study: Study) -> str:
 
 def _later_line(later: Later, target: str, method: str, rows: str) -> pd.Series | None:
     f = later.figures
-    found = f[(f["target"] == target) & (f["method"] == method) & (f["rows"] == rows)]
-    return found.iloc[0] if len(found) else None
+    matches = f[(f["target"] == target) & (f["method"] == method) & (f["rows"] == rows)]
+    return matches.iloc[0] if len(matches) else None
 
 
 def _later_words(later: Later) -> str:
@@ -280,7 +278,7 @@ def _later_table(later: Later) -> str:
 
 
 def _aims(study: Study) -> str:
-    """The joined estimate against what it should reach."""
+    """The joined estimate against the targets."""
     rows: list[tuple[str, str, str, float]] = []
     for later in study.later:
         for target in ("cost_2023_usd", "training_hours"):

@@ -1,4 +1,4 @@
-"""How to get an answer again: the link that opens it, the commands that print it, the Python that returns it."""
+"""Reproducing an answer: the link that opens it, the commands that print it, the Python code that returns it."""
 
 from __future__ import annotations
 

@@ -102,7 +102,9 @@ def _connect_link(
     page: gr.Blocks, tabs: gr.Tabs, asked_tab: gr.Textbox, shared: dict[str, Any], shown: list[_Shown]
 ) -> None:
     """Opening a link fills the form and runs it."""
-    own = {(shown_tab.question.name, name): c for shown_tab in shown for name, c in shown_tab.question.fields.items()}
+    components = {
+        (shown_tab.question.name, name): c for shown_tab in shown for name, c in shown_tab.question.fields.items()
+    }
     common = {name: component for name, component in shared.items() if name != "upload"}
     statuses = [shown_tab.status for shown_tab in shown]
     names = [shown_tab.question.name for shown_tab in shown]
@@ -111,11 +113,11 @@ def _connect_link(
         query = dict(parse_qsl(str(search).removeprefix("?")[:_LONGEST_LINK]))
         tab = query.get("tab", "")
         if tab not in names:
-            return [gr.skip() for _ in range(2 + len(common) + len(own) + len(statuses))]
+            return [gr.skip() for _ in range(2 + len(common) + len(components) + len(statuses))]
         problems: list[str] = []
 
-        def value(name: str, component: Any, own: bool) -> Any:
-            if not own or name not in query:
+        def value(name: str, component: Any, components: bool) -> Any:
+            if not components or name not in query:
                 return gr.skip()
             try:
                 return form.value_of(component, query[name])
@@ -124,11 +126,11 @@ def _connect_link(
                 return gr.skip()
 
         filled = [value(name, component, True) for name, component in common.items()]
-        filled += [value(name, component, of == tab) for (of, name), component in own.items()]
+        filled += [value(name, component, of == tab) for (of, name), component in components.items()]
         notes = [error_html("; ".join(problems)) if problems and n == tab else gr.skip() for n in names]
         return [gr.Tabs(selected=tab), "" if problems else tab, *filled, *notes]
 
-    outputs = [tabs, asked_tab, *common.values(), *own.values(), *statuses]
+    outputs = [tabs, asked_tab, *common.values(), *components.values(), *statuses]
     search = gr.Textbox(visible=False)
     page.load(
         fill, [search], outputs, js="() => window.location.search", show_progress="hidden", api_visibility="private"

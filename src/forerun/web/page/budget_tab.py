@@ -57,14 +57,14 @@ def _datasets() -> list[str]:
 
 
 def _request(values: Values) -> BudgetRequest:
-    own = {**given(values, ("dataset",)), **numbers(values, (*_COUNTS, *_LIMITS)), "mode": values["job_mode"]}
-    if own.get("steps"):
-        own = {name: value for name, value in own.items() if name not in ("epochs", "dataset")}
+    fields = {**given(values, ("dataset",)), **numbers(values, (*_COUNTS, *_LIMITS)), "mode": values["job_mode"]}
+    if fields.get("steps"):
+        fields = {name: value for name, value in fields.items() if name not in ("epochs", "dataset")}
     workload = {name: value for name, value in workload_of(values).items() if name != "mode"}
     devices = None if values["every_device"] else devices_of(values)
     if devices and workload["model"] in _COLLECTIONS[:2]:
         devices = devices[:1]
-    return BudgetRequest(**workload, **place_of(values), device=devices, **own)
+    return BudgetRequest(**workload, **place_of(values), device=devices, **fields)
 
 
 def _lines(request: BaseModel) -> tuple[str, str]:

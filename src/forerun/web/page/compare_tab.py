@@ -42,8 +42,8 @@ def _request(values: Values) -> PageCompareRequest:
     numbers = sorted({number(part, "values") for part in words.replace(",", " ").replace(";", " ").split()})
     if len(numbers) > _MOST:
         raise ForerunError(f"at most {_MOST} values can be drawn, got {len(numbers)}")
-    own: Values = {axis: numbers[0], "axis": axis, "values": numbers, "devices": devices_of(values)}
-    return PageCompareRequest(**{**workload_of(values), **place_of(values), **own})
+    fields: Values = {axis: numbers[0], "axis": axis, "values": numbers, "devices": devices_of(values)}
+    return PageCompareRequest(**{**workload_of(values), **place_of(values), **fields})
 
 
 def _payload(request: BaseModel) -> dict[str, Any]:

@@ -29,8 +29,8 @@ def predict_tab() -> Question:
 
 
 def _request(values: Values) -> PagePredictRequest:
-    own = {"measured": bool(values["measured"]), **numbers(values, ("samples",))}
-    return PagePredictRequest(**workload_of(values), **place_of(values), devices=devices_of(values), **own)
+    fields = {"measured": bool(values["measured"]), **numbers(values, ("samples",))}
+    return PagePredictRequest(**workload_of(values), **place_of(values), devices=devices_of(values), **fields)
 
 
 def _lines(request: BaseModel) -> tuple[str, str]:

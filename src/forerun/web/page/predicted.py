@@ -62,11 +62,11 @@ def _details(predictions: list[Prediction]) -> str:
 def _times(times: list[Explanation]) -> str:
     """One bar per device, split by operator; an operator has the same colour in all of them."""
     shares = [_by_operator(explanation) for explanation in times]
-    whole: dict[str, float] = defaultdict(float)
+    totals: dict[str, float] = defaultdict(float)
     for by_operator in shares:
         for name, share in by_operator.items():
-            whole[name] += share
-    order = sorted(whole, key=lambda name: -whole[name])
+            totals[name] += share
+    order = sorted(totals, key=lambda name: -totals[name])
     bars = "".join(
         f'<p class="bar-head"><b>{text(e.device)}</b> <span class="faint">device time {pretty(e.device_ms)} ms, '
         f"host time {pretty(e.host_ms)} ms</span></p>"

@@ -33,7 +33,7 @@ class Question:
     request: Callable[[Values], BaseModel]
     lines: Callable[[BaseModel], tuple[str, str]] | None = None
     fields: dict[str, Any] = field(default_factory=dict)  # the tab's own components by the names of their values
-    payload: Callable[[BaseModel], dict[str, Any]] = lambda asked: asked.model_dump()
+    payload: Callable[[BaseModel], dict[str, Any]] = lambda body: body.model_dump()
     shared: bool = True  # whether it uses the model and the devices of the form
     ask: Callable[[FastAPI, Any], Awaitable[dict[str, Any]]] | None = None  # replaces the call of the operation
 

@@ -56,12 +56,12 @@ def recommend_tab() -> Question:
 
 def _request(values: Values) -> RecommendRequest:
     workload = {name: value for name, value in workload_of(values).items() if name not in ("batch", "dtype")}
-    own = {"goal": values["goal"], "mig": bool(values["mig"]), **numbers(values, tuple(_LIMITS))}
-    own |= {name: _words(text) for name, text in given(values, _NAMES).items()}
-    own |= {to: values[name] for name, to in (("only", "devices"), ("dtypes", "dtypes")) if values.get(name)}
+    fields = {"goal": values["goal"], "mig": bool(values["mig"]), **numbers(values, tuple(_LIMITS))}
+    fields |= {name: _words(text) for name, text in given(values, _NAMES).items()}
+    fields |= {to: values[name] for name, to in (("only", "devices"), ("dtypes", "dtypes")) if values.get(name)}
     if values.get("batches"):
-        own["batches"] = [number(word, "batches") for word in _words(str(values["batches"]))]
-    return RecommendRequest(**workload, **place_of(values, "region", "instance"), **own)
+        fields["batches"] = [number(word, "batches") for word in _words(str(values["batches"]))]
+    return RecommendRequest(**workload, **place_of(values, "region", "instance"), **fields)
 
 
 def _words(text: str) -> list[str]:

@@ -102,7 +102,7 @@ class PageRoutes:
 
     async def _join(self, scope: Scope, receive: Receive, send: Send) -> None:
         """A request of a session, which has a short name and a limited number of requests."""
-        body, number = await _whole(receive), scope["state"]["request_id"]
+        body, number = await _full_body(receive), scope["state"]["request_id"]
         question = _question(body)
         session = question.get("session_hash")
         if not isinstance(session, str) or not re.fullmatch(_SESSION, session):
@@ -165,7 +165,7 @@ def _question(body: bytes) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-async def _whole(receive: Receive) -> bytes:
+async def _full_body(receive: Receive) -> bytes:
     """The body of a request; the gate has bounded it."""
     parts, more = [], True
     while more:

@@ -105,10 +105,10 @@ def _cell(name: str, value: Any) -> str:
 @functools.cache
 def _left_out() -> pd.DataFrame:
     """Predictions of the shipped predictor for models of held-out families; repeats once."""
-    from forerun.evaluate.kept import kept_left_out
+    from forerun.evaluate.stored import stored_predictions
     from forerun.predictors.saved import SHIPPED
 
-    frame = kept_left_out(SHIPPED / "default")
+    frame = stored_predictions(SHIPPED / "default")
     return frame[(frame["repeat"] == 0) & (frame["status"] == "ok")]
 
 

@@ -1,7 +1,7 @@
 """The empirical ceilings of a device: peaks by dtype, bandwidth of memory and cache, launch cost, idle and full power.
 
 `python -m forerun.measure.core.ceilings --out FILE` measures them where only PyTorch is installed; `forerun measure
-machine` does the same and keeps them.
+machine` does the same and saves them.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ def measure(
     keep: Callable[[dict[str, Any]], None] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Any]:
-    """All ceilings within about `budget_s` seconds. `keep` gets what is known so far after every part."""
+    """Measures all ceilings within about `budget_s` seconds. `keep` gets the partial record after every part."""
     budget_s = budget_s or (HOST_S if meter.is_host else WHOLE_S)
-    software = host_facts.software(meter)  # imports PyTorch, which is no part of the budget
+    software = host_facts.software(meter)  # imports PyTorch, which does not count towards the budget
     effort = Effort(budget_s)
-    rest = launch_power.idle(meter, effort)  # first, before anything of this process is on the device
+    rest = launch_power.idle(meter, effort)  # first, before this process has a context on the device
     out: dict[str, Any] = {
         "ceilings": VERSION, "measured_at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "machine": host_facts.machine(), "device": meter.describe(), "memory_mb": meter.total_mb(),
@@ -51,15 +51,15 @@ def measure(
         if progress is not None:
             progress(number, len(parts))
         begin = time.monotonic()
-        found = _tried(part, meter) if effort.left_s > 0 else {"reason": f"no time left within {budget_s:g} s"}
+        result = _tried(part, meter) if effort.left_s > 0 else {"reason": f"no time left within {budget_s:g} s"}
         out["spent_s"][name] = time.monotonic() - begin
         if name in peaks.DTYPES:
-            out["peaks"][name] = found
+            out["peaks"][name] = result
         elif name in ("full", "idle_after"):
             meter.reset_memory()
-            out["power"][name] = found
+            out["power"][name] = result
         else:
-            out[name] = found
+            out[name] = result
         if keep is not None:
             keep(out)
     out["state_after"] = meter.state()
@@ -71,9 +71,9 @@ def measure(
 
 
 def _tried(part: Callable[[], dict[str, Any]], meter: Meter) -> dict[str, Any]:
-    """What a part finds, or why it failed; the others go on while the device works."""
+    """The result of a part, or why it failed; later parts still run while the device works."""
     try:
         return part()
-    except Exception as error:  # noqa: BLE001 - any failure of a part is a fact to record
+    except Exception as error:  # noqa: BLE001 - any failure of a part is recorded
         check_works(meter)
         return {"reason": why(error)}

@@ -24,13 +24,13 @@ def main(argv: list[str]) -> int:
     except ForerunError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    found = measure(
+    record = measure(
         meter,
         args.budget,
         lambda known: write_json(args.out, known),
         lambda done, total: print(f"{done} of {total} parts", flush=True),
     )
-    for name, seconds in found["spent_s"].items():
+    for name, seconds in record["spent_s"].items():
         print(f"  {name}: {seconds:.1f} s")
     return 0
 

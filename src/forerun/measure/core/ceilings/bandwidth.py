@@ -1,4 +1,4 @@
-"""The bandwidth of a device's memory and of its cache: streaming kernels over buffers of growing size."""
+"""The bandwidth of a device's memory and cache, from streaming kernels over buffers of growing size."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from .effort import Effort, best_ms, calls_in
 
 MB = 2**20
 SMALLEST, LARGEST = 2**18, 2**32  # bytes that one call touches
-ENOUGH = 2**27  # a curve that ends before would show a cache instead of the memory
-TINY = 2**12  # so few bytes that the time is that of the kernel itself
+ENOUGH = 2**27  # a curve that ends earlier would show a cache instead of the memory
+TINY = 2**12  # few enough bytes that the time is the kernel's fixed cost
 SHARE_OF_MEMORY = 8  # no buffer takes more than this part of the device's memory
 POINT_S, CAPTURED_S, MOST_CAPTURED = 0.06, 0.004, 500
 PLATEAU = 3  # octaves at the end of the curve that show the memory
-FLOOR_SHARE = 0.3  # above it the net rate depends more on the kernel's own time than on the bytes it moves
-CACHE_GAIN = 1.15  # how much faster than the memory the cache must be before the curve shows it
+FLOOR_SHARE = 0.3  # above it the net rate depends more on the kernel's fixed cost than on the bytes it moves
+CACHE_GAIN = 1.15  # the least ratio of cache to memory bandwidth at which the curve shows a cache
 Point = dict[str, Any]
 
 
 def bandwidth(meter: Meter, effort: Effort) -> dict[str, Any]:
-    """The curve, and the bandwidth and size of memory and cache that it shows."""
+    """The bandwidth curve, and the bandwidth and size of memory and cache derived from it."""
     import torch
 
     graphs = meter.graphs()
@@ -50,13 +50,13 @@ def bandwidth(meter: Meter, effort: Effort) -> dict[str, Any]:
 
 
 def point(kernel: str, touched: int, ms: float, floor_ms: float) -> Point:
-    """One point of the curve; `net_gbs` leaves out what the kernel takes on next to nothing."""
+    """One point of the curve; `net_gbs` excludes the kernel's fixed cost."""
     net = touched / (ms - floor_ms) / 1e6 if floor_ms <= FLOOR_SHARE * ms else None
     return {"kernel": kernel, "touched_mb": touched / MB, "us": 1e3 * ms, "gbs": touched / ms / 1e6, "net_gbs": net}
 
 
 def ceilings(points: Iterable[Point]) -> dict[str, Any]:
-    """Bandwidth of the memory (the end of the curve) and of the cache (its best), and the size at which it falls."""
+    """Bandwidth of the memory (the end of the curve) and of the cache (its maximum), and the size at which it drops."""
     curves: dict[str, list[Point]] = {}
     for one in points:
         curves.setdefault(one["kernel"], []).append(one)
@@ -77,14 +77,14 @@ def ceilings(points: Iterable[Point]) -> dict[str, Any]:
 
 
 def _call_ms(meter: Meter, graphs: GraphCapture | None, call: Callable[[], Any], effort: Effort) -> float:
-    """Milliseconds of one call without the host: many of them in one captured graph, or one after another."""
+    """Milliseconds of one call without host time: many calls in one captured graph, or back to back."""
     ms = best_ms(call, meter, effort.of(POINT_S))
     times = calls_in(ms, CAPTURED_S)
     if graphs is None or times < 2:
         return ms
     times = min(times, MOST_CAPTURED)
-    found = graphs.replay(lambda: [call() for _ in range(times)], None, False)
-    captured = found.get("graph_min_ms") or found["graph_ms"]
+    replayed = graphs.replay(lambda: [call() for _ in range(times)], None, False)
+    captured = replayed.get("graph_min_ms") or replayed["graph_ms"]
     return ms if captured is None else min(ms, captured / times)
 
 
@@ -95,7 +95,7 @@ def copy(buffer: Any) -> Callable[[], Any]:
 
 
 def scale(buffer: Any) -> Callable[[], Any]:
-    """Writes multiples of one half of the buffer to the other: a kernel, where a copy may be a special unit's work."""
+    """Scales one half of the buffer into the other: always a kernel, whereas a copy may run on a copy engine."""
     import torch
 
     x, y = buffer.chunk(2)
@@ -111,7 +111,7 @@ def read(buffer: Any) -> Callable[[], Any]:
 
 
 def numbers(meter: Meter, size: int) -> Any:
-    """A buffer of random numbers: one piece again and again, since drawing gigabytes takes longer than measuring."""
+    """A buffer of one random piece repeated, since drawing gigabytes of random numbers takes longer than measuring."""
     import torch
 
     buffer = torch.empty(size // 4, device=meter.device)
@@ -120,5 +120,5 @@ def numbers(meter: Meter, size: int) -> Any:
     return buffer
 
 
-#: Each makes a call that moves every byte of a buffer once.
+#: Builders of calls that move every byte of a buffer once.
 KERNELS: dict[str, Callable[[Any], Callable[[], Any]]] = {"copy": copy, "scale": scale, "read": read}

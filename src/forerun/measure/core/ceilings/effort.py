@@ -1,4 +1,4 @@
-"""How long each part of measuring a device's ceilings may take, and how a call is timed within that."""
+"""The time budget of each part of a ceiling measurement, and how a call is timed within it."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import Any
 
 from ..meters import Meter
 
-#: The budget for which the times below are meant; a smaller one shortens them all in proportion.
+#: The budget that the durations assume; a smaller one shortens them in proportion.
 WHOLE_S = 90.0
-#: Calls that are shorter are timed together, so that a clock's step and the wait at the end do not count.
+#: Shorter calls are timed in groups, so that clock resolution and the final wait are negligible.
 CHUNK_S = 0.01
 
 
 @dataclass
 class Effort:
-    """The times of one run. Parts that would begin after its end are left out."""
+    """The time budget of one run. Parts that would begin after its end are skipped."""
 
     budget_s: float = WHOLE_S
     began: float = field(default_factory=time.monotonic)
 
     def of(self, seconds: float) -> float:
-        """What a part that takes this long within WHOLE_S may take here."""
+        """The duration of a part, scaled from WHOLE_S to this budget."""
         return seconds * min(1.0, self.budget_s / WHOLE_S)
 
     @property
@@ -32,7 +32,7 @@ class Effort:
 
 
 def best_ms(call: Callable[[], Any], meter: Meter, seconds: float) -> float:
-    """Milliseconds of one call in the fastest of the chunks of calls that fill this time, three of them at least."""
+    """Milliseconds of one call in the fastest of at least three chunks of calls that fill this time."""
     call()
     once = meter.loop_ms(call, 1)
     times = calls_in(once, CHUNK_S)
@@ -41,12 +41,12 @@ def best_ms(call: Callable[[], Any], meter: Meter, seconds: float) -> float:
 
 
 def calls_in(call_ms: float, seconds: float) -> int:
-    """How many calls of this length fill that time, at least one."""
+    """The number of calls of this length that fill the time, at least one."""
     return max(1, min(1_000_000, round(1e3 * seconds / max(call_ms, 1e-3))))
 
 
 def check_works(meter: Meter) -> None:
-    """Raises what the device raises when it cannot be used any more after something failed on it."""
+    """Raises the device's error if it is unusable after a failure."""
     import torch
 
     meter.reset_memory()
@@ -55,5 +55,5 @@ def check_works(meter: Meter) -> None:
 
 
 def why(error: Exception) -> str:
-    """The first line of what went wrong, short enough for a table."""
+    """The first line of an error, short enough for a table."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

@@ -1,4 +1,4 @@
-"""What a launch costs, and the power of a device that rests or works as hard as it can."""
+"""Launch cost, and the power of a device when idle and under full load."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from .effort import Effort, best_ms, calls_in
 
 LAUNCHES, ROUNDS, WAITS = 250, 20, 200
 IDLE_S, FULL_S, SETTLE_S = 3.0, 3.0, 1.0
-STREAM = 2**30  # bytes: beyond every cache
+STREAM = 2**30  # bytes: larger than every cache
 
 
 def launch(meter: Meter, effort: Effort) -> dict[str, Any]:
-    """Microseconds per tiny kernel: as the host launches them, as the device runs them, and waited for one by one."""
+    """Microseconds per tiny kernel: launched by the host, run on the device, and synchronised one by one."""
     import torch
 
     with torch.inference_mode():
@@ -37,14 +37,14 @@ def launch(meter: Meter, effort: Effort) -> dict[str, Any]:
         graphs = meter.graphs()
         if graphs is None:
             return {**out, "kernel_reason": meter.why_no_graph}
-        found = graphs.replay(lambda: [a.add_(b) for _ in range(LAUNCHES)], None, False)
-        if found["graph_ms"] is None:
-            return {**out, "kernel_reason": found["graph_ms_reason"]}
-        return {**out, "kernel_us": 1e3 * (found.get("graph_min_ms") or found["graph_ms"]) / LAUNCHES}
+        replayed = graphs.replay(lambda: [a.add_(b) for _ in range(LAUNCHES)], None, False)
+        if replayed["graph_ms"] is None:
+            return {**out, "kernel_reason": replayed["graph_ms_reason"]}
+        return {**out, "kernel_us": 1e3 * (replayed.get("graph_min_ms") or replayed["graph_ms"]) / LAUNCHES}
 
 
 def idle(meter: Meter, effort: Effort, settle: bool = False) -> dict[str, Any]:
-    """The power of the device while nothing runs on it."""
+    """The power of the idle device."""
     if meter.energy_mj() is None:
         return {"power_w": None, "energy_reason": meter.why_no_energy}
     time.sleep(effort.of(SETTLE_S) if settle else 0.0)
@@ -55,9 +55,9 @@ def idle(meter: Meter, effort: Effort, settle: bool = False) -> dict[str, Any]:
 
 
 def full(meter: Meter, effort: Effort, reached: dict[str, Any]) -> dict[str, Any]:
-    """The power under matrix products of the dtype that this device prefers, and under streaming from memory.
+    """Power under matmuls of the device's fastest dtype, and under streaming from memory.
 
-    `reached` has what the products of each dtype reached, with the shape that held its rate longest.
+    `reached` has the matmul rates by dtype, with the shape of the best sustained rate.
     """
     import torch
 
@@ -69,14 +69,14 @@ def full(meter: Meter, effort: Effort, reached: dict[str, Any]) -> dict[str, Any
     with torch.inference_mode():
         if shape:
             about = {"dtype": dtype, "shape": shape}
-            out["matmul"] = {**about, **_under(meter, effort, peaks.product(meter, dtype, shape))}
+            out["matmul"] = {**about, **_under(meter, effort, peaks.matmul(meter, dtype, shape))}
             meter.reset_memory()
         out["streaming"] = _under(meter, effort, bandwidth.scale(bandwidth.numbers(meter, STREAM)))
     return out
 
 
 def _under(meter: Meter, effort: Effort, call: Callable[[], Any]) -> dict[str, Any]:
-    """Power over a loop of calls, and the clocks in the middle of it."""
+    """Average power over a loop of calls, and the clocks in its middle."""
     ms, seconds = best_ms(call, meter, effort.of(0.1)), effort.of(FULL_S)
     meter.loop_ms(call, calls_in(ms, seconds / 4))
     watch = EnergySteps(meter)
@@ -84,7 +84,7 @@ def _under(meter: Meter, effort: Effort, call: Callable[[], Any]) -> dict[str, A
         meter.loop_ms(call, calls_in(ms, seconds))
     finally:
         watch.end()
-    for _ in range(calls_in(ms, 0.2)):  # launched without waiting, so that the clocks are read while it works
+    for _ in range(calls_in(ms, 0.2)):  # launched without waiting, so that the clocks are read under load
         call()
     state = meter.state()
     meter.sync()

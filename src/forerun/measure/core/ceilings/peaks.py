@@ -1,4 +1,4 @@
-"""The arithmetic that a device reaches in matrix products, by dtype: TFLOP/s (TOP/s for integers)."""
+"""Peak matmul throughput of a device by dtype: TFLOP/s (TOP/s for integers)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..meters import Meter
 from .effort import Effort, best_ms, calls_in, check_works, why
 
 DTYPES = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8")
-#: Products of (m, k) and (k, n), smallest first: squares, and the long and flat ones of language models.
+#: Matmul shapes (m, n, k), smallest first: square ones, and the long and flat ones of language models.
 SHAPES = (
     (512, 512, 512), (1024, 1024, 1024), (2048, 2048, 2048), (4096, 4096, 4096), (4096, 16384, 4096),
     (8192, 8192, 8192), (16384, 8192, 4096), (16384, 4096, 16384), (8192, 28672, 8192), (16384, 16384, 16384),
@@ -22,7 +22,7 @@ Shape = tuple[int, int, int]
 
 
 def peak(meter: Meter, dtype: str, effort: Effort) -> dict[str, Any]:
-    """The best of all shapes in a burst of milliseconds, and of the two best shapes when they go on for a second."""
+    """Burst rate (milliseconds, best of all shapes) and sustained rate (a second, better of the two best shapes)."""
     import torch
 
     reason = meter.why_no_matmul(dtype)
@@ -33,12 +33,12 @@ def peak(meter: Meter, dtype: str, effort: Effort) -> dict[str, Any]:
         with torch.inference_mode(), _mode(meter, dtype):
             for shape in _shapes(tried, effort):
                 meter.reset_memory()
-                time.sleep(0.0 if meter.is_host else effort.of(REST_S))  # clocks and power recover from the last one
+                time.sleep(0.0 if meter.is_host else effort.of(REST_S))  # clocks and power recover
                 tried.append(burst(meter, dtype, shape, effort.of(BURST_S)))
             ranked = sorted(tried, key=lambda one: -one["tflops"])
             for one in ranked[:2]:
                 one.update(_sustained(meter, dtype, one, effort))
-    except Exception as error:  # noqa: BLE001 - what a dtype cannot do is a fact of the device
+    except Exception as error:  # noqa: BLE001 - an unsupported dtype is a property of the device
         check_works(meter)
         if not tried:
             return {"reason": why(error)}
@@ -52,19 +52,19 @@ def peak(meter: Meter, dtype: str, effort: Effort) -> dict[str, Any]:
 
 
 def burst(meter: Meter, dtype: str, shape: Shape, seconds: float) -> dict[str, Any]:
-    """The fastest product of one shape within so short a time that neither heat nor the power limit slows it."""
-    ms = best_ms(product(meter, dtype, shape), meter, seconds)
+    """The fastest matmul of one shape, timed too briefly for heat or the power limit to slow it."""
+    ms = best_ms(matmul(meter, dtype, shape), meter, seconds)
     return {"shape": list(shape), "ms": ms, "tflops": tflops(shape, ms)}
 
 
 def tflops(shape: Shape, ms: float) -> float:
-    """Multiplications and additions per second of one product, in units of 10**12."""
+    """The throughput of one matmul in TFLOP/s."""
     m, n, k = shape
     return 2 * m * n * k / ms / 1e9
 
 
-def product(meter: Meter, dtype: str, shape: Shape) -> Callable[[], Any]:
-    """A call that multiplies two matrices, stored as a linear layer stores its input and its weights."""
+def matmul(meter: Meter, dtype: str, shape: Shape) -> Callable[[], Any]:
+    """A call that multiplies two matrices in the memory layout of a linear layer's input and weights."""
     import torch
 
     m, n, k = shape
@@ -81,7 +81,7 @@ def product(meter: Meter, dtype: str, shape: Shape) -> Callable[[], Any]:
 
 
 def _shapes(tried: list[dict[str, Any]], effort: Effort) -> Iterator[Shape]:
-    """The shapes whose one product is short enough at the best rate so far, while there is time."""
+    """The shapes for which one matmul is short enough at the best rate so far, while time remains."""
     for shape in SHAPES:
         best = max((one["tflops"] for one in tried), default=0.0)
         if tried and (tflops(shape, 1e3) / best > effort.of(CALL_S) or effort.left_s < 0):
@@ -90,10 +90,10 @@ def _shapes(tried: list[dict[str, Any]], effort: Effort) -> Iterator[Shape]:
 
 
 def _sustained(meter: Meter, dtype: str, one: dict[str, Any], effort: Effort) -> dict[str, Any]:
-    """The rate and the power of products one after another, once the clocks have settled."""
+    """Rate and power of back-to-back matmuls after the clocks have settled."""
     meter.reset_memory()
     shape, seconds = one["shape"], effort.of(SUSTAINED_S)
-    call = product(meter, dtype, shape)
+    call = matmul(meter, dtype, shape)
     settled = calls_in(one["ms"], seconds / 4)
     ms = meter.loop_ms(call, settled) / settled
     times = calls_in(ms, seconds)
@@ -106,7 +106,7 @@ def _sustained(meter: Meter, dtype: str, one: dict[str, Any], effort: Effort) ->
 
 
 def _best(one: dict[str, Any]) -> float:
-    """The best that a shape reached at any time."""
+    """The best rate of a shape, burst or sustained."""
     return float(max(one["tflops"], one.get("sustained_tflops", 0.0)))
 
 

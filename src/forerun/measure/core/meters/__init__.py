@@ -1,4 +1,4 @@
-"""The meters: one class per vendor, found by entry point, and the choice among them.
+"""The meters: one class per vendor, discovered by entry point, and the choice among them.
 
 A package adds a meter without touching forerun, by an entry point of its own:
 
@@ -18,7 +18,7 @@ __all__ = [
     "meter_for",
 ]  # fmt: skip
 
-#: Ours are known without installed metadata, as on a machine that the sources were copied to.
+#: Built-in meters work without installed metadata, for machines that the sources were copied to.
 METERS: Registry[Meter] = Registry(
     "meter", Meter, ["forerun.meters"],
     {"cuda": "forerun.measure.core.meters.cuda:CudaMeter", "cpu": "forerun.measure.core.meters.cpu:CpuMeter"},
@@ -31,7 +31,7 @@ def check_name(device: str) -> None:
 
 
 def meter_for(device: str = "auto") -> Meter:
-    """The meter of that name; `auto` takes the available one of highest priority."""
+    """The meter of that name; `auto` selects the available one with the highest priority."""
     if device == "auto":
         return max(filter(lambda kind: kind.available(), _kinds()), key=lambda kind: kind.priority)()
     check_name(device)
@@ -42,7 +42,7 @@ def meter_for(device: str = "auto") -> Meter:
 
 
 def class_of_device(device_type: str) -> type[Meter]:
-    """The meter for tensors on a device type of PyTorch; the base class where there is none."""
+    """The meter class for a PyTorch device type; the base class if there is none."""
     return next((kind for kind in _kinds() if kind.device == device_type), Meter)
 
 

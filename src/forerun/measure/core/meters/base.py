@@ -1,4 +1,4 @@
-"""The interface of a meter: what measuring needs of a device, with a default for each part that a device may lack."""
+"""The interface of a meter: what a measurement needs from a device, with a default for every optional part."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, ClassVar, Protocol
 
-#: A kernel, copy or memset that ran: its name, and its start and duration in nanoseconds.
+#: The record of a kernel, copy or memset: its name, and its start and duration in nanoseconds.
 Record = tuple[str, int, int]
 #: Makes packed weights of n x k on a device: (kernel of x, weights and scales; its name in rows; weights; scales).
 Packer = Callable[[int, int, Any], tuple[Callable[[Any, Any, Any], Any], str, Any, Any]]
 
 
 class Timer(Protocol):
-    """A time stamp that the device takes between two pieces of its work, such as a CUDA event."""
+    """A time stamp taken by the device between two pieces of work, such as a CUDA event."""
 
     def record(self) -> None: ...
 
@@ -36,7 +36,7 @@ class KernelProfiler(Protocol):
         """Launches a kernel that separates the records of two pieces of work."""
 
     def records(self) -> list[Record]:
-        """What ran, once the session has ended."""
+        """All records, available once the session has ended."""
         ...
 
     def __enter__(self) -> Any: ...
@@ -47,13 +47,13 @@ class KernelProfiler(Protocol):
 
 
 class GraphCapture(Protocol):
-    """Captures the launches of a call once and runs them again without the host, such as a CUDA graph."""
+    """Captures the launches of a call once and replays them without the host, such as a CUDA graph."""
 
     def replay(self, call: Callable[[], Any], restore: Callable[[], None] | None, ask_first: bool) -> dict[str, Any]:
         """`graph_ms`, one replay of the captured call, or `graph_ms_reason`.
 
-        `restore` undoes the effect of a call. With `ask_first` a call that would break the capture is recognised before
-        it is captured. Raises CapturePoisonedError when a broken capture leaves the process unusable.
+        `restore` undoes the effect of a call. With `ask_first` a call that would break the capture is detected before
+        the capture starts. Raises CapturePoisonedError when a broken capture leaves the process unusable.
         """
         ...
 
@@ -61,15 +61,15 @@ class GraphCapture(Protocol):
 class Meter:
     """Reads one device. A vendor is one subclass, registered under the entry point group `forerun.meters`.
 
-    A subclass sets `kind` and `device`, checks in `available` whether such a device is here, and overrides what the
-    device can measure. The rest stays None, and the matching `why_no_...` gives the reason for the rows.
+    A subclass sets `kind` and `device`, checks in `available` whether such a device is present, and overrides what the
+    device can measure. Everything else stays None, with the reason in the matching `why_no_...`, which goes into rows.
     """
 
-    kind: ClassVar[str] = "unknown"  # what the device is called in rows and by --device
+    kind: ClassVar[str] = "unknown"  # the name of the device in rows and for --device
     device: ClassVar[str] = "cpu"  # PyTorch's device type, for tensors, autocast and GradScaler
     priority: ClassVar[int] = 0  # the highest available one is chosen by `--device auto`
-    is_host: ClassVar[bool] = False  # the machine's own CPU: what it launches runs before the launch returns
-    prefers_half: ClassVar[bool] = False  # attention is launched in fp16 to see its usual path
+    is_host: ClassVar[bool] = False  # the machine's CPU: work finishes before its launch returns
+    prefers_half: ClassVar[bool] = False  # attention is probed in fp16, to time its common path
     weight_packers: ClassVar[dict[str, Packer]] = {}  # kernels for int8 and int4 weights, by dtype
 
     def __init__(self) -> None:
@@ -79,26 +79,26 @@ class Meter:
 
     @classmethod
     def available(cls) -> bool:
-        """Whether this machine has such a device and PyTorch can use it."""
+        """Whether this machine has such a device that PyTorch can use."""
         return False
 
     def describe(self) -> dict[str, Any]:
-        """What the device is: at least its kind and its name."""
+        """A description of the device: at least its kind and its name."""
         return {"kind": self.kind, "name": "unknown"}
 
     def versions(self) -> dict[str, Any]:
-        """The vendor's software that a row depends on."""
+        """Versions of the vendor's software."""
         return {"cuda": None, "cudnn": None, "driver": None}
 
     def sync(self) -> None:
-        """Waits until the device has done all its work."""
+        """Waits until the device has finished all its work."""
 
     def timer(self) -> Timer | None:
-        """A new time stamp of the device; None: only the wall clock times calls."""
+        """A new device time stamp; None if calls are timed by the wall clock only."""
         return None
 
     def loop_ms(self, call: Callable[[], Any], times: int) -> float:
-        """Milliseconds of `times` calls one after another, by the device's time stamps, else by the wall clock."""
+        """Milliseconds of `times` back-to-back calls, by the device's time stamps, else by the wall clock."""
         start, end = self.timer(), self.timer()
         self.sync()
         begin = time.perf_counter()
@@ -113,26 +113,26 @@ class Meter:
         return wall if start is None or end is None else float(start.elapsed_time(end))
 
     def total_mb(self) -> float | None:
-        """All the memory that the device has."""
+        """The total memory of the device."""
         return None
 
     def reset_memory(self) -> None:
-        """Frees cached memory and workspaces, and starts the peak anew."""
+        """Frees cached memory and workspaces, and resets the peak."""
 
     def allocated_mb(self) -> float | None:
-        """Memory of live tensors at this moment."""
+        """Current memory of live tensors."""
         return None
 
     def memory(self) -> dict[str, float | None]:
-        """Peaks since reset_memory: of live tensors, of what the allocator reserved, and of all that is in use."""
+        """Peaks since reset_memory: live tensors, memory reserved by the allocator, and total memory in use."""
         return {"allocated_mb": None, "reserved_mb": None, "used_mb": None}
 
     def energy_mj(self) -> float | None:
-        """A counter of millijoules that only grows."""
+        """A monotonic energy counter in millijoules."""
         return None
 
     def state(self) -> dict[str, float | None]:
-        """Clocks, temperature and power at this moment."""
+        """Current clocks, temperature and power."""
         return {}
 
     def profiler(self) -> KernelProfiler | None:
@@ -140,17 +140,17 @@ class Meter:
         return None
 
     def graphs(self) -> GraphCapture | None:
-        """What captures a call as one graph of launches; None: `why_no_graph`."""
+        """A new capture of calls as graphs; None: `why_no_graph`."""
         return None
 
     def tf32(self, on: bool) -> contextlib.AbstractContextManager[None]:
-        """Single precision on tensor cores, or not at all, where the device has a choice."""
+        """Enables or disables single precision on tensor cores, where the device has the choice."""
         return contextlib.nullcontext()
 
     def why_no_matmul(self, dtype: str) -> str | None:
-        """Why a matrix product in this dtype would say nothing of the device; None: it can be tried."""
+        """Why a matmul in this dtype is meaningless on the device; None if it can be tried."""
         return "the device has no TF32 mode" if dtype == "tf32" else None
 
     def is_broken_by(self, error: Exception) -> bool:
-        """Whether the device cannot be used by this process any more."""
+        """Whether the error left the device unusable for this process."""
         return False

@@ -1,4 +1,4 @@
-"""The machine's own CPU: resident memory from /proc, energy from RAPL where it may be read."""
+"""The machine's CPU: resident memory from /proc, energy from RAPL where it is readable."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RAPL = Path("/sys/class/powercap/intel-rapl:0/energy_uj")
 
 
 class CpuMeter(Meter):
-    """Runs wherever PyTorch does; times come from the wall clock alone."""
+    """Available wherever PyTorch is; times come from the wall clock only."""
 
     kind = "cpu"
     device = "cpu"

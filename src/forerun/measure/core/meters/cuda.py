@@ -12,12 +12,12 @@ from .base import GraphCapture, KernelProfiler, Meter, Packer, Timer
 from .nvml import MEMORY_CLOCK, SM_CLOCK, Nvml
 
 MB = 2**20
-#: Parts of the messages after which CUDA itself is broken in this process.
+#: Fragments of error messages after which CUDA is unusable in this process.
 BROKEN = ("CUDA error", "illegal memory access", "device-side assert", "Offset increment", "captur")
 
 
 class CudaMeter(Meter):
-    """GPU 0 of those that CUDA_VISIBLE_DEVICES shows."""
+    """GPU 0 of those visible under CUDA_VISIBLE_DEVICES."""
 
     kind = "cuda"
     device = "cuda"
@@ -40,7 +40,7 @@ class CudaMeter(Meter):
                 self.why_no_energy = "NVML gives no total-energy counter for this GPU"
         except OSError as error:
             self.why_no_energy = str(error)
-        # Read before the CUDA context exists, so that the memory of the context can be separated from the rest.
+        # Read before the CUDA context exists, to separate the context's memory from the rest.
         self.used_before_mb = self.nvml.used_mb() if self.nvml else None
 
     @classmethod
@@ -81,7 +81,7 @@ class CudaMeter(Meter):
     def reset_memory(self) -> None:
         cuda = self.torch.cuda
         cuda.synchronize()
-        # cuBLAS keeps its workspaces among the live tensors; a fresh process would not have them yet.
+        # cuBLAS workspaces count as live tensors; a fresh process would not have them yet.
         clear = getattr(self.torch._C, "_cuda_clearCublasWorkspaces", None)
         if clear is not None:
             clear()
@@ -124,7 +124,7 @@ class CudaMeter(Meter):
 
     @contextlib.contextmanager
     def tf32(self, on: bool) -> Iterator[None]:
-        """PyTorch's default, which it goes back to, is TF32 for convolutions only."""
+        """Sets TF32 for a block, then restores PyTorch's default, TF32 for convolutions only."""
         matmul: Any = self.torch.backends.cuda.matmul
         cudnn: Any = self.torch.backends.cudnn
         matmul.allow_tf32 = cudnn.allow_tf32 = on
@@ -143,5 +143,5 @@ class CudaMeter(Meter):
 
 
 def _count_as_nvml() -> None:
-    """CUDA numbers the GPUs as NVML does; it reads this when it is first used."""
+    """Makes CUDA number the GPUs as NVML does; must be set before CUDA is initialised."""
     os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")

@@ -1,4 +1,4 @@
-"""The replay of a call captured as a CUDA graph: its time on the device without the host's launch cost."""
+"""Replay of a call captured as a CUDA graph: its device time without the host's launch cost."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _capture_stream: list[Any] = []  # one for the process
 
 
 class CudaGraphs:
-    """Captures on one stream of the process."""
+    """Captures on a single stream of the process."""
 
     def replay(self, call: Callable[[], Any], restore: Callable[[], None] | None, ask_first: bool) -> dict[str, Any]:
-        """`graph_ms`, its minimum and the number of replays, or the reason why the call has none."""
+        """`graph_ms`, its minimum and the number of replays, or the reason why there is none."""
         if ask_first and synchronises(call, restore):
             return {"graph_ms": None, "graph_ms_reason": "the call waits for the device (it synchronises)"}
         graph = torch.cuda.CUDAGraph()
         try:
             if not _capture_stream:
-                # Once in a process, so that what is set up per stream exists. A stream has its own cached memory, so
-                # doing this for every case would cost as many allocations as the case's first call.
+                # Once per process, to create per-stream state. A stream has its own cached memory, so
+                # warming up for every case would cost as many allocations as the case's first call.
                 _capture_stream.append(torch.cuda.Stream())
                 with torch.cuda.stream(_capture_stream[0]):
                     if restore is not None:
@@ -35,14 +35,14 @@ class CudaGraphs:
             torch.cuda.synchronize()
             if restore is not None:
                 restore()
-            kept = _capture(graph, _capture_stream[0], call)
-            return _time_replays(graph, kept)
+            outputs = _capture(graph, _capture_stream[0], call)
+            return _time_replays(graph, outputs)
         except torch.OutOfMemoryError:
             return {"graph_ms": None, "graph_ms_reason": "out of memory while capturing"}
-        except Exception as error:  # noqa: BLE001 - any failure to capture is a fact to record
-            cause = error.__context__ or error  # ending a broken capture raises too, with a less useful message
+        except Exception as error:  # noqa: BLE001 - any failure to capture is recorded
+            cause = error.__context__ or error  # ending a broken capture also raises, with a less useful message
             reason = f"capture failed: {type(cause).__name__}: {cause}".splitlines()[0][:200]
-            _check_sound(reason)
+            _check_generator(reason)
             return {"graph_ms": None, "graph_ms_reason": reason}
         finally:
             with contextlib.suppress(Exception):
@@ -51,7 +51,7 @@ class CudaGraphs:
 
 
 def _capture(graph: Any, stream: Any, call: Callable[[], Any]) -> Any:
-    """What the call returns while it is captured. torch.cuda.graph would collect garbage and empty the cache first."""
+    """The call's outputs during capture. torch.cuda.graph would collect garbage and empty the cache first."""
     torch.cuda.synchronize()
     with torch.cuda.stream(stream):
         graph.capture_begin()
@@ -61,7 +61,7 @@ def _capture(graph: Any, stream: Any, call: Callable[[], Any]) -> Any:
             graph.capture_end()
 
 
-def _time_replays(graph: Any, kept: Any) -> dict[str, Any]:
+def _time_replays(graph: Any, outputs: Any) -> dict[str, Any]:
     graph.replay()
     torch.cuda.synchronize()
     times: list[float] = []
@@ -73,12 +73,12 @@ def _time_replays(graph: Any, kept: Any) -> dict[str, Any]:
         end.record()
         torch.cuda.synchronize()
         times.append(start.elapsed_time(end))
-    del kept
+    del outputs
     return {"graph_ms": sum(times) / len(times), "graph_min_ms": min(times), "graph_replays": len(times)}
 
 
 def synchronises(call: Callable[[], Any], restore: Callable[[], None] | None = None) -> bool:
-    """Whether the call waits for the device, so that it cannot be captured."""
+    """Whether the call synchronises with the device and so cannot be captured."""
     if restore is not None:
         restore()
     torch.cuda.synchronize()
@@ -94,8 +94,8 @@ def synchronises(call: Callable[[], Any], restore: Callable[[], None] | None = N
         torch.cuda.set_sync_debug_mode("default")
 
 
-def _check_sound(reason: str) -> None:
-    """A broken capture can leave the random generator capturing for good: then this process must be replaced."""
+def _check_generator(reason: str) -> None:
+    """Raises CapturePoisonedError if a broken capture left the random generator capturing permanently."""
     try:
         torch.cuda.synchronize()
         torch.randn(8, device="cuda").sum().item()

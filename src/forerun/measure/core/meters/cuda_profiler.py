@@ -1,4 +1,4 @@
-"""Kernel records of an NVIDIA GPU by PyTorch's profiler."""
+"""Kernel records of an NVIDIA GPU from PyTorch's profiler."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .base import Record
 
 
 class CudaProfiler:
-    """One session. Once a process has run one, all its later launches are slower."""
+    """A profiler session. After one, all later launches of the process are slower."""
 
     marker = "spin_kernel"
 
@@ -36,11 +36,11 @@ class CudaProfiler:
     def records(self) -> list[Record]:
         from torch._C._autograd import DeviceType
 
-        # The raw events: building PyTorch's event tree takes far longer than the calls themselves.
-        found = []
+        # Raw events, since building PyTorch's event tree takes far longer than the calls themselves.
+        kernels = []
         for event in self.session.kineto_results.events():
             if event.device_type() != DeviceType.CUDA or event.is_user_annotation():
                 continue
             if not event.name().startswith(("Optimizer.", "ProfilerStep")):
-                found.append((event.name(), event.start_ns(), event.duration_ns()))
-        return found
+                kernels.append((event.name(), event.start_ns(), event.duration_ns()))
+        return kernels

@@ -1,4 +1,4 @@
-"""NVML by whichever way is there: nvidia-ml-py, or the driver's own library through ctypes."""
+"""NVML through nvidia-ml-py or, without it, the driver's library through ctypes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class _Memory(ctypes.Structure):
 
 
 def visible(index: int) -> int | str:
-    """NVML's number, or the UUID, of the GPU that CUDA calls `index` under CUDA_VISIBLE_DEVICES."""
+    """NVML's index, or the UUID, of CUDA device `index` under CUDA_VISIBLE_DEVICES."""
     shown = [part.strip() for part in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if part.strip()]
     if index >= len(shown):
         return index
@@ -27,7 +27,7 @@ def visible(index: int) -> int | str:
 
 
 class Nvml:
-    """One GPU's counters. Every reading is a number, or None when the driver does not give it."""
+    """The counters of one GPU. Every reading is a number, or None if the driver does not provide it."""
 
     def __init__(self, index: int = 0) -> None:
         self.library, self.how = _load()
@@ -78,14 +78,14 @@ class Nvml:
 
 
 def _load() -> tuple[Any, str]:
-    """The C library; nvidia-ml-py, where installed, finds it in most places."""
+    """The C library; nvidia-ml-py, if installed, locates it on most systems."""
     try:
         import pynvml
 
         pynvml.nvmlInit()
         if pynvml.nvmlLib is not None:
             return pynvml.nvmlLib, "nvidia-ml-py"
-    except Exception:  # noqa: BLE001 - not installed, or no driver: the plain library may still be found
+    except Exception:  # noqa: BLE001 - not installed, or no driver: the plain library may still exist
         pass
     for name in _LIBRARIES:
         try:

@@ -1,7 +1,7 @@
 """Shapes of operators, by label.
 
-The plain draw holds what most networks are made of, partly with shapes of real models. All other labels are drawn only
-where a spec names them (`only`): each has a function that draws a shape log-uniformly within what such networks use.
+The plain draw covers the operators of most networks, partly with shapes of real models. All other labels are drawn only
+if a spec names them (`only`): each has a function that draws log-uniform shapes in the range of such networks.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Draws for networks over images, volumes and sound: convolutions, resizing, padding, norms, sampling."""
+"""Draws for networks over images, volumes and audio: convolutions, resizing, padding, norms, sampling."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def _channels(rng: random.Random) -> tuple[int, int]:
 
 
 def _groups(rng: random.Random, cin: int, cout: int) -> tuple[int, int, int]:
-    """Mostly dense, sometimes in groups, sometimes each channel by itself."""
+    """Mostly dense, sometimes grouped, sometimes depthwise."""
     chance = rng.random()
     if chance < 0.65:
         return cin, cout, 1
@@ -23,19 +23,19 @@ def _groups(rng: random.Random, cin: int, cout: int) -> tuple[int, int, int]:
     return groups * width, groups * width, groups
 
 
-#: What the sides of sequences, images and volumes are called in a shape.
+#: Names of the spatial sizes of sequences, images and volumes in a shape.
 _SIDES = {1: ("length",), 2: ("h", "w"), 3: ("depth", "h", "w")}
 
 
 def _convolved(op: str, s: dict[str, int], space: float, out: float, window: int) -> Drawn:
-    """`space` and `out`: places of the input and of the result."""
+    """`space` and `out`: spatial positions of the input and of the output."""
     flops = 2.0 * s["b"] * out * s["cout"] * s["cin"] / s["groups"] * window
     return Drawn(op, s, s["b"] * (space * s["cin"] + out * s["cout"]), flops)
 
 
 @draw("conv_1d")
 def conv_1d(rng: random.Random) -> Drawn:
-    """Sound and text: long sequences, wide windows, dilation as in WaveNet."""
+    """Audio and text: long sequences, wide windows, dilation as in WaveNet."""
     cin, cout, groups = _groups(rng, *_channels(rng))
     r, dilation = rng.choice([1, 3, 3, 3, 5, 7, 9, 15, 31]), rng.choice([1, 1, 1, 2, 4, 8, 16])
     s = {"b": log_uniform(rng, 1, 128, (1, 4)), "cin": cin, "cout": cout, "length": log_uniform(rng, 16, 65536)}
@@ -47,7 +47,7 @@ def conv_1d(rng: random.Random) -> Drawn:
 
 @draw("conv_dilated")
 def conv_dilated(rng: random.Random) -> Drawn:
-    """Segmentation: 3 x 3 windows with holes."""
+    """Segmentation: dilated 3 x 3 windows."""
     cin, cout, groups = _groups(rng, *_channels(rng))
     size = log_uniform(rng, 7, 160, (1, 2, 7, 8))
     s = {"b": log_uniform(rng, 1, 64, (1, 4)), "cin": cin, "cout": cout, "h": size, "w": size, "r": 3, "stride": 1}
@@ -71,7 +71,7 @@ def conv_3d(rng: random.Random) -> Drawn:
 
 
 def _transposed(rng: random.Random, dims: int, size: int, most: int) -> Drawn:
-    """Windows and strides of decoders: 2/2, 4/2 and 3/2 with a row more, 1-D ones up to 16/8."""
+    """Windows and strides of decoders: 2/2, 4/2 and 3/2 with output padding, in 1-D up to 16/8."""
     r, stride, padding, more = rng.choice(
         [(2, 2, 0, 0), (2, 2, 0, 0), (4, 2, 1, 0), (4, 2, 1, 0), (3, 2, 1, 1), (3, 1, 1, 0)]
     )
@@ -138,7 +138,7 @@ def softmax_channels(rng: random.Random) -> Drawn:
 
 @draw("batch_norm_any")
 def batch_norm_any(rng: random.Random) -> Drawn:
-    """Few channels of large images and volumes too; in half precision with weights of either precision."""
+    """Also few channels of large images and volumes; in half precision with weights of either precision."""
     s = _image(rng, 512) if rng.random() < 0.5 else _volume(rng)
     if rng.random() < 0.4:
         s["c"] = rng.choice([4, 8, 8, 16, 16, 32])
@@ -149,7 +149,7 @@ def batch_norm_any(rng: random.Random) -> Drawn:
 
 @draw("conv_1d_grouped")
 def conv_1d_grouped(rng: random.Random) -> Drawn:
-    """Speech: groups of many widths, windows up to those of a convolution that stands for positions."""
+    """Speech: groups of many widths, windows up to those of convolutional position embeddings."""
     groups, width = rng.choice([2, 4, 8, 16, 32]), log_uniform(rng, 4, 128, (4, 8))
     r, dilation = rng.choice([3, 3, 5, 9, 15, 31, 64, 128]), rng.choice([1, 1, 1, 2, 4, 8])
     s = {"b": log_uniform(rng, 1, 64, (1, 4)), "cin": groups * width, "cout": groups * width}
@@ -161,7 +161,7 @@ def conv_1d_grouped(rng: random.Random) -> Drawn:
 
 @draw("conv_video")
 def conv_video(rng: random.Random) -> Drawn:
-    """Windows over space alone or time alone, and first layers over a few channels."""
+    """Windows over space only or time only, and first layers over a few channels."""
     cin, cout = log_uniform(rng, 1, 512, (1, 8)), log_uniform(rng, 8, 512, (8, 16))
     if rng.random() < 0.25:
         cin = rng.choice([1, 3, 3, 4])
@@ -176,7 +176,7 @@ def conv_video(rng: random.Random) -> Drawn:
 
 @draw("conv_body")
 def conv_body(rng: random.Random) -> Drawn:
-    """Backbones of vision networks: dozens to hundreds of channels, and as many, twice or half as many results."""
+    """Backbones of vision networks: dozens to hundreds of channels, with as many, twice or half as many outputs."""
     cin = log_uniform(rng, 16, 512, (8, 16))
     size, stride, r = log_uniform(rng, 7, 256, (1, 2, 7, 8)), rng.choice([1, 1, 1, 2]), rng.choice([1, 3, 3, 3, 5])
     s = {"b": log_uniform(rng, 1, 128, (1, 4)), "cin": cin, "cout": int(cin * rng.choice([0.5, 1, 1, 1, 2]))}
@@ -186,7 +186,7 @@ def conv_body(rng: random.Random) -> Drawn:
 
 @draw("conv_few")
 def conv_few(rng: random.Random) -> Drawn:
-    """Few channels over many places: both ends of U-Nets over scans, layers of neural operators."""
+    """Few channels over many positions: both ends of U-Nets over scans, layers of neural operators."""
     dims = rng.choice([2, 3])
     size = log_uniform(rng, 48, 512, (8, 16)) if dims == 2 else log_uniform(rng, 24, 128, (8, 16))
     s = {"b": log_uniform(rng, 1, 64 if dims == 2 else 4, (1,)), "cin": log_uniform(rng, 1, 48, (1, 2, 4, 8))}
@@ -198,7 +198,7 @@ def conv_few(rng: random.Random) -> Drawn:
 
 @draw("conv_to_image")
 def conv_to_image(rng: random.Random) -> Drawn:
-    """Last layers of decoders: many channels to a few, by plain and by transposed convolutions."""
+    """Last layers of decoders: many channels to a few, by plain or transposed convolutions."""
     dims = rng.choice([2, 2, 2, 3])
     size = log_uniform(rng, 8, 256 if dims == 2 else 64, (1, 2, 8))
     s = {"b": log_uniform(rng, 1, 128 if dims == 2 else 8, (1, 4)), "cin": log_uniform(rng, 8, 256, (8, 16))}
@@ -221,7 +221,7 @@ def adaptive_pool(rng: random.Random) -> Drawn:
 
 @draw("resize_far")
 def resize_far(rng: random.Random) -> Drawn:
-    """Small maps of classes or features to the size of the image, as segmentation ends."""
+    """Small maps of classes or features resized to the image, as at the end of segmentation."""
     s = _image(rng, 128)
     if rng.random() < 0.5:
         s["c"] = rng.choice([2, 19, 21, 64, 128, 150, 256])

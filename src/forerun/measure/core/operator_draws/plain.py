@@ -1,4 +1,4 @@
-"""The plain draw: shapes of the operators that most networks are made of, log-uniform in every size."""
+"""The plain draw: shapes of the operators of most networks, log-uniform in every size."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import random
 
 from .registry import Drawn, log_uniform
 
-#: What the label `unary` draws from.
+#: The operators of the label `unary`.
 UNARY = ("relu", "gelu", "silu", "sigmoid", "exp", "tanh", "hardswish", "copy", "scale")
 
 
 def plain_shape(label: str, rng: random.Random) -> tuple[str, dict[str, int]]:
-    """The operator of a label and a shape for it."""
+    """The operator of a label, and a shape for it."""
 
     def log(low: float, high: float, align: tuple[int, ...] = (1, 8, 64)) -> int:
         return log_uniform(rng, low, high, align)
@@ -82,7 +82,7 @@ def _image(label: str, rng: random.Random) -> dict[str, int]:
 
 
 def size_of(op: str, s: dict[str, int]) -> tuple[float, float]:
-    """Rough FLOPs and numbers held, to leave out what would not fit or would take too long."""
+    """Rough FLOPs and numbers in memory, to skip shapes that would not fit or take too long."""
     if op in ("matmul", "linear", "bmm"):
         b = s.get("b", 1)
         return 2.0 * b * s["m"] * s["n"] * s["k"], b * (s["m"] * s["k"] + s["k"] * s["n"] + s["m"] * s["n"])
@@ -110,6 +110,6 @@ def size_of(op: str, s: dict[str, int]) -> tuple[float, float]:
 
 
 def sized(op: str, shape: dict[str, int]) -> Drawn:
-    """An operator with its shape and how large it is."""
+    """An operator with its shape and size."""
     flops, numbers = size_of(op, shape)
     return Drawn(op, shape, numbers, flops)

@@ -1,4 +1,4 @@
-"""Draws for a few families of networks that the plain draw hardly meets."""
+"""Draws for a few families of networks that the plain draw hardly covers."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ VOCABULARIES = (32000, 30522, 50257, 50304, 50265, 128256, 151936, 250002)
 
 
 def _images(rng: random.Random) -> tuple[int, int]:
-    """A batch and a side. Every draw of this file begins with them, whether it uses them or not, so that specs keep
-    the cases that their rows have."""
+    """A batch and an image side. Every draw of this file begins with them, even if unused, so that specs still draw the
+    cases of existing rows."""
     return log_uniform(rng, 1, 256, (1, 4)), rng.choice([7, 7, 14, 14, 28, 56])
 
 
@@ -64,7 +64,7 @@ def lstm(rng: random.Random) -> Drawn:
 
 @draw("conv_patch")
 def conv_patch(rng: random.Random) -> Drawn:
-    """Images cut into patches, the first layer of vision transformers."""
+    """Patch embedding, the first layer of vision transformers."""
     b, _ = _images(rng)
     patch = rng.choice([2, 4, 4, 8, 14, 16, 16, 16, 32, 32])
     size, cout = patch * rng.choice([4, 6, 7, 8, 10, 12, 14, 14, 16, 18]), log_uniform(rng, 32, 1408, (8, 16, 64))
@@ -74,7 +74,7 @@ def conv_patch(rng: random.Random) -> Drawn:
 
 @draw("conv_head")
 def conv_head(rng: random.Random) -> Drawn:
-    """A window as large as its image, as VGG's first classifier layer."""
+    """A window as large as its image, as in VGG's first classifier layer."""
     b, _ = _images(rng)
     size = rng.choice([2, 4, 7, 7, 7, 8])
     cin, cout = rng.choice([128, 256, 512, 512]), rng.choice([512, 1024, 4096, 4096])
@@ -84,7 +84,7 @@ def conv_head(rng: random.Random) -> Drawn:
 
 @draw("conv_multiplier")
 def conv_multiplier(rng: random.Random) -> Drawn:
-    """Depthwise with several results a channel, as between the stages of PiT."""
+    """Depthwise with several outputs per channel, as between the stages of PiT."""
     b, size = _images(rng)
     cin = log_uniform(rng, 16, 768, (8, 32))
     shape = {"b": b, "cin": cin, "cout": cin * rng.choice([2, 2, 2, 4]), "h": size, "w": size, "r": 3}

@@ -1,4 +1,4 @@
-"""Shapes of operators in models that people run."""
+"""Shapes of operators in common models."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 
 from .plain import UNARY, plain_shape
 
-# (hidden, intermediate, heads, head width, key/value heads) of models that people run.
+# (hidden, intermediate, heads, head width, key/value heads) of common models.
 TRANSFORMERS = (
     *((768, 3072, 12, 64, 12), (1024, 4096, 16, 64, 16), (384, 1536, 6, 64, 6), (2048, 8192, 32, 64, 8)),
     *((4096, 14336, 32, 128, 8), (3584, 18944, 28, 128, 4), (896, 4864, 14, 64, 2), (5120, 13824, 40, 128, 40)),
@@ -28,7 +28,7 @@ CONVOLUTIONS = (
 
 
 def real_shape(label: str, rng: random.Random) -> tuple[str, dict[str, int]]:
-    """A shape from a real model; a drawn one where real models have nothing special."""
+    """A shape from a real model; a drawn one for labels without a list of real shapes."""
     hidden, inner, heads, width, kv = rng.choice(TRANSFORMERS)
     batch, length = (
         rng.choice([1, 1, 2, 4, 8, 16, 32, 64]),

@@ -1,4 +1,4 @@
-"""The table of draws: a function by label that gives an operator, its shape, and how large it is."""
+"""The registry of draws: by label, a function that returns an operator, its shape and its size."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Drawn:
-    """An operator with its shape. Work and size are rough, to leave out what would not fit or would take too long."""
+    """An operator with its shape. Work and size are rough, to skip shapes that would not fit or take too long."""
 
     op: str
     shape: dict[str, int]
-    numbers: float  # held at once: inputs, results, and what is kept in between
+    numbers: float  # in memory at once: inputs, results and intermediates
     flops: float = 0.0
 
 
@@ -35,7 +35,7 @@ def draw(label: str) -> Callable[[Draw], Draw]:
 
 
 def log_uniform(rng: random.Random, low: float, high: float, align: tuple[int, ...] = (1, 8, 64)) -> int:
-    """A whole number, uniform in its logarithm, often a multiple of what tensor cores like."""
+    """A log-uniform whole number, often rounded to a multiple that suits tensor cores."""
     value = math.exp(rng.uniform(math.log(low), math.log(high)))
     step = rng.choice(align)
     return max(int(low), round(value / step) * step)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 
-from ..operators.products import EINSUMS
+from ..operators.matmuls import EINSUMS
 from .registry import Drawn, draw, log_uniform
 
 HEAD_SIZES = (32, 40, 64, 64, 64, 80, 96, 128, 128)
@@ -14,7 +14,7 @@ LENGTHS = (16, 49, 64, 77, 128, 197, 256, 257, 384, 512, 577, 1024, 1500, 2048, 
 
 
 def _attention(rng: random.Random, heads: tuple[int, ...] = ()) -> dict[str, int]:
-    """Half the lengths are those of real models; some queries attend to keys of another length."""
+    """Half the lengths are those of real models; some queries attend to keys of a different length."""
     length = rng.choice(LENGTHS) if rng.random() < 0.5 else log_uniform(rng, 8, 6000)
     shape = {"b": log_uniform(rng, 1, 128, (1, 4)), "heads": rng.choice(heads or (1, 2, 4, 6, 8, 12, 12, 16, 20, 32))}
     shape |= {"q": length, "kv": length, "d": rng.choice(HEAD_SIZES)}
@@ -24,7 +24,7 @@ def _attention(rng: random.Random, heads: tuple[int, ...] = ()) -> dict[str, int
 
 
 def _attending(op: str, s: dict[str, int], scores: float = 0.0) -> Drawn:
-    """`scores`: numbers of masks and of scores where plain products write them to memory."""
+    """`scores`: numbers of masks, and of scores where unfused matmuls write them to memory."""
     pairs = s["b"] * s["heads"] * s["q"] * s["kv"]
     numbers = s["b"] * s["heads"] * s["d"] * 2.0 * (s["q"] + s["kv"])
     return Drawn(op, s, numbers + scores, 4.0 * pairs * s["d"])
@@ -34,7 +34,7 @@ def _attending(op: str, s: dict[str, int], scores: float = 0.0) -> Drawn:
 def sdpa_odd(rng: random.Random) -> Drawn:
     s = _attention(rng) | {"d": rng.choice(ODD_HEAD_SIZES)}
     causal = int(s["q"] == s["kv"] and rng.random() < 0.4)
-    # With a head size that no fused kernel takes, scores go to memory two times.
+    # With a head size that no fused kernel supports, scores are written to memory twice.
     return _attending("sdpa", s | {"causal": causal}, 2.0 * s["b"] * s["heads"] * s["q"] * s["kv"])
 
 
@@ -59,7 +59,7 @@ def sdpa_bias(rng: random.Random) -> Drawn:
         "learned": int(rng.random() < 0.5),
     }
     biases = (s["b"] if s["per_sample"] else 1) * (s["heads"] if s["per_head"] else 1)
-    # The gradient of a bias is summed from a gradient for every sample and head.
+    # The gradient of a bias is the sum of gradients over samples and heads.
     held = s["b"] * s["heads"] if s["learned"] else biases
     return _attending("sdpa_bias", s, (biases + held) * float(s["q"]) * s["kv"])
 
@@ -166,7 +166,7 @@ def residual(rng: random.Random) -> Drawn:
 
 @draw("softmax_odd")
 def softmax_odd(rng: random.Random) -> Drawn:
-    """Sizes that are no multiple of anything, as lengths of sentences and numbers of classes are."""
+    """Unaligned sizes, such as lengths of sentences and numbers of classes."""
     s = {"rows": log_uniform(rng, 1, 2**18, (1,)), "cols": log_uniform(rng, 2, 30000, (1,)) | 1}
     return Drawn(rng.choice(["softmax", "softmax", "log_softmax"]), s, 2.0 * s["rows"] * s["cols"])
 
@@ -182,14 +182,14 @@ def activation(rng: random.Random) -> Drawn:
 
 @draw("cast_int8")
 def cast_int8(rng: random.Random) -> Drawn:
-    """Weights of a layer or of a whole vocabulary."""
+    """Weights of a layer or of a vocabulary."""
     n = log_uniform(rng, 1e5, 6e8, (1024,))
     return Drawn("cast_int8", {"n": n}, 2.0 * n)
 
 
 @draw("cache_append")
 def cache_append(rng: random.Random) -> Drawn:
-    """A step of decoding, after a projection to keys alone or to queries, keys and values at once."""
+    """A decode step, after a projection to keys only or to queries, keys and values at once."""
     s = {"b": log_uniform(rng, 1, 128, (1,)), "heads": rng.choice([1, 2, 4, 8, 12, 16, 20, 25, 32, 64])}
     s |= {"length": log_uniform(rng, 16, 8192, (1,)), "cols": rng.choice([32, 64, 64, 80, 96, 128, 128, 256])}
     return Drawn("cache_append", s | {"parts": rng.choice([1, 3])}, 2.0 * s["b"] * s["heads"] * s["length"] * s["cols"])

@@ -36,7 +36,7 @@ def embedding_bag(rng: random.Random) -> Drawn:
 
 @draw("scatter")
 def scatter(rng: random.Random) -> Drawn:
-    """Messages of graph networks: nodes, features, and edges, of which a node has several."""
+    """Message passing of graph networks: nodes, features, and several edges per node."""
     nodes = log_uniform(rng, 64, 1e6, (1,))
     edges = max(1, round(nodes * rng.choice([0.5, 1, 2, 5, 10, 20, 50])))
     s = {"rows": nodes, "cols": rng.choice([1, 4, 8, 16, 32, 64, 100, 128, 256, 512]), "picked": edges}
@@ -79,7 +79,7 @@ def cumsum_down(rng: random.Random) -> Drawn:
 
 @draw("cat_features")
 def cat_features(rng: random.Random) -> Drawn:
-    """Short runs of all lengths joined in turn: features of points beside those of a network."""
+    """Concatenation of short runs of all lengths: features of points beside those of a network."""
     s = {"b": log_uniform(rng, 64, 2e6, (1, 8)), "rows": log_uniform(rng, 2, 512), "more": log_uniform(rng, 1, 512)}
     return Drawn("cat", s | {"cols": 1}, 2.0 * s["b"] * (s["rows"] + s["more"]))
 
@@ -94,7 +94,7 @@ def topk_points(rng: random.Random) -> Drawn:
 
 @draw("over_points")
 def over_points(rng: random.Random) -> Drawn:
-    """Maxima and sums over points (whole rows of them, or one number of each) and over the neighbours of a point."""
+    """Maxima and sums over points (rows, or single numbers) and over the neighbours of a point."""
     cols = 1 if rng.random() < 0.4 else log_uniform(rng, 2, 1024, (1, 8))
     s = {"b": log_uniform(rng, 1, 65536, (1, 8)), "rows": log_uniform(rng, 2, 8192, (1, 8)), "cols": cols}
     return Drawn(rng.choice(["max_place", "max_place", "sum_down"]), s, 2.0 * s["b"] * s["rows"] * cols)
@@ -102,7 +102,7 @@ def over_points(rng: random.Random) -> Drawn:
 
 @draw("linear_points")
 def linear_points(rng: random.Random) -> Drawn:
-    """Layers over points, pixels or edges: many rows of a few features, of which there may be any number."""
+    """Layers over points, pixels or edges: many rows of a few, possibly unaligned, features."""
     s = {"m": log_uniform(rng, 4096, 2e6, (1, 64)), "n": log_uniform(rng, 1, 512, (1, 2, 4, 8))}
     s["k"] = log_uniform(rng, 2, 512, (1, 1, 2, 4, 8))
     return sized("linear", s)
@@ -117,7 +117,7 @@ def bias_points(rng: random.Random) -> Drawn:
 
 @draw("messages")
 def messages(rng: random.Random) -> Drawn:
-    """Rows of nodes to edges and back: whole rows, many edges a node, tables that a cache may hold or not."""
+    """Gathering of node rows for edges and back: many edges per node, tables smaller and larger than a cache."""
     nodes = log_uniform(rng, 64, 3e5, (1, 64))
     s = {"rows": nodes, "cols": log_uniform(rng, 1, 1024, (1, 4, 8, 64))}
     s["picked"] = max(1, round(nodes * rng.choice([1, 2, 4, 8, 16, 32])))
@@ -127,7 +127,7 @@ def messages(rng: random.Random) -> Drawn:
 
 @draw("lookups")
 def lookups(rng: random.Random) -> Drawn:
-    """Tables of relative positions, a number for every head and many lookups; and rows of points and nodes."""
+    """Lookups in tables of relative positions (one number per head), and of rows of points and nodes."""
     if rng.random() < 0.5:
         side, heads = rng.choice([7, 8, 12, 14, 16, 24, 28]), rng.choice([1, 2, 3, 4, 6, 8, 12, 16, 24, 32])
         s = {"rows": (2 * side - 1) ** 2, "cols": heads, "picked": side**4}
@@ -139,7 +139,7 @@ def lookups(rng: random.Random) -> Drawn:
 
 @draw("fft_1d")
 def fft_1d(rng: random.Random) -> Drawn:
-    """Half the lengths are powers of two, as of windows of sound; the others are anything."""
+    """Half the lengths are powers of two, as for audio windows; the others are arbitrary."""
     n = 2 ** rng.randint(5, 20) if rng.random() < 0.5 else log_uniform(rng, 16, 1e6, (1, 2, 10))
     s = {"rows": log_uniform(rng, 1, 16384, (1, 8)), "n": n}
     return Drawn(rng.choice(["rfft", "irfft"]), s, 4.0 * s["rows"] * n)
@@ -147,7 +147,7 @@ def fft_1d(rng: random.Random) -> Drawn:
 
 @draw("fft_2d")
 def fft_2d(rng: random.Random) -> Drawn:
-    """Each channel of an image by itself, as in Fourier operators and global filters."""
+    """Channel by channel of an image, as in Fourier operators and global filters."""
     side = rng.choice([7, 14, 28, 32, 56, 64, 85, 112, 128, 224, 256, 512, 1024])
     s = {"b": log_uniform(rng, 1, 16384, (1, 8)), "h": side, "w": side}
     return Drawn(rng.choice(["rfft2", "irfft2"]), s, 4.0 * s["b"] * side**2)

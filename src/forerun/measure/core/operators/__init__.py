@@ -1,4 +1,4 @@
-"""Single operators: a registry of builders by name, and the call of a case that is measured."""
+"""Single operators: a registry of builders by name, and the measured call of a case."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import torch
 from ..meters import Meter
 
 # Each theme's module registers its operators when it is imported.
-from . import attention, convolutions, elementwise, images, indexing, norms, optimizers, products, recurrent, reductions
+from . import attention, convolutions, elementwise, images, indexing, matmuls, norms, optimizers, recurrent, reductions
 from .registry import OPERATORS, Arguments, Built, Operator, find
 
 __all__ = [
     "OPERATORS", "Arguments", "Built", "Operator", "attention", "build", "call_of", "convolutions", "elementwise",
-    "find", "images", "indexing", "norms", "optimizers", "products", "recurrent", "reductions",
+    "find", "images", "indexing", "matmuls", "norms", "optimizers", "recurrent", "reductions",
 ]  # fmt: skip
 
 
@@ -25,7 +25,7 @@ def build(case: dict[str, Any], device: str) -> Built:
 
 
 def call_of(case: dict[str, Any], meter: Meter) -> Callable[[], Any]:
-    """The call that is measured: forward alone, backward alone (its forward is done here), or an optimizer step."""
+    """The measured call: forward only, backward only (the forward pass runs here), or an optimizer step."""
     forward, inputs = build(case, meter.device)
     if case["direction"] != "backward":
         if find(case["op"]).is_step:

@@ -1,4 +1,4 @@
-"""Attention as PyTorch chooses to run it (flash, memory-efficient, or plain products), and a whole encoder layer."""
+"""Attention as dispatched by PyTorch (flash, memory-efficient, or unfused matmuls), and a complete encoder layer."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def sdpa(a: Arguments) -> Built:
 
 @operator("sdpa_mask", _SMALL | {"per_query": 0}, _SMALL | {"per_query": 1})
 def sdpa_mask(a: Arguments) -> Built:
-    """A boolean mask of padded samples, one row for all queries or a row for each."""
+    """A boolean padding mask, shared by all queries or one row per query."""
     lengths = a["kv"] // 2 + a.integers(a["kv"] - a["kv"] // 2, a["b"], 1, 1, 1) + 1
     mask = torch.arange(a["kv"], device=a.device) < lengths
     if a["per_query"]:
@@ -44,7 +44,7 @@ def sdpa_mask(a: Arguments) -> Built:
     _SMALL | {"per_sample": 1, "per_head": 0, "learned": 0},
 )
 def sdpa_bias(a: Arguments) -> Built:
-    """Numbers added to the scores, as relative positions are: learned or not, for each head or for all."""
+    """A bias added to the scores, such as relative positions: learned or not, per head or shared."""
     bias = a.new(a["b"] if a["per_sample"] else 1, a["heads"] if a["per_head"] else 1, a["q"], a["kv"])
     if not a["learned"]:
         bias = bias.detach()
@@ -54,7 +54,7 @@ def sdpa_bias(a: Arguments) -> Built:
 
 @operator("sdpa_window", _SMALL | {"window": 2})
 def sdpa_window(a: Arguments) -> Built:
-    """Each query sees the `window` keys up to its own place; the last query stands at the last key."""
+    """Each query attends to the `window` keys up to its own position; the last query is at the last key."""
     places = torch.arange(a["q"], device=a.device)[:, None] + a["kv"] - a["q"]
     keys = torch.arange(a["kv"], device=a.device)[None, :]
     return _attend(_queries(a), attn_mask=(keys <= places) & (keys > places - a["window"]))
@@ -62,13 +62,13 @@ def sdpa_window(a: Arguments) -> Built:
 
 @operator("sdpa_gqa", _SMALL | {"kv_heads": 2, "causal": 1}, _SMALL | {"kv_heads": 1, "causal": 0})
 def sdpa_gqa(a: Arguments) -> Built:
-    """Fewer heads of keys and values than of queries; one of them is multi-query attention."""
+    """Grouped-query attention: fewer key/value heads than query heads; with one, multi-query attention."""
     return _attend(_queries(a, a["kv_heads"]), is_causal=bool(a["causal"]), enable_gqa=True)
 
 
 @operator("rotary", {"b": 2, "heads": 3, "q": 5, "d": 8})
 def rotary(a: Arguments) -> Built:
-    """Rotary positions as Hugging Face models apply them, with the halves of a head swapped by `cat`."""
+    """Rotary positions as in Hugging Face models: the two parts of a head are swapped by `cat`."""
     x = a.new(a["b"], a["heads"], a["q"], a["d"])
     cos, sin = a.new(a["q"], a["d"]).detach(), a.new(a["q"], a["d"]).detach()
 

@@ -1,4 +1,4 @@
-"""Convolutions of sequences, images and volumes, transposed ones, and unfolding."""
+"""Convolutions of sequences, images and volumes, transposed convolutions, and unfolding."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TRANSPOSED: dict[int, Callable[..., Any]] = {
 
 
 def _convolution(dims: int) -> None:
-    """Of volumes, `r_depth` and `stride_depth` say what differs along the first axis."""
+    """For volumes, `r_depth` and `stride_depth` are window and stride along the first axis if they differ."""
     small, call = {**_CONV, **_SMALL[dims]}, _FORWARD[dims]
     grouped = small | {"groups": 2, "dilation": 2, "last": 1}
 
@@ -39,7 +39,7 @@ def _transposed(dims: int) -> None:
     small, call = {**_CONV, **_SMALL[dims], "stride": 2, "padding": 1, "more": 1}, _TRANSPOSED[dims]
 
     def build(a: Arguments) -> Built:
-        """`more`: rows added at one side of the result, which its size leaves open."""
+        """`more`: the output padding."""
         x, image = a.images(a["cin"], *(a[size] for size in _SPACE[dims]))
         w = a.new(a["cin"], a["cout"] // a["groups"], *[a["r"]] * dims, scale=0.05)
         return lambda: call(image, w, None, a["stride"], a["padding"], a["more"], a["groups"]), [x, w]

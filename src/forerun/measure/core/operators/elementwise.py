@@ -1,4 +1,4 @@
-"""Operators that work on each number: activations, sums and products, casts, and short chains of them."""
+"""Elementwise operators: activations, sums and products, casts, and short chains of them."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def cast(a: Arguments) -> Built:
 
 @operator("cast_int8", {"n": 24}, backward=False)
 def cast_int8(a: Arguments) -> Built:
-    """Weights of 8 bits cast to the dtype of the numbers that they multiply."""
+    """8-bit weights cast to the dtype of the activations."""
     x = torch.randint(-128, 128, (a["n"],), dtype=torch.int8, device=a.device)
     return lambda: x.to(a.dtype), [x]
 
@@ -72,7 +72,7 @@ def glu(a: Arguments) -> Built:
 
 @operator("swiglu", _ROWS)
 def swiglu(a: Arguments) -> Built:
-    """The gate of today's decoders, on the two halves of one product."""
+    """The gate of current decoders, on the two parts of one matmul output."""
     x = a.new(a["rows"], 2 * a["cols"])
 
     def run() -> Any:
@@ -84,7 +84,7 @@ def swiglu(a: Arguments) -> Built:
 
 @operator("residual_chain", _ROWS | {"steps": 3})
 def residual_chain(a: Arguments) -> Built:
-    """`steps` times: a residual is added and an activation follows, as at the end of a block without dropout."""
+    """`steps` times a residual addition and an activation, as at the end of a block without dropout."""
     x, y = a.new(a["rows"], a["cols"]), a.new(a["rows"], a["cols"])
 
     def run() -> Any:
@@ -98,14 +98,14 @@ def residual_chain(a: Arguments) -> Built:
 
 @operator("residual_norm", _ROWS)
 def residual_norm(a: Arguments) -> Built:
-    """A residual and the layer norm after it, as in BERT."""
+    """A residual addition followed by layer norm, as in BERT."""
     x, y, w, b = a.new(a["rows"], a["cols"]), a.new(a["rows"], a["cols"]), a.new(a["cols"]), a.new(a["cols"])
     return lambda: functional.layer_norm(x + y, (a["cols"],), w, b), [x, y, w, b]
 
 
 @operator("masked_fill", {"b": 2, "heads": 3, "q": 4, "kv": 5})
 def masked_fill(a: Arguments) -> Built:
-    """Scores of attention with a causal mask, as models write it that do not call a fused kernel."""
+    """Causal masking of attention scores, as in models that do not call a fused kernel."""
     x = a.new(*a.sizes("b heads q kv"))
     mask = torch.ones(a["q"], a["kv"], dtype=torch.bool, device=a.device).triu(1)
     return lambda: x.masked_fill(mask, -1e4), [x]

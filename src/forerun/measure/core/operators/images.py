@@ -1,4 +1,4 @@
-"""Images and volumes in other sizes: pooling, resizing, padding, pixels from channels, sampling at points."""
+"""Operators that resize images and volumes: pooling, resizing, padding, pixel shuffle, sampling at points."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def resize_nearest(a: Arguments) -> Built:
 
 @operator("resize_bilinear", _IMAGE | {"to": 9, "corners": 0}, _IMAGE | {"to": 3, "corners": 1, "last": 1})
 def resize_bilinear(a: Arguments) -> Built:
-    """`corners`: the corner pixels of input and output lie on each other."""
+    """`corners`: align_corners."""
     (x, image), to, corners = a.images(a["c"]), (a["to"], a["to"]), bool(a["corners"])
     return lambda: functional.interpolate(image, size=to, mode="bilinear", align_corners=corners), [x]
 
@@ -77,7 +77,7 @@ def resize_trilinear(a: Arguments) -> Built:
 
 @operator("pixel_shuffle", {"b": 2, "c": 3, "h": 4, "w": 4, "factor": 2})
 def pixel_shuffle(a: Arguments) -> Built:
-    """`c` channels come out, from factor x factor times as many."""
+    """`c` output channels, from factor x factor times as many."""
     x = a.new(a["b"], a["c"] * a["factor"] ** 2, a["h"], a["w"])
     return lambda: functional.pixel_shuffle(x, a["factor"]), [x]
 
@@ -96,7 +96,7 @@ def reflection_pad(a: Arguments) -> Built:
 
 @operator("grid_sample", _IMAGE | {"to": 5})
 def grid_sample(a: Arguments) -> Built:
-    """Values at to x to points of each image, with a gradient for the points too."""
+    """Values at `to` x `to` points of each image, with a gradient for the points as well."""
     x = a.new(*a.sizes("b c h w"))
     grid = torch.rand(a["b"], a["to"], a["to"], 2, dtype=a.dtype, device=a.device) * 2 - 1
     grid.requires_grad_(a.gradient)

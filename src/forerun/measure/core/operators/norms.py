@@ -26,7 +26,7 @@ def log_softmax(a: Arguments) -> Built:
 
 @operator("softmax_channels", _IMAGE)
 def softmax_channels(a: Arguments) -> Built:
-    """Over the channels of each pixel, which do not lie next to each other in memory."""
+    """Softmax over the channels of each pixel, which are strided in memory."""
     x = a.new(*a.sizes("b c h w"))
     return lambda: torch.softmax(x, 1), [x]
 
@@ -50,7 +50,7 @@ def rms_norm(a: Arguments) -> Built:
 
 
 def _batch_norm(a: Arguments, training: bool) -> Built:
-    """`mixed`: weights stay in single precision, as autocast leaves them."""
+    """`mixed`: weights in single precision, as under autocast."""
     x, w, b = _images(a)
     if a.get("mixed"):
         w, b = (values.detach().float().requires_grad_(a.gradient) for values in (w, b))
@@ -69,7 +69,7 @@ def batch_norm_train(a: Arguments) -> Built:
 
 
 def _images(a: Arguments) -> list[torch.Tensor]:
-    """Images, or volumes where the shape has a `depth`, with a weight and a bias for each channel."""
+    """Images, or volumes if the shape has a `depth`, with a weight and a bias per channel."""
     sizes = "b c depth h w" if "depth" in a.shape else "b c h w"
     return [a.new(*a.sizes(sizes)), a.new(a["c"]), a.new(a["c"])]
 

@@ -1,4 +1,4 @@
-"""Steps of optimizers with their gradients at hand: over many tensors, or over one large table."""
+"""Optimizer steps with existing gradients: over many tensors, or over one large table."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _MANY, _TABLE = {"n": 200, "tensors": 4}, {"vocab": 20, "cols": 4}
 
 
 def _many(a: Arguments) -> list[torch.nn.Parameter]:
-    """Half the tensors hold nearly all the numbers, as weights and biases do."""
+    """Parameters of which half hold nearly all the numbers, like weights and biases."""
     n, tensors = a["n"], a["tensors"]
     return [_parameter(a, max(8, int((1.98 if i % 2 == 0 else 0.02) * n / tensors))) for i in range(tensors)]
 
 
 def _table(a: Arguments) -> list[torch.nn.Parameter]:
-    """A table of embeddings, whose dense gradient touches every row of it."""
+    """An embedding table with a dense gradient, which touches every row."""
     return [_parameter(a, a["vocab"], a["cols"])]
 
 
@@ -30,7 +30,7 @@ def _parameter(a: Arguments, *shape: int) -> torch.nn.Parameter:
 
 
 def _foreach(a: Arguments) -> bool | None:
-    """PyTorch's own choice; on meta, which stands for a GPU, the one it makes there."""
+    """PyTorch's default for `foreach`; on meta, which stands for a GPU, its default on GPUs."""
     return True if a.device == "meta" else None
 
 

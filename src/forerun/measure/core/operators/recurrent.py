@@ -1,4 +1,4 @@
-"""Recurrent layers, all steps in one call."""
+"""Recurrent layers over all steps in one call."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ _MORE = _SMALL | {"both": 1, "layers": 2}
 
 
 def _recurrent(cell: Any, a: Arguments) -> Built:
-    """`both`: one more pass from the end to the start. A measured backward holds one copy of what cuDNN keeps for it,
-    since the same backward runs several times."""
+    """`both`: bidirectional. A measured backward pass includes a copy of cuDNN's reserve, as it runs several times."""
     x = a.new(a["b"], a["length"], a["cin"])
     layer = cell(
         *(a["cin"], a["hidden"], a.get("layers", 1)), batch_first=True, bidirectional=bool(a["both"]),

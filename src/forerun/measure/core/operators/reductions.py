@@ -1,4 +1,4 @@
-"""Sums, sorting, running sums and Fourier transforms."""
+"""Sums, cumulative sums, sorting and Fourier transforms."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ def sum_(a: Arguments) -> Built:
 
 @operator("sum_down", {"b": 2, "rows": 4, "cols": 3})
 def sum_down(a: Arguments) -> Built:
-    """Over rows, whose numbers do not lie next to each other, as the mean of a sequence of tokens is taken."""
+    """A sum over rows, which is strided in memory, as in a mean over tokens."""
     x = a.new(*a.sizes("b rows cols"))
     return lambda: x.sum(1), [x]
 
 
 @operator("max_place", {"b": 2, "rows": 4, "cols": 3})
 def max_place(a: Arguments) -> Built:
-    """Maxima over rows with their indices: over the points of a cloud, or the neighbours of each."""
+    """Maxima over rows with their indices: over the points of a cloud, or over neighbours."""
     x = a.new(*a.sizes("b rows cols"))
     return lambda: torch.max(x, 1)[0], [x]
 
@@ -37,7 +37,7 @@ def cumsum(a: Arguments) -> Built:
 
 @operator("cumsum_down", {"b": 2, "rows": 4, "cols": 3})
 def cumsum_down(a: Arguments) -> Built:
-    """Along the rows' numbers, which do not lie next to each other: as states of a sequence add up."""
+    """A cumulative sum over rows, which is strided in memory, as for states of a sequence."""
     x = a.new(*a.sizes("b rows cols"))
     return lambda: torch.cumsum(x, 1), [x]
 
@@ -73,7 +73,7 @@ def rfft2(a: Arguments) -> Built:
 
 
 def _spectrum(a: Arguments, *shape: int) -> torch.Tensor:
-    """Random complex numbers; of the last axis, `n` numbers leave n // 2 + 1."""
+    """Random complex numbers; a last axis of `n` has n // 2 + 1 of them."""
     *first, last = shape
     return torch.randn(*first, last // 2 + 1, dtype=torch.complex64, device=a.device).requires_grad_(a.gradient)
 

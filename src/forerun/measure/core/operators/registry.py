@@ -1,4 +1,4 @@
-"""The table of operators: each is a builder with its example shapes, its dtypes, and whether it has a backward pass."""
+"""The registry of operators: each has a builder, example shapes, dtypes, and possibly a backward pass."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import torch
 from .. import quantised
 from ..models import DTYPES
 
-#: The forward call, and the tensors that its backward differentiates.
+#: The forward call, and the tensors that its backward pass differentiates.
 Built = tuple[Callable[[], Any], list[Any]]
 FLOATS = ("fp32", "fp16", "bf16")
 
 
 class Arguments:
-    """What a builder is given: the sizes of a case (`a["m"]`) and makers of tensors of its dtype on its device."""
+    """Arguments of a builder: the sizes of a case (`a["m"]`) and factories of tensors of its dtype on its device."""
 
     def __init__(self, case: dict[str, Any], device: str) -> None:
         self.shape: dict[str, int] = case["shape"]
@@ -38,7 +38,7 @@ class Arguments:
         return tuple(self.shape[name] for name in names.split())
 
     def new(self, *shape: int, scale: float = 1.0) -> torch.Tensor:
-        """Random numbers, differentiated in a case of the backward pass."""
+        """A random tensor, which requires a gradient in backward cases."""
         values = torch.randn(shape, dtype=self.dtype, device=self.device) * scale
         return values.requires_grad_(self.gradient)
 
@@ -46,9 +46,9 @@ class Arguments:
         return torch.randint(0, high, shape, device=self.device)
 
     def images(self, channels: int, *space: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Images (or sequences, volumes) and how the operator sees them.
+        """Images (or sequences, volumes) as a leaf tensor, and the view that the operator reads.
 
-        With `last` in the shape they are tokens with their channels last, as in the blocks of ConvNeXt.
+        With `last` in the shape they are channels-last tokens, as in the blocks of ConvNeXt.
         """
         space = space or (self["h"], self["w"])
         if not self.get("last"):
@@ -63,15 +63,15 @@ Builder = Callable[[Arguments], Built]
 
 @dataclass(frozen=True)
 class Operator:
-    """One operator by its name in rows."""
+    """One operator, by its name in rows."""
 
     name: str
     build: Builder
-    examples: tuple[dict[str, int], ...]  # small shapes, with every size that the builder reads
+    examples: tuple[dict[str, int], ...]  # small shapes with every size that the builder reads
     dtypes: tuple[str, ...] = FLOATS
     backward: bool = True  # whether it has a backward pass to measure
     tf32: bool = False  # whether single precision may run on tensor cores
-    is_step: bool = False  # an optimizer's step, which runs with gradients at hand
+    is_step: bool = False  # an optimizer step, which runs on existing gradients
 
 
 OPERATORS: dict[str, Operator] = {}

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class DippmPredictor(GraphPredictor):
-    """Published settings are the defaults; `learning_rate=None` looks for one, as the authors did."""
+    """The published settings are the defaults; `learning_rate=None` searches for a rate, as the authors did."""
 
     name = "dippm"
     modes = ("inference",)

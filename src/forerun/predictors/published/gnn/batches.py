@@ -28,7 +28,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Examples:
-    """Graphs one after another with their features and numbers, and what was measured of them."""
+    """Graphs one after another with their features and numbers, and their measurements."""
 
     nodes: Tensor  # [all nodes, features]
     weight: Tensor  # [all nodes]
@@ -66,7 +66,7 @@ class Examples:
         return replace(self, **moved)
 
     def with_targets(self, targets: np.ndarray) -> Examples:
-        """The same with what was measured."""
+        """The same with measured targets."""
         return replace(self, targets=torch.from_numpy(targets.astype(np.float32)).to(self.nodes.device))
 
     def with_given(self, given: Tensor) -> Examples:
@@ -74,8 +74,8 @@ class Examples:
         return replace(self, given=given.to(self.nodes.device))
 
     def batches(self, size: int, order: np.ndarray | None = None) -> Iterator[Batch]:
-        """Batches of so many graphs, in the order of places given. What a batch needs is sent to the device once for
-        all batches: a copy for each would make the device wait."""
+        """Batches of `size` graphs, in the given order. Indices are sent to the device once for all batches: a copy for
+        each would make the device wait."""
         order = np.arange(len(self)) if order is None else order
         device = self.nodes.device
         places = torch.from_numpy(order).to(device)
@@ -92,7 +92,7 @@ class Examples:
 
 
 class _Spans:
-    """Where what the graphs have (nodes or edges) lies among all of it, for graphs taken in an order."""
+    """The spans of the graphs' nodes or edges among all of them, for graphs in a given order."""
 
     def __init__(self, counts: np.ndarray, order: np.ndarray, device: torch.device) -> None:
         starts = np.cumsum(counts) - counts

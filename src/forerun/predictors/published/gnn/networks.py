@@ -56,7 +56,7 @@ def readout(nodes: Tensor, batch: Batch, how: str) -> Tensor:
 
 
 class GraphRegressor(nn.Module):
-    """Graph layers, a readout, and fully connected layers over it, numbers of the call, and what else is given."""
+    """Graph layers, a readout, and fully connected layers over readout, numbers of the call, and further inputs."""
 
     def __init__(
         self, variant: str, features: int, static: int, targets: int, *, width: int, layers: int, dense: int,
@@ -70,7 +70,7 @@ class GraphRegressor(nn.Module):
         self.dropout, self.pooled = nn.Dropout(dropout), pooled
 
     def forward(self, batch: Batch) -> Tensor:
-        """[graphs, targets]; what is given joins what the readout gives."""
+        """[graphs, targets]; further inputs (`given`) are concatenated with the readout."""
         nodes = batch.nodes
         for one in self.graph_layers:
             nodes = self.dropout(torch.relu(one(nodes, batch.edges)))
@@ -102,7 +102,7 @@ class Encoder(nn.Module):
 
 
 def edge_loss(latent: Tensor, batch: Batch, generator: torch.Generator) -> Tensor:
-    """Cross-entropy of inner products of latent vectors: true edges against drawn pairs of the same graphs."""
+    """Cross-entropy of inner products of latent vectors: true edges against random pairs of the same graphs."""
     source, target = batch.edges
     draw = torch.rand(len(source), generator=generator).to(latent.device)
     first = torch.searchsorted(batch.graph, torch.arange(batch.static.shape[0], device=latent.device))
@@ -123,7 +123,7 @@ def flat(network: nn.Module) -> Tensor:
 
 
 def unflatten(network: nn.Module, values: Tensor) -> nn.Module:
-    """The network with what `flat` gave."""
+    """The network with the parameters of a vector that `flat` made."""
     state = network.state_dict()
     sizes = [value.numel() for value in state.values()]
     if sum(sizes) != len(values):

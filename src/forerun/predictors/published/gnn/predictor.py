@@ -1,4 +1,4 @@
-"""What predictors with a graph network have in common: graphs of cases and questions, targets, weights as arrays."""
+"""Base class of predictors with a graph network: graphs of cases and questions, targets, weights as arrays."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class GraphPredictor(WholeModelPredictor):
 
     @abc.abstractmethod
     def logarithms(self, graphs: Sequence[GraphArrays]) -> np.ndarray:
-        """[graphs, targets]: its answers, standardised, as logarithms."""
+        """[graphs, targets]: its predictions, as standardised logarithms."""
 
     def prepare(self, cases: TrainingCases) -> None:
         if cases.models:
@@ -53,7 +53,7 @@ class GraphPredictor(WholeModelPredictor):
         """Trains on graphs and their standardised targets; sets learned attributes."""
 
     def standardised(self, measured: np.ndarray) -> np.ndarray:
-        """[cases, targets]: logarithms of what was measured, over their mean and scale, which are set."""
+        """[cases, targets]: standardised logarithms of measurements; sets their mean and scale."""
         with np.errstate(divide="ignore", invalid="ignore"):
             wanted = np.log(measured)
         wanted[~np.isfinite(wanted)] = np.nan
@@ -65,7 +65,7 @@ class GraphPredictor(WholeModelPredictor):
         return self.targets
 
     def values_of_graphs(self, graphs: Sequence[GraphArrays]) -> dict[str, np.ndarray]:
-        """By target, its answer for every graph."""
+        """By target, its prediction for every graph."""
         found = np.exp(self.logarithms(graphs) * self.scale_ + self.mean_)
         return dict(zip(self.learned_targets(), found.T, strict=True))
 
@@ -106,7 +106,7 @@ def graphs_of(cases: Cases) -> list[GraphArrays]:
 
 
 def kept_weights(network: nn.Module) -> np.ndarray:
-    """What a network learned, as it is kept: in half precision, to which the network itself is rounded, too."""
+    """The weights of a network in FP16, as they are stored; the network itself is rounded to FP16 too."""
     from forerun.predictors.published.gnn.networks import flat, unflatten
 
     kept = flat(network).clamp(-65504, 65504).half()

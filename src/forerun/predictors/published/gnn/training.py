@@ -1,4 +1,4 @@
-"""How graph networks are trained: batches, losses, a learning rate that is looked for, and the best epoch kept."""
+"""Training of graph networks: batches, losses, a search for the learning rate, and the choice of the best epoch."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _checked(loss: float) -> float:
 
 
 def _loss(network: nn.Module, batch: Batch) -> Tensor:
-    """Huber loss of what was measured; a batch of which nothing was measured has none."""
+    """Huber loss of measured targets; a batch without any has none."""
     assert batch.targets is not None
     known = torch.isfinite(batch.targets)
     each = nn.functional.huber_loss(network(batch), torch.where(known, batch.targets, 0.0), reduction="none")

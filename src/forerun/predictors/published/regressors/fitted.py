@@ -1,4 +1,4 @@
-"""Fitted models of scikit-learn as arrays, and their answers computed from these arrays alone.
+"""Fitted models of scikit-learn as arrays, and their predictions computed from these arrays alone.
 
 `arrays` turns a fitted model into arrays, `answers` predicts with them: what is saved needs neither pickle nor
 scikit-learn.
@@ -14,12 +14,12 @@ import numpy as np
 Arrays = dict[str, np.ndarray]
 #: Lists of a forest that have an entry a node, and one that has an entry a tree.
 _NODES = ("feature", "threshold", "left", "right", "value")
-#: So many lines go through a forest at once.
+#: Number of lines that go through a forest at once.
 _AT_ONCE = 4096
 
 
 def arrays(model: Any) -> Arrays:
-    """What a fitted model answers from."""
+    """The arrays of a fitted model."""
     kind = type(model).__name__
     if kind in ("LinearRegression", "Ridge", "Lasso"):
         return {"weights": np.append(model.coef_, model.intercept_).astype(float)}
@@ -44,7 +44,7 @@ def arrays(model: Any) -> Arrays:
 
 
 def answers(found: Arrays, features: np.ndarray) -> np.ndarray:
-    """The model's answer for every line of features."""
+    """The model's prediction for every line of features."""
     if "mixture" in found:
         parts = [
             answers({n.removeprefix(p): v for n, v in found.items() if n.startswith(p)}, features)
@@ -82,7 +82,7 @@ def check(found: Arrays, features: int) -> None:
 
 
 def _forest(trees: list[Any], scale: float, start: float) -> Arrays:
-    """Trees as nodes: an answer is `start` plus `scale` times the sum of the leaves."""
+    """Trees as nodes: a prediction is `start` plus `scale` times the sum of the leaves."""
     nodes: dict[str, list[np.ndarray]] = {name: [] for name in _NODES}
     roots, at = [], 0
     for one in trees:
@@ -120,7 +120,7 @@ def _sum_of_trees(found: Arrays, features: np.ndarray) -> np.ndarray:
 
 
 def _trees_fit(found: Arrays, features: int) -> bool:
-    """Whether every way down a tree ends, and at nodes and features that there are."""
+    """Whether every path down a tree ends, and all indices of nodes and features are in range."""
     count = len(found["left"])
     here = np.arange(count)
     inner = found["left"] != here

@@ -1,5 +1,5 @@
-"""What the regressors are worth and what they cost, measured: errors over several random splits, the time of a fit and
-of an answer, and the memory of a fit."""
+"""Accuracy and cost of the regressors: errors over several random splits, the time of a fit and of a prediction, and
+the memory of a fit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from forerun.predictors.published.whole_model.base import WholeModelPredictor
 if TYPE_CHECKING:
     from forerun.predictors.published.regressors.predictor import RegressorsPredictor
 
-#: Predictions are repeated until they took so many seconds, which a clock can resolve.
+#: Predictions are repeated for at least this many seconds, which a clock can resolve.
 _LEAST_S = 0.2
 
 
@@ -31,19 +31,19 @@ def errors_over_splits(
 ) -> pd.DataFrame:
     """A row for each random split and target: n, mape, and r2 of the logarithms, on cases that were held out.
 
-    Repeats of a case are held out together. Near relatives of a case stay in, so this flatters every predictor:
-    `evaluate.left_out` says how it does on new families.
+    Repeats of a case are held out together. Near relatives stay in training, so this is optimistic for any predictor:
+    `evaluate.held_out` says how it does on new families.
     """
-    mine = predictor.cases_of(cases)
-    keys = mine.rows["case_key"].to_numpy()
+    selected = predictor.cases_of(cases)
+    keys = selected.rows["case_key"].to_numpy()
     names = np.unique(keys)
     rng = np.random.default_rng(seed)
     lines = []
     for number in range(splits):
         held_out = rng.permutation(names)[: max(1, round(test_share * len(names)))]
         test = np.isin(keys, held_out)
-        fresh = type(predictor)(**predictor.parameters()).fit(_only(mine.take(~test)))
-        asked = mine.take(test)
+        fresh = type(predictor)(**predictor.parameters()).fit(_only(selected.take(~test)))
+        asked = selected.take(test)
         found = fresh.predict_cases(asked)
         for target in predictor.targets:
             scores = _scores(asked.rows[target].to_numpy(dtype=float), found[f"predicted_{target}"].to_numpy())
@@ -68,12 +68,12 @@ def measured(
     for model in models:
         predictor = RegressorsPredictor(model=model, **settings)
         found = errors_over_splits(predictor, cases, splits=splits)
-        mine = found[found["target"] == target]
+        selected = found[found["target"] == target]
         with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as pool:
             costs = pool.submit(_costs, predictor, cases).result()
         lines.append({
-            "model": model, "mape": mine["mape"].mean(), "mape_sd": mine["mape"].std(ddof=1) if splits > 1 else np.nan,
-            "r2": mine["r2"].mean(), **costs,
+            "model": model, "mape": selected["mape"].mean(),
+            "mape_sd": selected["mape"].std(ddof=1) if splits > 1 else np.nan, "r2": selected["r2"].mean(), **costs,
         })  # fmt: skip
     return pd.DataFrame(lines)
 
@@ -86,16 +86,16 @@ def _costs(predictor: RegressorsPredictor, cases: TrainingCases) -> dict[str, fl
     began = time.perf_counter()
     predictor.fit(cases)
     training_s = time.perf_counter() - began
-    mine = predictor.cases_of(cases)
+    selected = predictor.cases_of(cases)
     began, asked = time.perf_counter(), 0
     while time.perf_counter() - began < _LEAST_S:
-        predictor.values_of_cases(mine)
-        asked += len(mine)
+        predictor.values_of_cases(selected)
+        asked += len(selected)
     prediction_s = (time.perf_counter() - began) / asked
     # Most of the process's memory by now; tracing comes after, since it takes memory itself.
     unit = 1 if sys.platform == "darwin" else 1024
     peak_rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-    peak_traced = _traced_fit(predictor, mine)
+    peak_traced = _traced_fit(predictor, selected)
     return {
         "training_s": training_s, "prediction_us_per_case": 1e6 * prediction_s, "peak_traced_mb": peak_traced / 2**20,
         "peak_rss_mb": peak_rss / 2**20,

@@ -14,7 +14,7 @@ MODELS = ("linear", "ridge", "lasso", "svr", "tree", "forest", "boosting", "stac
 
 
 class Settings(Protocol):
-    """What is chosen of a model; RegressorsPredictor says what each of these means."""
+    """The settings of a model; RegressorsPredictor says what each of these means."""
 
     model: str
     trees: int
@@ -59,7 +59,7 @@ def _unfitted(settings: Settings, features: np.ndarray) -> Any:
 
     def stacked() -> Any:
         both = [("forest", forest()), ("boosting", boosting())]
-        parts = model_selection.KFold(4, shuffle=True, random_state=seed)  # rows stand in the order of their devices
+        parts = model_selection.KFold(4, shuffle=True, random_state=seed)  # rows are in the order of their devices
         return ensemble.StackingRegressor(both, linear_model.LinearRegression(), cv=parts)
 
     # What scikit-learn calls gamma="scale"; a feature that never changes leaves no variance to divide by.

@@ -1,7 +1,7 @@
 """Linear models, support vectors, trees and their ensembles on numbers of model and device.
 
 Features are logarithms of the numbers, scaled, and turned to their principal components where that is asked for;
-targets are logarithms. Fitted models are kept as arrays (`fitted.py`), so answers need no scikit-learn.
+targets are logarithms. Fitted models are stored as arrays (`fitted.py`), so predictions need no scikit-learn.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from forerun.predictors.cases import Cases, TrainingCases
 
 SCALINGS = ("standard", "minmax")
-#: Answers reach so far beyond what was measured, as logarithms: linear models have no bounds of their own.
+#: Predictions are clipped to this far beyond the measured range, as logarithms: linear models are unbounded.
 _BEYOND = 3.0
 
 
@@ -99,8 +99,8 @@ class RegressorsPredictor(ByNumbers):
 
     def arrays(self, target: str) -> fitted.Arrays:
         """The fitted model of a target."""
-        mine = [name for name in vars(self) if name.startswith(f"{target}_") and name.endswith("_")]
-        return {name.removeprefix(f"{target}_").removesuffix("_"): getattr(self, name) for name in mine}
+        selected = [name for name in vars(self) if name.startswith(f"{target}_") and name.endswith("_")]
+        return {name.removeprefix(f"{target}_").removesuffix("_"): getattr(self, name) for name in selected}
 
     def _check_settings(self) -> None:
         if self.scaling not in SCALINGS:
@@ -109,7 +109,7 @@ class RegressorsPredictor(ByNumbers):
             raise ForerunError(f"pca must be from 0 (none) to {len(self.seen)} components, got {self.pca}")
 
     def _learn_scale(self, logs: np.ndarray) -> None:
-        """How features are scaled; what is the same in every row says nothing, and becomes 0."""
+        """The scaling of features; a constant feature is scaled to 0."""
         if self.scaling == "standard":
             start, width = logs.mean(axis=0), logs.std(axis=0)
         else:
@@ -120,7 +120,7 @@ class RegressorsPredictor(ByNumbers):
             self.components_ = np.linalg.svd(scaled - scaled.mean(axis=0), full_matrices=False)[2][: self.pca].T
 
     def prepared(self, logs: np.ndarray) -> np.ndarray:
-        """Logarithms of the numbers as the model takes them."""
+        """Logarithms of the numbers, scaled as input of the model."""
         scaled = (logs - self.feature_scale_[0]) / self.feature_scale_[1]
         return scaled @ self.components_ if self.pca else scaled
 

@@ -1,4 +1,4 @@
-"""Which numbers a fitted regressor needs: those that change its answers most."""
+"""Feature selection: the features that change the predictions of a fitted regressor most."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ WIDTH, LAYERS, DROPOUT = 512, 4, 0.5
 
 
 def examples_of(graphs: Sequence[GraphArrays], names: Sequence[str], encoder: Encoder | None = None) -> Examples:
-    """Graphs with the 113 features of each op and the six numbers of each call, and what an encoder says of them."""
+    """Graphs with the 113 features of each op and the six numbers of each call, and the embedding of an encoder."""
     statics = np.stack([features.static_vector(g, features.LONG_STATIC) for g in graphs])
     out = Examples.of(graphs, [features.long_features(g, names) for g in graphs], statics, both_ways=True)
     return out if encoder is None else out.with_given(_embeddings(encoder, out))
@@ -59,7 +59,7 @@ def pretrain(
 
 @torch.no_grad()
 def _embeddings(network: Encoder, examples: Examples) -> torch.Tensor:
-    """[graphs, width]: the sum of the vectors of all ops, large sums drawn together."""
+    """[graphs, width]: the sum of the vectors of all ops, on a logarithmic scale."""
     device = where_it_runs()
     network.to(device).eval()
     found = []

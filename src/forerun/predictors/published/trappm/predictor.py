@@ -21,12 +21,13 @@ SHIPPED, RANDOM, NONE = "shipped", "random", "none"
 
 
 class TrappmPredictor(GraphPredictor):
-    """Two graph layers with a sum over the ops, beside what a frozen encoder says of the graph (`encoder`: "shipped",
-    that of the predictor that comes with the package; a file that `encoder.save` wrote; "random", which shows what
-    pre-training buys; "none", a network that learns from measurements alone), and six numbers of the call.
+    """Two graph layers with a sum over the ops, joined with a frozen encoder's embedding of the graph (`encoder`:
+    "shipped", that of the predictor that comes with the package; a file that `encoder.save` wrote; "random", which
+    shows the effect of pre-training; "none", a network that learns from measurements alone) and six numbers of the
+    call.
 
-    Energy is power times step time. `start` is a folder of a fitted predictor whose networks learn on, as for another
-    device of which there are few measurements.
+    Energy is power times step time. `start` is a folder of a fitted predictor whose networks are fine-tuned, as for
+    another device with few measurements.
     """
 
     name = "trappm"
@@ -77,8 +78,8 @@ class TrappmPredictor(GraphPredictor):
         return np.hstack([answers(network, examples) for network in networks])
 
     def values_of_graphs(self, graphs: Sequence[GraphArrays]) -> dict[str, np.ndarray]:
-        found = super().values_of_graphs(graphs)
-        return {**found, "energy_j": found.pop("power_w") * found["latency_ms"] / 1e3}
+        values = super().values_of_graphs(graphs)
+        return {**values, "energy_j": values.pop("power_w") * values["latency_ms"] / 1e3}
 
     def _encoder(self, graphs: Sequence[GraphArrays]) -> tuple[Encoder | None, list[str]]:
         import torch
@@ -93,8 +94,8 @@ class TrappmPredictor(GraphPredictor):
             return Encoder(features.LONG, width=self.width, layers=encoder.LAYERS), features.vocabulary(graphs)
         if self.encoder != SHIPPED:
             return encoder.load(Path(self.encoder))
-        found = type(self).shipped()
-        return found._fitted()[0], found.names_
+        shipped = type(self).shipped()
+        return shipped._fitted()[0], shipped.names_
 
     def _new_network(self) -> GraphRegressor:
         from forerun.predictors.published.gnn.networks import GraphRegressor

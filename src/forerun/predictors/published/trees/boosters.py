@@ -1,7 +1,7 @@
 """Boosters of XGBoost as JSON text: made smaller, and checked before XGBoost sees them.
 
-XGBoost trusts the indices in its files, so a file that was changed could make it read memory that is not its own. Every
-index is therefore checked here first.
+XGBoost trusts the indices in its files, so a manipulated file could make it read out of bounds. Every index is
+therefore checked here first.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from forerun.predictors import saved
 if TYPE_CHECKING:
     from xgboost import Booster
 
-#: Lists of a tree that are kept, an entry a node: what answers and contributions need.
-_KEPT = ("left_children", "right_children", "split_indices", "split_conditions", "default_left", "sum_hessian")
-#: Lists that XGBoost wants beside them: what was gained while the trees grew, and kinds of splits, all the same.
+#: Lists of a tree that are saved, one entry per node: those that predictions and contributions need.
+_SAVED = ("left_children", "right_children", "split_indices", "split_conditions", "default_left", "sum_hessian")
+#: Further lists that XGBoost requires, with constant entries: gains during training, and kinds of splits.
 _FILLED: dict[str, float] = {"base_weights": 0.0, "loss_changes": 0.0, "split_type": 0}
 #: What XGBoost calls the parent of a root.
 _NO_PARENT = 2**31 - 1
@@ -37,24 +37,24 @@ def xgboost() -> Any:
 
 
 def trained(features: np.ndarray, target: np.ndarray, rounds: int, settings: dict[str, Any]) -> Booster:
-    """A booster of so many trees; one thread, so that the same rows give the same trees."""
+    """A booster of `rounds` trees; one thread, so that the same rows give the same trees."""
     library = xgboost()
     rows = library.DMatrix(features, target, nthread=1)
     return library.train({**settings, "tree_method": "hist", "nthread": 1}, rows, rounds)
 
 
 def predicted(booster: Booster, features: np.ndarray) -> np.ndarray:
-    """The answer for every line."""
+    """The prediction for every line."""
     return np.asarray(booster.predict(xgboost().DMatrix(features, nthread=1)), dtype=float)
 
 
 def contributions(booster: Booster, features: np.ndarray) -> np.ndarray:
-    """[lines, features + 1]: Shapley values of every feature, and what the booster answers on average."""
+    """[lines, features + 1]: Shapley values of every feature, and the booster's mean prediction."""
     return np.asarray(booster.predict(xgboost().DMatrix(features, nthread=1), pred_contribs=True), dtype=float)
 
 
 def write(booster: Booster, path: Path) -> str:
-    """The booster as JSON, without what no answer needs; returns the hash of the file."""
+    """Writes the booster as JSON, without lists that no prediction needs; returns the hash of the file."""
     content = json.loads(bytes(booster.save_raw("json")))
     for tree in _trees(content):
         for name in {*_FILLED, "parents"}:
@@ -67,7 +67,7 @@ def write(booster: Booster, path: Path) -> str:
 
 
 def read(path: Path, features: int) -> Booster:
-    """The booster of a file that `write` wrote, for so many features."""
+    """The booster of a file that `write` wrote, for this number of features."""
     library = xgboost()
     try:
         content = read_json(path) if path.is_file() or not (data := saved.content(path)) else json.loads(data)
@@ -88,7 +88,7 @@ def _trees(content: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _check(content: dict[str, Any], features: int) -> None:
-    """Raises ValueError where a number points beyond what there is."""
+    """Raises ValueError where an index is out of range."""
     learner = content["learner"]
     if int(learner["learner_model_param"]["num_feature"]) != features:
         raise ValueError(f"they were fitted to other features than {features}")
@@ -103,9 +103,9 @@ def _check(content: dict[str, Any], features: int) -> None:
 
 
 def _check_tree(tree: dict[str, Any], features: int) -> None:
-    """Checks the lists of a tree, and fills in those that were left out."""
+    """Checks the lists of a tree, and fills in those that were not saved."""
     nodes = len(tree["left_children"])
-    if nodes == 0 or any(len(tree[name]) != nodes for name in _KEPT):
+    if nodes == 0 or any(len(tree[name]) != nodes for name in _SAVED):
         raise ValueError("a tree has lists of different lengths")
     about = tree["tree_param"]
     if int(about["num_nodes"]) != nodes or int(about["num_feature"]) != features or tree["categories"]:

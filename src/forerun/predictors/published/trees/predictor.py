@@ -1,7 +1,7 @@
 """XGBoost on numbers of model and device: a booster for each quantity, on its logarithm.
 
-Made for language models, whose latency (hence tokens per second), peak memory and energy it answers; fitted to several
-devices, it answers for others by their datasheets. It can be fitted to any rows. The features may be the
+Designed for language models: it predicts latency (hence tokens per second), peak memory and energy; fitted to several
+devices, it predicts others by their datasheets. It can be fitted to any rows. The features may be the
 multiply-accumulates alone, these with parameters and bytes moved, or all numbers, each with or without those of the
 device.
 """
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from forerun.predictors.cases import Cases, TrainingCases
 
-#: What is seen of a network, by the name of a choice; the numbers of the device come on top.
+#: The features of a network, by the name of a choice; those of the device are added.
 FEATURES: dict[str, tuple[str, ...]] = {
     "macs": ("macs",),
     "macs+parameters+memory": ("macs", "parameters", "bytes"),
@@ -46,7 +46,7 @@ GRID: dict[str, Sequence[Any]] = {
     "subsample": (0.8, 1.0),
     "column_share": (0.8, 1.0),
 }
-#: A split must gain so much squared logarithm: late trees stay small, and answers move by less than noise.
+#: The squared logarithm that a split must gain: late trees stay small, and predictions change by less than noise.
 _LEAST_GAIN = 1e-4
 
 

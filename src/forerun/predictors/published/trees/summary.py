@@ -1,4 +1,4 @@
-"""Which features move the answers of fitted trees, over many cases: SHAP values of the logarithm of a quantity."""
+"""Feature importance of fitted trees over many cases: SHAP values of the logarithm of a quantity."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from forerun.predictors.published.whole_model import numbers
 def shares(
     predictor: TreesPredictor, cases: Cases, target: str = "latency_ms"
 ) -> tuple[pd.DataFrame, pd.DataFrame]:  # fmt: skip
-    """[cases, features]: what each feature adds to the logarithm of the target, and its value."""
+    """[cases, features]: the SHAP value of each feature for the logarithm of the target, and the feature's value."""
     lines = numbers.matrix(numbers.of_rows(cases.rows, cases.devices), predictor.seen, logarithms=False)
     found = boosters.contributions(predictor.boosters_[target], lines)[:, :-1]
     names = list(predictor.seen)
@@ -22,7 +22,7 @@ def shares(
 
 
 def summary(predictor: TreesPredictor, cases: Cases, target: str = "latency_ms") -> pd.DataFrame:
-    """By feature, the strongest first: the mean size of its share of the logarithm, and the factor that is."""
+    """By feature, the strongest first: its mean absolute SHAP value, and the same as a factor."""
     found, _ = shares(predictor, cases, target)
     strength = found.abs().mean().sort_values(ascending=False, kind="stable")
     logs = strength.to_numpy()

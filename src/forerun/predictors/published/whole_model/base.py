@@ -1,7 +1,6 @@
-"""A predictor that looks at a network as a whole: from numbers of the network (and of the device) to numbers of a call.
+"""A predictor that sees a network as a whole: from features of the network (and of the device) to quantities of a call.
 
-What is not in the numbers cannot be learned, and physics is in them only as far as the network that learns finds it.
-So answers are held to the bounds that are certain (predictors/laws/bounds.py).
+It has no physics built in, so its predictions are clipped to the bounds of physics (predictors/laws/bounds.py).
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ if TYPE_CHECKING:
 
     from forerun.predictors.cases import Cases, TrainingCases
 
-#: Fewer cases than this teach nothing.
+#: The fewest cases to learn from.
 FEWEST = 20
-#: From fewer GPUs, or CPUs, nothing is learned of what their datasheets mean.
+#: The fewest GPUs, or CPUs, from which the effect of datasheets is learned.
 FEWEST_DEVICES = 3
 
 
@@ -41,35 +40,35 @@ class WholeModelPredictor(Predictor):
 
     targets = ("latency_ms", "memory_mb", "energy_j")
     hold_out: ClassVar[HoldOut] = HoldOut(splits=("random", "family"), keeps_all_columns=False)
-    #: Whether numbers of the device are features: then others are answered, too, if it was fitted to several.
+    #: Whether numbers of the device are features: then other devices are predicted too, if it was fitted to several.
     sees_devices: ClassVar[bool] = False
 
     devices_: list[str]
     kinds_: list[str]  # kinds of op in the graphs that it was fitted to
 
     def fit(self, cases: TrainingCases) -> Self:
-        mine = self.cases_of(cases)
-        self.devices_ = sorted(mine.rows["device"].unique())
-        self.kinds_ = sorted(mine.op_kinds)
-        self.learn(mine)
+        selected = self.cases_of(cases)
+        self.devices_ = sorted(selected.rows["device"].unique())
+        self.kinds_ = sorted(selected.op_kinds)
+        self.learn(selected)
         return self
 
     @abc.abstractmethod
     def learn(self, cases: Cases) -> None:
-        """Learns from the cases that it answers; sets learned attributes."""
+        """Learns from the cases of a kind that it predicts; sets learned attributes."""
 
     @abc.abstractmethod
     def values_of_cases(self, cases: Cases) -> dict[str, np.ndarray]:
-        """By target, its answer for every case."""
+        """By target, its prediction for every case."""
 
     @abc.abstractmethod
     def values_of_question(
         self, profile: Profile, devices: Sequence[Device], workload: Workload
     ) -> dict[str, np.ndarray]:
-        """By target, its answer over [batch sizes, devices]."""
+        """By target, its prediction over [batch sizes, devices]."""
 
     def answers_row(self, rows: pd.DataFrame) -> np.ndarray:
-        """Which measured rows are of a kind that it answers: its modes, run eagerly."""
+        """Which measured rows are of a kind that it predicts: its modes, run eagerly."""
         eager = is_usual(rows)
         return (eager & rows["mode"].isin(self.modes)).to_numpy()
 
@@ -78,53 +77,53 @@ class WholeModelPredictor(Predictor):
         from forerun.predictors.cases import join
 
         parts = [cases.models, cases.cpu_models, cases.published_models] if self.sees_devices else [cases.models]
-        mine = [part.take(self.answers_row(part.rows)) for part in parts if part]
-        mine = [part for part in mine if len(part)]
-        if sum(map(len, mine)) < FEWEST:
+        selected = [part.take(self.answers_row(part.rows)) for part in parts if part]
+        selected = [part for part in selected if len(part)]
+        if sum(map(len, selected)) < FEWEST:
             raise TooFewCases(
                 f"the predictor {self.name} learns from rows of {' and '.join(self.modes)} that ran eagerly, and there "
-                f"are {sum(map(len, mine))} of these: it needs {FEWEST}"
+                f"are {sum(map(len, selected))} of these: it needs {FEWEST}"
             )
-        found = mine[0] if len(mine) == 1 else join(mine)
-        devices = sorted(found.rows["device"].unique())
+        joined = selected[0] if len(selected) == 1 else join(selected)
+        devices = sorted(joined.rows["device"].unique())
         if len(devices) > 1 and not self.sees_devices:
             raise ForerunError(
                 f"the predictor {self.name} sees no datasheets, so it learns one device at a time, and there are rows "
                 f"of {', '.join(devices)}: choose one with --where \"device = '{devices[0]}'\""
             )
         for target in self.targets:
-            if target not in found.rows or found.rows[target].notna().sum() < FEWEST:
+            if target not in joined.rows or joined.rows[target].notna().sum() < FEWEST:
                 raise TooFewCases(f"{target} was measured in fewer than {FEWEST} of the rows to learn from")
-        return found
+        return joined
 
     def times(self, profile: Profile, devices: Sequence[Device], workload: Workload) -> Times:
         least = roofline_ms(profile, devices)
-        found = self.values_of_question(profile, devices, workload)
+        values = self.values_of_question(profile, devices, workload)
         unknown = np.full(least.shape, np.nan)
-        answered = np.array([self.problem_of(device) is None for device in devices])  # not slices of a known device
+        able = np.array([self.problem_of(device) is None for device in devices])  # not slices of a known device
         times = Times(
-            latency_ms=np.where(answered, found["latency_ms"], np.nan),
+            latency_ms=np.where(able, values["latency_ms"], np.nan),
             device_ms=unknown, host_ms=unknown, roofline_ms=least,
-            energy_j=found.get("energy_j", unknown), memory_mb=found.get("memory_mb"),
-            memory_allocated_mb=found.get("memory_allocated_mb"),
+            energy_j=values.get("energy_j", unknown), memory_mb=values.get("memory_mb"),
+            memory_allocated_mb=values.get("memory_allocated_mb"),
         )  # fmt: skip
         return hold(times, profile, devices, workload)
 
     def predict_cases(self, cases: Cases, host_slowness: np.ndarray | None = None) -> pd.DataFrame:
         import pandas as pd
 
-        asked = self.answers_row(cases.rows) & np.array([self.problem_of(d) is None for d in cases.devices])
+        able = self.answers_row(cases.rows) & np.array([self.problem_of(d) is None for d in cases.devices])
         out = pd.DataFrame(np.nan, index=range(len(cases)), columns=[f"predicted_{t}" for t in self.targets])
-        if asked.any():
-            mine = cases.take(asked)
-            found = self.values_of_cases(mine)
-            found["latency_ms"] = np.maximum(found["latency_ms"], mine.rows["roofline_ms"].to_numpy(dtype=float))
+        if able.any():
+            selected = cases.take(able)
+            values = self.values_of_cases(selected)
+            values["latency_ms"] = np.maximum(values["latency_ms"], selected.rows["roofline_ms"].to_numpy(dtype=float))
             for target in self.targets:
-                out.loc[asked, f"predicted_{target}"] = found[target]
+                out.loc[able, f"predicted_{target}"] = values[target]
         return out
 
     def problem_of(self, device: Device) -> str | None:
-        """Why it cannot answer for a device, as a sentence, or None."""
+        """Why it cannot predict a device, as a sentence, or None."""
         if device.id in self.devices_:
             return None
         others = sum(_kind(name) == device.kind for name in self.devices_)
@@ -172,14 +171,14 @@ def _kind(name: str) -> str | None:
 
 
 class ByNumbers(WholeModelPredictor):
-    """Learns from a line of numbers a case, so it needs the columns of the table and no graph."""
+    """Learns from one line of features per case, so it needs the columns of the table and no graph."""
 
     reads_graphs = False
     columns = (*numbers.GRAPH_NUMBERS, *numbers.WORK_NUMBERS, "op_kinds")
 
     @abc.abstractmethod
     def values(self, lines: Numbers) -> dict[str, np.ndarray]:
-        """By target, its answer for every line."""
+        """By target, its prediction for every line."""
 
     def values_of_cases(self, cases: Cases) -> dict[str, np.ndarray]:
         return self.values(numbers.of_rows(cases.rows, cases.devices))

@@ -1,4 +1,4 @@
-"""A device as a line of numbers, from its datasheet: features of predictors that answer for more than one device."""
+"""A device as a line of numbers, from its datasheet: features of predictors of more than one device."""
 
 from __future__ import annotations
 

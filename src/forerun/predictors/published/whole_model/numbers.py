@@ -1,7 +1,7 @@
-"""A network as one line of numbers, the features of predictors that look at it as a whole.
+"""A network as one line of numbers, the features of predictors that see it as a whole.
 
 The same numbers describe a measured row (`of_rows`, from the columns of a table of cases, predictors/cases.py) and a
-question (`of_question`), so that what was learned from the one answers the other:
+question (`of_question`), so that a predictor learned from rows predicts questions:
 
 | number | what it is |
 |---|---|
@@ -16,7 +16,7 @@ question (`of_question`), so that what was learned from the one answers the othe
 | `filters` | output channels of the first convolution, 0 without any |
 | `heads`, `hidden`, `vocabulary`, `token_types`, `positions` | of a language model, read off its graph; 0 without any |
 
-Numbers of the device stand in `devices.py`.
+Numbers of the device are in `devices.py`.
 """
 
 from __future__ import annotations
@@ -82,6 +82,6 @@ def of_question(columns: Profile, devices: Sequence[Device], workload: Workload)
 
 
 def matrix(numbers: Numbers, names: Sequence[str], *, logarithms: bool) -> np.ndarray:
-    """[lines, names]; sizes as log(1 + x) for predictors that add up what they see (trees do not need it)."""
+    """[lines, names]; as log(1 + x) for predictors that add up their features (trees do not need it)."""
     out = np.column_stack([numbers[name] for name in names])
     return np.log1p(np.nan_to_num(out)) if logarithms else out

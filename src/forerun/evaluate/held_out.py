@@ -1,8 +1,8 @@
-"""Predictions for cases that a predictor was not fitted to, on which it is scored.
+"""Held-out predictions: those for cases that a predictor was not fitted to, by which it is scored.
 
-Works for every predictor. The rows are parted by a split (families, kinds of network, devices, or single rows); for
-each part a fresh predictor is fitted to everything else and asked about that part. Parts are fitted side by side, and
-each is kept as soon as it is done, so that a run that was stopped goes on where it was.
+Works for every predictor. A split divides the rows into parts (families, kinds of network, devices, or single rows);
+for each part a fresh predictor is fitted to everything else and predicts that part. Parts are fitted in parallel, and
+each is stored as soon as it is done, so that a run that was stopped can be resumed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from forerun._util.source_hash import defining_file
 from forerun.data import splits
 from forerun.device.kinds import GPU
 from forerun.errors import ForerunError
-from forerun.evaluate.parts import Progress, kept_parts
+from forerun.evaluate.parts import Progress, cached_parts
 from forerun.predictors.base import TARGETS, Predictor, TooFewCases
 from forerun.predictors.cases import Cases, TrainingCases
 from forerun.training.published import other_families
@@ -32,9 +32,9 @@ SPLITS = {
     "kind": "whole kinds of network, one at a time",
     "model": "whole networks by name, several at a time: relatives of their family stay in training",
     "device": "whole GPUs of the published sets, one at a time",
-    "random": "single rows: flatters every predictor, since near relatives stay in training",
+    "random": "single rows: optimistic for every predictor, since near relatives stay in training",
 }
-#: What a split leaves out, one at a time or several together.
+#: What a split holds out, one at a time or several together.
 GROUPS = {
     "family": "family", "name": "family", "model": "network", "kind": "kind of network", "device": "device",
     "random": "case",
@@ -45,21 +45,22 @@ PROBED = ("latency_ms", "energy_j")
 _DECIDES = ("case_key", "repeat", "device", "family", "op", "shape", "dtype", "direction", "loop_ms", *TARGETS)
 
 
-def left_out(
+def held_out(
     predictor: Predictor, cases: TrainingCases, split: str = "family", *, folds: int | None = None,
     part: str = GPU.part, keep: Path | None = None, progress: Progress | None = None,
 ) -> pd.DataFrame:  # fmt: skip
-    """Every row of whole models with `predicted_<target>`, by a predictor of the same parameters that never saw it.
+    """Every row of whole models with `predicted_<target>`, by a predictor of the same parameters fitted without it.
 
     Rows of one part of `TrainingCases.whole_models`; with split "device" the published rows.
-    `predicted_<target>_probed` is the answer when the host's speed at that moment is known. Finished parts are kept in
-    the folder `keep`, so that a run that was stopped goes on; they count for the same code, rows and parameters only.
-    Families and rows are left out in the predictor's own number of folds unless another is given.
+    `predicted_<target>_probed` is the prediction when the host's speed at that moment is known. Finished parts are
+    stored in the folder `keep`, so that a run that was stopped can be resumed; they are used again for the same code,
+    rows and parameters only. Families and rows are held out in the predictor's own number of folds unless another is
+    given.
     """
     folds = folds or predictor.hold_out.folds
-    asked = _asked(cases, split, part)
-    parts = list(_parts(asked.rows, split, folds))
-    if predictor.needs_fit and len(parts) < 2 and not _others(cases, asked, split):
+    test_cases = _test_cases(cases, split, part)
+    parts = list(_parts(test_cases.rows, split, folds))
+    if predictor.needs_fit and len(parts) < 2 and not _others(cases, test_cases, split):
         raise ForerunError(f"there is only one {GROUPS[split]} among the rows: nothing would be left to learn from")
     place = keep and keep / fingerprint(predictor, cases, split, folds, part)
 
@@ -67,22 +68,22 @@ def left_out(
     names = [f"part_{number:03}" for number in range(len(parts))]
 
     def fit_part(name: str) -> pd.DataFrame:
-        return _predicted(predictor, cases, asked, parts[names.index(name)], split, part)
+        return _predicted(predictor, cases, test_cases, parts[names.index(name)], split, part)
 
     quick = predictor.hold_out.cheap_to_fit
     out: dict[str, np.ndarray] = {}
-    for number, found in enumerate(kept_parts(fit_part, names, place, progress, in_moments=quick)):
-        for name in found:
-            out.setdefault(str(name), np.full(len(asked.rows), np.nan))[parts[number]] = found[name]
+    for number, predictions in enumerate(cached_parts(fit_part, names, place, progress, in_moments=quick)):
+        for name in predictions:
+            out.setdefault(str(name), np.full(len(test_cases.rows), np.nan))[parts[number]] = predictions[name]
     if place is not None:
         for stale in place.parent.glob(f"{predictor.name}-{split}-*"):  # of other code or other rows
             if stale != place and stale.name.endswith(f"-{part}"):
                 shutil.rmtree(stale, ignore_errors=True)
-    return asked.rows.assign(**out)
+    return test_cases.rows.assign(**out)
 
 
 def groups_of(rows: pd.DataFrame, split: str) -> pd.Series:
-    """What is left out together, by row."""
+    """By row, the group that is held out together."""
     if split == "family":
         return splits.independent(rows)
     if split == "name":
@@ -95,16 +96,16 @@ def groups_of(rows: pd.DataFrame, split: str) -> pd.Series:
 
 
 def whole_parts(rows: pd.DataFrame) -> str:
-    """The split that leaves out families or, where all rows are of one, the networks of it."""
+    """The split that holds out families or, where all rows are of one family, its networks."""
     return "family" if groups_of(rows, "family").nunique() > 1 else "model"
 
 
-#: A kind of network with more than this share of the rows is no new kind: without it most of what is known is gone.
+#: A kind of network with more than this share of the rows is no new kind: without it little is left to learn from.
 _MOST_OF_A_KIND = 0.1
 
 
 def few_of_a_kind(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows of kinds that hold few rows each: left out with their kind, they are as new kinds of network are."""
+    """The rows of kinds with few rows each: with their kind held out, they stand for new kinds of network."""
     kinds = splits.kinds_of_network(rows)
     return rows[kinds.map(kinds.value_counts(normalize=True)).to_numpy() <= _MOST_OF_A_KIND]
 
@@ -115,73 +116,73 @@ def check_split(split: str) -> None:
         raise ForerunError(f"there is no split {split!r}; choose {', '.join(SPLITS)}")
 
 
-def _asked(cases: TrainingCases, split: str, part: str) -> Cases:
+def _test_cases(cases: TrainingCases, split: str, part: str) -> Cases:
     check_split(split)
-    asked = cases.published_models if split == "device" else cases.whole_models.get(part)
-    if not asked:
+    test_cases = cases.published_models if split == "device" else cases.whole_models.get(part)
+    if not test_cases:
         need = "published times of models (forerun data import timm PATH)" if split == "device" else "rows of models"
         raise ForerunError(f"the store has no {need}, which a split by {split} needs")
-    return asked
+    return test_cases
 
 
 def _parts(rows: pd.DataFrame, split: str, folds: int) -> list[np.ndarray]:
-    """For every part, which rows are asked about."""
+    """For every part, which rows are held out."""
     groups = groups_of(rows, split)
     if split in ("family", "name", "model", "random"):
-        return [test for _, test in splits.leave_out(groups, folds)]
+        return [test for _, test in splits.hold_out(groups, folds)]
     return [(groups == name).to_numpy() for name in sorted(groups.unique())]
 
 
-def _others(cases: TrainingCases, asked: Cases, split: str) -> bool:
-    """Whether rows of models beyond those that are asked about can be learned from: our own, of another GPU."""
+def _others(cases: TrainingCases, test_cases: Cases, split: str) -> bool:
+    """Whether models of other GPUs than those held out are in training: those measured under our own protocol."""
     return split == "device" and any(
-        not set(part.rows["device"]) <= set(asked.rows["device"]) for part in cases.whole_models.values()
+        not set(part.rows["device"]) <= set(test_cases.rows["device"]) for part in cases.whole_models.values()
     )
 
 
 def _predicted(
-    predictor: Predictor, cases: TrainingCases, asked: Cases, test: np.ndarray, split: str, part: str
+    predictor: Predictor, cases: TrainingCases, test_cases: Cases, test: np.ndarray, split: str, part: str
 ) -> pd.DataFrame:
     """The predictions for the rows in `test`, with the host's speed unknown and known."""
-    mine = asked.take(test)
+    tested = test_cases.take(test)
     fresh = type(predictor)(**predictor.parameters())
     if split == "device":
-        seen = cases.without_device(str(mine.rows["device"].iloc[0]))
+        seen = cases.without_device(str(tested.rows["device"].iloc[0]))
     elif part != GPU.part:
-        others = _empty(cases) if predictor.hold_out.fits_kinds_apart else _without(cases, mine.rows, split)
-        seen = others.with_part(part, asked.take(~test))
+        others = _empty(cases) if predictor.hold_out.fits_kinds_apart else _without(cases, tested.rows, split)
+        seen = others.with_part(part, test_cases.take(~test))
     else:
         published = cases.published_models
-        published = published and other_families(published, mine.rows, by_name=split == "name")
+        published = published and other_families(published, tested.rows, by_name=split == "name")
         if published and split == "kind":
-            kinds = set(splits.kinds_of_network(mine.rows))
+            kinds = set(splits.kinds_of_network(tested.rows))
             published = published.take(~splits.kinds_of_network(published.rows).isin(kinds).to_numpy())
-        seen = replace(cases, models=asked.take(~test), published_models=published)
+        seen = replace(cases, models=test_cases.take(~test), published_models=published)
         seen = replace(seen, cpu_models=None, apart={})
     try:
         fresh.fit(seen)
-    except TooFewCases:  # a family may be all that a predictor learns from: without it, it has no answers
-        return pd.DataFrame(np.nan, index=range(len(mine)), columns=[f"predicted_{t}" for t in predictor.targets])
-    found = fresh.predict_cases(mine)
-    slowness = None if split == "device" or part != GPU.part else fresh.host_slowness_of(asked)
+    except TooFewCases:  # a family may be all that a predictor learns from
+        return pd.DataFrame(np.nan, index=range(len(tested)), columns=[f"predicted_{t}" for t in predictor.targets])
+    predictions = fresh.predict_cases(tested)
+    slowness = None if split == "device" or part != GPU.part else fresh.host_slowness_of(test_cases)
     if slowness is not None:
-        probed = fresh.predict_cases(mine, slowness[test])
+        probed = fresh.predict_cases(tested, slowness[test])
         columns = {f"predicted_{t}_probed": probed[f"predicted_{t}"] for t in PROBED if f"predicted_{t}" in probed}
-        found = found.assign(host_slowness=slowness[test], **columns)
-    if "copy_ms" in mine.rows and "predicted_latency_ms" in found:
-        # What copying the inputs takes follows from their size: it is known to every predictor.
-        found["predicted_latency_ms"] += mine.rows["copy_ms"].to_numpy(dtype=float)
-    return found
+        predictions = predictions.assign(host_slowness=slowness[test], **columns)
+    if "copy_ms" in tested.rows and "predicted_latency_ms" in predictions:
+        # The time to copy inputs follows from their size, and is given to every predictor.
+        predictions["predicted_latency_ms"] += tested.rows["copy_ms"].to_numpy(dtype=float)
+    return predictions
 
 
-def _without(cases: TrainingCases, asked: pd.DataFrame, split: str) -> TrainingCases:
-    """Without the networks that are asked about, which may have run on GPUs too: with split "model" those of the same
-    name, else their whole families."""
+def _without(cases: TrainingCases, test_rows: pd.DataFrame, split: str) -> TrainingCases:
+    """Without the held-out networks, which may have run on GPUs too: with split "model" those of the same name, else
+    their whole families."""
     if split == "model":
-        return replace(cases, models=cases.models.take(~cases.models.rows["model"].isin(asked["model"]).to_numpy()))
+        return replace(cases, models=cases.models.take(~cases.models.rows["model"].isin(test_rows["model"]).to_numpy()))
     named = split == "name"
-    published = cases.published_models and other_families(cases.published_models, asked, by_name=named)
-    return replace(cases, models=other_families(cases.models, asked, by_name=named), published_models=published)
+    published = cases.published_models and other_families(cases.published_models, test_rows, by_name=named)
+    return replace(cases, models=other_families(cases.models, test_rows, by_name=named), published_models=published)
 
 
 def _empty(cases: TrainingCases) -> TrainingCases:
@@ -191,17 +192,18 @@ def _empty(cases: TrainingCases) -> TrainingCases:
 
 
 def _code_hash(predictor: Predictor) -> str:
-    """Changes with any file of forerun and with the file that defines the predictor; without such a file, as in a
-    notebook, it is another one each time."""
-    own = defining_file(type(predictor))
-    if own is None:
+    """A hash of all files of forerun and of the file that defines the predictor; without such a file, as in a notebook,
+    it differs every time."""
+    source_file = defining_file(type(predictor))
+    if source_file is None:
         return uuid.uuid4().hex
-    files = sorted({*Path(__file__).parents[1].rglob("*.py"), own})
+    files = sorted({*Path(__file__).parents[1].rglob("*.py"), source_file})
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
 def fingerprint(predictor: Predictor, cases: TrainingCases, split: str, folds: int, part: str) -> str:
-    """Names what a kept part depends on: the predictor's parameters, every row there is to learn from, the split."""
+    """A name for all that a stored part depends on: the predictor's parameters, every training row, the split, the
+    code."""
     rows = hashlib.sha256()
     for name, measured in cases.parts.items():
         known = measured.rows[[column for column in _DECIDES if column in measured.rows]]

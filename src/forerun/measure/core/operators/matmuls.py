@@ -1,4 +1,4 @@
-"""Matrix products: plain, batched, with packed weights, and the patterns that models write as einsum."""
+"""Matmuls: plain, batched, with packed weights, and patterns that models write as einsum."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def bmm(a: Arguments) -> Built:
     return lambda: torch.bmm(x, y), [x, y]
 
 
-#: name: (pattern, sizes of the left side, sizes of the right side)
+#: name: (pattern, sizes of the left operand, sizes of the right operand)
 EINSUMS = {
     "einsum_scores": ("bqhd,bkhd->bhqk", "b q heads d", "b kv heads d"),
     "einsum_context": ("bhqk,bkhd->bqhd", "b heads q kv", "b kv heads d"),
