@@ -64,14 +64,14 @@ class AssumedHost:
     name: str  # in words
     slowness: float | None = None  # times slower than the reference host; None: the predictor's default for that host
     measured_at: str | None = None  # of a probe
-    reason: str = ""  # what it stands on, or why a saved probe was not used
+    reason: str = ""  # what it is based on, or why a saved probe was not used
     fastest_ms: float | None = None  # latency on the fastest host of the catalogue, where the host sets the latency
     slowest_ms: float | None = None  # the same on the slowest one
 
 
 @dataclass(frozen=True)
 class WholeTraining:
-    """A training of so many epochs at the pace of a predicted step; None is unknown."""
+    """Training for a number of epochs at the pace of a predicted step; None is unknown."""
 
     epochs: int
     dataset_size: int  # samples in an epoch

@@ -98,7 +98,7 @@ class Workload:
         object.__setattr__(self, "input_shape", _shapes(self.input_shape))
 
     def _settle_dtype(self) -> None:
-        """The one place where a dtype that was left out is decided: all that follows sees a definite one.
+        """The one place where a dtype that was omitted is decided: all that follows sees a definite one.
 
         Autocast keeps fp32 weights, and a runtime that runs files runs an export in fp32.
         """

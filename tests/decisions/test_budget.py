@@ -315,10 +315,10 @@ def test_the_most_accurate_published_model_within_a_latency() -> None:
 
 @pytest.mark.usefixtures("accuracies")
 def test_a_model_that_cannot_be_evaluated_is_counted_and_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    request = model_choice.predict_many
+    predict_many = model_choice.predict_many
 
     def without_calls(workloads: Any, *rest: Any, **more: Any) -> Any:
-        table = request(workloads, *rest, **more)
+        table = predict_many(workloads, *rest, **more)
         return table.assign(error="no call of it is answered") if workloads[0].mode == "inference" else table
 
     monkeypatch.setattr(model_choice, "predict_many", without_calls)

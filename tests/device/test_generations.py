@@ -155,8 +155,8 @@ def test_layout_copies_come_with_tensor_cores() -> None:
     graph = load_graph(Workload("resnet18", batch=8))
 
     def taken(name: str) -> int:
-        result = library_workspaces(load_device(name))
-        return len(result(graph, np.array([8]))) if result else 0
+        working = library_workspaces(load_device(name))
+        return len(working(graph, np.array([8]))) if working else 0
 
     assert taken("gtx1080ti") == taken("mi300x") == 0
     assert all(taken(name) > 10 for name in ("v100", "t4", "a100", "l4", "h200", "b200"))

@@ -196,4 +196,4 @@ def test_what_it_does_not_know_is_unknown() -> None:
     found = forerun.predict("resnet18", "h200", batch=3, predictor="dippm")
     assert found.bound is None and found.device_ms is None
     assert found.mig_options and all(option.latency_ms is None for option in found.mig_options)
-    assert "unknown" in str(found) and "set by" not in str(found)
+    assert "unknown" in str(found) and "bound" not in str(found)

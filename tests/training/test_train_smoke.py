@@ -110,8 +110,8 @@ def test_held_out_rows_and_a_model_card_are_beside_the_weights(trained: Trained)
     assert "| models | forerun-h200 | 25 |" in card
     # Written for a terminal or a log: how far the work is, and what came of it.
     assert "holding out families (GPU): 3 of 3" in trained.stderr
-    assert "latency, left out: mean error" in trained.stdout
-    assert "device time, left out: mean error" in trained.stdout
+    assert "latency, held out: mean error" in trained.stdout
+    assert "device time, held out: mean error" in trained.stdout
     assert f"use it with --predictor {trained.folder}" in trained.stdout.replace("\n", "")
 
 

@@ -103,10 +103,10 @@ def shown(
         f"<style>{css}</style></head><body {body}>{outside}{outputs}</body></html>",
         encoding="utf-8",
     )
-    with browser.opened(place, width=width, dark=dark) as (page, complaints, request):
+    with browser.opened(place, width=width, dark=dark) as (page, complaints, requested):
         yield page
         assert complaints == []
-        assert [url for url in request if not url.startswith("file:")] == [] and len(request) == 1
+        assert [url for url in requested if not url.startswith("file:")] == [] and len(requested) == 1
 
 
 class Words(HTMLParser):

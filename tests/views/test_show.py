@@ -55,7 +55,7 @@ def test_a_prediction_without_a_confidence_of_its_own_is_of_90_percent() -> None
 def test_a_table_has_values_intervals_and_reasons() -> None:
     shown = lines([PREDICTION])
     assert shown[0] == "net on h200: inference, batch 4, fp16"
-    assert shown[1] == "25.6 M parameters, 4.09 G MACs and 1 MB moved per call"
+    assert shown[1] == "25.6 M parameters, 4.09 G MACs and 1 MB of memory traffic per call"
     (latency,) = [line.split() for line in shown if line.startswith("Latency")]
     assert latency[1:6] == ["2", "ms", "1", "…", "3"]
     (memory,) = [line for line in shown if line.startswith("Memory needed")]

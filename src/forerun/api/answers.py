@@ -135,7 +135,7 @@ def has_host(device: Device, predictor: Predictor) -> bool:
 
 
 class _Values:
-    """The estimates of one case: measured where the store has the very case, else predicted."""
+    """The estimates of one case: measured where the store has exactly this case, else predicted."""
 
     def __init__(
         self, question: Question, workload: Workload, device: Device, predictor: Predictor, answers: Answers,
@@ -227,7 +227,7 @@ def spread(value: float, factors: tuple[float, float], unit: str) -> Estimate:
 
 
 def _measured(graph: Graph, workload: Workload, device: Device) -> Measured | None:
-    """What the store knows of the very case."""
+    """What the store knows of exactly this case."""
     from forerun.data.places import readable
 
     if not readable(device.id):

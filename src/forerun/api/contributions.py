@@ -83,7 +83,7 @@ def contributions(
 
 
 def shapley(count: int, value: Callable[[tuple[int, ...]], float]) -> list[float]:
-    """The Shapley values of so many players; `value` is that of a coalition, given as a 0 or 1 for each of them."""
+    """The Shapley values of `count` players; `value` is that of a coalition, given as a 0 or 1 for each of them."""
     shares = np.zeros(count)
     for chosen in product((0, 1), repeat=count):
         size = sum(chosen)

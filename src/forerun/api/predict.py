@@ -56,7 +56,7 @@ def predict(
     epochs: int | None = None,
     dataset_size: int | None = None,
 ) -> Prediction:
-    """How `model` will run on `device`: every estimate with its interval, and the basis it stands on.
+    """How `model` will run on `device`: every estimate with its interval, and what it is based on.
 
     Without `dtype`, a PyTorch module and a captured graph are answered in the dtype of their weights, a Hugging Face
     model in what its checkpoint is published in (its quantised weights included, but not under `amp`, in onnxruntime

@@ -61,7 +61,7 @@ class _Group(TyperGroup):
         return super().parse_args(ctx, args)
 
 
-app = typer.Typer(cls=_Group, help="Know how a deep-learning model will run before you run it.", **_SETTINGS)
+app = typer.Typer(cls=_Group, help="Predict how a deep-learning model will run before you run it.", **_SETTINGS)
 
 
 @app.callback(invoke_without_command=True)

@@ -57,19 +57,19 @@ def budget(
     ] = None,
     mode: Annotated[str | None, typer.Option(help="training (the default) or inference.")] = None,
     gpus: Annotated[int, _integer_option("Devices of one machine, data parallel: 1 to 8.")] = 1,
-    max_hours: Annotated[float | None, typer.Option(help="The most time, in hours.")] = None,
-    max_seconds: Annotated[float | None, typer.Option(help="The most time, in seconds.")] = None,
-    max_usd: Annotated[float | None, typer.Option(help="The most money.")] = None,
-    max_kwh: Annotated[float | None, typer.Option(help="The most energy.")] = None,
-    max_carbon_kg: Annotated[float | None, typer.Option(help="The most CO2.")] = None,
+    max_hours: Annotated[float | None, typer.Option(help="Time limit in hours.")] = None,
+    max_seconds: Annotated[float | None, typer.Option(help="Time limit in seconds.")] = None,
+    max_usd: Annotated[float | None, typer.Option(help="Cost limit in US dollars.")] = None,
+    max_kwh: Annotated[float | None, typer.Option(help="Energy limit in kWh.")] = None,
+    max_carbon_kg: Annotated[float | None, typer.Option(help="Limit of CO2 emissions in kg.")] = None,
     max_latency: Annotated[
-        str | None, typer.Option(help="With timm or torchvision: the most time of a call, such as 5ms.")
+        str | None, typer.Option(help="With timm or torchvision: latency limit of a call, such as 5ms.")
     ] = None,
     eval_size: Annotated[int | None, _integer_option("Samples evaluated after every epoch; default: none.")] = None,
     loading_rate: Annotated[
-        float | None, typer.Option(help="Samples per second that are loaded at most; default: loading keeps up.")
+        float | None, typer.Option(help="Samples per second that data loading delivers; default: it never waits.")
     ] = None,
-    most: Annotated[int, _integer_option("Published models that are predicted at most.")] = 40,
+    most: Annotated[int, _integer_option("Most published models to predict.")] = 40,
     region: RegionOption = None,
     instance: InstanceOption = None,
     predictor: PredictorOption = "default",
@@ -77,7 +77,7 @@ def budget(
     host: HostOption = "default",
     as_json: JsonOption = False,
 ) -> None:
-    """Show what a training job takes, what fits into a budget, on which device, or with which network."""
+    """Predict time and cost of a training job, and what fits a budget: on which device, with which network."""
     from forerun.decisions.budget.budget import budget as run
     from forerun.decisions.budget.published_accuracy import COLLECTIONS
 

@@ -14,7 +14,7 @@ from forerun.cli.options import JsonOption
 from forerun.cli.terminal import plain_text, show, terminal_width, waiting
 from forerun.errors import ForerunError
 
-app = typer.Typer(help="The store of measurements, our own and published ones.", no_args_is_help=True)
+app = typer.Typer(help="Manage the store of measurements: shipped, your own, imported.", no_args_is_help=True)
 
 
 @app.command("ls")

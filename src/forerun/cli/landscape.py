@@ -14,7 +14,7 @@ from forerun.cli.progress import progress
 from forerun.cli.terminal import show, terminal_width, waiting
 from forerun.errors import ForerunError
 
-app = typer.Typer(help="The cost of training models, from published data of all notable ones.", no_args_is_help=True)
+app = typer.Typer(help="Estimate training cost from published models.", no_args_is_help=True)
 
 
 @app.command("import")

@@ -43,7 +43,7 @@ def optimise(
     host: HostOption = "default",
     as_json: JsonOption = False,
 ) -> None:
-    """Suggest changes that make a model run better, each with its predicted gain and interval."""
+    """Suggest changes that make a model faster or smaller, each with its predicted gain and interval."""
     from forerun.decisions.optimise.optimise import optimise as run
 
     with waiting(f"trying changes of {model}", quiet=as_json):

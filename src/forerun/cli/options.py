@@ -76,7 +76,7 @@ BatchOption = Annotated[
 DtypeOption = Annotated[
     str | None,
     typer.Option(
-        help=f"{', '.join(DTYPES)}, or {PUBLISHED}; default: what the checkpoint is published in, else fp32.",
+        help=f"{', '.join(DTYPES)}, or {PUBLISHED} (the checkpoint's own format, the default where known; else fp32).",
         autocompletion=_complete((*DTYPES, PUBLISHED)),
     ),
 ]
@@ -113,7 +113,7 @@ Tf32Option = Annotated[bool, typer.Option("--tf32", help="Allow TF32 for fp32 ma
 RuntimeOption = Annotated[
     str,
     typer.Option(
-        help=f"{', '.join(BUILT_IN)}, or one of an installed package; runtimes without measurements are refused.",
+        help=f"{', '.join(BUILT_IN)}, or one of an installed package; one that was never measured is refused.",
         autocompletion=_complete_runtime,
     ),
 ]
@@ -129,7 +129,9 @@ RemoteCodeOption = Annotated[
     ),
 ]
 PredictorOption = Annotated[str, typer.Option(help="The predictor to use.")]
-ConfidenceOption = Annotated[float, typer.Option(help="The coverage of intervals: {} to {}.".format(*CONFIDENCES))]
+ConfidenceOption = Annotated[
+    float, typer.Option(help="Coverage of the prediction interval: {} to {}.".format(*CONFIDENCES))
+]
 HostOption = Annotated[
     str,
     typer.Option(

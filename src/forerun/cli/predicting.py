@@ -35,7 +35,10 @@ def predict(
     confidence: ConfidenceOption = 0.9,
     host: HostOption = "default",
     measured: Annotated[
-        bool, typer.Option("--measured/--no-measured", help="Return the measurement if the store has the same case.")
+        bool,
+        typer.Option(
+            "--measured/--no-measured", help="Use a stored measurement of exactly this case, if there is one."
+        ),
     ] = True,
     epochs: Annotated[
         int | None,

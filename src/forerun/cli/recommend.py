@@ -1,4 +1,4 @@
-"""forerun recommend: which device, instance, batch and dtype, within limits, ranked by a goal."""
+"""forerun recommend: which device, instance, batch and dtype, within limits, for a goal."""
 
 from __future__ import annotations
 
@@ -55,15 +55,19 @@ def recommend(
             "device above --max-latency."
         ),
     ] = None,
-    max_latency: Annotated[str | None, typer.Option(help="The most latency of a call: 25ms, 0.5s.")] = None,
-    min_throughput: Annotated[str | None, typer.Option(help="The least samples or tokens per second: 2000.")] = None,
-    max_memory: Annotated[str | None, typer.Option(help="The most memory per device: 24GB.")] = None,
-    max_price: Annotated[str | None, typer.Option(help="The most US dollars per hour: 2/h.")] = None,
-    max_cost: Annotated[
-        str | None, typer.Option(help="The most US dollars per million samples or tokens: 0.5.")
+    max_latency: Annotated[str | None, typer.Option(help="Latency limit of a call: 25ms, 0.5s.")] = None,
+    min_throughput: Annotated[
+        str | None, typer.Option(help="Lower limit of samples or tokens per second: 2000.")
     ] = None,
-    max_energy: Annotated[str | None, typer.Option(help="The most energy per sample or token: 10J.")] = None,
-    max_carbon: Annotated[str | None, typer.Option(help="The most CO2 per million samples or tokens: 5g.")] = None,
+    max_memory: Annotated[str | None, typer.Option(help="Memory limit per device: 24GB.")] = None,
+    max_price: Annotated[str | None, typer.Option(help="Price limit in US dollars per hour: 2/h.")] = None,
+    max_cost: Annotated[
+        str | None, typer.Option(help="Cost limit in US dollars per million samples or tokens: 0.5.")
+    ] = None,
+    max_energy: Annotated[str | None, typer.Option(help="Energy limit per sample or token: 10J.")] = None,
+    max_carbon: Annotated[
+        str | None, typer.Option(help="Limit of CO2 emissions per million samples or tokens: 5g.")
+    ] = None,
     clouds: Annotated[str | None, typer.Option(help="aws, gcp, azure, lambda, runpod.")] = None,
     regions: Annotated[
         str | None, typer.Option(help="Groups (eu, europe, asia …), countries or cloud regions.")
@@ -81,7 +85,7 @@ def recommend(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Choose a device, an instance, a batch and a dtype for a model, within limits, ranked by a goal."""
+    """Choose a device, an instance, a batch and a dtype for a model, within limits, for a goal."""
     from forerun.decisions.recommend.recommend import recommend as run
 
     with waiting(f"comparing devices for {model}", quiet=as_json):

@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 
 FoldsOption = Annotated[
     int | None,
-    typer.Option(
-        help="Number of folds that families or rows are held out in; default: the predictor's, mostly 16.", min=2
-    ),
+    typer.Option(help="Number of cross-validation folds; default: the predictor's, mostly 16.", min=2),
 ]
 WhereOption = Annotated[
     str | None, typer.Option(help="Only rows of models that meet an SQL condition, such as \"mode = 'training'\".")
@@ -51,11 +49,11 @@ def train(
     where: WhereOption = None,
     operators: OperatorsOption = None,
     settings: Annotated[
-        Path | None, typer.Option(help="JSON file with parameters of the predictor, such as forerun tune writes.")
+        Path | None, typer.Option(help="JSON file of hyperparameters, as forerun tune writes it.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Fit a predictor to the store, with its intervals. The first run captures every measured model (hours).
+    """Fit a predictor and its prediction intervals to the store. The first run captures every measured model (hours).
 
     Captured graphs and finished parts are cached: run a stopped command again to resume it.
     """

@@ -18,7 +18,7 @@ def tune(
     name: Annotated[str, typer.Argument(help="Which predictor: trees, mlp, regressors, or one of your own.")],
     trials: Annotated[int, typer.Option(help="Trials in all, those of earlier runs among them.", min=1)] = 50,
     seconds: Annotated[float | None, typer.Option(help="Start no trial after this many seconds.", min=0)] = None,
-    folds: Annotated[int, typer.Option(help="Number of folds that the families are held out in.", min=2)] = 4,
+    folds: Annotated[int, typer.Option(help="Number of cross-validation folds over families.", min=2)] = 4,
     targets: Annotated[str, typer.Option(help="Quantities, such as latency,energy; default: all it predicts.")] = "",
     grid: Annotated[bool, typer.Option("--grid", help="Try the predictor's grid instead of a search.")] = False,
     where: WhereOption = None,
@@ -26,7 +26,7 @@ def tune(
     out: Annotated[Path | None, typer.Option(help="File for the best settings: forerun train --settings FILE.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Search for a predictor's parameters: those with the least error on held-out families.
+    """Search for a predictor's hyperparameters that minimise error on held-out families.
 
     Finished trials are saved: run a stopped command (Ctrl-C too) again to resume it.
     """

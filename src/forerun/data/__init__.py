@@ -1,1 +1,1 @@
-"""The store of measurements, our own and published ones."""
+"""Manage the store of measurements: shipped, your own, imported."""

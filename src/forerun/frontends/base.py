@@ -94,7 +94,7 @@ class Frontend(ABC):
         memory and time, in a process of its own."""
         return False
 
-    def warm_up(self) -> None:
+    def warm_up(self) -> None:  # noqa: B027 - nothing to do where nothing is imported late
         """Imports what `load` needs. It is called before a process reads its second untrusted model: the children that
         read them are forked, and find it imported."""
 

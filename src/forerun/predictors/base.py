@@ -122,11 +122,11 @@ class Predictor(Saved, abc.ABC):
     def times(self, profile: Profile, devices: Sequence[Device], workload: Workload) -> Times:
         """The times of a graph at the profile's batch sizes on every device."""
 
-    def calibrate(self, left_out: pd.DataFrame, unseen_devices: pd.DataFrame | None = None) -> Self:
+    def calibrate(self, held_out: pd.DataFrame, unseen_devices: pd.DataFrame | None = None) -> Self:
         """Learns intervals from held-out errors (`evaluate.held_out`); `unseen_devices` are published cases, each on a
         device that was held out."""
-        groups = [group for target in self.targets for group in self.calibration_groups(left_out, target)]
-        self.calibration_ = calibrate(groups, np.concatenate([log_ratio(left_out, t) for t in self.targets]))
+        groups = [group for target in self.targets for group in self.calibration_groups(held_out, target)]
+        self.calibration_ = calibrate(groups, np.concatenate([log_ratio(held_out, t) for t in self.targets]))
         return self
 
     @property
@@ -134,9 +134,9 @@ class Predictor(Saved, abc.ABC):
         """The calibration that `calibrate` learned; None where intervals are constants or not learned yet."""
         return self.calibration_
 
-    def calibration_groups(self, left_out: pd.DataFrame, target: str) -> list[str]:
+    def calibration_groups(self, held_out: pd.DataFrame, target: str) -> list[str]:
         """The group whose errors decide the interval of each row: `spread` looks up the same names."""
-        pairs = zip(kinds_of_rows(left_out), left_out["mode"], strict=True)
+        pairs = zip(kinds_of_rows(held_out), held_out["mode"], strict=True)
         return [f"{target}/{part_of(kind)}/{mode}" for kind, mode in pairs]
 
     def spread(

@@ -18,11 +18,11 @@ def drift(new: Predictor, models: Cases, held_out: pd.DataFrame) -> dict[str, An
     error = np.abs(held_out["predicted_latency_ms"] / held_out["latency_ms"] - 1)
     out: dict[str, Any] = {
         "rows": len(held_out),
-        "latency, left out": f"mean error {error.mean():.1%}, median {error.median():.1%}",
+        "latency, held out": f"mean error {error.mean():.1%}, median {error.median():.1%}",
     }
     if "predicted_device_ms" in held_out:
         error = np.abs(held_out["predicted_device_ms"] / held_out["device_ms"] - 1)
-        out["device time, left out"] = f"mean error {error.mean():.1%}, median {error.median():.1%}"
+        out["device time, held out"] = f"mean error {error.mean():.1%}, median {error.median():.1%}"
     title = "latency against the shipped predictor"
     try:
         before = load_predictor(new.name).predict_cases(models)["predicted_latency_ms"]

@@ -19,7 +19,7 @@ def comparison_view(
     unit = next((u for u in frame["throughput_unit"] if isinstance(u, str)), "samples/s")
     headings = ["device", "latency ms", interval_heading(confidence), unit, "memory GB", "fits"]
     headings += (
-        ["set by", "energy J", "power W", f"USD per million {unit.removesuffix('/s')}"] if wide else ["USD/million"]
+        ["bound by", "energy J", "power W", f"USD per million {unit.removesuffix('/s')}"] if wide else ["USD/million"]
     )
     headings += ["CO2 g"] if carbon else []
     problems, rows = [], []
@@ -36,7 +36,7 @@ def comparison_view(
         cells += [_or_unknown(usd), *([_or_unknown(row.carbon_g)] if carbon else [])]
         rows.append(Row(cells, "" if row.fits is not False else "faint"))
     yield Line(title, "title")
-    heads = [Column(name, right=name not in ("device", "set by")) for name in headings]
+    heads = [Column(name, right=name not in ("device", "bound by")) for name in headings]
     yield Table(heads, rows, gap=2 if wide else 1)
     yield from problems
 

@@ -28,8 +28,8 @@ def explanation_view(e: Explanation, width: int | None = None, top: int = TOP) -
 
 def explanation_lines(e: Explanation) -> Iterator[Line]:
     """How long the call takes, and whether it is host-bound or device-bound."""
-    bound = "host (launch overhead)" if e.host_ms > e.device_ms else "device"
-    yield Line(f"{e.model} on {e.device}: {pretty(e.latency_ms)} ms, set by the {bound}", "title")
+    bound = "host-bound (launch overhead)" if e.host_ms > e.device_ms else "device-bound"
+    yield Line(f"{e.model} on {e.device}: {pretty(e.latency_ms)} ms, {bound}", "title")
     where = f" on {e.host}" if e.host else ""
     yield Line(f"device time {pretty(e.device_ms)} ms, host time {pretty(e.host_ms)} ms{where}", "faint")
     if e.host_ms > e.device_ms:

@@ -69,7 +69,7 @@ def optimise_view(answer: Optimisation, width: int | None = 160) -> Iterator[Blo
 
 def _now(answer: Optimisation) -> str:
     p, (field, _) = answer.now, _QUANTITY[answer.goal]
-    parts = [f"latency {p.latency_ms}" + (f", set by the {p.bound}" if p.bound else "")]
+    parts = [f"latency {p.latency_ms}" + (f", {p.bound}-bound" if p.bound else "")]
     if field != "latency_ms" and (estimate := getattr(p, field)) is not None and field != "memory_mb":
         value, low, high, unit = in_readable_units(estimate.value, estimate.low, estimate.high, estimate.unit)
         parts.append(f"{_QUANTITY[answer.goal][1]} {value} {unit} [{low} … {high}]")

@@ -52,7 +52,7 @@ def rows(p: Prediction) -> list[tuple[str, str, str, str]]:
 
 def _remark(p: Prediction, name: str) -> str:
     if name == "latency_ms":
-        return {"host": "set by the host (launch overhead)", "device": "set by the device"}.get(p.bound or "", "")
+        return {"host": "host-bound (launch overhead)", "device": "device-bound"}.get(p.bound or "", "")
     if name == "memory_mb" and p.fit is not None:
         return p.fit_sentence()
     return p.assumptions.get(name, "")
@@ -81,7 +81,7 @@ def prediction_view(p: Prediction, width: int | None = None) -> Iterator[Block]:
 def size_line(p: Prediction) -> str:
     """Parameters, multiply-accumulates and bytes of one call."""
     active = f" ({count(p.active_parameters)} active)" if p.active_parameters != p.parameters else ""
-    return f"{count(p.parameters)} parameters{active}, {count(p.macs)} MACs and {count(p.bytes)}B moved per call"
+    return f"{count(p.parameters)} parameters{active}, {count(p.macs)} MACs and {count(p.bytes)}B of memory traffic per call"
 
 
 def prediction_table(p: Prediction) -> Table:

@@ -16,7 +16,7 @@ from forerun.views.html.fragments import fragment
 from forerun.views.rendering import html
 from forerun.views.words import basis_line, interval_heading, setting_words
 
-_WORDS = ("device", "fits", "MIG slice", "basis", "set by")
+_WORDS = ("device", "fits", "MIG slice", "basis", "bound by")
 #: Columns that a narrow page hides, by their heading or its first word: the highest first.
 _RANKS = {"fits": 1, "peak": 1, "time": 1, "USD": 2, "energy": 2, "energy J": 3, "set": 3, "CO2": 3, "basis": 4,
           "power": 4, "MIG": 5}  # fmt: skip
@@ -138,7 +138,7 @@ def _frame_cells(row: Mapping[str, Any], carbon: bool) -> dict[str, Cell]:
         out[f"CO2 g per million {item}"] = _cell(grams)
     out[f"USD per million {item}"] = _cell([x * row["cost_usd"] / row["latency_ms"] * calls for x in latency])
     fits = {True: "yes" if row["surely_fits"] else "by the estimate", False: "no"}.get(row["fits"], "unknown")
-    return out | {"set by": str(row["bound"] or ""), "fits": fits, "basis": str(row["basis"])}
+    return out | {"bound by": str(row["bound"] or ""), "fits": fits, "basis": str(row["basis"])}
 
 
 def _columns(row: Mapping[str, Any], name: str, unit: str) -> tuple[float, float, float]:

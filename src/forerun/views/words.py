@@ -11,7 +11,7 @@ from forerun.runtimes.registry import USUAL
 WIDE = 120
 _BASIS = {
     "roofline": "the device's peaks, with efficiencies fitted on one H200: rely on the interval, not on the digits",
-    "learned": "from what was measured on other models, never below the roofline",
+    "learned": "fitted to measurements of other models, never below the roofline",
     "measured": "this case itself was measured",
 }
 

@@ -141,7 +141,7 @@ def _nearest_shown(t: pd.DataFrame, keeping: pd.DataFrame, limits: Sequence[Limi
     miss = limit.miss(float(row[limit.measure.column]), items)
     return (
         f"no device of a measured generation meets {limit.text(items)}: {row['device']} comes nearest with {miss} "
-        f"({setting(row)}{', set by the host' if row['bound'] == 'host' else ''})",
+        f"({setting(row)}{', host-bound' if row['bound'] == 'host' else ''})",
     )
 
 

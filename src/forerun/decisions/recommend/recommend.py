@@ -1,4 +1,4 @@
-"""forerun.recommend: which device, instance, batch and dtype for a model, within limits, ranked by a goal."""
+"""forerun.recommend: which device, instance, batch and dtype for a model, within limits, for a goal."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ class Axes:
         return {name: self._full_shape(name, shape) for name, shape in given.items()}
 
     def _full_shape(self, name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """A shape that the user gave by name, with a 1 for the batch where it was left out."""
+        """A shape that the user gave by name, with a 1 for the batch where it was omitted."""
         if name not in self.inputs:
             known = ", ".join(self.inputs)
             raise ForerunError(f"this file has no input '{name}'; it has {known}.{did_you_mean(name, self.inputs)}")

@@ -6,7 +6,7 @@ from typing import Any
 
 from forerun.errors import ForerunError
 
-#: Beginning of a wrapper's module -> (the attribute that holds the wrapped one, what is left out).
+#: Beginning of a wrapper's module -> (the attribute that holds the wrapped one, what is omitted).
 _WRAPPERS: dict[str, tuple[str, str]] = {
     "torch._dynamo.": ("_orig_mod", "torch.compile: --runtime compile predicts it"),
     "torch.nn.parallel.data_parallel": ("module", "DataParallel: one device is predicted"),

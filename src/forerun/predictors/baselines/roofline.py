@@ -47,7 +47,7 @@ class RooflinePredictor(Predictor):
         """There is nothing to learn."""
         return self
 
-    def calibrate(self, left_out: pd.DataFrame, unseen_devices: pd.DataFrame | None = None) -> Self:
+    def calibrate(self, held_out: pd.DataFrame, unseen_devices: pd.DataFrame | None = None) -> Self:
         """Its intervals are constants."""
         return self
 

@@ -87,27 +87,27 @@ class DefaultPredictor(Predictor):
         self.weights_ = replace(fitted, parameters={"steps": self.steps, "seeds": list(self.seeds)})
         return self
 
-    def calibrate(self, left_out: pd.DataFrame, unseen_devices: pd.DataFrame | None = None) -> Self:
+    def calibrate(self, held_out: pd.DataFrame, unseen_devices: pd.DataFrame | None = None) -> Self:
         from forerun.predictors.default.fit import calibration_of
 
-        self.weights_ = replace(self.weights, calibration=calibration_of(left_out, self, unseen_devices))
+        self.weights_ = replace(self.weights, calibration=calibration_of(held_out, self, unseen_devices))
         return self
 
     @property
     def calibration(self) -> Calibration:
         return self.weights.calibration
 
-    def calibration_groups(self, left_out: pd.DataFrame, target: str) -> list[str]:
+    def calibration_groups(self, held_out: pd.DataFrame, target: str) -> list[str]:
         """Time and energy by mode and by host- or device-bound; memory by how much of it libraries decide, by its size
         and by mode; CPUs by mode."""
         if target.startswith("memory"):
-            pairs = zip(left_out["memory_group"], left_out["mode"], strict=True)
+            pairs = zip(held_out["memory_group"], held_out["mode"], strict=True)
             return [f"{target}/{group}/{mode}" for group, mode in pairs]
-        side = np.where(left_out["predicted_host_ms"] > left_out["predicted_device_ms"], "host", "device")
-        runs = names_of(left_out)
+        side = np.where(held_out["predicted_host_ms"] > held_out["predicted_device_ms"], "host", "device")
+        runs = names_of(held_out)
         return [
             f"{target}/{of_row(run).calibration_group(mode, target)}/{s}"
-            for mode, run, s in zip(left_out["mode"], runs, side, strict=True)
+            for mode, run, s in zip(held_out["mode"], runs, side, strict=True)
         ]
 
     def problem(self, workload: Workload, device: Device) -> str | None:
