@@ -10,25 +10,10 @@ import typer
 
 from forerun._util.extras import require
 from forerun._util.quantities import DURATION, quantity
-from forerun.cli.options import (
-    AmpOption,
-    BatchOption,
-    ChannelsLastOption,
-    DtypeOption,
-    InputShapeOption,
-    JsonOption,
-    ModelArgument,
-    ModeOption,
-    OptimizerOption,
-    RuntimeOption,
-    SeqLenOption,
-    Tf32Option,
-    parse_input_shape,
-    with_tf32,
-)
+from forerun.cli.options import JsonOption, ModelArgument
 from forerun.cli.progress import progress, tracked
 from forerun.cli.terminal import show, waiting
-from forerun.runtimes.registry import USUAL
+from forerun.cli.workload_options import WorkloadSettings, takes_workload
 
 if TYPE_CHECKING:
     from forerun.workload import Workload
@@ -37,18 +22,14 @@ MeterOption = Annotated[str, typer.Option(help="auto, or the name of a meter: cu
 KeepOption = Annotated[bool, typer.Option("--keep/--no-keep", help="Add the row to the store.")]
 
 
+#: What is measured is a name or an ONNX file: settings of other models are not offered.
+_UNMEASURED = ("image_size", "images", "task", "trust_remote_code")
+
+
+@takes_workload(*_UNMEASURED)
 def measure(
     model: ModelArgument,
-    batch: BatchOption = 1,
-    dtype: DtypeOption = None,
-    mode: ModeOption = "inference",
-    seq_len: SeqLenOption = None,
-    input_shape: InputShapeOption = None,
-    optimizer: OptimizerOption = None,
-    amp: AmpOption = None,
-    channels_last: ChannelsLastOption = False,
-    tf32: Tf32Option = False,
-    runtime: RuntimeOption = USUAL,
+    settings: WorkloadSettings,
     device: MeterOption = "auto",
     keep: KeepOption = True,
     budget: Annotated[str | None, typer.Option(help="machine: the time budget, such as 60s.")] = None,
@@ -68,8 +49,8 @@ def measure(
 
     `forerun measure machine` measures the ceilings of its GPU or CPU: peaks by dtype, bandwidth, launch cost, power.
     """
+    from forerun.api.questions import workload_from
     from forerun.cli.machine import MachineWords, measure_machine
-    from forerun.workload import PUBLISHED, Workload
 
     words = MachineWords(device, keep, budget, from_file, as_yaml, as_device, as_json)
     if model == "machine":
@@ -78,12 +59,7 @@ def measure(
     if model == "host":
         return _host(device, as_json)
 
-    shape = parse_input_shape(input_shape)
-    number = with_tf32(dtype, tf32) or PUBLISHED
-    work = Workload(
-        model, batch, number, mode, shape, seq_len, optimizer, amp, runtime,
-        channels_last=channels_last,
-    )  # fmt: skip
+    work = workload_from({"model": model, **settings.values})
     with waiting(f"measuring {model}", quiet=as_json):
         row = _measured(work, keep, device)
     if as_json:
@@ -94,18 +70,10 @@ def measure(
         show(*measurement_view(row))
 
 
+@takes_workload(*_UNMEASURED)
 def verify(
     model: ModelArgument,
-    batch: BatchOption = 1,
-    dtype: DtypeOption = None,
-    mode: ModeOption = "inference",
-    seq_len: SeqLenOption = None,
-    input_shape: InputShapeOption = None,
-    optimizer: OptimizerOption = None,
-    amp: AmpOption = None,
-    channels_last: ChannelsLastOption = False,
-    tf32: Tf32Option = False,
-    runtime: RuntimeOption = USUAL,
+    settings: WorkloadSettings,
     device: Annotated[
         str | None, typer.Option(help="A .yaml file of this machine, when the catalogue lacks it.")
     ] = None,
@@ -118,18 +86,13 @@ def verify(
     ONNX files are predicted and measured in onnxruntime.
     """
     from forerun.api.predict import verification
+    from forerun.api.questions import workload_from
     from forerun.device import load_device
     from forerun.measure.machine import this_device
     from forerun.measure.onnx_runtime import runtime_of
-    from forerun.workload import PUBLISHED, Workload
 
-    shape = parse_input_shape(input_shape)
-    number = with_tf32(dtype, tf32) or PUBLISHED
-    runtime = runtime_of(model, runtime)
-    work = Workload(
-        model, batch, number, mode, shape, seq_len, optimizer, amp, runtime,
-        channels_last=channels_last,
-    )  # fmt: skip
+    runtime = runtime_of(model, settings.values["runtime"])
+    work = workload_from({"model": model, **settings.values, "runtime": runtime})
     with waiting("identifying this machine", quiet=as_json):
         chosen = load_device(device) if device else this_device()
     with waiting(f"predicting and measuring {model}", quiet=as_json):

@@ -81,7 +81,8 @@ def prediction_view(p: Prediction, width: int | None = None) -> Iterator[Block]:
 def size_line(p: Prediction) -> str:
     """Parameters, multiply-accumulates and bytes of one call."""
     active = f" ({count(p.active_parameters)} active)" if p.active_parameters != p.parameters else ""
-    return f"{count(p.parameters)} parameters{active}, {count(p.macs)} MACs and {count(p.bytes)}B of memory traffic per call"
+    work = f"{count(p.macs)} MACs and {count(p.bytes)}B of memory traffic"
+    return f"{count(p.parameters)} parameters{active}, {work} per call"
 
 
 def prediction_table(p: Prediction) -> Table:
