@@ -41,11 +41,11 @@ _WORDS = {"device_ms": "device time", "latency_ms": "latency", "energy_j": "ener
           "memory_mb": "memory needed", "memory_allocated_mb": "tensors at peak"}  # fmt: skip
 
 
-class Kept:
-    """The kept tables, and single figures of them."""
+class StoredResults:
+    """The stored tables, and single figures of them."""
 
     def __init__(self, root: Path) -> None:
-        self.sections = results.kept(root / "docs")
+        self.sections = results.read(root / "docs")
         self.speed = json.loads((root / "benchmarks" / "speed.json").read_text())
 
     @property
@@ -72,6 +72,12 @@ def percent(value: float | None, digits: int = 1) -> str:
     return "" if value is None else f"{100 * value:.{digits}f} %"
 
 
+def spread(values: pd.Series) -> str:
+    """'13 to 28 %'."""
+    low, high = (percent(value, 0) for value in (values.min(), values.max()))
+    return f"{low.removesuffix(' %')} to {high}"
+
+
 def wrapped(text: str) -> str:
     """Lines of 120 characters that part no number from its percent sign."""
     joined = text.replace(" %", "\0%")
@@ -83,28 +89,28 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(lines)
 
 
-def accuracy(kept: Kept) -> str:
+def accuracy(stored: StoredResults) -> str:
     """The table of errors on held-out families, with baselines and the noise floor beside."""
 
     def one(words: str, target: str, regime: str, predictor: str = "default") -> list[str]:
         here = {"target": target, "regime": regime}
         mine = {**here, "predictor": predictor}
         simple = memory_rule.NAME if target.startswith("memory") else "one-ratio"
-        held = percent(kept.value("families", "interval_coverage", **mine), 0)
-        exam = percent(kept.value("exam", "interval_coverage", **mine), 0)
+        held = percent(stored.value("families", "interval_coverage", **mine), 0)
+        exam = percent(stored.value("exam", "interval_coverage", **mine), 0)
         probed = ", host probed" if predictor.endswith("probed") else ""
         return [
-            words + probed, percent(kept.value("families", "mape", **mine)),
-            *([percent(kept.value("by_name", "mape", **mine))] if kept.joined else []),
-            percent(kept.value("exam", "mape", **mine)),
-            "" if probed else percent(kept.value("families", "mape", **here, predictor="roofline")),
-            "" if probed else percent(kept.value("families", "mape", **here, predictor=simple), 0),
-            percent(kept.value("noise", "mape", quantity=target + probed, regime=regime)),
+            words + probed, percent(stored.value("families", "mape", **mine)),
+            *([percent(stored.value("by_name", "mape", **mine))] if stored.joined else []),
+            percent(stored.value("exam", "mape", **mine)),
+            "" if probed else percent(stored.value("families", "mape", **here, predictor="roofline")),
+            "" if probed else percent(stored.value("families", "mape", **here, predictor=simple), 0),
+            percent(stored.value("noise", "mape", quantity=target + probed, regime=regime)),
             f"{held} ({exam})" if held and exam else held,
-            percent(kept.value("families", "interval_width", **mine), 0),
+            percent(stored.value("families", "interval_width", **mine), 0),
         ]  # fmt: skip
 
-    shown = ("held out", "held out by name") if kept.joined else ("held out by name",)
+    shown = ("held out", "held out by name") if stored.joined else ("held out by name",)
     heads = ("mean error", *shown, "test set", "`roofline`", "one ratio or rule of thumb", "repeat noise",
              "coverage of 90 % intervals (test set)", "mean width")  # fmt: skip
     rows = []
@@ -115,13 +121,13 @@ def accuracy(kept: Kept) -> str:
     return table(heads, rows)
 
 
-def split(kept: Kept) -> str:
+def split(stored: StoredResults) -> str:
     """What was held out."""
     relatives = (
         "architectural relatives, families whose blocks are alike (BERT, RoBERTa, ELECTRA and others; Llama, Mistral, "
         "Qwen2 and others: `forerun evaluate --groups` prints all groups)"
     )
-    if kept.joined:
+    if stored.joined:
         return wrapped(
             f"Whole families of models are held out together with their {relatives}, several groups at a time. "
             '"Held out by name" is an easier split, in which relatives stay in training (`--split name`).'
@@ -132,61 +138,61 @@ def split(kept: Kept) -> str:
     )
 
 
-def counts(kept: Kept) -> str:
+def counts(stored: StoredResults) -> str:
     """How many cases the table is based on."""
-    many = {name: kept.value(name, "n", target="device_ms", regime="all", predictor="default") or 0
+    many = {name: stored.value(name, "n", target="device_ms", regime="all", predictor="default") or 0
             for name in ("families", "exam")}  # fmt: skip
     few = [f"{words.removeprefix('device time, ')} {int(n)}" for words, target, regime in LINES
-           if (n := kept.value("exam", "n", target=target, regime=regime, predictor="default")) and n < 50
+           if (n := stored.value("exam", "n", target=target, regime=regime, predictor="default")) and n < 50
            and target == "device_ms"]  # fmt: skip
     text = f"{int(many['families']):,} H200 cases of families used for tuning, {int(many['exam']):,} of the test set"
     return wrapped(text + (f" (there, some lines have few cases: {', '.join(few)})." if few else "."))
 
 
-def intervals(kept: Kept) -> str:
+def intervals(stored: StoredResults) -> str:
     """Every line of `default` whose 90 % interval has a coverage below LOW_COVERAGE, on held-out families."""
-    lines = kept.table("families")
+    lines = stored.table("families")
     mine = lines[(lines["predictor"] == "default") & (lines["interval_coverage"] < LOW_COVERAGE)]
     told = [
         (f"{_WORDS[one.target]}, {one.regime}", one.n, one.interval_coverage, one.mape) for one in mine.itertuples()
     ]
     for name, words in (("cpu", "latency on CPUs"), ("onnxruntime", "latency under onnxruntime")):
-        lines = kept.table(name)
+        lines = stored.table(name)
         low = lines[(lines["predictor"] == "default") & (lines["interval_coverage"] < LOW_COVERAGE)]
         told += [(f"{words}, {one.regime}", one.n, one.interval_coverage, one.mape) for one in low.itertuples()]
     rows = [(words, f"{int(n):,}", percent(held, 0), percent(error, 0)) for words, n, held, error in told]
     return table(("quantity", "cases", "coverage", "mean error"), rows)
 
 
-def gpus(kept: Kept) -> str:
+def gpus(stored: StoredResults) -> str:
     """Whole models on held-out GPUs, one by one: what a user gets."""
-    lines = kept.table("models")
+    lines = stored.table("models")
     rows = []
     order = lines[(lines["predictor"] == "default") & (lines["regime"] == "all") & (lines["device"] != "all")]
     for one in order.sort_values(["data set", "mape"]).to_dict("records"):
         here = {"data set": one["data set"], "device": one["device"], "regime": "all"}
         name = load_device(one["device"]).name + (" (test set)" if one["device"] == GPU else "")
-        ratio = percent(kept.value("models", "mape", **here, predictor="one ratio"))
+        ratio = percent(stored.value("models", "mape", **here, predictor="one ratio"))
         rows.append((one["data set"], name, f"{int(one['n']):,}", percent(one["mape"]), ratio,
                      percent(one["interval_coverage"], 0), percent(one["interval_width"], 0)))  # fmt: skip
     for name in sorted(lines["data set"].unique()):
         for regime in ("device-bound", "host-bound"):
             here = {"data set": name, "device": "all", "regime": regime}
-            n = kept.value("models", "n", **here, predictor="default")
+            n = stored.value("models", "n", **here, predictor="default")
             if n is None or name == "all":
                 continue
-            mine = {column: kept.value("models", column, **here, predictor="default")
+            mine = {column: stored.value("models", column, **here, predictor="default")
                     for column in ("mape", "interval_coverage", "interval_width")}  # fmt: skip
             rows.append((name, f"all, {regime}", f"{int(n):,}", percent(mine["mape"]),
-                         percent(kept.value("models", "mape", **here, predictor="one ratio")),
+                         percent(stored.value("models", "mape", **here, predictor="one ratio")),
                          percent(mine["interval_coverage"], 0), percent(mine["interval_width"], 0)))  # fmt: skip
     heads = ("set", "GPU", "cases", "mean error", "one ratio", "coverage of 90 % intervals", "mean width")
     return table(heads, rows)
 
 
-def operators(kept: Kept) -> str:
+def operators(stored: StoredResults) -> str:
     """Single operators on held-out GPUs, and sums over a model beside NeuSight's own predictions."""
-    lines = kept.table("operators")
+    lines = stored.table("operators")
     single = lines[(lines["op"] == "all") & (lines["device"] != "all") & (lines["predictor"] == "default")]
     single = single[single["data set"] != NEUSIGHT_SUMS]
     cards = ", ".join(f"{load_device(one.device).name} {percent(one.mape, 0)}" for one in single.itertuples())
@@ -206,56 +212,60 @@ def operators(kept: Kept) -> str:
     return wrapped(words) + "\n\n" + table(("operators", "GPU", "cases", "forerun", "NeuSight"), rows)
 
 
-def kinds(kept: Kept) -> str:
+def kinds(stored: StoredResults) -> str:
     """Kinds of network that were held out whole."""
 
     def figure(target: str, column: str = "mape", regime: str = "all") -> str:
-        return percent(kept.value("kinds", column, target=target, regime=regime, predictor="default"))
+        return percent(stored.value("kinds", column, target=target, regime=regime, predictor="default"))
 
-    each = kept.table("by_kind_default")
+    each = stored.table("by_kind_default")
     new = each[~each["kind"].isin(WELL_KNOWN)]
     worst = " and ".join(f"{one.kind} {percent(one.mape, 0)}" for one in new.head(2).itertuples())
     known = ", ".join(f"{one.kind} {percent(one.mape)}" for one in each[each["kind"].isin(WELL_KNOWN)].itertuples())
-    many = int(kept.value("kinds", "n", target="device_ms", regime="all", predictor="default") or 0)
+    many = int(stored.value("kinds", "n", target="device_ms", regime="all", predictor="default") or 0)
     held = {target: figure(target, "interval_coverage") for target in ("device_ms", "latency_ms")}
+    low = each.sort_values("interval_coverage").head(3)
+    lowest = ", ".join(f"{one.kind} {percent(one.interval_coverage, 0)}" for one in low.itertuples())
     return wrapped(
         f"{len(new)} kinds ({many:,} cases): device time {figure('device_ms')} (median "
         f"{figure('device_ms', 'median_ape')}; worst: {worst}), latency of device-bound calls "
         f"{figure('latency_ms', regime='device-bound')}, energy {figure('energy_j')}, CUDA graphs "
-        f"{figure('graph_ms')}; 90 % intervals cover {held['device_ms']} of device times and {held['latency_ms']} of "
-        f"latencies. The well-known kinds, each held out as a whole (device time): {known}."
+        f"{figure('graph_ms')}; 90 % intervals cover {held['device_ms']} of device times (lowest: {lowest}) and "
+        f"{held['latency_ms']} of latencies. The well-known kinds, each held out as a whole (device time): {known}."
     )
 
 
-def headline(kept: Kept) -> str:
+def headline(stored: StoredResults) -> str:
     """What the first page says."""
 
     def of(target: str, predictor: str = "default", table_of: str = "families") -> str:
-        return percent(kept.value(table_of, "mape", target=target, regime="all", predictor=predictor), 0)
+        return percent(stored.value(table_of, "mape", target=target, regime="all", predictor=predictor), 0)
 
-    lines = kept.table("models")
+    lines = stored.table("models")
     cards = lines[(lines["predictor"] == "default") & (lines["regime"] == "all") & (lines["device"] != "all")]
-    held = kept.value("families", "interval_coverage", target="device_ms", regime="all", predictor="default")
-    low, high = (percent(value, 0).removesuffix(" %") for value in (cards["mape"].min(), cards["mape"].max()))
-    relatives = " together with their architectural relatives" if kept.joined else " by name"
-    repeated = percent(kept.value("noise", "mape", quantity="latency_ms", regime="all"), 0)
+    ratios = lines[(lines["predictor"] == "one ratio") & (lines["regime"] == "all") & (lines["device"] != "all")]
+    held = stored.value("families", "interval_coverage", target="device_ms", regime="all", predictor="default")
+    relatives = " together with their architectural relatives" if stored.joined else " by name"
+    repeated = percent(stored.value("noise", "mape", quantity="latency_ms", regime="all"), 0)
     return wrapped(
         f"On an H200, for model families held out{relatives}, the mean error of device time is {of('device_ms')} "
         f"(baselines: roofline with fitted efficiencies {of('device_ms', 'roofline')}, plain roofline times one "
-        f"constant {of('device_ms', 'one-ratio')}), of latency {of('latency_ms')} (measuring again: {repeated}), of "
-        f"energy {of('energy_j')}, of memory {of('memory_mb')} (simulated; a rule of thumb: "
-        f"{of('memory_mb', memory_rule.NAME)}). The 90 % prediction intervals cover {percent(held, 0)} of device "
-        f"times. On GPUs without any measurement the mean error is {low} to {high} %, depending on the GPU."
+        f"constant {of('device_ms', 'one-ratio')}), of latency {of('latency_ms')} "
+        f"(repeating the measurement on our shared host changes it by {repeated}), of energy {of('energy_j')}, of "
+        f"memory {of('memory_mb')} (simulated; a rule of thumb: {of('memory_mb', memory_rule.NAME)}). The 90 % "
+        f"prediction intervals cover {percent(held, 0)} of device times. On GPUs without any measurement the mean "
+        f"error is {spread(cards['mape'])} by GPU (roofline times one constant: {spread(ratios['mape'])}), and the "
+        f"90 % intervals cover {spread(cards['interval_coverage'])}."
     )
 
 
-def on_cpus(kept: Kept) -> str:
+def on_cpus(stored: StoredResults) -> str:
     """CPUs, with PyTorch and onnxruntime."""
 
     def words(name: str) -> str:
         columns = ("n", "mape", "interval_coverage")
-        n, error, held = (kept.value(name, column, regime="all", predictor="default") for column in columns)
-        ratio = percent(kept.value(name, "mape", regime="all", predictor="one-ratio"), 0)
+        n, error, held = (stored.value(name, column, regime="all", predictor="default") for column in columns)
+        ratio = percent(stored.value(name, "mape", regime="all", predictor="one-ratio"), 0)
         inside = f"90 % intervals cover {percent(held, 0)} of {int(n or 0):,} cases"
         return f"{percent(error, 0)} (one ratio {ratio}; {inside})"
 
@@ -263,9 +273,9 @@ def on_cpus(kept: Kept) -> str:
     return wrapped(f"Mean error of latency on families held out by name: {predicted}.")
 
 
-def border(kept: Kept) -> str:
+def border(stored: StoredResults) -> str:
     """How often `fits` is right, and what its margin costs."""
-    lines = kept.table("fits").set_index("cases")
+    lines = stored.table("fits").set_index("cases")
     each, near = lines.loc["all trials and all rows that ran"], lines.loc["all trials, near the limit"]
     text = (
         "How often `fits` is right on an H200, judged on the cases that the margin was chosen with (`forerun evaluate "
@@ -276,34 +286,34 @@ def border(kept: Kept) -> str:
     return wrapped(text.replace("%", " %"))
 
 
-def host(kept: Kept) -> str:
+def host(stored: StoredResults) -> str:
     """How far the latency of small calls moves by itself."""
-    moved = percent(kept.value("noise", "mape", quantity="latency_ms", regime="host-bound"), 0)
+    moved = percent(stored.value("noise", "mape", quantity="latency_ms", regime="host-bound"), 0)
     return wrapped(f"The host sets the latency of small calls; on ours, repeating such a call changed it by {moved}.")
 
 
-def doubts(kept: Kept) -> str:
+def doubts(stored: StoredResults) -> str:
     """What the figures say should not be trusted."""
 
     def held(regime: str, target: str) -> str:
         here = {"target": target, "regime": regime, "predictor": "default"}
-        return percent(kept.value("families", "interval_coverage", **here), 0)
+        return percent(stored.value("families", "interval_coverage", **here), 0)
 
     pairs = [
         f"{held(one, 'memory_mb')} of memory needed and {held(one, 'memory_allocated_mb')} of tensors at peak (`{one}`)"
         for one in ("compile", "compile-reduce-overhead")
     ]
     decode = {"regime": "decode", "predictor": "default"}
-    error, inside = (percent(kept.value("cpu", column, **decode), 0) for column in ("mape", "interval_coverage"))
+    error, inside = (percent(stored.value("cpu", column, **decode), 0) for column in ("mape", "interval_coverage"))
     return wrapped(
         f"Do not trust memory of compiled code either: on held-out families, its 90 % intervals cover "
         f"{' and '.join(pairs)}. Nor decoding on a CPU (two families measured): {error} mean error, coverage {inside}."
     )
 
 
-def captures(kept: Kept) -> str:
+def captures(stored: StoredResults) -> str:
     """How long it takes to capture the whole catalogue."""
-    found = kept.speed["captures"]
+    found = stored.speed["captures"]
     slowest, since = ("; ".join(f"{what}: {s:g} s" for what, s in found[name]) for name in ("slowest", "since"))
     return wrapped(
         "Capturing every architecture of the Hugging Face catalogue at 128 and at 2,048 tokens (`python "
@@ -313,9 +323,9 @@ def captures(kept: Kept) -> str:
     )
 
 
-def server(kept: Kept) -> str:
+def server(stored: StoredResults) -> str:
     """The server under load."""
-    found = kept.speed["server"]
+    found = stored.speed["server"]
     first, last = found["memory_mb"]
     return wrapped(
         f"`forerun serve` on {found['machine']}, {found['clients']} clients with mixed cached predictions for "
@@ -326,16 +336,16 @@ def server(kept: Kept) -> str:
     )
 
 
-def speed(kept: Kept) -> str:
+def speed(stored: StoredResults) -> str:
     """The speed figures, and what each must not exceed."""
     rows = []
-    for one in kept.speed["figures"]:
+    for one in stored.speed["figures"]:
         measured = f"{one['measured']:.2g}" if one["measured"] < 10 else f"{one['measured']:.0f}"
         rows.append((one["what"], f"{measured} {one['unit']}", f"{one['at_most']:g} {one['unit']}"))
-    return table(("what", "measured", "at most"), rows) + f"\n\nMeasured on {kept.speed['machine']}."
+    return table(("what", "measured", "at most"), rows) + f"\n\nMeasured on {stored.speed['machine']}."
 
 
-FIGURES: dict[str, Callable[[Kept], str]] = {
+FIGURES: dict[str, Callable[[StoredResults], str]] = {
     "headline": headline, "speed": speed, "split": split, "counts": counts, "accuracy": accuracy,
     "intervals": intervals, "gpus": gpus, "operators": operators, "kinds": kinds, "cpus": on_cpus,
     "border": border, "host": host, "doubts": doubts, "captures": captures, "server": server,
@@ -354,11 +364,11 @@ def pages(root: Path) -> dict[Path, str]:
     return found
 
 
-def written(text: str, kept: Kept) -> str:
-    """A page with every figure between `<!-- figures: NAME -->` and `<!-- end -->` as the kept results have it."""
+def written(text: str, stored: StoredResults) -> str:
+    """A page with every figure between `<!-- figures: NAME -->` and `<!-- end -->` as the stored results have it."""
     for name in _MARKER.findall(text):
         marked = re.compile(rf"(<!-- figures: {name} -->\n).*?(<!-- end -->)", re.DOTALL)
-        made = FIGURES[name](kept)
+        made = FIGURES[name](stored)
         text, many = marked.subn(lambda m, made=made: m[1] + made + "\n" + m[2], text)
         if many != 1:
             raise SystemExit(f"the figures {name} must be closed by <!-- end -->")
@@ -370,15 +380,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true", help="say which pages differ, and change nothing")
     parser.add_argument("--root", type=Path, default=ROOT, help="the checkout")
     given = parser.parse_args(arguments)
-    kept, differ = Kept(given.root), 0
+    stored, differ = StoredResults(given.root), 0
     for path, before in pages(given.root).items():
-        after = written(before, kept)
+        after = written(before, stored)
         if after == before:
             continue
         differ = 1
         if given.check:
             name = path.relative_to(given.root)
-            print(f"{name} differs from the kept results: run python benchmarks/readme.py", file=sys.stderr)
+            print(f"{name} differs from the stored results: run python benchmarks/readme.py", file=sys.stderr)
         else:
             path.write_text(after)
     return differ if given.check else 0

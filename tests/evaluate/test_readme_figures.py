@@ -103,13 +103,13 @@ def test_a_figure_that_was_changed_is_found(checkout: Path, name: str) -> None:
     assert done.returncode == 1 and "readme.py" in done.stderr
 
 
-def test_the_kept_tables_are_those_of_the_kept_predictions() -> None:
+def test_the_stored_tables_are_those_of_the_stored_predictions() -> None:
     """Errors of every line, from the predictions that ship; intervals take long and follow from the same rows."""
     frame = stored_frame("default", "family")
     assert frame is not None
-    kept = results.kept(ROOT / "docs")
-    assert {"families", "exam", "noise", "kinds", "cpu", "models"} <= set(kept)
-    lines = kept["families"].table
+    stored = results.read(ROOT / "docs")
+    assert {"families", "exam", "noise", "kinds", "cpu", "models"} <= set(stored)
+    lines = stored["families"].table
     made = study_board({"default": frame}, "family", ["device_ms", "memory_mb"])
     for target, predictor in (("device_ms", "default"), ("memory_mb", "default"), ("memory_mb", memory_rule.NAME)):
         shown = lines[(lines["target"] == target) & (lines["regime"] == "all") & (lines["predictor"] == predictor)]
@@ -122,18 +122,18 @@ def test_the_kept_tables_are_those_of_the_kept_predictions() -> None:
 
 
 def test_the_page_says_which_split_its_figures_are_of() -> None:
-    kept, frame = results.kept(ROOT / "docs"), stored_frame("default", "family")
-    assert frame is not None and ("block" in frame) == ("by_name" in kept)
+    stored, frame = results.read(ROOT / "docs"), stored_frame("default", "family")
+    assert frame is not None and ("block" in frame) == ("by_name" in stored)
     text = (ROOT / "docs" / "TRAIN.md").read_text()
     headline = " ".join((ROOT / "README.md").read_text().split())
     together = "held out together with their architectural relatives"
-    if "by_name" not in kept:  # predictions that are older than the joining of families
+    if "by_name" not in stored:  # predictions that are older than the joining of families
         assert "stayed in training" in text and together not in headline
         return
     assert together in headline
     errors = {}
     for name in ("families", "by_name"):
-        lines = kept[name].table
+        lines = stored[name].table
         mine = lines[(lines["target"] == "device_ms") & (lines["regime"] == "all") & (lines["predictor"] == "default")]
         errors[name] = float(mine["mape"].iloc[0])
     assert errors["families"] > errors["by_name"]
@@ -154,17 +154,17 @@ def test_probed_lines_stand_beside_the_noise_of_probed_hosts() -> None:
     assert floor_of(floors, "latency_ms", "all", "default") == 0.186
     assert floor_of(floors, "latency_ms", "all", "default, host probed") == 0.12
     assert floor_of(floors, "energy_j", "all", "default") != floor_of(floors, "energy_j", "all", "default")  # NaN
-    noise = results.kept(ROOT / "docs")["noise"].table
+    noise = results.read(ROOT / "docs")["noise"].table
     both = noise[noise["regime"] == "all"].set_index("quantity")["mape"]
     assert both["latency_ms, host probed"] < both["latency_ms"]
 
 
 def test_a_table_that_was_not_made_again_stays(tmp_path: Path) -> None:
     first = [Section("a", "A", pd.DataFrame({"mape": [0.5]})), Section("b", "B", pd.DataFrame({"n": [3]}), "Words.")]
-    results.keep(tmp_path, first, ["a", "b"])
-    found = results.keep(tmp_path, [Section("a", "A", pd.DataFrame({"mape": [0.25, None]}))], ["b", "a"])
+    results.write(tmp_path, first, ["a", "b"])
+    found = results.write(tmp_path, [Section("a", "A", pd.DataFrame({"mape": [0.25, None]}))], ["b", "a"])
     assert [one.name for one in found] == ["b", "a"] and found[0].words == "Words."
-    again = results.kept(tmp_path)
+    again = results.read(tmp_path)
     assert again["a"].table["mape"].iloc[0] == 0.25 and pd.isna(again["a"].table["mape"].iloc[1])
     assert again["b"].table["n"].tolist() == [3] and again["b"].made
 

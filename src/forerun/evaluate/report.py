@@ -97,7 +97,7 @@ def write(
         "worst": "![Error by family](scoreboard_families.png)",
     }
     parts = ["# Scoreboard", notes]
-    for one in results.keep(folder, fresh, ORDER):
+    for one in results.write(folder, fresh, ORDER):
         parts += [f"## {one.title}", one.words, markdown(one.table), images.get(one.name, "")]
     path = folder / "SCOREBOARD.md"
     path.write_text("\n\n".join(filter(None, parts)) + "\n")

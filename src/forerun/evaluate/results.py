@@ -35,7 +35,7 @@ class Section:
         return cls(name, title, table, words)
 
 
-def kept(folder: Path) -> dict[str, Section]:
+def read(folder: Path) -> dict[str, Section]:
     """The sections of an earlier run in this folder, by name; none where there was no run."""
     path = folder / FILE
     if not path.exists():
@@ -43,11 +43,11 @@ def kept(folder: Path) -> dict[str, Section]:
     return {name: _section(name, content) for name, content in json.loads(path.read_text()).items()}
 
 
-def keep(folder: Path, made: Sequence[Section], order: Sequence[str]) -> list[Section]:
+def write(folder: Path, made: Sequence[Section], order: Sequence[str]) -> list[Section]:
     """Writes these sections and those of earlier runs that were not made again; all of them, in an order by name."""
     today = str(datetime.date.today())
     fresh = {one.name: Section(one.name, one.title, one.table, one.words, today) for one in made}
-    every = {**kept(folder), **fresh}
+    every = {**read(folder), **fresh}
     names = [*(name for name in order if name in every), *(name for name in every if name not in order)]
     content = {name: _written(every[name]) for name in names}
     lines = ",\n".join(f"{json.dumps(name)}: {_text(section)}" for name, section in content.items())
