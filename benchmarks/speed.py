@@ -3,7 +3,7 @@
 Best of several, because the machine may be busy with other things; beside the wall time stands the processor time of
 the process, which other work moves less. Figures that start a process are also given as a multiple of an import that
 nobody can avoid, measured in the same run. `--against FOLDER` measures another checkout in turn with this one and
-prints both. The figures are kept in benchmarks/speed.json, which benchmarks/readme.py reads; those of runs with
+prints both. The figures are stored in benchmarks/speed.json, which benchmarks/readme.py reads; those of runs with
 `--against` or `--only` are not.
 """
 
@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-KEPT = Path(__file__).with_name("speed.json")
+RESULTS = Path(__file__).with_name("speed.json")
 TIMES = 3
 FORERUN = (sys.executable, "-c", "from forerun.cli import main; main()")
 RESNET = (*FORERUN, "predict", "resnet50", "--device", "a100")
@@ -136,7 +136,9 @@ class Side:
 
     def __init__(self, folder: Path | None, cache: Path) -> None:
         source = {} if folder is None else {"PYTHONPATH": str(folder / "src")}
-        self.cache, self.env = cache, {**os.environ, **source, "FORERUN_CACHE": str(cache)}
+        # Bytecode is written as on any machine of a user, whatever this shell has set.
+        usual = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        self.cache, self.env = cache, {**usual, **source, "FORERUN_CACHE": str(cache)}
 
     def run(self, figure: Figure) -> Cost:
         """One run of a figure."""
@@ -167,27 +169,27 @@ def spent(words: Sequence[str], env: dict[str, str]) -> Cost:
 
 def best(figure: Figure, sides: Sequence[Side]) -> tuple[list[Cost], Cost | None]:
     """The least of each side over several rounds, in turn, and that of what nobody can do without."""
-    found: list[Cost | None] = [None] * len(sides)
+    least: list[Cost | None] = [None] * len(sides)
     floor: Cost | None = None
     for _ in range(TIMES):
         for at, side in enumerate(sides):
-            now, before = side.run(figure), found[at]
-            found[at] = now if before is None else now.least(before)
+            now, before = side.run(figure), least[at]
+            least[at] = now if before is None else now.least(before)
         if figure.floor:
             now = spent((sys.executable, "-c", figure.floor), sides[0].env)
             floor = now if floor is None else now.least(floor)
-    return [one for one in found if one is not None], floor
+    return [one for one in least if one is not None], floor
 
 
-def keep(rows: Sequence[tuple[str, float, float, str]]) -> None:
+def store(rows: Sequence[tuple[str, float, float, str]]) -> None:
     """Writes the figures where benchmarks/readme.py finds them."""
     figures = [
         {"what": what, "measured": float(f"{got:.3g}"), "at_most": limit, "unit": unit}
         for what, got, limit, unit in rows
     ]
     machine = f"{os.cpu_count()} cores ({platform.machine()}), best of three"
-    kept = {"machine": machine, "figures": figures}
-    KEPT.write_text(json.dumps({**json.loads(KEPT.read_text()), **kept}, indent=1) + "\n")
+    made = {"machine": machine, "figures": figures}
+    RESULTS.write_text(json.dumps({**json.loads(RESULTS.read_text()), **made}, indent=1) + "\n")
 
 
 def report(figure: Figure, costs: Sequence[Cost], floor: Cost | None) -> bool:
@@ -239,7 +241,7 @@ def main() -> int:
             if figure.words == LLAMA:
                 rows.append(("Llama-3.1-405B decode, resident memory", costs[0].memory, 1.5, "GB"))
     if given.against is None and not given.only:
-        keep([row for row in rows if row[0] != WHOLE.what])
+        store([row for row in rows if row[0] != WHOLE.what])
     return 0 if good else 1
 
 

@@ -259,18 +259,18 @@ def _replayed(walk: tuple[Event, ...], size: tuple[int, ...], roles: tuple[str, 
     """The peaks of a walk over storages of these sizes and roles, under a limit of bytes."""
     allocator = CachingAllocator(limit)
     live: list[list[int]] = [[] for _ in size]
-    by_role = dict.fromkeys(roles, 0)
-    now = peak = 0
-    peak_roles: dict[str, int] = {}
     for sign, storage, blocks in walk:
-        n = size[storage]
-        allocator.apply(live[storage], n, sign * blocks)
-        now += sign * blocks * n
-        by_role[roles[storage]] += sign * blocks * n
-        if now > peak:
-            peak, peak_roles = now, by_role.copy()
-    parts = {k: v / MB for k, v in sorted(peak_roles.items(), key=lambda kv: -kv[1]) if v > 0}
-    return Memory(peak / MB, allocator.peak_reserved / MB, parts, allocator.fits)
+        allocator.apply(live[storage], size[storage], sign * blocks)
+    signs, storages, counts = np.array(walk, dtype=np.int64).reshape(-1, 3).T
+    change = signs * counts * np.array(size, dtype=np.int64)[storages]
+    now = np.cumsum(change)
+    highest = int(now.argmax()) if len(now) else 0
+    parts = dict.fromkeys(roles, 0)
+    for storage, moved in zip(storages[: highest + 1].tolist(), change[: highest + 1].tolist(), strict=True):
+        parts[roles[storage]] += moved
+    ordered = sorted(parts.items(), key=lambda kv: -kv[1])
+    peak = sum(parts.values())
+    return Memory(peak / MB, allocator.peak_reserved / MB, {k: v / MB for k, v in ordered if v > 0}, allocator.fits)
 
 
 class CachingAllocator:
@@ -287,11 +287,10 @@ class CachingAllocator:
 
     def apply(self, held: list[int], size: int, blocks: int) -> None:
         """Allocates this number of blocks of `size` bytes; a negative number frees the newest of those held."""
-        for _ in range(abs(blocks)):
-            if blocks > 0:
-                held.append(self.allocate(size))
-            elif held:
-                self.free(held.pop())
+        for _ in range(blocks):
+            held.append(self.allocate(size))
+        for _ in range(min(-blocks, len(held))):
+            self.free(held.pop())
 
     def allocate(self, size: int) -> int:
         """A block of `size` bytes (already rounded); returns its handle."""
