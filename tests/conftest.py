@@ -44,8 +44,10 @@ def _own_folders(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 @pytest.fixture(scope="session")
 def served(tmp_path_factory: pytest.TempPathFactory, _own_folders: None) -> Iterator[Served]:
-    """One server, for each test worker, of the tests that only ask."""
-    with serving(tmp_path_factory.mktemp("server"), "--rate", "0") as found:
+    """One server, for each test worker, of the tests that only ask; its store has nothing of what other tests measured
+    before."""
+    store = str(tmp_path_factory.mktemp("store"))
+    with serving(tmp_path_factory.mktemp("server"), "--rate", "0", FORERUN_STORE=store) as found:
         yield found
 
 

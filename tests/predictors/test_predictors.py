@@ -165,7 +165,7 @@ def fitted_and_forgetful() -> Predictor:
 
 
 class TakesAHostAndIgnoresIt(RooflinePredictor):
-    """Honours host, it says, but answers the same."""
+    """Takes a host, it says, but predicts the same."""
 
     def times(self, profile: Profile, devices: Sequence[Device], workload: Workload) -> Times:
         return RooflinePredictor().times(profile, devices, workload)
@@ -180,8 +180,8 @@ class TakesAHostAndIgnoresIt(RooflinePredictor):
         (ReachesTooLow, "the lower end of the latency .* is below its roofline"),
         (BesideItsValue, "does not hold its own value"),
         (SurerWhenItMustNotBe, "does not widen the interval"),
-        (fitted_and_forgetful, "saved and loaded, .* gets another answer"),
-        (TakesAHostAndIgnoresIt, "takes a host ten times slower and answers the same"),
+        (fitted_and_forgetful, "saved and loaded, .* gets another prediction"),
+        (TakesAHostAndIgnoresIt, "takes a host ten times slower and predicts the same"),
     ],
 )
 def test_the_suite_finds_what_is_wrong(make: Callable[[], Predictor], fault: str) -> None:
