@@ -1,27 +1,25 @@
-"""A training step on several devices: data parallelism, gradients summed by a ring all-reduce.
+"""A training step on several devices: data parallelism, as PyTorch's DistributedDataParallel does it.
 
-The only place of this formula. Every device computes the step of its own batch; then all gradients are summed. A ring
-sends each byte of the gradients 2 (n - 1) / n times through the slowest link. As in PyTorch's
-DistributedDataParallel, the all-reduce overlaps the backward pass, so only a part of its time is exposed.
+The only place of this formula. Every device computes the step of its own batch. Gradients are summed in buckets, each
+as soon as the backward pass has filled it, so that all but the last bucket may overlap the rest of the pass. How long
+one takes is in predictors/laws/collectives.py.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from forerun.device import Device
-from forerun.errors import ForerunError
 from forerun.prediction import Estimate
+from forerun.predictors.laws.collectives import collective
 
-#: The share of a link's rate in one direction that a large all-reduce reaches, between the worst and the best case:
-#: assumed.
-LINK_EFFICIENCY = (0.5, 0.75, 0.9)
 #: The share of a step that the all-reduce can overlap, that of the backward pass (two thirds of the arithmetic),
 #: between the worst and the best case: assumed.
 HIDDEN_SHARE = (0.0, 0.5, 0.66)
-#: The latency of one hop of a ring, in microseconds: assumed.
-HOP_US = 8.0
+#: The size of a bucket of gradients, PyTorch's default.
+BUCKET_MB = 25.0
 #: The share of a device's own throughput that it must add to be worth it: a convention.
 WORTH_ADDING = 0.5
 _BYTES = {"fp32": 4, "tf32": 4, "fp32-ieee": 4, "fp16": 2, "bf16": 2, "fp64": 8}
@@ -33,17 +31,8 @@ class Scaled:
 
     devices: int
     step_ms: Estimate
-    all_reduce_ms: float  # the whole all-reduce, overlapped or not
+    all_reduce_ms: float  # of all gradients, overlapped or not
     efficiency: float  # throughput over that of as many independent devices
-
-
-def link_gbs(device: Device) -> tuple[float, str]:
-    """Gigabytes per second in one direction between two devices of one machine, and what the link is."""
-    if device.interconnect_gbs is not None:
-        return device.interconnect_gbs / 2, "interconnect"
-    if device.pcie_gbs is not None:
-        return device.pcie_gbs, "PCIe"
-    raise ForerunError(f"the interconnect of {device.id} is unknown (interconnect_gbs or pcie_gbs)")
 
 
 def gradient_mb(parameters: int, dtype: str) -> float:
@@ -51,27 +40,22 @@ def gradient_mb(parameters: int, dtype: str) -> float:
     return parameters * _BYTES[dtype] / 2**20
 
 
-def ring_all_reduce_ms(size_mb: float, devices: int, gbs: float) -> float:
-    """Milliseconds of a ring all-reduce over links of `gbs` gigabytes per second in one direction."""
-    if devices == 1:
-        return 0.0
-    turns = 2 * (devices - 1)
-    return turns / devices * size_mb * 2**20 / (gbs * 1e9) * 1e3 + turns * HOP_US / 1e3
-
-
-def scaled(step_ms: Estimate, gradients_mb: float, device: Device, devices: int) -> Scaled:
-    """The step on `devices` devices; its interval covers that of the step and the assumptions on the links."""
+def scaled(step_ms: Estimate, gradients_mb: float, device: Device, devices: int, instance: str | None = None) -> Scaled:
+    """The step on `devices` devices; its interval covers that of the step, that of the all-reduces and how much of them
+    overlaps. `instance` is the cloud instance whose network joins several machines."""
     if devices == 1:
         return Scaled(1, step_ms, 0.0, 1.0)
-    rate, _ = link_gbs(device)
-    sums = [ring_all_reduce_ms(gradients_mb, devices, rate * share) for share in LINK_EFFICIENCY]
+    buckets = max(1, math.ceil(gradients_mb / BUCKET_MB))
+    one = collective("all_reduce", gradients_mb * 2**20 / buckets, device, devices, instance=instance)
 
-    def total_ms(step: float, at: int) -> float:
-        return step + max(0.0, sums[at] - HIDDEN_SHARE[at] * step)
+    def total_ms(step: float, bucket: float, hidden: float) -> float:
+        return step + max(bucket, bucket * buckets - hidden * step)
 
-    value = total_ms(step_ms.value, 1)
-    scaled_ms = Estimate(value, min(value, total_ms(step_ms.low, 2)), max(value, total_ms(step_ms.high, 0)), "ms")
-    return Scaled(devices, scaled_ms, sums[1], step_ms.value / value)
+    worst, usual, best = HIDDEN_SHARE
+    value = total_ms(step_ms.value, one.ms, usual)
+    low, high = total_ms(step_ms.low, one.low_ms, best), total_ms(step_ms.high, one.high_ms, worst)
+    scaled_ms = Estimate(value, min(value, low), max(value, high), "ms")
+    return Scaled(devices, scaled_ms, one.ms * buckets, step_ms.value / value)
 
 
 def worth_adding(scalings: Sequence[Scaled], batch: int) -> int:

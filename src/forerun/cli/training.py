@@ -119,6 +119,9 @@ def evaluate(
     fits: Annotated[
         bool, typer.Option("--fits", help="Only score `fits` against batches that ran out of memory (minutes).")
     ] = False,
+    collectives: Annotated[
+        bool, typer.Option("--collectives", help="Only score collectives of several GPUs (imported sets).")
+    ] = False,
     where: WhereOption = None,
     operators: OperatorsOption = None,
     folds: FoldsOption = None,
@@ -148,6 +151,9 @@ def evaluate(
         return
     if fits:
         _print_fits(as_json)
+        return
+    if collectives:
+        _print_collectives(as_json)
         return
     check_split(split)  # before anything is gathered, which may take hours
     chosen = [word.strip() for word in names.split(",") if word.strip()]
@@ -279,6 +285,26 @@ def _print_fits(as_json: bool) -> None:
         return
     for one in found:
         show(table_of(one.table.astype(str), one.title, numbers=one.table))
+
+
+def _print_collectives(as_json: bool) -> None:
+    """The errors of predicted collectives, each system held out, as a table or as JSON."""
+    from forerun.cli.data import table_of
+    from forerun.data.store import Store
+    from forerun.evaluate import collectives, report
+
+    with waiting("fitting with each system held out", quiet=as_json):
+        found = collectives.section(Store())
+    if as_json:
+        print(found.table.to_json(orient="records", indent=2))
+        return
+    show(
+        table_of(
+            report.readable(found.table, collectives.SHARE_COLUMNS),
+            f"{found.title}\n\n{found.words}",
+            numbers=found.table,
+        )
+    )
 
 
 def _check_options(split: str, exam: bool, out: Path | None) -> None:

@@ -9,13 +9,13 @@ from forerun.advice.data_parallel import (
     WORTH_ADDING,
     Scaled,
     gradient_mb,
-    link_gbs,
     scaling,
     worth_adding,
 )
 from forerun.advice.job import steps_per_epoch, totals
 from forerun.api.tables import TableRow
 from forerun.device import Device
+from forerun.device.links import link
 from forerun.errors import ForerunError
 from forerun.prediction import Estimate
 from forerun.report import charts
@@ -24,8 +24,8 @@ from forerun.report.study import Precision, Study
 
 COUNTS = tuple(range(1, 9))
 ABOUT = (
-    "Data parallel: every GPU has its own batch, and a ring all-reduce sums the gradients over the interconnect, "
-    "overlapping the backward pass. The precision is the fastest one that fits."
+    "Data parallel (DistributedDataParallel): every GPU has its own batch, and all-reduces of 25 MB sum the gradients "
+    "over the interconnect while the backward pass goes on. The precision is the fastest one that fits."
 )
 
 
@@ -42,7 +42,7 @@ def distributed(study: Study) -> Level:
         precision, answer = fastest[device.id]
         try:
             steps = scaled_steps(study, device, precision, answer)
-            rate, link = link_gbs(device)
+            slowest = link(device, COUNTS[-1])
         except ForerunError as e:
             findings.append(f"{device.id}: {e}.")
             continue
@@ -67,7 +67,8 @@ def distributed(study: Study) -> Level:
         ]  # fmt: skip
         head = ("GPUs", "step", "all-reduce", "efficiency", "epoch", "whole job")
         title = (
-            f"{device.name}: {precision.label}, batch {study.batch} per GPU, {link} of {pretty(rate)} GB/s a direction"
+            f"{device.name}: {precision.label}, batch {study.batch} per GPU, {slowest.name} of "
+            f"{pretty(slowest.gbs)} GB/s a direction"
         )
         tables.append(Table(title, head, lines, range(6), shown=None if len(study.devices) == 1 else 0))
         rows += [_row(study, device, precision, step, e) for step, e in zip(steps, epoch, strict=True)]
@@ -78,8 +79,8 @@ def distributed(study: Study) -> Level:
         _hour_ticks(epochs, hours)
     shares.update_yaxes(range=[0, 104])
     caption = (
-        f"Batch {study.batch} on each GPU; the band covers the interval of the step and the assumptions on the link. "
-        "Efficiency is the throughput over that of as many independent GPUs."
+        f"Batch {study.batch} on each GPU; the band covers the intervals of the step and of the all-reduces, and how "
+        "much of them overlaps. Efficiency is the throughput over that of as many independent GPUs."
     )
     keys = [Key(d.id, charts.colour(at)) for at, d in enumerate(study.devices)]
     keys += [Key(f"batch {batch}", charts.GREY, "line" if dash == "solid" else dash) for batch, dash in _batches(study)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from forerun.device import Device
+from forerun.device.links import links
 from forerun.views.blocks import Block, Column, Line, Notes, Row, Table
 from forerun.views.words import WIDE
 
@@ -50,6 +51,10 @@ def device_view(d: Device) -> Iterator[Block]:
                 text = f"{value:,g}" if not isinstance(value, bool) else "yes" if value else "no"
                 rows.append(Row((f"{name} ({d.generation.id})", text, str(d.generation.provenance[name]))))
     yield Table([Column("field", wrap=True), Column("value", right=True, wrap=True), Column("source", wrap=True)], rows)
+    if joined := links(d):
+        heads = [Column("link"), Column("GB/s a direction", right=True), Column("joins", right=True)]
+        rows = [Row((one.name, f"{one.gbs:,.4g}", f"{one.devices or 'any number'}", one.source)) for one in joined]
+        yield Table([*heads, Column("source", wrap=True)], rows, title="Links to more of them")
     if d.unsupported:
         yield Line(f"No arithmetic units for: {', '.join(d.unsupported)}", "faint")
     if d.generation_note:

@@ -273,7 +273,7 @@ def _notes(
     if devices > 1:
         yield (
             f"{devices} devices of one machine, each with its own batch; the all-reduce of gradients is computed "
-            "from the interconnect, not measured"
+            "from the interconnect by a law fitted to published measurements (docs/PARALLEL.md)"
         )
     if price is not None and price.device_count < devices:
         yield f"the price is that of {price.id}, which has {price.device_count}: a machine of {devices} may cost more"
