@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from forerun.device import Device
+from forerun.device.cloud import Instance
 from forerun.prediction import Estimate
 from forerun.predictors.laws.collectives import collective
 
@@ -40,7 +41,9 @@ def gradient_mb(parameters: int, dtype: str) -> float:
     return parameters * _BYTES[dtype] / 2**20
 
 
-def scaled(step_ms: Estimate, gradients_mb: float, device: Device, devices: int, instance: str | None = None) -> Scaled:
+def scaled(
+    step_ms: Estimate, gradients_mb: float, device: Device, devices: int, instance: Instance | None = None
+) -> Scaled:
     """The step on `devices` devices; its interval covers that of the step, that of the all-reduces and how much of them
     overlaps. `instance` is the cloud instance whose network joins several machines."""
     if devices == 1:
@@ -59,17 +62,21 @@ def scaled(step_ms: Estimate, gradients_mb: float, device: Device, devices: int,
 
 
 def worth_adding(scalings: Sequence[Scaled], batch: int) -> int:
-    """The most devices up to which each one more adds at least WORTH_ADDING of a single device's throughput.
+    """The most devices that, on average, each add at least WORTH_ADDING of a single device's throughput. Two devices of
+    a mesh share a link of which eight have seven, so the second one alone may add less.
 
     `scalings` are those of 1, 2, 3 ... devices, `batch` samples each.
     """
     rates = [batch * each.devices / each.step_ms.value for each in scalings]
-    for at in range(1, len(rates)):
-        if rates[at] - rates[at - 1] < WORTH_ADDING * rates[0]:
-            return scalings[at - 1].devices
-    return scalings[-1].devices
+    worth = [
+        each.devices for each, rate in zip(scalings, rates, strict=True)
+        if rate - rates[0] >= WORTH_ADDING * rates[0] * (each.devices - 1)
+    ]  # fmt: skip
+    return max(worth)
 
 
-def scaling(step_ms: Estimate, gradients_mb: float, device: Device, counts: Sequence[int]) -> list[Scaled]:
+def scaling(
+    step_ms: Estimate, gradients_mb: float, device: Device, counts: Sequence[int], instance: Instance | None = None
+) -> list[Scaled]:
     """`scaled` for several counts of devices."""
-    return [scaled(step_ms, gradients_mb, device, count) for count in counts]
+    return [scaled(step_ms, gradients_mb, device, count, instance) for count in counts]

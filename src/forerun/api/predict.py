@@ -13,7 +13,7 @@ from forerun.api.answers import answer, has_host
 from forerun.api.arguments import several
 from forerun.api.explanation import Explanation, explain_ops
 from forerun.api.questions import check, given_model, profiled, workload_from
-from forerun.api.tables import table
+from forerun.api.tables import joined, table
 from forerun.api.verification import Verification, verify
 from forerun.device import Device, load_device
 from forerun.errors import ForerunError
@@ -125,15 +125,12 @@ def predict_many(
     same footing: each equals `predict` with `measured=False` and `host="reference"`. `instance` gives the price of the
     device that it carries; the others have their cheapest one.
     """
-    import pandas as pd
-
     cases = [w if isinstance(w, Workload) else workload_from(w) for w in several("workloads", workloads)]
     chosen = list(dict.fromkeys(load_device(d) for d in several("devices", devices)))
     estimator = load_predictor(predictor).with_settings(confidence=confidence, host_slowness=slowness(host))
     prices = cost_advice.choose_instances(chosen, instance)
     grids = [carbon_advice.choose_grid(region, p if instance and p and p.id == instance else None) for p in prices]
-    frames = [table(w, chosen, prices, grids, estimator) for w in cases]
-    return pd.concat(frames, ignore_index=True)
+    return joined([table(w, chosen, prices, grids, estimator) for w in cases])
 
 
 def compare(

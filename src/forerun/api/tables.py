@@ -92,18 +92,17 @@ def table(
     prices: Sequence[Instance | None],
     grids: Sequence[Grid],
     predictor: Predictor,
-) -> pd.DataFrame:
-    """One workload on every device; a case that cannot run has its reason in column `error`."""
-    import pandas as pd
-
-    w = workload
+) -> dict[str, list[Any] | np.ndarray]:
+    """The columns of one workload on every device; a case that cannot run has its reason in column `error`."""
+    w, n = workload, len(devices)
     problems = [problem(w, d, predictor) for d in devices]
     try:
         question = profiled(w)
     except ForerunError as e:
         name = w.to_dict()["model"]
         request = {"model": name, "batch": w.batch, "dtype": w.shown_dtype, "mode": w.mode, "seq_len": w.seq_len}
-        return pd.DataFrame([{**request, "device": d.id, "error": str(e)} for d in devices])
+        same = {column: [value] * n for column, value in (*request.items(), ("error", str(e)))}
+        return {**same, "device": [d.id for d in devices]}
     graph = question.graph
     able = [i for i, p in enumerate(problems) if p is None]
     able_devices = [devices[i] for i in able]
@@ -139,27 +138,42 @@ def table(
     spread = at_confidence(POWER_SPREAD, predictor.confidence)
     watts_edges = np.array([power_edges(one, d, spread) for one, d in zip(watts, devices, strict=True)])
     price = np.array([np.nan if p is None else cost_advice.usd_per_ms(p.usd_per_device_hour) for p in prices])
-    return pd.DataFrame(
-        {
-            "model": graph.name, "device": [d.id for d in devices], "batch": w.batch, "dtype": w.shown_dtype,
-            "mode": w.mode, "seq_len": w.seq_len, "latency_ms": latency,
-            "latency_low_ms": latency * latency_edges[:, 0],
-            "latency_high_ms": latency * latency_edges[:, 1], "device_ms": column("device_ms"),
-            "host_ms": column("host_ms"),
-            "throughput": 1e3 * items / latency, "throughput_unit": f"{unit}/s", "memory_mb": needed,
-            "memory_low_mb": needed_edges[:, 0], "memory_high_mb": needed_edges[:, 1],
-            "memory_allocated_mb": [m.allocated_mb for m in memory],
-            "fits": [m.fits for m in memory],
-            "surely_fits": [memory_model.surely_fits(m, d) for m, d in zip(memory, devices, strict=True)],
-            "energy_j": energy, "energy_low_j": energy * energy_edges[:, 0],
-            "energy_high_j": energy * energy_edges[:, 1],
-            "bound": _bound(column("host_ms"), column("device_ms")),
-            "power_w": watts, "power_low_w": watts_edges[:, 0], "power_high_w": watts_edges[:, 1],
-            "carbon_g": energy * np.array([carbon_g(1.0, grid) for grid in grids]),
-            "cost_usd": latency * np.where([m.fits is False for m in memory], np.nan, price),
-            "basis": [predictor.basis_for(d) for d in devices], "error": problems,
-        }
-    )  # fmt: skip
+    return {
+        "model": [graph.name] * n, "device": [d.id for d in devices], "batch": [w.batch] * n,
+        "dtype": [w.shown_dtype] * n, "mode": [w.mode] * n, "seq_len": [w.seq_len] * n, "latency_ms": latency,
+        "latency_low_ms": latency * latency_edges[:, 0],
+        "latency_high_ms": latency * latency_edges[:, 1], "device_ms": column("device_ms"),
+        "host_ms": column("host_ms"),
+        "throughput": 1e3 * items / latency, "throughput_unit": [f"{unit}/s"] * n, "memory_mb": needed,
+        "memory_low_mb": needed_edges[:, 0], "memory_high_mb": needed_edges[:, 1],
+        "memory_allocated_mb": [m.allocated_mb for m in memory],
+        "fits": [m.fits for m in memory],
+        "surely_fits": [memory_model.surely_fits(m, d) for m, d in zip(memory, devices, strict=True)],
+        "energy_j": energy, "energy_low_j": energy * energy_edges[:, 0],
+        "energy_high_j": energy * energy_edges[:, 1],
+        "bound": _bound(column("host_ms"), column("device_ms")),
+        "power_w": watts, "power_low_w": watts_edges[:, 0], "power_high_w": watts_edges[:, 1],
+        "carbon_g": energy * np.array([carbon_g(1.0, grid) for grid in grids]),
+        "cost_usd": latency * np.where([m.fits is False for m in memory], np.nan, price),
+        "basis": [predictor.basis_for(d) for d in devices], "error": problems,
+    }  # fmt: skip
+
+
+def joined(tables: Sequence[Mapping[str, list[Any] | np.ndarray]]) -> pd.DataFrame:
+    """Tables of `table` below each other; what one lacks is not a number there."""
+    import pandas as pd
+
+    if not tables:
+        return pd.DataFrame()
+    columns: dict[str, Any] = {}
+    for name in dict.fromkeys(name for one in tables for name in one):
+        parts = [one[name] if name in one else np.full(len(one["device"]), np.nan) for one in tables]
+        if all(isinstance(part, np.ndarray) for part in parts):
+            columns[name] = np.concatenate(parts)
+            continue
+        values = [value for part in parts for value in part]
+        columns[name] = pd.Series(values, dtype=object) if any(value is None for value in values) else values
+    return pd.DataFrame(columns)
 
 
 def _bound(host_ms: np.ndarray, device_ms: np.ndarray) -> list[str | None]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
+from forerun.device.cloud import Instance
 from forerun.device.device import Device
-from forerun.device.reading import CATALOG, key, read_yaml, source_line
+from forerun.device.reading import CATALOG, read_yaml, source_line
 from forerun.errors import ForerunError
 
 _FILE = "links.yaml"
@@ -36,31 +36,38 @@ class Link:
         return self.gbs * (count - 1) / (self.devices - 1) if self.mesh and self.devices else self.gbs
 
 
-def links(device: Device, instance: str | None = None) -> tuple[Link, ...]:
+def links(device: Device, instance: Instance | None = None) -> tuple[Link, ...]:
     """The levels that join several of a device, the fastest first; `instance` is the cloud instance they are in."""
     content = read_yaml(CATALOG / _FILE)
+    if any(device.id.startswith(name) for name in content["alone"]):
+        return ()
+    if instance is not None and instance.device_id != device.id:
+        raise ForerunError(f"{instance.id} has {instance.device_id}, not {device.id}")
     machine = int(content["machine"].get(device.id, {}).get("value", _MACHINE))
+    machine = max(machine, instance.device_count) if instance else machine
     found = []
     fabric, source = _fabric(device, content)
+    bridged = device.id in content["bridged"]["devices"]
     if fabric is not None:
-        pairs = device.id in content["bridged"]["devices"]
-        name = _NAMES.get(device.maker or "", "interconnect") + (" bridge" if pairs else "")
-        mesh = (device.maker or "") in content["mesh"]["vendors"]
-        found.append(Link(FABRIC, name, fabric / 2, 2 if pairs else machine, source, mesh))
-    if device.pcie_gbs is not None and (fabric is None or found[0].devices == 2):
+        name = _NAMES.get(device.maker or "", "interconnect") + (" bridge" if bridged else "")
+        mesh = device.maker in content["mesh"]["vendors"] or device.id in content["mesh"]["devices"]
+        found.append(Link(FABRIC, name, fabric / 2, 2 if bridged else machine, source, mesh, assumed=bridged))
+    if device.pcie_gbs is not None and (fabric is None or bridged):
         found.append(Link(PCIE, "PCIe", device.pcie_gbs, machine, device.provenance.get("pcie_gbs", "")))
-    network = _network(device, instance, content, sold=bool(found) and found[0].kind == FABRIC and len(found) == 1)
+    network = _network(device, instance, content, sold=fabric is not None and not bridged)
     return (*found, network) if network else tuple(found)
 
 
-def link(device: Device, count: int, instance: str | None = None) -> Link:
+def link(device: Device, count: int, instance: Instance | None = None) -> Link:
     """The slowest link that `count` devices, on as few machines as they fit on, must use to reach each other."""
     levels = links(device, instance)
     for level in levels:
         if level.devices is None or level.devices >= count:
             return level
     if not levels:
-        raise ForerunError(f"the interconnect of {device.id} is unknown (interconnect_gbs or pcie_gbs)")
+        raise ForerunError(
+            f"the interconnect of {device.id} is unknown: a device file states it as interconnect_gbs or pcie_gbs"
+        )
     widest = levels[-1]
     raise ForerunError(
         f"{count} of {device.id} need a network between machines, and none is known for it; {widest.name} joins at "
@@ -68,32 +75,28 @@ def link(device: Device, count: int, instance: str | None = None) -> Link:
     )
 
 
-def in_machine(device: Device) -> int:
+def in_machine(device: Device, instance: Instance | None = None) -> int:
     """How many devices one machine joins, by fabric or PCIe."""
-    return max((level.devices or 1 for level in links(device) if level.kind != NETWORK), default=1)
+    return max((level.devices or 1 for level in links(device, instance) if level.kind != NETWORK), default=1)
 
 
 def _fabric(device: Device, content: Any) -> tuple[float | None, str]:
     """Gigabytes per second of the fabric, both directions, and where that is from."""
-    if device.interconnect_gbs is not None:
-        return device.interconnect_gbs, device.provenance.get("interconnect_gbs", "")
     entry = content["links"].get(device.id)
-    return (float(entry["value"]), source_line(content["sources"], entry["source"])) if entry else (None, "")
-
-
-def _network(device: Device, instance: str | None, content: Any, sold: bool) -> Link | None:
-    """The network of an instance, or of the machine that the vendor sells with the device, if it is `sold` in one."""
-    entry = _instances().get(key(instance)) if instance else None
     if entry is not None:
-        gbs = float(entry["value"]) / 8 / _MACHINE
-        return Link(NETWORK, f"network of {instance}", gbs, None, source_line(content["sources"], entry["source"]))
-    entry = content["networks"].get(device.architecture or "") if sold else None
+        return float(entry["value"]), source_line(content["sources"], entry["source"])
+    return device.interconnect_gbs, device.provenance.get("interconnect_gbs", "")
+
+
+def _network(device: Device, instance: Instance | None, content: Any, sold: bool) -> Link | None:
+    """The network of an instance, or of the machine that the vendor sells with the device, if it is `sold` in one."""
+    entry = content["instances"].get(instance.id) if instance else None
+    if entry is not None and instance is not None:
+        gbs = float(entry["value"]) / 8 / instance.device_count
+        return Link(NETWORK, f"network of {instance.id}", gbs, None, source_line(content["sources"], entry["source"]))
+    networks = content["networks"]
+    entry = networks.get(device.id) or networks.get(device.architecture or "") if sold else None
     if entry is None:
         return None
     gbs = float(entry["value"]) / 8
     return Link(NETWORK, "network", gbs, None, source_line(content["sources"], entry["source"]), assumed=True)
-
-
-@cache
-def _instances() -> dict[str, Any]:
-    return {key(name): entry for name, entry in read_yaml(CATALOG / _FILE)["instances"].items()}

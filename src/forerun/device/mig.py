@@ -131,6 +131,7 @@ def slice_device(gpu: Device, profile: str | MigProfile) -> Device:
         tdp_w=share(gpu.tdp_w, profile.sm_fraction),
         idle_w=share(gpu.idle_w, profile.sm_fraction),
         interconnect_gbs=None,  # no peer-to-peer traffic in MIG mode
+        pcie_gbs=None,
         launch_price_usd=None,
         calibrated=calibrated,
         provenance={name: f"{line}; {scaled}" for name, line in gpu.provenance.items()}

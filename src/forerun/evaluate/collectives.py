@@ -19,14 +19,15 @@ from forerun.device import load_device
 from forerun.device.links import FABRIC, NETWORK, PCIE, link
 from forerun.errors import ForerunError
 from forerun.evaluate.results import Section
-from forerun.predictors.laws.collectives import SHARES, SMALL_BYTES, CollectiveLaw, Constants
+from forerun.predictors.laws.collectives import SHARES, SMALL_BYTES, UNMEASURED, CollectiveLaw, Constants
 
 #: Sets with rows of collectives.
 SETS = ("aiconfigurator", "vidur")
 #: Between machines, from sending between two DGX H100 (vidur): of no other machine is the rate of the network known.
-_BETWEEN = Constants((2,), (17.0,), (0.8,), 1.0)
-#: How far a prediction between machines may be off: assumed.
-_BETWEEN_ERROR = (0.5, 2.0)
+#: The floor is assumed to double with the number of machines, as that of NCCL within a machine almost does.
+_BETWEEN = Constants((2, 4), (17.0, 34.0), (0.8, 0.8), 1.0)
+#: Intervals are fitted where so many systems were measured; of fewer, held-out errors say too little.
+_SYSTEMS = 4
 #: Columns of the table that are shares.
 SHARE_COLUMNS = ("mape", "one ratio", "roofline", "interval_coverage")
 #: How strongly a generation is held to the average of all.
@@ -44,8 +45,9 @@ def measured(store: Store) -> pd.DataFrame:
         raise ForerunError(f"the store has no collectives: {sets}")
     shape = pd.DataFrame(rows["shape"].map(json.loads).tolist(), index=rows.index)
     rows = rows.assign(bytes=shape["bytes"], us=1e3 * rows["device_ms"], count=rows["devices"].astype(int))
-    # Omitted: a node whose GPUs cannot reach each other directly; a board whose link is not known; bridges, whose rate
-    # the catalogue does not have; vidur's times of small all-reduces, of which some wait for a straggler.
+    # Omitted: a node whose GPUs cannot reach each other directly; a board whose link is not known; pairs over bridges,
+    # whose rate the catalogue does not have; of vidur's all-reduces, of which some wait for a straggler, all but large
+    # ones over PCIe, which nobody else has.
     bridged = rows["device_reported"].str.contains("pairwise", na=False)
     noisy = rows["dataset"].eq("vidur") & rows["op"].eq("all_reduce") & ~(bridged & (rows["bytes"] > SMALL_BYTES))
     omitted = rows["extra"].str.contains("peer-to-peer", na=False) | rows["device"].eq("l40s") | noisy
@@ -131,10 +133,7 @@ def fitted(rows: pd.DataFrame) -> CollectiveLaw:
         for (kind, kernel, op), one in rows.groupby(["link", "kernel", "op"])
     }
     constants[NETWORK, "nccl", "all_reduce"] = constants[NETWORK, "nccl", "send_recv"] = _BETWEEN
-    judged = scored(held_out(rows))
-    errors = {f"{NETWORK}/{part}": _BETWEEN_ERROR for part in ("small", "large")}
-    errors |= _quantiles(judged, ["link", "kernel", "part"]) | _quantiles(judged, ["link", "part"])
-    return CollectiveLaw(constants, errors)
+    return CollectiveLaw(constants, _intervals(scored(held_out(rows))))
 
 
 def scored(rows: pd.DataFrame) -> pd.DataFrame:
@@ -142,24 +141,32 @@ def scored(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(part=part, log_ratio=np.log(rows["us"] / rows["law"]))
 
 
-def _quantiles(rows: pd.DataFrame, by: list[str]) -> dict[str, tuple[float, float]]:
-    ends = rows.groupby(by)["log_ratio"].quantile([0.05, 0.95]).unstack()
-    return {
-        "/".join(key): (float(np.exp(low)), float(np.exp(high)))
-        for key, (low, high) in zip(ends.index, ends.to_numpy(), strict=True)
-    }
+def _intervals(rows: pd.DataFrame) -> dict[str, tuple[float, float]]:
+    """The quantiles of held-out errors by link, kernel, collective and size, every system weighing the same."""
+    out = {}
+    for key, one in rows.groupby(["link", "kernel", "op", "part"]):
+        if one["system"].nunique() >= _SYSTEMS:
+            low, high = np.exp(_ends(one))
+            out["/".join(key)] = (float(low), float(high))
+    return out
+
+
+def _ends(rows: pd.DataFrame) -> np.ndarray:
+    """The 5th and the 95th percentile of logarithmic errors, weighted by system."""
+    ordered = rows.sort_values("log_ratio")
+    share = (1 / ordered.groupby("system")["us"].transform("size")).cumsum()
+    found = np.searchsorted(share / share.iloc[-1], [0.05, 0.95])
+    return ordered["log_ratio"].to_numpy()[np.minimum(found, len(ordered) - 1)]
 
 
 def _covered(rows: pd.DataFrame) -> pd.Series:
-    """Whether a row lies in the interval that the other systems' held-out errors give it."""
+    """Whether a row lies in the interval that the held-out errors of the other systems give it; without enough of them,
+    in the assumed one."""
     inside = pd.Series(False, index=rows.index)
-    for (_, _, _, system), own in rows.groupby(["link", "kernel", "part", "system"]):
-        first = own.iloc[0]
-        same = (rows["link"] == first["link"]) & (rows["part"] == first["part"]) & (rows["system"] != system)
-        near = same & (rows["kernel"] == first["kernel"])
-        others = rows[near if near.any() else same]
-        if not others.empty:
-            low, high = others["log_ratio"].quantile([0.05, 0.95])
+    for _, group in rows.groupby(["link", "kernel", "op", "part"]):
+        for system in group["system"].unique():
+            own, others = group[group["system"] == system], group[group["system"] != system]
+            low, high = _ends(others) if others["system"].nunique() >= _SYSTEMS - 1 else np.log(UNMEASURED)
             inside[own.index] = own["log_ratio"].between(low, high)
     return inside
 
@@ -171,12 +178,17 @@ class _Line:
 
     def cells(self) -> dict[str, Any]:
         def mape(name: str) -> float:
-            return float((self.rows[name] / self.rows["us"] - 1).abs().mean())
+            return _by_system((self.rows[name] / self.rows["us"] - 1).abs(), self.rows)
 
-        return {
-            **self.words, "n": len(self.rows), "mape": mape("law"), "one ratio": mape("one_ratio"),
-            "roofline": mape("roofline"), "interval_coverage": float(self.rows["covered"].mean()),
-        }  # fmt: skip
+        errors = {"mape": mape("law"), "one ratio": mape("one_ratio"), "roofline": mape("roofline")}
+        covered = _by_system(self.rows["covered"], self.rows)
+        counts = {"n": len(self.rows), "systems": self.rows["system"].nunique()}
+        return {**self.words, **counts, **errors, "interval_coverage": covered}
+
+
+def _by_system(values: pd.Series, rows: pd.DataFrame) -> float:
+    """The mean over systems of their means: one system has fifty times the rows of another."""
+    return float(values.astype(float).groupby(rows["system"]).mean().mean())
 
 
 def section(store: Store) -> Section:
@@ -198,6 +210,8 @@ def section(store: Store) -> Section:
     return Section(
         "collectives", "Collectives, each system held out", table,
         "Collectives within one machine as published by aiconfigurator and vidur, predicted by constants fitted to the "
-        "other systems. A system is a GPU with its machine. `one ratio` is the rate of the link and the least time of "
-        "the other systems, times one constant; `roofline` is the rate of the link alone.",
+        "other systems. A system is a GPU with its machine; every one weighs the same. `one ratio` is the rate of the "
+        "link and the least time of the other systems, times one constant; `roofline` is the rate of the link alone. "
+        "Intervals are those of the other systems' held-out errors; with fewer than four systems, half to twice the "
+        "time is assumed.",
     )  # fmt: skip

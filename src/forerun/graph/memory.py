@@ -287,10 +287,11 @@ class CachingAllocator:
 
     def apply(self, held: list[int], size: int, blocks: int) -> None:
         """Allocates this number of blocks of `size` bytes; a negative number frees the newest of those held."""
-        for _ in range(blocks):
-            held.append(self.allocate(size))
-        for _ in range(min(-blocks, len(held))):
-            self.free(held.pop())
+        if blocks > 0:
+            held.extend([self.allocate(size) for _ in range(blocks)])
+        elif held:
+            for _ in range(min(-blocks, len(held))):
+                self.free(held.pop())
 
     def allocate(self, size: int) -> int:
         """A block of `size` bytes (already rounded); returns its handle."""

@@ -96,8 +96,13 @@ class Profile:
             self.classes, self.units, self.variants, self.kernels, self.flops, self.bytes,
             self.sizes.reshape(len(self.classes), int(np.prod(self.sizes.shape[1:]))),
         ])  # fmt: skip
-        _, first, inverse = np.unique(columns, axis=0, return_index=True, return_inverse=True)
-        return first, np.bincount(inverse.ravel(), self.repeat, minlength=len(first))
+        # Rows are few, and may have thousands of columns: numpy's unique along an axis takes most of a prediction.
+        places: dict[bytes, int] = {}
+        same = [places.setdefault(row.tobytes(), len(places)) for row in columns + 0.0]  # -0.0 is 0.0
+        first = [same.index(place) for place in range(len(places))]
+        order = sorted(range(len(first)), key=lambda place: columns[first[place]].tolist())
+        ranks = np.argsort(np.array(order, dtype=int))
+        return np.array(first, dtype=int)[order], np.bincount(ranks[same], self.repeat, minlength=len(first))
 
     @functools.cached_property
     def distinct(self) -> Profile:

@@ -91,9 +91,8 @@ def _training(study: Study, instances: list[Instance], devices: list[Device]) ->
         precision, answer = best[i.device_id]
         weights = study.workload(precision=precision, mode="training").weight_dtype
         try:
-            step = scaled(
-                answer.latency_ms, gradient_mb(parameters, weights), by_id[i.device_id], i.device_count
-            ).step_ms
+            gradients = gradient_mb(parameters, weights)
+            step = scaled(answer.latency_ms, gradients, by_id[i.device_id], i.device_count, i).step_ms
         except ForerunError:  # the interconnect is unknown
             continue
         steps = steps_per_epoch(study.job.dataset_size, study.batch, i.device_count) * study.job.epochs

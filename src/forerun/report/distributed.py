@@ -42,7 +42,7 @@ def distributed(study: Study) -> Level:
         precision, answer = fastest[device.id]
         try:
             steps = scaled_steps(study, device, precision, answer)
-            slowest = link(device, COUNTS[-1])
+            joined = dict.fromkeys(link(device, count) for count in COUNTS[1:])
         except ForerunError as e:
             findings.append(f"{device.id}: {e}.")
             continue
@@ -66,9 +66,8 @@ def distributed(study: Study) -> Level:
             for step, e in zip(steps, epoch, strict=True)
         ]  # fmt: skip
         head = ("GPUs", "step", "all-reduce", "efficiency", "epoch", "whole job")
-        title = (
-            f"{device.name}: {precision.label}, batch {study.batch} per GPU, {slowest.name} of "
-            f"{pretty(slowest.gbs)} GB/s a direction"
+        title = f"{device.name}: {precision.label}, batch {study.batch} per GPU, " + ", then ".join(
+            f"{one.name} of {pretty(one.gbs)} GB/s per direction" for one in joined
         )
         tables.append(Table(title, head, lines, range(6), shown=None if len(study.devices) == 1 else 0))
         rows += [_row(study, device, precision, step, e) for step, e in zip(steps, epoch, strict=True)]

@@ -52,9 +52,19 @@ def device_view(d: Device) -> Iterator[Block]:
                 rows.append(Row((f"{name} ({d.generation.id})", text, str(d.generation.provenance[name]))))
     yield Table([Column("field", wrap=True), Column("value", right=True, wrap=True), Column("source", wrap=True)], rows)
     if joined := links(d):
-        heads = [Column("link"), Column("GB/s a direction", right=True), Column("joins", right=True)]
-        rows = [Row((one.name, f"{one.gbs:,.4g}", f"{one.devices or 'any number'}", one.source)) for one in joined]
-        yield Table([*heads, Column("source", wrap=True)], rows, title="Links to more of them")
+        heads = [Column("interconnect"), Column("GB/s per direction", right=True), Column("devices", right=True)]
+        rows = [
+            Row(
+                (
+                    one.name + (", assumed" if one.assumed else ""),
+                    f"{one.gbs:,.4g}",
+                    f"{one.devices or 'any'}",
+                    one.source,
+                )
+            )
+            for one in joined
+        ]
+        yield Table([*heads, Column("source", wrap=True)], rows, title="Interconnects")
     if d.unsupported:
         yield Line(f"No arithmetic units for: {', '.join(d.unsupported)}", "faint")
     if d.generation_note:

@@ -18,7 +18,7 @@ from forerun.views.words import basis_line, interval_heading, setting_words
 
 _WORDS = ("device", "fits", "MIG slice", "basis", "bound by")
 #: Columns that a narrow page hides, by their heading or its first word: the highest first.
-_RANKS = {"fits": 1, "peak": 1, "time": 1, "USD": 2, "energy": 2, "energy J": 3, "set": 3, "CO2": 3, "basis": 4,
+_RANKS = {"fits": 1, "peak": 1, "time": 1, "USD": 2, "energy": 2, "energy J": 3, "bound": 3, "CO2": 3, "basis": 4,
           "power": 4, "MIG": 5}  # fmt: skip
 
 

@@ -109,7 +109,9 @@ def _shared_steps(t: pd.DataFrame, offers: Sequence[Offer], graph: Graph) -> pd.
         value, low, high = map(float, steps[at])  # NaN where it does not fit
         alone = Estimate(value, low, high, "ms")
         try:
-            step = scaled(alone, gradient_mb(graph.parameters, dtype), offers[offer].device, int(count)).step_ms
+            device, instance = offers[offer].device, offers[offer].instance
+            own = instance if instance is not None and instance.device_id == device.id else None
+            step = scaled(alone, gradient_mb(graph.parameters, dtype), device, int(count), own).step_ms
         except ForerunError as error:
             errors[at] = str(error)
             continue

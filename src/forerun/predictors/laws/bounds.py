@@ -140,7 +140,8 @@ def most_j(
     is measured over, or by itself where the device time is not known; infinite where the limit is not known."""
     limit = np.array([np.inf if d.tdp_w is None else d.tdp_w for d in devices])
     in_loop = back_to_back_ms(latency_ms, np.where(np.isnan(device_ms), latency_ms, device_ms), devices, runtime)
-    return limit * in_loop / 1e3
+    with np.errstate(invalid="ignore"):  # no limit on what takes no time
+        return limit * in_loop / 1e3
 
 
 def hold_energy(

@@ -20,8 +20,9 @@ from typing import Any
 
 import numpy as np
 
+from forerun.device.cloud import Instance
 from forerun.device.device import Device
-from forerun.device.links import FABRIC, NETWORK, Link, in_machine, link
+from forerun.device.links import FABRIC, NETWORK, PCIE, Link, in_machine, link
 from forerun.errors import ForerunError
 
 #: The share of the bytes that each device sends, by the number of devices.
@@ -34,6 +35,13 @@ SHARES: dict[str, Callable[[int], float]] = {
 }
 #: Kernels: NCCL's, and the one-shot all-reduce of a serving engine, in a CUDA graph or launched one by one.
 NCCL = "nccl"
+KERNELS = (NCCL, "sglang-graph", "sglang-eager", "vllm-graph", "vllm-eager", "trt-llm-graph")
+#: Collectives that sum or gather within each machine first, so that every device sends a part of the rest.
+_IN_STAGES = ("all_reduce", "all_gather", "reduce_scatter")
+#: Factors of the interval beyond what was measured: assumed.
+UNMEASURED = (0.5, 2.0)
+#: The name of the link that was measured, by kind.
+_MEASURED = {FABRIC: "NVLink", PCIE: "PCIe"}
 #: Messages up to this size are bound by the floor: their errors calibrate intervals of their own.
 SMALL_BYTES = 65536
 FILE = Path(__file__).parents[1] / "shipped" / "collectives.json"
@@ -47,16 +55,21 @@ class Constants:
     floor_us: tuple[float, ...]  # by number
     efficiency: tuple[float, ...]  # by number
     bend: float
-    generations: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # factors of floor and of efficiency
+    #: Factors of floor and of efficiency by generation; under "" where the generation does not matter.
+    generations: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     def us(self, wire_us: Any, count: Any, generation: str | None = None) -> Any:
-        """Microseconds; numbers of devices between the measured ones, and beyond them, in logarithms."""
+        """Microseconds; numbers of devices between the measured ones, and the floor beyond them, in logarithms."""
         longer, better = self.generations.get(generation or "", (1.0, 1.0))
         places, here = np.log2(self.counts), np.log2(count)
         floor = np.exp(_along(here, places, np.log(self.floor_us))) * longer
         efficiency = np.exp(np.interp(here, places, np.log(self.efficiency))) * better
         sent = np.asarray(wire_us) / efficiency
         return floor + sent + self.bend * np.sqrt(floor * sent)
+
+    def knows(self, count: int, generation: str | None) -> bool:
+        """Whether both were measured, or lie between."""
+        return count <= max(self.counts) and ("" in self.generations or generation in self.generations)
 
 
 @dataclass(frozen=True)
@@ -67,29 +80,43 @@ class Collective:
     low_ms: float
     high_ms: float
     over: str  # the name of the slowest link it uses
-    extrapolated: bool  # between machines, or on a kind of link without measurements
+    extrapolated: bool  # between machines, more devices, or another link or generation than were measured
 
 
 def collective(
-    op: str, size: float, device: Device, count: int, kernel: str = NCCL, instance: str | None = None
+    op: str, size: float, device: Device, count: int, kernel: str = NCCL, instance: Instance | None = None
 ) -> Collective:
     """The time of one collective of `size` bytes among `count` devices."""
-    if op not in SHARES:
-        raise ForerunError(f"unknown collective {op!r}: choose from {', '.join(SHARES)}")
+    for what, value, allowed in (("collective", op, SHARES), ("kernel", kernel, KERNELS)):
+        if value not in allowed:
+            raise ForerunError(f"unknown {what} {value!r}: choose from {', '.join(allowed)}")
+    if count < 1 or count != int(count) or not 0 <= size < float("inf"):
+        raise ForerunError(f"a collective takes a number of bytes and of devices, got {size} and {count}")
     if count == 1:
         return Collective(0.0, 0.0, 0.0, "", extrapolated=False)
     slowest = link(device, count, instance)
     law = shipped()
-    us = max(law.us(op, size, device, count, slowest, kernel, instance), _least_us(op, size, count, slowest))
-    low, high = law.interval(slowest.kind, kernel, size)
-    known = (slowest.kind, kernel, op) in law.constants
-    low_us = max(us * low, _least_us(op, size, count, slowest))
-    return Collective(us / 1e3, low_us / 1e3, us * high / 1e3, slowest.name, slowest.kind == NETWORK or not known)
+    least = least_us(op, size, device, count, slowest, instance)
+    us = max(law.us(op, size, device, count, slowest, kernel, instance), least)
+    known = law.knows(op, device, count, slowest, kernel)
+    low, high = law.interval(slowest.kind, kernel, op, size) if known else UNMEASURED
+    return Collective(us / 1e3, max(us * low, least) / 1e3, us * high / 1e3, slowest.name, not known)
 
 
-def _least_us(op: str, size: float, count: int, slowest: Link) -> float:
-    """The rate of the link allows no less: a switch that adds up saves an all-reduce half of what a ring sends."""
-    return min(1.0, SHARES[op](count)) * size / slowest.rate_gbs(count) / 1e3 if slowest.kind != NETWORK else 0.0
+def least_us(op: str, size: float, device: Device, count: int, slowest: Link, instance: Instance | None) -> float:
+    """Microseconds that the rate of the slowest link demands: a switch that adds up saves an all-reduce half of what a
+    ring sends."""
+    if slowest.kind != NETWORK:
+        return min(1.0, SHARES[op](count)) * size / slowest.rate_gbs(count) / 1e3
+    machines, fewest = _machines(device, count, instance)
+    return min(1.0, SHARES[op](machines)) * size / (fewest if op in _IN_STAGES else 1) / slowest.gbs / 1e3
+
+
+def _machines(device: Device, count: int, instance: Instance | None) -> tuple[int, int]:
+    """How many machines hold `count` devices, and how many of them the least filled one has."""
+    full = min(count, in_machine(device, instance))
+    machines = -(-count // full)
+    return machines, count - full * (machines - 1)
 
 
 @dataclass(frozen=True)
@@ -97,22 +124,32 @@ class CollectiveLaw:
     """All fitted constants, by link, kernel and collective, and the quantiles of their held-out errors."""
 
     constants: Mapping[tuple[str, str, str], Constants]
-    errors: Mapping[str, tuple[float, float]]  # link/kernel/size -> factors of the 90 % interval
+    errors: Mapping[str, tuple[float, float]]  # link/kernel/op/size -> factors of the 90 % interval
 
     def us(
-        self, op: str, size: float, device: Device, count: int, slowest: Link, kernel: str, instance: str | None = None
-    ) -> float:
-        """Microseconds. Between machines: within each, then among as many machines, whose devices send side by side."""
+        self, op: str, size: float, device: Device, count: int, slowest: Link, kernel: str,
+        instance: Instance | None = None,
+    ) -> float:  # fmt: skip
+        """Microseconds. Between machines: first within each, then among the machines, whose devices send their parts
+        side by side."""
+        if op == "send_recv":
+            count = 2 if slowest.kind != NETWORK else count
         if slowest.kind != NETWORK:
             wire = SHARES[op](count) * size / slowest.rate_gbs(count) / 1e3
             return float(self._of(slowest.kind, kernel, op).us(wire, count, device.architecture))
-        here = min(count, in_machine(device))
-        machines = -(-count // here)
-        own = 0.0
-        if here > 1:
-            own = self.us(op, size, device, here, link(device, here), NCCL)
-        wire = SHARES[op](machines) * size / here / slowest.gbs / 1e3
-        return own + float(self._of(NETWORK, NCCL, op).us(wire, machines))
+        machines, fewest = _machines(device, count, instance)
+        here = min(count, in_machine(device, instance))
+        inside, parts = 0.0, 1
+        if op in _IN_STAGES and here > 1:
+            inside, parts = self.us(op, size, device, here, link(device, here, instance), NCCL), fewest
+        wire = SHARES[op](machines) * size / parts / slowest.gbs / 1e3
+        return inside + float(self._of(NETWORK, NCCL, op).us(wire, machines))
+
+    def knows(self, op: str, device: Device, count: int, slowest: Link, kernel: str) -> bool:
+        """Whether such a collective was measured: its link, kernel, generation and number of devices."""
+        constants = self.constants.get((slowest.kind, kernel, op))
+        named = _MEASURED.get(slowest.kind) == slowest.name
+        return constants is not None and named and constants.knows(count, device.architecture)
 
     def _of(self, kind: str, kernel: str, op: str) -> Constants:
         for key in ((kind, kernel, op), (kind, NCCL, op), (kind, NCCL, "all_reduce"), (FABRIC, NCCL, op)):
@@ -120,12 +157,9 @@ class CollectiveLaw:
                 return self.constants[key]
         return self.constants[FABRIC, NCCL, "all_reduce"]
 
-    def interval(self, kind: str, kernel: str, size: float) -> tuple[float, float]:
+    def interval(self, kind: str, kernel: str, op: str, size: float) -> tuple[float, float]:
         part = "small" if size <= SMALL_BYTES else "large"
-        for key in (f"{kind}/{kernel}/{part}", f"{kind}/{part}", f"{NETWORK}/{part}"):
-            if key in self.errors:
-                return self.errors[key]
-        return 0.5, 2.0
+        return self.errors.get(f"{kind}/{kernel}/{op}/{part}", UNMEASURED)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -151,9 +185,9 @@ def shipped() -> CollectiveLaw:
 
 
 def _along(here: Any, places: Sequence[float] | np.ndarray, values: np.ndarray) -> Any:
-    """Linear between the places and, with the last slope, beyond them."""
+    """Linear between the places and, with the last slope unless it falls, beyond them."""
     inside = np.interp(here, places, values)
     if len(places) < 2:
         return inside
-    slope = (values[-1] - values[-2]) / (places[-1] - places[-2])
+    slope = max((values[-1] - values[-2]) / (places[-1] - places[-2]), 0.0)
     return inside + slope * np.maximum(np.asarray(here) - places[-1], 0.0)
