@@ -57,8 +57,8 @@ def test_between_machines_it_takes_longer_and_is_marked() -> None:
      ("all_reduce", 9, 2**30)],
 )  # fmt: skip
 def test_no_device_sends_faster_than_its_adapter(op: str, count: int, sent: float) -> None:
-    """Two DGX H100, 50 GB/s for each GPU: bytes that the busiest one must send to the other machine. Of nine GPUs, one is
-    alone in its machine."""
+    """Two DGX H100, 50 GB/s for each GPU: bytes that the busiest one must send to the other machine. The ninth of nine
+    is alone in its machine."""
     made = collective(op, GB, load_device("h100-sxm"), count)
     assert made.low_ms >= sent / 50e6 and made.ms > made.low_ms
 

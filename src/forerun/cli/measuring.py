@@ -169,7 +169,7 @@ def _measured(work: Workload, keep: bool, device: str = "auto") -> dict[str, Any
     from forerun.measure.onnx_runtime import is_onnx
 
     if keep:
-        require("keeping the row in the store (not with --no-keep)", "pyarrow", "filelock", extra="measure")
+        require("adding the row to the store (--no-keep omits it)", "pyarrow", "filelock", extra="measure")
     row = measure_workload(work, device)
     if keep:
         from forerun.data import onnx_graphs
