@@ -1,8 +1,10 @@
-"""Fits the law of collectives to the published measurements of the store, and writes its table to docs/PARALLEL.md.
+"""Fits the laws of collectives and of DataParallel to published measurements, and writes their tables to
+docs/PARALLEL.md.
 
-forerun data import aiconfigurator FOLDER
-forerun data import vidur FOLDER
-python benchmarks/fit_collectives.py            a minute; --check writes nothing and exits with 1 if the file differs
+    forerun data import aiconfigurator FOLDER
+    forerun data import vidur FOLDER
+    forerun data import pytorch_gpu_benchmark FOLDER
+    python benchmarks/fit_collectives.py            minutes; --check writes nothing and exits with 1 if a file differs
 """
 
 from __future__ import annotations
@@ -11,15 +13,17 @@ import argparse
 import json
 import re
 import sys
+import textwrap
 from pathlib import Path
 
+from forerun.advice.data_parallel import CONSTANTS
 from forerun.data.store import Store
-from forerun.evaluate import collectives
+from forerun.evaluate import collectives, scaling
 from forerun.evaluate.report import markdown
 from forerun.predictors.laws.collectives import FILE
 
 PAGE = Path(__file__).parents[1] / "docs" / "PARALLEL.md"
-_PLACE = re.compile(r"(<!-- collectives -->\n).*?(<!-- end -->)", re.S)
+_PLACE = re.compile(r"(<!-- (collectives|scaling) -->\n).*?(<!-- end -->)", re.S)
 
 
 def main() -> int:
@@ -27,12 +31,18 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="write nothing")
     check = parser.parse_args().check
     store = Store()
-    found = collectives.section(store)
-    table = f"{found.words}\n\n{markdown(found.table, collectives.SHARE_COLUMNS)}\n"
+    steps = scaling.measured(store)
+    tables = {
+        one.name: f"{textwrap.fill(one.words, 120)}\n\n{markdown(one.table, shares)}\n"
+        for one, shares in (
+            (collectives.section(store), collectives.SHARE_COLUMNS), (scaling.section(steps), scaling.SHARE_COLUMNS)
+        )
+    }  # fmt: skip
     law = collectives.fitted(collectives.measured(store)).to_json()
     made = {
         FILE: json.dumps(_rounded(law), separators=(",", ":")) + "\n",
-        PAGE: _PLACE.sub(lambda place: place[1] + table + place[2], PAGE.read_text(encoding="utf-8")),
+        CONSTANTS: json.dumps(_rounded(vars(scaling.law(steps))), separators=(",", ":")) + "\n",
+        PAGE: _PLACE.sub(lambda place: place[1] + tables[place[2]] + place[3], PAGE.read_text(encoding="utf-8")),
     }
     for path, text in made.items():
         if check and path.read_text(encoding="utf-8") != text:

@@ -66,6 +66,12 @@ def test_several_gpus_follow_the_law_of_data_parallelism(found: Report) -> None:
         assert answer.latency_ms is not None
         size = data_parallel.gradient_mb(answer.parameters, "fp32")
         law = data_parallel.scaling(answer.latency_ms, size, forerun.load_device(device), range(1, 9))
+        assert answer.host_ms is not None
+        for row in rows[1:]:
+            count, host = row["gpus"], answer.host_ms.value
+            slow = data_parallel.in_one_process(answer.latency_ms, host, size, forerun.load_device(device), count)
+            assert row["data_parallel_ms"]["value"] == pytest.approx(slow.value, rel=SAME)
+            assert row["data_parallel_ms"]["value"] > row["step_ms"]["value"]
         for row, one in zip(rows, law, strict=True):
             assert row["step_ms"]["value"] == pytest.approx(one.step_ms.value, rel=SAME)
             assert row["step_ms"]["high"] == pytest.approx(one.step_ms.high, rel=SAME)

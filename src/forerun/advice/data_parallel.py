@@ -1,18 +1,28 @@
-"""A training step on several devices: data parallelism, as PyTorch's DistributedDataParallel does it.
+"""A training step on several devices: data parallelism, as two modules of PyTorch do it. All formulas are here.
 
-The only place of this formula. Every device computes the step of its own batch. Gradients are summed in buckets, each
-as soon as the backward pass has filled it, so that all but the last bucket may overlap the rest of the pass. How long
-one takes is in predictors/laws/collectives.py.
+DistributedDataParallel has a process for each device, which computes the step of its own batch. Gradients are summed in
+buckets, each as soon as the backward pass has filled it, so that all but the last bucket may overlap the rest of the
+pass. How long one takes is in predictors/laws/collectives.py.
+
+DataParallel has one process, whose threads share an interpreter: before every step it copies the module to each device,
+and calls the copies from one Python.
+
+    step on n = step on 1 + python x n x host time + copies x 2 (n - 1) / n x bytes of the weights / rate of the link
 """
 
 from __future__ import annotations
 
+import functools
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from forerun.device import Device
 from forerun.device.cloud import Instance
+from forerun.device.links import link
 from forerun.prediction import Estimate
 from forerun.predictors.laws.collectives import collective
 
@@ -23,6 +33,8 @@ HIDDEN_SHARE = (0.0, 0.5, 0.66)
 BUCKET_MB = 25.0
 #: The share of a device's own throughput that it must add to be worth it: a convention.
 WORTH_ADDING = 0.5
+#: The constants of DataParallel, written by benchmarks/fit_collectives.py.
+CONSTANTS = Path(__file__).with_name("data_parallel.json")
 _BYTES = {"fp32": 4, "tf32": 4, "fp32-ieee": 4, "fp16": 2, "bf16": 2, "fp64": 8}
 
 
@@ -59,6 +71,37 @@ def scaled(
     low, high = total_ms(step_ms.low, one.low_ms, best), total_ms(step_ms.high, one.high_ms, worst)
     scaled_ms = Estimate(value, min(value, low), max(value, high), "ms")
     return Scaled(devices, scaled_ms, one.ms * buckets, step_ms.value / value)
+
+
+@dataclass(frozen=True)
+class OneProcess:
+    """The constants of DataParallel, fitted to published steps (`evaluate/scaling.py`)."""
+
+    python: float  # host times of a step that a copy of the module costs
+    copies: float  # times that weights and gradients cross the link
+    errors: tuple[float, float]  # factors of the 90 % interval
+
+    def step_ms(self, step_ms: Any, host_ms: Any, weights_mb: Any, gbs: Any, devices: Any) -> Any:
+        wire_ms = 2 * (devices - 1) / devices * weights_mb * 2**20 / gbs / 1e6
+        return step_ms + self.python * devices * host_ms + self.copies * wire_ms
+
+
+@functools.cache
+def one_process() -> OneProcess:
+    content = json.loads(CONSTANTS.read_text(encoding="utf-8"))
+    return OneProcess(content["python"], content["copies"], tuple(content["errors"]))
+
+
+def in_one_process(step_ms: Estimate, host_ms: float, weights_mb: float, device: Device, devices: int) -> Estimate:
+    """The step on `devices` devices under DataParallel."""
+    if devices == 1:
+        return step_ms
+    law, gbs = one_process(), link(device, devices).rate_gbs(devices)
+    value, low, high = (
+        law.step_ms(one, host_ms, weights_mb, gbs, devices) * error
+        for one, error in zip((step_ms.value, step_ms.low, step_ms.high), (1.0, *law.errors), strict=True)
+    )
+    return Estimate(value, max(low, step_ms.low), high, "ms")
 
 
 def worth_adding(scalings: Sequence[Scaled], batch: int) -> int:

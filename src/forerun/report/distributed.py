@@ -9,6 +9,7 @@ from forerun.advice.data_parallel import (
     WORTH_ADDING,
     Scaled,
     gradient_mb,
+    in_one_process,
     scaling,
     worth_adding,
 )
@@ -25,7 +26,8 @@ from forerun.report.study import Precision, Study
 COUNTS = tuple(range(1, 9))
 ABOUT = (
     "Data parallel (DistributedDataParallel): every GPU has its own batch, and all-reduces of 25 MB sum the gradients "
-    "over the interconnect while the backward pass goes on. The precision is the fastest one that fits."
+    "over the interconnect while the backward pass goes on. DataParallel runs all GPUs from one process and is slower. "
+    "The precision is the fastest one that fits."
 )
 
 
@@ -42,6 +44,7 @@ def distributed(study: Study) -> Level:
         precision, answer = fastest[device.id]
         try:
             steps = scaled_steps(study, device, precision, answer)
+            threads = _in_one_process(study, device, precision, answer)
             joined = dict.fromkeys(link(device, count) for count in COUNTS[1:])
         except ForerunError as e:
             findings.append(f"{device.id}: {e}.")
@@ -62,15 +65,19 @@ def distributed(study: Study) -> Level:
             (
                 f"{step.devices}", value_text(step.step_ms), f"{pretty(step.all_reduce_ms)} ms",
                 percent(step.efficiency), value_text(e), value_text(_job(study, step)),
+                "unknown" if slow is None else value_text(slow),
             )
-            for step, e in zip(steps, epoch, strict=True)
+            for step, e, slow in zip(steps, epoch, threads, strict=True)
         ]  # fmt: skip
-        head = ("GPUs", "step", "all-reduce", "efficiency", "epoch", "whole job")
+        head = ("GPUs", "step", "all-reduce", "efficiency", "epoch", "whole job", "step with DataParallel")
         title = f"{device.name}: {precision.label}, batch {study.batch} per GPU, " + ", then ".join(
             f"{one.name} of {pretty(one.gbs)} GB/s per direction" for one in joined
         )
-        tables.append(Table(title, head, lines, range(6), shown=None if len(study.devices) == 1 else 0))
-        rows += [_row(study, device, precision, step, e) for step, e in zip(steps, epoch, strict=True)]
+        tables.append(Table(title, head, lines, range(7), shown=None if len(study.devices) == 1 else 0))
+        rows += [
+            _row(study, device, precision, step, e) | {"data_parallel_ms": slow and plain(slow)}
+            for step, e, slow in zip(steps, epoch, threads, strict=True)
+        ]
         worth[device.id] = worth_adding(steps, study.batch)
         findings.append(_finding(study, device, steps, epoch))
     if hours:
@@ -93,6 +100,14 @@ def scaled_steps(study: Study, device: Device, precision: Precision, answer: Tab
     weights = study.workload(precision=precision, mode="training").weight_dtype
     parameters = study.graph(mode="training").parameters
     return scaling(answer.latency_ms, gradient_mb(parameters, weights), device, COUNTS)
+
+
+def _in_one_process(study: Study, device: Device, precision: Precision, answer: TableRow) -> list[Estimate | None]:
+    """The step on 1 to 8 devices under DataParallel; None where the host's time is not predicted."""
+    weights = study.workload(precision=precision, mode="training").weight_dtype
+    size = gradient_mb(study.graph(mode="training").parameters, weights)
+    host = answer.host_ms
+    return [None if host is None else in_one_process(answer.latency_ms, host, size, device, n) for n in COUNTS]
 
 
 def epoch_h(study: Study, step: Scaled) -> Estimate:
