@@ -54,7 +54,7 @@ MODELS = (
 
 
 def with_numbers(rows: pd.DataFrame) -> pd.DataFrame:
-    """StoredPredictions rows with the numbers of graphs, which their table lacks: made up from what it has."""
+    """Stored rows with the numbers of graphs, which their table lacks: made up from what it has."""
     numbers = dict.fromkeys(GRAPH_NUMBERS, 0.0) | {"nodes": rows["kernel_launches"], "edges": rows["kernel_launches"]}
     numbers |= {"parameters": rows["parameters"].fillna(1e6), "macs": rows["flops"] / 2, "op_kinds": "conv matmul"}
     return rows.assign(**numbers)

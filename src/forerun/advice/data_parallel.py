@@ -24,7 +24,7 @@ from forerun.device import Device
 from forerun.device.cloud import Instance
 from forerun.device.links import link
 from forerun.prediction import Estimate
-from forerun.predictors.laws.collectives import collective
+from forerun.predictors.laws.collectives import SHARES, collective
 
 #: The share of a step that the all-reduce can overlap, that of the backward pass (two thirds of the arithmetic),
 #: between the worst and the best case: assumed.
@@ -82,7 +82,7 @@ class OneProcess:
     errors: tuple[float, float]  # factors of the 90 % interval
 
     def step_ms(self, step_ms: Any, host_ms: Any, weights_mb: Any, gbs: Any, devices: Any) -> Any:
-        wire_ms = 2 * (devices - 1) / devices * weights_mb * 2**20 / gbs / 1e6
+        wire_ms = SHARES["all_reduce"](devices) * weights_mb * 2**20 / gbs / 1e6
         return step_ms + self.python * devices * host_ms + self.copies * wire_ms
 
 
@@ -118,8 +118,6 @@ def worth_adding(scalings: Sequence[Scaled], batch: int) -> int:
     return max(worth)
 
 
-def scaling(
-    step_ms: Estimate, gradients_mb: float, device: Device, counts: Sequence[int], instance: Instance | None = None
-) -> list[Scaled]:
+def scaling(step_ms: Estimate, gradients_mb: float, device: Device, counts: Sequence[int]) -> list[Scaled]:
     """`scaled` for several counts of devices."""
-    return [scaled(step_ms, gradients_mb, device, count, instance) for count in counts]
+    return [scaled(step_ms, gradients_mb, device, count) for count in counts]

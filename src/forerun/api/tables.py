@@ -163,8 +163,6 @@ def joined(tables: Sequence[Mapping[str, list[Any] | np.ndarray]]) -> pd.DataFra
     """Tables of `table` below each other; what one lacks is not a number there."""
     import pandas as pd
 
-    if not tables:
-        return pd.DataFrame()
     columns: dict[str, Any] = {}
     for name in dict.fromkeys(name for one in tables for name in one):
         parts = [one[name] if name in one else np.full(len(one["device"]), np.nan) for one in tables]

@@ -21,7 +21,7 @@ _MODULES = {
     "devices": "listing", "hosts": "listing", "models": "listing", "doctor": "listing", "install": "listing",
     "recommend": "recommend", "optimise": "optimise", "budget": "budget", "mig": "mig", "report": "report",
     "serve": "serve", "mcp": "serve", "measure": "measuring", "verify": "measuring", "sweep": "measuring",
-    "train": "training", "evaluate": "training", "tune": "tune", "data": "data", "landscape": "landscape",
+    "train": "training", "evaluate": "evaluation", "tune": "tune", "data": "data", "landscape": "landscape",
 }  # fmt: skip
 
 

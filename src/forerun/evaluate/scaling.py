@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from forerun.advice.data_parallel import OneProcess, gradient_mb
-from forerun.api.predict import predict, predict_many
+from forerun.api.predict import predict_workload
 from forerun.data.store import Store
 from forerun.device import load_device
 from forerun.device.links import link
@@ -49,10 +49,10 @@ def measured(store: Store) -> pd.DataFrame:
 def _about(model: str, dtype: str, batch: int, input_shape: str) -> dict[str, object]:
     shape = tuple(json.loads(input_shape)) if isinstance(input_shape, str) else None
     work = Workload(model, int(batch), dtype, "training", shape)
-    row = predict_many([work], ["h200"]).iloc[0]
-    count = predict(model, "h200", batch=int(batch), input_shape=shape, measured=False).parameters
+    answer = predict_workload(work, load_device("h200"), host="reference", measured=False)
+    assert answer.host_ms is not None
     name = {"model": model, "dtype": dtype, "batch": batch, "input_shape": input_shape}
-    return {**name, "host_ms": float(row["host_ms"]), "weights_mb": gradient_mb(count, dtype)}
+    return {**name, "host_ms": answer.host_ms.value, "weights_mb": gradient_mb(answer.parameters, dtype)}
 
 
 def _values(law: OneProcess, rows: pd.DataFrame) -> np.ndarray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from forerun.advice.limits import GOALS, MEASURES, Limit
 from forerun.api.arguments import several
@@ -12,15 +12,19 @@ from forerun.api.questions import given_model, items_per_call, workload_from
 from forerun.decisions.recommend.asking import BATCHES, DTYPES, WITHOUT_HOST, ask
 from forerun.decisions.recommend.candidates import candidates, kept_by_the_host
 from forerun.decisions.recommend.infeasible import nothing_is_offered, nothing_keeps
-from forerun.decisions.recommend.offers import OTHERS_USED, find_offers, wanted
+from forerun.decisions.recommend.offers import OTHERS_USED, Offer, find_offers, wanted
 from forerun.decisions.recommend.ranking import ranked
 from forerun.decisions.recommend.recommendation import Recommendation
 from forerun.device import Device
 from forerun.errors import ForerunError, did_you_mean
+from forerun.graph.ir import Graph
 from forerun.predictors.base import Predictor
 from forerun.predictors.registry import load_predictor
 from forerun.runtimes.registry import runtime
 from forerun.workload import PUBLISHED, Workload
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 #: Measures that need the price of an instance.
 _PRICED = ("usd_per_hour", "usd_per_million")
@@ -70,8 +74,6 @@ def recommend(
                         ("gpus", gpus), ("batches", batches), ("dtypes", dtypes)):  # fmt: skip
         if given is not None:  # None is no filter; an empty list would leave no candidates
             several(name, given)
-    import pandas as pd
-
     settings = {name: value for name, value in settings.items() if (name, value) != ("runtime", None)}
     base = given_model(model, settings)
     tried_dtypes, tried_batches = _dtypes(base, dtypes, settings), _batches(batches, settings)
@@ -89,19 +91,13 @@ def recommend(
         "dtypes": tried_dtypes, "batches": tried_batches, "max_latency_ms": max_latency_ms, "predictor": chosen,
         "confidence": confidence, "host": host,
     }  # fmt: skip
-    predictions, question = ask(fixed, list(dict.fromkeys(offer.device for offer in offers)), **how)
-    table = candidates(predictions, offers, question.graph, base, chosen)
-    bound = [] if "runtime" in settings else kept_by_the_host(table, offers, limits)
-    if bound:
-        again, _ = ask(fixed | {"runtime": WITHOUT_HOST}, bound, **how)
-        more = candidates(again, offers, question.graph, base, chosen)
-        table = pd.concat([table, more], ignore_index=True)
-    items = items_per_call(question.graph, base)[1]
+    table, graph, bound = _tried(fixed, offers, base, limits, how)
+    items = items_per_call(graph, base)[1]
     best = ranked(table, offers, limits, MEASURES[GOALS[goal]], items, confidence)
     if not best.rows:
         raise nothing_keeps(table, offers, limits, items)
     return Recommendation(
-        model=question.graph.name, goal=goal, items=items, confidence=confidence,
+        model=graph.name, goal=goal, items=items, confidence=confidence,
         workload={k: v for k, v in base.to_dict().items() if k not in ("batch", "dtype")},
         limits={limit.measure.column: limit.value for limit in limits},
         rows=best.rows, latency_cost_front=best.latency_cost_front,
@@ -113,6 +109,23 @@ def recommend(
         ),
         offers=len(offers), considered=len(table), candidates=best.candidates,
     )  # fmt: skip
+
+
+def _tried(
+    fixed: dict[str, Any], offers: Sequence[Offer], base: Workload, limits: Sequence[Limit], how: dict[str, Any]
+) -> tuple[pd.DataFrame, Graph, list[Device]]:
+    """Every candidate with its predictions, the graph, and the devices that the host alone keeps from a limit: where no
+    runtime is given, they are tried with CUDA graphs too."""
+    import pandas as pd
+
+    predictions, question = ask(fixed, list(dict.fromkeys(offer.device for offer in offers)), **how)
+    table = candidates(predictions, offers, question.graph, base, how["predictor"])
+    bound = [] if "runtime" in fixed else kept_by_the_host(table, offers, limits)
+    if bound:
+        again, _ = ask(fixed | {"runtime": WITHOUT_HOST}, bound, **how)
+        more = candidates(again, offers, question.graph, base, how["predictor"])
+        table = pd.concat([table, more], ignore_index=True)
+    return table, question.graph, bound
 
 
 def _limits(given: dict[str, float | None]) -> list[Limit]:
