@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from forerun.capture.loss import default_loss
 from forerun.capture.nested import call_arguments, tensors_in
 from forerun.errors import ForerunError
-from forerun.networks.base import training_loss
 from forerun.workload import Workload
 
 Inputs = dict[str, Any]  # the model's arguments, by name or path (see `nested`)
@@ -195,16 +195,6 @@ def _state_tensors(state: dict[str, Any]) -> Iterator[torch.Tensor]:
 
 def _last_logits_only(model: nn.Module) -> dict[str, Any]:
     return {"logits_to_keep": 1} if "logits_to_keep" in inspect.signature(model.forward).parameters else {}
-
-
-def default_loss(out: Any) -> torch.Tensor:
-    """The model's own loss, or that of our families: what a step costs depends on the model, not on the loss."""
-    if getattr(out, "loss", None) is not None:
-        return out.loss
-    tensors = tensors_in(out)
-    if not tensors:
-        raise ForerunError(f"the model's output, a {type(out).__name__}, has no tensor to train on")
-    return training_loss(tensors)
 
 
 def _optimizer(name: str, params: list[nn.Parameter]) -> torch.optim.Optimizer:

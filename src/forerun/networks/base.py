@@ -30,6 +30,12 @@ class Input:
     shape: tuple[int, ...]
     below: int | None = None
 
+    @classmethod
+    def read(cls, given: Any) -> Input:
+        """An input as a sweep lists it: its shape, or {shape: ..., below: ...} for whole numbers."""
+        described = given if isinstance(given, dict) else {"shape": given}
+        return cls(tuple(described["shape"]), described.get("below"))
+
 
 @dataclass(frozen=True)
 class Family:

@@ -8,20 +8,19 @@ from collections.abc import Callable
 from typing import Any
 
 from forerun import networks
-from forerun.networks.base import Input, training_loss
+from forerun.networks.base import Input
 
-from . import quantised, runtimes
+from . import python_file, quantised, runtimes
+from .inputs import CHANNELS_LAST, DTYPES, made, memory_format
 from .protocol import GRAPH_DECODE_MS, Call
 
-DTYPES = {"fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bfloat16"}
-CHANNELS_LAST = "channels_last"  # the `layout` of cases with images and weights in channels-last format
 # The Auto class of a Hugging Face config by mode; `inference` is the bare model.
 TASKS = {"inference": "base", "prefill": "causal-lm", "decode": "causal-lm", "training": "causal-lm"}
 
 
 def group_key(case: dict[str, Any]) -> str:
     """Cases with the same key share one built model. Hugging Face models are built in their dtype, others cast."""
-    parts = {k: case.get(k) for k in ("source", "name", "config", "overrides", "attention")}
+    parts = {k: case.get(k) for k in ("source", "name", "config", "overrides", "attention", "class")}
     parts["training"] = case["mode"] == "training"
     if case["source"] == "hf":
         parts.update(task=task_of(case), dtype=case["dtype"])
@@ -74,7 +73,7 @@ class Built:
         if case["mode"] != "training":  # autocast caches casts of trainable weights
             self.model.requires_grad_(bool(case.get("amp")))
         if self.source != "hf":
-            self.model.to(getattr(self.torch, DTYPES[case["dtype"]]), memory_format=self._layout(case))
+            self.model.to(getattr(self.torch, DTYPES[case["dtype"]]), memory_format=memory_format(case))
             for module in self.model.modules():  # some attention layers cache their bias in the dtype of the last call
                 getattr(module, "attention_bias_cache", {}).clear()
 
@@ -86,13 +85,13 @@ class Built:
         return call
 
     def _call(self, case: dict[str, Any], model: Any) -> Call:
+        if case.get("inputs") or (self.source in networks.FILES and self.source not in ("cnn", "unet")):
+            return self._call_by_name(case, model)
         if self.source == "hf":
             return self._hf_call(case, model)
-        if self.source in networks.FILES and self.source not in ("cnn", "unet"):
-            return self._family_call(case, model)
         dtype = getattr(self.torch, DTYPES[case["dtype"]])
         shape = [case["batch"], *(case.get("input_shape") or self.input_shape or (3, 224, 224))]
-        x = self.torch.randn(shape, dtype=dtype, device=self.device).to(memory_format=self._layout(case))
+        x = self.torch.randn(shape, dtype=dtype, device=self.device).to(memory_format=memory_format(case))
         if case["mode"] == "training":
             return self._training(case, self._vision_loss(model, x))
         return Call(self._inference(case, lambda: model(x)))
@@ -125,6 +124,8 @@ class Built:
             return self._family_build(case["name"])
         if self.source == "hf":
             return self._hf_build(case, overrides)
+        if self.source == python_file.SOURCE:
+            return python_file.built(case["name"])
         raise ValueError(f"unknown source {self.source!r}")
 
     def _family_build(self, name: str) -> Any:
@@ -150,7 +151,10 @@ class Built:
         small = case["dtype"] in quantised.DTYPES
         dtype = getattr(self.torch, DTYPES[quantised.ACTIVATIONS if small else case["dtype"]])
         attention = {"attn_implementation": case["attention"]} if case.get("attention") else {}
-        model = classes[task_of(case)].from_config(config, dtype=dtype, **attention)
+        if "class" in case:
+            model = getattr(transformers, case["class"])._from_config(config, dtype=dtype, **attention)
+        else:
+            model = classes[task_of(case)].from_config(config, dtype=dtype, **attention)
         self.facts["attention"] = getattr(model.config, "_attn_implementation", None)
         self.facts["parameters"] = sum(p.numel() for p in model.parameters())
         if small:
@@ -178,26 +182,16 @@ class Built:
         labels = ids if task_of(case) == "causal-lm" else torch.zeros(batch, dtype=torch.long, device=self.device)
         return self._training(case, lambda: model(input_ids=ids, labels=labels, use_cache=False).loss)
 
-    def _family_call(self, case: dict[str, Any], model: Any) -> Call:
-        torch = self.torch
-        dtype = getattr(torch, DTYPES[case["dtype"]])
-        made: dict[str, Any] = {}
-        for argument, given in self.inputs.items():
-            shape = (case["batch"], *given.shape)
-            if given.below is None:
-                made[argument] = torch.randn(shape, dtype=dtype, device=self.device)
-                if len(shape) == 4:
-                    made[argument] = made[argument].to(memory_format=self._layout(case))
-            else:
-                made[argument] = torch.randint(0, given.below, shape, device=self.device)
-        positional = [made.pop("")] if "" in made else []
-        if case["mode"] == "training":
-            return self._training(case, lambda: training_loss(model(*positional, **made)))
-        return Call(self._inference(case, lambda: model(*positional, **made)))
+    def _call_by_name(self, case: dict[str, Any], model: Any) -> Call:
+        """A call with the inputs that the case or the family of networks lists, by argument."""
+        from forerun.capture.loss import default_loss
+        from forerun.capture.nested import call_arguments
 
-    def _layout(self, case: dict[str, Any]) -> Any:
-        last = case.get("layout") == CHANNELS_LAST
-        return self.torch.channels_last if last else self.torch.contiguous_format
+        described = {name: Input.read(given) for name, given in (case.get("inputs") or {}).items()} or self.inputs
+        positional, named = call_arguments(made(described, case, self.device))
+        if case["mode"] == "training":
+            return self._training(case, lambda: default_loss(model(*positional, **named)))
+        return Call(self._inference(case, lambda: model(*positional, **named)), ask_before_capture=self.source != "hf")
 
     def _inference(self, case: dict[str, Any], call: Callable[[], Any]) -> Callable[[], Any]:
         inference_mode, autocast = self.torch.inference_mode, self.torch.autocast

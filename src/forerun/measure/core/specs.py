@@ -18,7 +18,7 @@ MAX_CASES = 200_000
 KEY_FIELDS = (
     *("kind", "source", "name", "config", "overrides", "task", "attention", "mode", "batch", "dtype", "seq_len"),
     *("input_shape", "optimizer", "amp", "op", "shape", "direction", "epochs", "learning_rate", "threads"),
-    *("runtime", "sha256", "layout"),
+    *("runtime", "sha256", "layout", "class", "inputs"),
 )
 
 
