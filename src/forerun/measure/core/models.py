@@ -10,13 +10,15 @@ from typing import Any
 from forerun import networks
 from forerun.networks.base import Input, training_loss
 
-from . import quantised, runtimes
+from . import generation, quantised, runtimes
 from .protocol import GRAPH_DECODE_MS, Call
 
 DTYPES = {"fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 CHANNELS_LAST = "channels_last"  # the `layout` of cases with images and weights in channels-last format
 # The Auto class of a Hugging Face config by mode; `inference` is the bare model.
-TASKS = {"inference": "base", "prefill": "causal-lm", "decode": "causal-lm", "training": "causal-lm"}
+TASKS = dict.fromkeys(("prefill", "decode", "generate", "training"), "causal-lm") | {"inference": "base"}
+#: Modes that fill or read a KV cache.
+CACHED = ("prefill", "decode", "generate")
 
 
 def group_key(case: dict[str, Any]) -> str:
@@ -141,10 +143,11 @@ class Built:
 
         settings = {**case["config"], **overrides}
         config = transformers.AutoConfig.for_model(settings.pop("model_type"), **settings)
-        config.use_cache = case["mode"] in ("prefill", "decode")
+        config.use_cache = case["mode"] in CACHED
         classes: dict[str, Any] = {
             "base": transformers.AutoModel,
             "causal-lm": transformers.AutoModelForCausalLM,
+            "seq2seq-lm": transformers.AutoModelForSeq2SeqLM,
             "sequence-classification": transformers.AutoModelForSequenceClassification,
         }
         small = case["dtype"] in quantised.DTYPES
@@ -159,6 +162,8 @@ class Built:
 
     def _hf_call(self, case: dict[str, Any], model: Any) -> Call:
         torch = self.torch
+        if case["mode"] == "generate":
+            return generation.generation(model, case, self.device)
         batch, length = case["batch"], case["seq_len"]
         vocab = self.model.config.get_text_config().vocab_size
 
