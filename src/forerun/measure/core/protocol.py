@@ -261,7 +261,7 @@ def _synchronised(call: Callable[[], Any], meter: Meter, counts: tuple[int, int,
 
 
 def _bare(case: Generation, meter: Meter) -> dict[str, Any]:
-    """Steps of the model without the loop, which show what the loop itself costs; None where a model's cache differs."""
+    """Steps of the model without the loop, which show what the loop costs; None where a cache is of another kind."""
     if case.bare_steps is None:
         return {"bare_token_ms": None, "bare_token_reason": "an encoder-decoder has no bare steps"}
     try:
