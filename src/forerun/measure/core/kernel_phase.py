@@ -15,12 +15,15 @@ ONE_CALL_MS = 60.0  # longer calls are profiled once
 
 
 def waiting(earlier: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """The timed rows without a kernels line in the order of timing; consecutive rows of one model are grouped."""
+    """The timed rows without a kernels line in the order of timing; consecutive rows of one model are grouped. Repeats
+    of whole generations are left out, since those take as long as many calls."""
     profiled = {(row["key"], row["repeat"]) for row in earlier if row.get("kind") == "kernels"}
     todo: dict[tuple[str, int], dict[str, Any]] = {}
     for row in earlier:
         at = (row.get("key", ""), row.get("repeat", 0))
-        if row.get("kind") == "model" and row.get("status") == "ok" and at not in profiled:
+        if row.get("kind") != "model" or row.get("status") != "ok" or at in profiled:
+            continue
+        if not row.get("repeat") or row["case"]["mode"] != "generate":
             todo[at] = row
     return [list(rows) for _, rows in itertools.groupby(todo.values(), lambda row: models.group_key(row["case"]))]
 
@@ -88,7 +91,7 @@ class Kernels(Worker):
                 call = built.call(case)
                 if call.hold is not None:
                     call.hold()
-                for _ in range(WARMUPS):
+                for _ in range(WARMUPS if case["mode"] != "generate" else 1):
                     if call.restore is not None:
                         call.restore()
                     call.call()

@@ -10,12 +10,14 @@ from typing import Any
 from forerun import networks
 from forerun.networks.base import Input
 
-from . import python_file, quantised, runtimes
+from . import generation, python_file, quantised, runtimes
 from .inputs import CHANNELS_LAST, DTYPES, made, memory_format
 from .protocol import GRAPH_DECODE_MS, Call
 
 # The Auto class of a Hugging Face config by mode; `inference` is the bare model.
-TASKS = {"inference": "base", "prefill": "causal-lm", "decode": "causal-lm", "training": "causal-lm"}
+TASKS = dict.fromkeys(("prefill", "decode", "generate", "training"), "causal-lm") | {"inference": "base"}
+#: Modes that fill or read a KV cache.
+CACHED = ("prefill", "decode", "generate")
 
 
 def group_key(case: dict[str, Any]) -> str:
@@ -142,10 +144,11 @@ class Built:
 
         settings = {**case["config"], **overrides}
         config = transformers.AutoConfig.for_model(settings.pop("model_type"), **settings)
-        config.use_cache = case["mode"] in ("prefill", "decode")
+        config.use_cache = case["mode"] in CACHED
         classes: dict[str, Any] = {
             "base": transformers.AutoModel,
             "causal-lm": transformers.AutoModelForCausalLM,
+            "seq2seq-lm": transformers.AutoModelForSeq2SeqLM,
             "sequence-classification": transformers.AutoModelForSequenceClassification,
         }
         small = case["dtype"] in quantised.DTYPES
@@ -163,6 +166,8 @@ class Built:
 
     def _hf_call(self, case: dict[str, Any], model: Any) -> Call:
         torch = self.torch
+        if case["mode"] == "generate":
+            return generation.generation(model, case, self.device)
         batch, length = case["batch"], case["seq_len"]
         vocab = self.model.config.get_text_config().vocab_size
 

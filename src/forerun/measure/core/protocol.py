@@ -5,6 +5,9 @@ synchronised (fewer if a call is slow: 0.4 s in total, at least 5), an unsynchro
 energy, memory in three ways, CUDA-graph replay, and the host's speed before and after. `latency_ms` is the mean wall
 time of one synchronised call. Kernel times come from the profiler, in a separate process, since all launches after a
 profiler session are slower.
+
+A whole generation takes as long as many calls: 2 warm-ups, then 3 to 8 timed ones (0.6 s in total), over which energy
+is measured too, then the first token alone, 3 to 5 times.
 """
 
 from __future__ import annotations
@@ -25,6 +28,9 @@ WARMUP_CALLS, WARMUP_S, WARMUP_MIN = 5, 0.5, 2
 TIMED_CALLS, TIMED_S, TIMED_MIN = 30, 0.4, 5
 LOOP_S, REPEAT_LOOP_S = 0.5, 1.0
 SLOW_CALL_S = 1.0  # longer calls are not measured: such a case would take as long as ten others
+SLOW_GENERATION_S = 5.0
+ONCE = (1, 1, 0.0)  # calls at most, at least, and the seconds for those between
+GENERATIONS, FIRST_TOKENS = (8, 3, 0.6), (5, 3, 0.1)
 GRAPH_LATENCY_MS, GRAPH_DECODE_MS = 60.0, 30.0  # no graph above this: launches are hidden, or the cache is large
 
 
@@ -45,8 +51,20 @@ class Call:
     limit_s: float = SLOW_CALL_S
 
 
+@dataclass
+class Generation(Call):
+    """A whole generation of `new_tokens` tokens, which `call` makes."""
+
+    first_token: Callable[[], Any] = lambda: None  # a generation of one token
+    # The milliseconds of some decode steps without the generating loop, given what synchronises.
+    bare_steps: Callable[[Callable[[], None]], list[float]] | None = None
+    new_tokens: int = 1
+
+
 def measure(case: Call, meter: Meter, repeat: int = 0, deadline: float | None = None) -> dict[str, Any]:
     """All results of one case except its kernels. Raises what the call raises. `spent_s` is the time of each part."""
+    if isinstance(case, Generation):
+        return _generation(case, meter)
     spent: dict[str, float] = {}
     at = time.perf_counter()
 
@@ -180,6 +198,80 @@ def _loop(case: Call, meter: Meter, call_s: float, loop_s: float) -> dict[str, A
     measured = watch.power()
     power = measured["power_w"]
     return {**out, "energy_j": None if power is None else power * elapsed / calls, **measured}
+
+
+def _generation(case: Generation, meter: Meter) -> dict[str, Any]:
+    """All results of a whole generation except its kernels: the whole, its first token, and each token after that."""
+    begin = time.perf_counter()
+    meter.reset_memory()
+    results: dict[str, Any] = {"before_mb": meter.allocated_mb()}
+    (results["first_call_ms"],) = _synchronised(case.call, meter, ONCE)
+    results["memory"] = meter.memory()
+    (results["second_call_ms"],) = _synchronised(case.call, meter, ONCE)
+    if results["second_call_ms"] > 1e3 * case.limit_s:
+        raise TooSlowError(f"a generation takes {results['second_call_ms'] / 1e3:.2f} s, the limit is {case.limit_s} s")
+    results["warmup_calls"] = 2
+    spent = {"warm_up": time.perf_counter() - begin}
+    gc.collect(0)
+    gc.disable()
+    try:
+        results["host_probe_before"] = quick_probe(meter)
+        watch = EnergySteps(meter)
+        at = time.perf_counter()
+        try:
+            wall = _synchronised(case.call, meter, GENERATIONS)
+        finally:
+            watch.end()
+        elapsed = time.perf_counter() - at
+        results.update(meter.state())
+        spent["timed"] = time.perf_counter() - at
+        case.first_token()
+        first = _synchronised(case.first_token, meter, FIRST_TOKENS)
+        results.update(_bare(case, meter))
+        results["host_probe_after"] = quick_probe(meter)
+    finally:
+        gc.enable()
+    spread, first_ms = summary(wall), sum(first) / len(first)
+    energy = watch.power("while it was timed")
+    power = energy["power_w"]
+    return {
+        **results, "latency_ms": spread["mean"], "wall_ms": spread, "event_ms": None, "timed_calls": len(wall),
+        "tokens": case.new_tokens, "first_token_ms": first_ms, "first_token_calls": len(first),
+        "token_ms": (spread["mean"] - first_ms) / (case.new_tokens - 1) if case.new_tokens > 1 else None,
+        "loop_ms": 1e3 * elapsed / len(wall), "loop_calls": len(wall), "loop_s": elapsed,
+        "energy_j": None if power is None else power * elapsed / len(wall), **energy,
+        "graph_ms": None, "graph_ms_reason": case.why_not_capturable,
+        "spent_s": {**spent, "first_token": time.perf_counter() - at - elapsed},
+    }  # fmt: skip
+
+
+def _synchronised(call: Callable[[], Any], meter: Meter, counts: tuple[int, int, float]) -> list[float]:
+    """The milliseconds of each of several calls: at most the first count, and between the second and it within so many
+    seconds."""
+    most, least, seconds = counts
+    taken: list[float] = []
+    begin = time.perf_counter()
+    while len(taken) < most and (len(taken) < least or time.perf_counter() - begin < seconds):
+        meter.sync()
+        at = time.perf_counter()
+        call()
+        meter.sync()
+        taken.append(1e3 * (time.perf_counter() - at))
+    return taken
+
+
+def _bare(case: Generation, meter: Meter) -> dict[str, Any]:
+    """Steps of the model without the loop, which show what the loop costs; None where a cache is of another kind."""
+    if case.bare_steps is None:
+        return {"bare_token_ms": None, "bare_token_reason": "an encoder-decoder has no bare steps"}
+    try:
+        case.bare_steps(meter.sync)
+        taken = case.bare_steps(meter.sync)
+    except Exception as error:
+        if meter.is_broken_by(error):
+            raise
+        return {"bare_token_ms": None, "bare_token_reason": f"{type(error).__name__}: {error}"[:200]}
+    return {"bare_token_ms": sum(taken) / len(taken)}
 
 
 def summary(values: list[float]) -> dict[str, float]:

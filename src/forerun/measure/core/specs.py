@@ -18,8 +18,11 @@ MAX_CASES = 200_000
 KEY_FIELDS = (
     *("kind", "source", "name", "config", "overrides", "task", "attention", "mode", "batch", "dtype", "seq_len"),
     *("input_shape", "optimizer", "amp", "op", "shape", "direction", "epochs", "learning_rate", "threads"),
-    *("runtime", "sha256", "layout", "class", "inputs"),
+    *("runtime", "sha256", "layout", "class", "inputs", "new_tokens", "prompt", "decoding", "cache"),
 )
+
+#: Settings that are left out of a case, so that one case has one key.
+USUAL_SETTINGS = {"runtime": USUAL, "prompt": "full", "decoding": "greedy", "cache": "dynamic"}
 
 
 def load(path: str) -> dict[str, Any]:
@@ -70,8 +73,9 @@ def cases(spec: dict[str, Any]) -> list[dict[str, Any]]:
                 case = {"kind": "model", **model, **setting}
                 for aid in ("billions", "dtypes"):
                     case.pop(aid, None)
-                if case.get("runtime") == USUAL:
-                    del case["runtime"]
+                for name, usual in USUAL_SETTINGS.items():
+                    if case.get(name) == usual:
+                        del case[name]
                 out.setdefault(key_of(case), case)
     return list(out.values())
 
@@ -150,6 +154,8 @@ def _settings(block: dict[str, Any]) -> list[dict[str, Any]]:
 def _fits(case: dict[str, Any], model: dict[str, Any], block: dict[str, Any]) -> bool:
     """Whether a case can run in time: not too many tokens, and no prompt beyond the model's positions."""
     length = case.get("seq_len", 1)
+    if case.get("prompt") == "padded" and case["batch"] == 1:  # one prompt needs no padding
+        return False
     per_pass = 1 if case["mode"] == "decode" else length
     billions = model.get("billions", 0.0)
     if case["batch"] * per_pass * max(billions, 0.05) > float(block.get("max_billion_tokens", 1e9)):
@@ -160,7 +166,7 @@ def _fits(case: dict[str, Any], model: dict[str, Any], block: dict[str, Any]) ->
         return False
     config = model.get("config", {})
     positions = config.get("max_position_embeddings", config.get("n_positions", 10**9))
-    reach = length + 8 if case["mode"] == "decode" else length
+    reach = length + 8 if case["mode"] == "decode" else length + case.get("new_tokens", 0)
     return bool(reach <= positions)
 
 
