@@ -77,7 +77,22 @@ class Traffic:
 def cases(spec: dict[str, Any]) -> list[dict[str, Any]]:
     """Every case of a spec; `engine` of the spec are settings of the engine that differ from ours."""
     engine = {**ENGINE, **spec.get("engine", {})}
+    for block in spec["blocks"]:
+        for setting in block["settings"]:
+            _check(setting)
     return [{**case, "kind": KIND, "mode": KIND, "engine": engine} for case in specs.cases(spec)]
+
+
+def _check(setting: dict[str, Any]) -> None:
+    """Raises a ValueError if the requests of a setting cannot be made."""
+    arrivals = setting.get("arrivals")
+    needed = {"poisson": "rate", "closed": "concurrency"}.get(str(arrivals))
+    if needed is None:
+        raise ValueError(f"arrivals are poisson or closed, not {arrivals!r}")
+    for name in (needed, "prompt", "output"):
+        given = setting.get(name)
+        if not all(isinstance(n, int | float) and n > 0 for n in (given if isinstance(given, list) else [given])):
+            raise ValueError(f"a setting with {arrivals} arrivals needs {name}, a number above 0")
 
 
 def model_key(case: dict[str, Any]) -> str:

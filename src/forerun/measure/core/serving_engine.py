@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +18,7 @@ COLUMNS = (
     *("start_s", "prepare_ms", "step_ms", "update_ms", "decode", "context"),
     *("prefill", "pairs", "finished", "waiting", "used_blocks"),
 )
+UNKNOWN = (math.nan,) * 7  # the load of an iteration that could not be read
 FACTS = (
     *("block_size", "max_requests_per_batch", "max_memory_percent", "scheduler_type", "safety_margin"),
     *("allow_block_sharing", "use_async_batching", "use_cuda_graph", "max_blocks_per_request"),
@@ -49,7 +51,10 @@ class Iterations:
             ready: bool = prepare()
             if ready:
                 self._begun = (begin, clock())
-                self._load = self._loaded()
+                try:
+                    self._load = self._loaded()
+                except AttributeError:  # another version of the library; the run itself goes on
+                    self._load = UNKNOWN
             self.at = clock()
             return ready
 
@@ -86,8 +91,9 @@ class Iterations:
                 prefill, pairs = prefill + new, pairs + new * past + new * (new + 1) // 2
                 finished += bool(future.has_new_token)
         cache = self.processor.cache
+        free = getattr(cache, "get_num_free_blocks", None)  # not in every version of the library
+        used = cache.num_blocks - free() if free is not None else math.nan
         waiting = len(self.processor.scheduler.waiting_requests)
-        used = cache.num_blocks - cache.get_num_free_blocks()
         return decode, context, prefill, pairs, finished, waiting, used
 
 
@@ -119,9 +125,7 @@ class Engine:
         return {
             **known,
             "attention": self.attention,
-            "num_blocks": cache.num_blocks,
-            "max_batch_tokens": cache.max_batch_tokens,
-            "layer_groups": cache.num_groups,
+            **{name: getattr(cache, name, None) for name in ("num_blocks", "max_batch_tokens", "num_groups")},
         }
 
     def submit(self, name: str, prompt: list[int], output: int) -> None:
