@@ -37,7 +37,8 @@ def query(
     sql: Annotated[
         str,
         typer.Argument(
-            help='SQL over models, operators, curves, hosts, accuracies, batch_limits: "select count(*) from models"'
+            help="SQL over models, operators, curves, hosts, accuracies, batch_limits, serving: "
+            '"select count(*) from models"'
         ),
     ],
     limit: Annotated[
@@ -103,7 +104,7 @@ def import_(
 def export(
     path: Annotated[Path, typer.Argument(help="A new .parquet, .csv or .jsonl file (.jsonl: as the core reads it).")],
     table: Annotated[
-        str, typer.Option(help="models, operators, curves, hosts, accuracies or batch_limits.")
+        str, typer.Option(help="models, operators, curves, hosts, accuracies, batch_limits or serving.")
     ] = "models",
     where: Annotated[str, typer.Option(help="Which rows, in SQL: \"device = 'h200'\".")] = "true",
 ) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from forerun.data import batch_limits, onnx_graphs, schema
+from forerun.data import batch_limits, onnx_graphs, schema, serving
 from forerun.data.sql import matching
 from forerun.data.store import Store
 from forerun.device import aliases
@@ -54,7 +54,7 @@ def take_in(files: Iterable[str | Path], store: Store, dataset: str = "own", *, 
     if graphs:
         onnx_graphs.save(store, add_graphs(tables["models"], progress, onnx_files))
         batch_limits.add_graphs(tables["batch_limits"])
-    for table in ("models", "operators"):
+    for table in ("models", "operators", "serving"):
         _number_repeats(tables[table], store, table)
     return {table: store.append_new(table, rows) for table, rows in tables.items() if rows}
 
@@ -78,11 +78,11 @@ def _number_repeats(rows: list[dict[str, Any]], store: Store, table: str) -> Non
 def tables_of(lines: Iterable[dict[str, Any]], dataset: str) -> dict[str, list[dict[str, Any]]]:
     """The core's lines as rows, by table."""
     out: dict[str, list[dict[str, Any]]] = {
-        "models": [], "operators": [], "curves": [], "hosts": [], "batch_limits": [],
+        "models": [], "operators": [], "curves": [], "hosts": [], "batch_limits": [], "serving": [],
     }  # fmt: skip
     for row in merge(lines):
         kind = row.get("kind")
-        if kind in ("model", "op", "curve") and "case" not in row:
+        if kind in ("model", "op", "curve", serving.KIND) and "case" not in row:
             raise ForerunError("these rows only list what is done (forerun data export); there is nothing to take in")
         if kind == "model":
             out["models"].append(model_row(row, dataset))
@@ -94,6 +94,8 @@ def tables_of(lines: Iterable[dict[str, Any]], dataset: str) -> dict[str, list[d
             out["hosts"] += _host_rows(row, dataset)
         elif kind == batch_limits.KIND:
             out["batch_limits"].append({**_origin(row, dataset), **batch_limits.columns(row)})
+        elif kind == serving.KIND:
+            out["serving"].append({**_origin(row, dataset), **serving.columns(row)})
     return out
 
 
@@ -156,7 +158,7 @@ def add_graphs(
 def to_core(store: Store, *, where: str = "true") -> list[dict[str, Any]]:
     """Our rows of the store in the core's format, with what a later sweep needs to skip finished cases."""
     out: list[dict[str, Any]] = []
-    for table, kind in (("models", "model"), ("operators", "op"), ("curves", "curve")):
+    for table, kind in (("models", "model"), ("operators", "op"), ("curves", "curve"), ("serving", serving.KIND)):
         rows = matching(store, table, f"protocol like '{PROTOCOL}%' and case_key is not null and (\n{where}\n)")
         machines = rows[["session", "device_reported"]].drop_duplicates()
         for session, device in machines.itertuples(index=False):

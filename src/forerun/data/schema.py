@@ -78,6 +78,25 @@ _BATCH_LIMITS = [
     *_columns(_FLOAT, "memory_mb memory_reserved_mb memory_allocated_mb usable_mb"),
 ]
 
+#: A run of a serving engine: `arrivals` are `poisson` at a `rate` per second, or `closed`: as many requests as its
+#: `concurrency` are always there. `prompt` and `output` are tokens (means, with `spread` the sigma of a log-normal).
+#: TTFT: arrival to first token; ITL: gaps between tokens; TPOT: (last - first token) / (tokens - 1); e2e: arrival to
+#: last token. `trace` (every request) and `iteration_times` (every iteration) are JSON.
+_SERVING = [
+    *_columns(_TEXT, "model source family case case_key dtype engine attention arrivals trace iteration_times"),
+    *_columns(_INT, "repeat devices concurrency prompt output block_size num_blocks max_batch_tokens"),
+    *_columns(_INT, "max_requests_per_batch requests arrived completed iterations"),
+    *_columns(_FLOAT, "parameters rate spread window_s ttft_ms ttft_p50_ms ttft_p90_ms ttft_p99_ms"),
+    *_columns(_FLOAT, "itl_ms itl_p50_ms itl_p90_ms itl_p99_ms tpot_ms tpot_p50_ms tpot_p90_ms tpot_p99_ms"),
+    *_columns(_FLOAT, "e2e_ms e2e_p50_ms e2e_p90_ms e2e_p99_ms"),
+    *_columns(_FLOAT, "requests_per_s output_tokens_per_s prompt_tokens_per_s"),
+    # Means over iterations: the whole, and its parts (scheduler and inputs; forward pass; bookkeeping of tokens).
+    *_columns(_FLOAT, "iteration_ms prepare_ms step_ms update_ms"),
+    # Means over time: share with an iteration at work, sequences that run and wait, tokens and blocks in the KV cache.
+    *_columns(_FLOAT, "busy running waiting context_tokens used_blocks most_used_blocks submit_lag_ms"),
+    *_columns(_FLOAT, "power_w energy_j sm_clock_mhz memory_mb memory_reserved_mb memory_allocated_mb"),
+]
+
 TABLES: dict[str, pa.Schema] = {
     "models": pa.schema([*_ORIGIN, *_MODELS]),
     "operators": pa.schema([*_ORIGIN, *_OPERATORS]),
@@ -85,9 +104,10 @@ TABLES: dict[str, pa.Schema] = {
     "hosts": pa.schema([*_ORIGIN, *_HOSTS]),
     "accuracies": pa.schema([*_ORIGIN, *_ACCURACIES]),
     "batch_limits": pa.schema([*_ORIGIN, *_BATCH_LIMITS]),
+    "serving": pa.schema([*_ORIGIN, *_SERVING]),
 }
 #: Tables that no predictor is trained on, so that they do not affect fitted weights.
-NOT_LEARNED = ("accuracies", "batch_limits")
+NOT_LEARNED = ("accuracies", "batch_limits", "serving")
 #: The identity of a case: what ran, how, on what, with which software, under which protocol.
 _WHERE = ("device", "software", "protocol", "dataset")
 KEYS: dict[str, tuple[str, ...]] = {
@@ -98,6 +118,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "hosts": ("op", "session", *_WHERE),
     "accuracies": ("model", "image_size", "evaluated_on", *_WHERE),
     "batch_limits": ("case_key", *_WHERE),
+    "serving": ("case_key", *_WHERE),
 }  # fmt: skip
 
 

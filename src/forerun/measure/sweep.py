@@ -11,10 +11,15 @@ from typing import Any
 
 from forerun.errors import ForerunError
 from forerun.measure.cases import workload_of
-from forerun.measure.core import curve_phase, meters, plan, specs
+from forerun.measure.core import curve_phase, meters, plan, serving_cases, specs
 from forerun.measure.core.rows import read
 from forerun.measure.core.supervisor import die_with_parent
 
+KINDS = ("model", "op", "curve", serving_cases.KIND)
+EXAMPLES = {
+    "model": "{mode: inference, batch: [1, 8], dtype: fp32}",
+    serving_cases.KIND: "{dtype: bf16, arrivals: poisson, rate: [1, 4], prompt: 256, output: 64}",
+}
 POLL_S, REPORT_S = 0.5, 5.0  # infrequent, to not disturb the measurement
 
 
@@ -36,8 +41,8 @@ def load(path: str | Path) -> dict[str, Any]:
 
 def _problem(spec: dict[str, Any]) -> str | None:
     kind = spec.get("kind", "model")
-    if kind not in ("model", "op", "curve"):
-        return f"kind must be model, op or curve, not {kind!r}"
+    if kind not in KINDS:
+        return f"kind must be {', '.join(KINDS[:-1])} or {KINDS[-1]}, not {kind!r}"
     if kind == "op":
         n = spec.get("n")
         good = isinstance(n, int) and 0 < n <= specs.MAX_CASES
@@ -48,8 +53,9 @@ def _problem(spec: dict[str, Any]) -> str | None:
     for number, block in enumerate(blocks, 1):
         if not any(block.get(part) for part in ("families", "configs", "variants")):
             return f"block {number} names no models (families, configs or variants)"
-        if kind == "model" and not isinstance(block.get("settings"), list):
-            return f"block {number} has no settings: a list such as - {{mode: inference, batch: [1, 8], dtype: fp32}}"
+        example = EXAMPLES.get(kind)
+        if example and not isinstance(block.get("settings"), list):
+            return f"block {number} has no settings: a list such as - {example}"
     return None
 
 
@@ -58,6 +64,9 @@ def wanted(spec: dict[str, Any], seed: int) -> set[tuple[str, int]]:
     try:
         if spec.get("kind") == "curve":
             return {(specs.key_of(case), 0) for case in curve_phase.cases(spec)}
+        if spec.get("kind") == serving_cases.KIND:
+            runs = serving_cases.units(spec, seed, set())
+            return {(specs.key_of(case), unit.repeat) for unit in runs for case in unit.cases}
         units = plan.lane(spec, 1.0, seed, set()).units
         if spec.get("kind", "model") == "model":
             for unit in units:
@@ -113,6 +122,5 @@ def run(
 
 
 def _done(files: Sequence[str | Path], wanted: set[tuple[str, int]]) -> set[tuple[str, int]]:
-    kinds = ("model", "op", "curve")
-    measured = {(row["key"], row.get("repeat", 0)) for f in files for row in read(f) if row.get("kind") in kinds}
+    measured = {(row["key"], row.get("repeat", 0)) for f in files for row in read(f) if row.get("kind") in KINDS}
     return measured & wanted

@@ -16,8 +16,8 @@ POLL_S = 0.003
 class EnergySteps:
     """Records (millijoules, time) at every step of the energy counter until end() is called."""
 
-    def __init__(self, meter: Meter) -> None:
-        self.meter, self.last = meter, meter.energy_mj()
+    def __init__(self, meter: Meter, poll_s: float = POLL_S) -> None:
+        self.meter, self.last, self.poll_s = meter, meter.energy_mj(), poll_s
         self.steps: list[tuple[float, float]] = []
         self.over = threading.Event()
         self.thread = threading.Thread(target=self._watch, daemon=True)
@@ -44,7 +44,7 @@ class EnergySteps:
 
     def _watch(self) -> None:
         last = self.last
-        while not self.over.wait(POLL_S):
+        while not self.over.wait(self.poll_s):
             now, at = self.meter.energy_mj(), time.perf_counter()
             if now is not None and now != last:
                 self.steps.append((now, at))

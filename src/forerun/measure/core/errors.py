@@ -17,3 +17,7 @@ class TooSlowError(Exception):
 
 class CacheHeldTwiceError(Exception):
     """The call ran, but timing needs a second copy of its KV cache for resetting, which does not fit in memory."""
+
+
+class EngineError(Exception):
+    """A serving engine failed, or cannot serve the model."""

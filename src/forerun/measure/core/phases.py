@@ -9,11 +9,12 @@ from .batch_limit_phase import BatchLimits
 from .curve_phase import Curves
 from .kernel_phase import Kernels
 from .operator_phase import Operators
+from .serving_phase import Serving
 from .timing_phase import Timing
 from .worker import Worker
 
 PHASES: dict[str, type[Worker] | type[BatchLimits]] = {
-    phase.phase: phase for phase in (Timing, Kernels, Operators, Curves, BatchLimits)
+    phase.phase: phase for phase in (Timing, Kernels, Operators, Curves, BatchLimits, Serving)
 }
 
 

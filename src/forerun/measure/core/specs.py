@@ -19,6 +19,7 @@ KEY_FIELDS = (
     *("kind", "source", "name", "config", "overrides", "task", "attention", "mode", "batch", "dtype", "seq_len"),
     *("input_shape", "optimizer", "amp", "op", "shape", "direction", "epochs", "learning_rate", "threads"),
     *("runtime", "sha256", "layout", "class", "inputs", "new_tokens", "prompt", "decoding", "cache"),
+    *("engine", "arrivals", "rate", "concurrency", "output", "spread"),
 )
 
 #: Settings that are left out of a case, so that one case has one key.
@@ -156,17 +157,19 @@ def _fits(case: dict[str, Any], model: dict[str, Any], block: dict[str, Any]) ->
     length = case.get("seq_len", 1)
     if case.get("prompt") == "padded" and case["batch"] == 1:  # one prompt needs no padding
         return False
-    per_pass = 1 if case["mode"] == "decode" else length
+    decodes = case.get("mode") == "decode"
+    per_pass = 1 if decodes else length
     billions = model.get("billions", 0.0)
-    if case["batch"] * per_pass * max(billions, 0.05) > float(block.get("max_billion_tokens", 1e9)):
+    batch = case.get("batch", 1)
+    if batch * per_pass * max(billions, 0.05) > float(block.get("max_billion_tokens", 1e9)):
         return False
-    if case["batch"] * length > float(block.get("max_tokens", 1e12)):
+    if batch * length > float(block.get("max_tokens", 1e12)):
         return False
     if case["dtype"] not in model.get("dtypes", DTYPES):
         return False
     config = model.get("config", {})
     positions = config.get("max_position_embeddings", config.get("n_positions", 10**9))
-    reach = length + 8 if case["mode"] == "decode" else length + case.get("new_tokens", 0)
+    reach = length + 8 if decodes else length + case.get("new_tokens", 0)
     return bool(reach <= positions)
 
 

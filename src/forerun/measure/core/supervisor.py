@@ -32,6 +32,8 @@ def phases(args: Any) -> list[tuple[str, float]]:
     operators = args.operator_share if "op" in kinds else 0.0
     timing = args.timing_share if args.timing_share is not None else (0.64 if operators else 0.76)
     ends: list[tuple[str, float]] = [("batch_limits", 1.0)] if "batch_limit" in kinds else []
+    if "serving" in kinds:
+        ends.append(("serving", 1.0))
     if "model" in kinds:
         if timing:
             ends.append(("timing", timing if timing + operators < 1 else 1.0 - operators))
