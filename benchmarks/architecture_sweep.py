@@ -32,14 +32,38 @@ OTHER_CACHES = ("jamba", "lfm2", "mamba", "mamba2", "openai-gpt", "qwen3_5_text"
 #: Architectures that transformers does not have, or whose inputs are characters.
 LEFT_OUT = ("gte", "canine")
 #: Fields of configs that have experts: their matmuls are computed in bf16 alone.
-EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts", "ffn_config", "moe_intermediate_size")
-LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_decoder_layers", "encoder_layers", "decoder_layers")
+EXPERTS = (
+    "num_local_experts",
+    "num_experts",
+    "n_routed_experts",
+    "moe_num_experts",
+    "ffn_config",
+    "moe_intermediate_size",
+)
+LAYERS = (
+    "num_hidden_layers",
+    "n_layer",
+    "n_layers",
+    "num_layers",
+    "num_decoder_layers",
+    "encoder_layers",
+    "decoder_layers",
+)
 MOST_PARAMETERS = 4e8
 FEWEST_LAYERS = 2
+MOST_EXPERTS = 16
+COUNTS_OF_EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
 TEXT = [
     {"mode": "inference", "batch": [1, 16], "seq_len": [64, 256], "dtype": ["fp32", "fp16", "bf16"]},
-    {"mode": "training", "batch": [4, 16], "seq_len": 128, "dtype": "fp32", "amp": [None, "bf16"], "optimizer": "adamw",
-     "task": "sequence-classification"},
+    {
+        "mode": "training",
+        "batch": [4, 16],
+        "seq_len": 128,
+        "dtype": "fp32",
+        "amp": [None, "bf16"],
+        "optimizer": "adamw",
+        "task": "sequence-classification",
+    },
 ]
 LANGUAGE = [
     {"mode": "prefill", "batch": [1, 8], "seq_len": [128, 512], "dtype": ["fp16", "bf16"]},
@@ -73,8 +97,10 @@ def measured_types() -> set[str]:
 
 
 def shallower(config: dict[str, Any], parameters: float) -> dict[str, Any]:
-    """The config with its layers cut so that it has about the most parameters."""
+    """The config with its layers, and the experts of a large one, cut so that it has about the most parameters."""
     share = min(1.0, MOST_PARAMETERS / parameters)
+    if share < 0.1:
+        config = {**config, **{name: min(config[name], MOST_EXPERTS) for name in COUNTS_OF_EXPERTS if name in config}}
     cut = {name: max(FEWEST_LAYERS, int(config[name] * share)) for name in LAYERS if isinstance(config.get(name), int)}
     per_layer = {name: value[: cut["num_hidden_layers"]] for name, value in config.items()
                  if isinstance(value, list) and len(value) == config.get("num_hidden_layers")}  # fmt: skip
@@ -99,7 +125,9 @@ def inputs_of(config: dict[str, Any], mode: str) -> tuple[str, dict[str, Any]] |
     for name, argument in arguments.items():
         if argument.values is not None or argument.joined:
             return None
-        listed[name] = {"shape": list(argument.shape), "below": below} if argument.kind == "token" else list(argument.shape)
+        listed[name] = (
+            {"shape": list(argument.shape), "below": below} if argument.kind == "token" else list(argument.shape)
+        )
     return chosen.model_class.__name__, listed
 
 
@@ -142,7 +170,9 @@ def main() -> None:
                 print(f"{kind} {mode}: its inputs depend on values")
                 continue
             model = {"family": kind, "class": made[0], "config": config, "inputs": made[1]}
-            others.append({"configs": {label: model}, "per_model": 2 if mode == "inference" else 1, "settings": [settings]})
+            others.append(
+                {"configs": {label: model}, "per_model": 2 if mode == "inference" else 1, "settings": [settings]}
+            )
     languages |= OLDER_DECODERS
     blocks = [{"configs": languages, "per_model": 3, "settings": LANGUAGE},
               {"configs": recurrent, "per_model": 2, "settings": RECURRENT},
@@ -150,7 +180,12 @@ def main() -> None:
     about = "Architectures of transformers that no other sweep has: one model of each type of the catalogue."
     spec = {"name": given.out.stem, "about": about, "seed": 139, "breadth": 3, "blocks": blocks}
     given.out.write_text(yaml.safe_dump(spec, sort_keys=False, width=160, default_flow_style=None))
-    types = len(languages) + len(recurrent) + len(texts) + len({next(iter(b["configs"].values()))["family"] for b in others})
+    types = (
+        len(languages)
+        + len(recurrent)
+        + len(texts)
+        + len({next(iter(b["configs"].values()))["family"] for b in others})
+    )
     print(f"{types} architectures in {given.out}")
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 import pyarrow as pa
 from rich.progress import track
 
-from forerun.data import onnx_graphs, schema
+from forerun.data import saved_graphs, schema
 from forerun.data.intake import add_graphs, take_in
 from forerun.data.places import shipped_devices, shipped_folder
 from forerun.data.store import LEAN, Store, write_file
@@ -45,10 +45,10 @@ def main() -> None:
             if kept.exists():
                 (store.folder / table).mkdir(parents=True, exist_ok=True)
                 shutil.copy(kept, store.folder / table / kept.name)
-        kept_graphs = shipped_folder("graphs") / onnx_graphs.PLACE
+        kept_graphs = shipped_folder("graphs") / saved_graphs.PLACE
         if kept_graphs.exists():
-            (store.folder / onnx_graphs.PLACE).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(kept_graphs, store.folder / onnx_graphs.PLACE)
+            (store.folder / saved_graphs.PLACE).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(kept_graphs, store.folder / saved_graphs.PLACE)
         counts = take_in(
             files,
             store,
@@ -56,6 +56,7 @@ def main() -> None:
             graphs="--no-graphs" not in sys.argv,
             progress=lambda rows, n: track(rows, "graphs", total=n),
             onnx_files=onnx_files,
+            trust_remote_code=True,
         )
         for table, columns in schema.TABLES.items():
             whole = pa.Table.from_pandas(store.read(table), schema=columns, preserve_index=False)
@@ -71,14 +72,14 @@ def main() -> None:
                     known = {*shipped_devices(), *whole["device"].to_pylist()}
                     (shipped_folder() / "devices.json").write_text(json.dumps(sorted(known)) + "\n")
                 print(f"{table}: {counts.get(table, 0):,} new, {whole.num_rows:,} rows, {size:.2f} MB")
-        if (store.folder / onnx_graphs.PLACE).exists():
+        if (store.folder / saved_graphs.PLACE).exists():
             kept_graphs.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(store.folder / onnx_graphs.PLACE, kept_graphs)
+            shutil.copy(store.folder / saved_graphs.PLACE, kept_graphs)
 
 
 def refiled(models: pa.Table, onnx_files: list[Path], store: Store) -> pa.Table:
     rows = [row | {"case": json.loads(row["case"])} for row in models.drop_columns(["key"]).to_pylist()]
-    onnx_graphs.save(store, add_graphs(rows, lambda todo, n: track(todo, "filing", total=n), onnx_files))
+    saved_graphs.save(store, add_graphs(rows, lambda todo, n: track(todo, "filing", total=n), onnx_files))
     return schema.conform("models", rows)
 
 

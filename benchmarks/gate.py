@@ -64,7 +64,7 @@ class Asking:
         return self.made[named]
 
     def _make(self, named: str) -> Any:
-        from forerun.data import onnx_graphs
+        from forerun.data import saved_graphs
         from forerun.data.store import Store
 
         if named == asked.MODULE:
@@ -73,7 +73,7 @@ class Asking:
             return asked.onnx_file(self.folder)
         if named.startswith("graph "):
             name = named.removeprefix("graph ")
-            return onnx_graphs.load(Store(), [name])[name]
+            return saved_graphs.load(Store(), [name])[name]
         return named
 
     def answer(self, row: Row) -> Row:

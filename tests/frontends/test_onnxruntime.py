@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import forerun
 from forerun.cli.app import app
-from forerun.data import onnx_graphs
+from forerun.data import saved_graphs
 from forerun.data.intake import add_graphs, model_row
 from forerun.data.store import Store
 from forerun.errors import ForerunError
@@ -273,7 +273,7 @@ def measured(residual: str, tmp_path: Path) -> Store:
     pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install 'forerun[onnxruntime]'")
     store = Store(tmp_path / "store", shipped=False)
     rows = [model_row(measure_workload(Workload(residual, batch=2)), "own")]
-    onnx_graphs.save(store, add_graphs(rows, onnx_files=[residual]))
+    saved_graphs.save(store, add_graphs(rows, onnx_files=[residual]))
     store.append("models", [{**row, "device": CPU} for row in rows])
     Path(residual).unlink()
     return store

@@ -74,6 +74,9 @@ def import_(
         bool, typer.Option("--graphs/--no-graphs", help="Add the hash of its graph to each of our rows.")
     ] = True,
     dataset: Annotated[str, typer.Option(help="The data set name of our rows.")] = "own",
+    trust_remote_code: Annotated[
+        bool, typer.Option(help="Run the Python files that rows name, for their graphs.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Imports a published data set, replacing an earlier import, or rows that a sweep wrote elsewhere."""
@@ -85,7 +88,8 @@ def import_(
     store = Store()
     dropped: dict[str, int] = {}
     if name == "rows":
-        counts = take_in(paths, store, dataset, graphs=graphs, progress=tracked("filing", quiet=as_json))
+        filed = tracked("filing", quiet=as_json)
+        counts = take_in(paths, store, dataset, graphs=graphs, progress=filed, trust_remote_code=trust_remote_code)
     else:
         if len(paths) != 1:
             raise ForerunError(f"give one folder that contains the {name} files")

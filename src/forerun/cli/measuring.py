@@ -117,6 +117,7 @@ def sweep(
     cooldown: Annotated[float, typer.Option(help="Seconds of rest before each model.", min=0)] = 0.0,
     keep: Annotated[bool, typer.Option("--keep/--no-keep", help="Add the rows to the store at the end.")] = True,
     graphs: Annotated[bool, typer.Option("--graphs/--no-graphs", help="Add the hash of its graph to each row.")] = True,
+    trust_remote_code: Annotated[bool, typer.Option(help="Run the Python files that the specs name.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Measure many cases on this machine. A sweep can be interrupted and resumed: no row is lost or measured twice."""
@@ -131,11 +132,12 @@ def sweep(
         done, total = sweeping.run(
             specs, place, budget_s=quantity(time_budget, DURATION, positive=True), device=device, seed=seed,
             resume=resume or [], data=data, case_limit_s=quantity(case_limit, DURATION, positive=True),
-            cooldown_s=cooldown, progress=report,
+            cooldown_s=cooldown, trust_remote_code=trust_remote_code, progress=report,
         )  # fmt: skip
     added: dict[str, int] = {}
     if keep and place.exists():
-        added = take_in([place], store, graphs=graphs, progress=tracked("filing", quiet=as_json))
+        filed = tracked("filing", quiet=as_json)
+        added = take_in([place], store, graphs=graphs, progress=filed, trust_remote_code=trust_remote_code)
     if as_json:
         print(json.dumps({"done": done, "wanted": total, "rows": str(place), "stored": added}, indent=2))
         return
@@ -172,12 +174,12 @@ def _measured(work: Workload, keep: bool, device: str = "auto") -> dict[str, Any
         require("adding the row to the store (--no-keep omits it)", "pyarrow", "filelock", extra="measure")
     row = measure_workload(work, device)
     if keep:
-        from forerun.data import onnx_graphs
+        from forerun.data import saved_graphs
         from forerun.data.intake import add_graphs, model_row
         from forerun.data.store import Store
 
         rows = [model_row(row, "own")]
         store = Store()
-        onnx_graphs.save(store, add_graphs(rows, onnx_files=[work.model] if is_onnx(work.model) else ()))
+        saved_graphs.save(store, add_graphs(rows, onnx_files=[work.model] if is_onnx(work.model) else ()))
         store.append("models", rows)
     return row

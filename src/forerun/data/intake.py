@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from forerun.data import batch_limits, onnx_graphs, schema, serving
+from forerun.data import batch_limits, saved_graphs, schema, serving
 from forerun.data.sql import matching
 from forerun.data.store import Store
 from forerun.device import aliases
 from forerun.errors import ForerunError
 from forerun.graph.ir import Graph
 from forerun.measure.cases import OPTIMIZERS, model_name, stored_dtype, workload_of
+from forerun.measure.core import python_file
 from forerun.measure.core.rows import NOT_PROFILED, merge, read
 from forerun.measure.machine import name_of, plain_name
 from forerun.runtimes.registry import USUAL
@@ -32,10 +33,10 @@ _EXTRA = ("graph_ms_reason", "kernel_ms_reason", "energy_reason", "kernel_classe
 
 def take_in(files: Iterable[str | Path], store: Store, dataset: str = "own", *, graphs: bool = True,
             progress: Callable[[Iterable[Any], int], Iterable[Any]] | None = None,
-            onnx_files: Iterable[str | Path] = ()) -> dict[str, int]:  # fmt: skip
+            onnx_files: Iterable[str | Path] = (), trust_remote_code: bool = False) -> dict[str, int]:  # fmt: skip
     """Adds the rows of the files that the store does not have yet; returns their number by table.
 
-    Graphs of rows of ONNX files come from `onnx_files`, see `add_graphs`.
+    Graphs of rows of ONNX files come from `onnx_files`, and those of Python files from running them, see `add_graphs`.
     """
     tables: dict[str, list[dict[str, Any]]] = {}
     for file in files:
@@ -52,7 +53,7 @@ def take_in(files: Iterable[str | Path], store: Store, dataset: str = "own", *, 
         row for row in tables["models"] if row["extra"].get("kernel_ms_reason") != NOT_PROFILED or row["reason"]
     ]
     if graphs:
-        onnx_graphs.save(store, add_graphs(tables["models"], progress, onnx_files))
+        saved_graphs.save(store, add_graphs(tables["models"], progress, onnx_files, trust_remote_code))
         batch_limits.add_graphs(tables["batch_limits"])
     for table in ("models", "operators", "serving"):
         _number_repeats(tables[table], store, table)
@@ -122,14 +123,16 @@ def add_graphs(
     rows: list[dict[str, Any]],
     progress: Callable[[Iterable[Any], int], Iterable[Any]] | None = None,
     onnx_files: Iterable[str | Path] = (),
+    trust_remote_code: bool = False,
 ) -> dict[str, Graph]:
     """Adds graph hash and FLOPs to every row whose model can be captured.
 
     A row of an ONNX file has only the file's hash: the file is searched among `onnx_files` and at the path in the row.
-    The graphs of such rows are returned by hash, to be saved (`onnx_graphs`).
+    A row of a Python file names it: it is code, and runs only with `trust_remote_code`.
+    The graphs of such rows are returned by hash, to be saved (`saved_graphs`).
     """
-    from forerun.frontends import load_graph
     from forerun.frontends.base import file_hash
+    from forerun.frontends.loading import load_graphs
     from forerun.graph.cost import totals
     from forerun.runtimes.registry import filed_under
 
@@ -138,18 +141,25 @@ def add_graphs(
     here = {file_hash(Path(file)): str(file) for file in [*named, *onnx_files] if Path(file).is_file()}
     known: dict[str, tuple[str, float]] = {}
     graphs_of: dict[str, Graph] = {}
+    scalable: dict[str, Graph | None] = {}  # of Python files, by all of a case but its batch: no cache has them
     for row in progress(todo, len(todo)) if progress else todo:
         if row["case_key"] not in known:
             file = here.get(row["case"].get("sha256", ""))
             if row["source"] == "onnx" and file is None:
                 continue
             try:
-                work = workload_of(row["case"], file)
-                graph = load_graph(work)
+                work = workload_of(row["case"], file, trust_remote_code)
+                settings = json.dumps({**row["case"], "batch": None}, sort_keys=True)
+                other = scalable.get(settings)
+                if other is not None and other.serves(work.batch):
+                    graph = other.at(work.batch)
+                else:
+                    graph, other = load_graphs(work)
+                    scalable[settings] = other if row["source"] == python_file.SOURCE else None
             except ForerunError:
                 continue
             known[row["case_key"]] = (filed_under(graph, work), float(totals(graph).flops))
-            if row["source"] == "onnx":
+            if row["source"] in saved_graphs.SOURCES:
                 graphs_of[known[row["case_key"]][0]] = graph
         row["graph_hash"], row["flops"] = known[row["case_key"]]
     return graphs_of

@@ -9,8 +9,11 @@ from forerun.frontends import zoo
 from forerun.frontends.huggingface import catalog as hf_catalog
 from forerun.frontends.huggingface.quantised import without_quantisation
 from forerun.frontends.huggingface.sizes import DEFAULT_SEQ_LEN
-from forerun.measure.core.models import CHANNELS_LAST, task_of
+from forerun.measure.core import python_file
+from forerun.measure.core.inputs import CHANNELS_LAST
+from forerun.measure.core.models import task_of
 from forerun.networks import FILES, family_of, is_family
+from forerun.networks.base import Input
 from forerun.runtimes.registry import USUAL, runtime, runtimes
 from forerun.workload import Workload
 
@@ -95,8 +98,9 @@ def stored_dtype(dtype: str) -> str:
     return _WEIGHT_FORMATS.get(dtype, dtype)
 
 
-def workload_of(case: dict[str, Any], file: str | None = None) -> Workload:
-    """The case as a workload for the frontends; `file` is the path of the ONNX file, for ONNX cases."""
+def workload_of(case: dict[str, Any], file: str | None = None, trust_remote_code: bool = False) -> Workload:
+    """The case as a workload for the frontends; `file` is the path of the ONNX file, for ONNX cases. The code of a Python
+    file runs only where the caller trusts it: a row is data."""
     settings: dict[str, Any] = {"batch": case["batch"], "dtype": stored_dtype(case["dtype"]), "mode": case["mode"]}
     if case.get("runtime"):
         settings["runtime"] = case["runtime"]
@@ -109,7 +113,14 @@ def workload_of(case: dict[str, Any], file: str | None = None) -> Workload:
     if case["source"] == "onnx":
         shapes = {name: tuple(shape) for name, shape in case["input_shape"].items()}
         return Workload(file or case["path"], batch=case["batch"], input_shape=shapes, runtime=case["runtime"])
+    if case["source"] == python_file.SOURCE:
+        given = {name: Input.read(one).shape for name, one in case["inputs"].items()}
+        shapes = given[""] if set(given) == {""} else given
+        return Workload(case["name"], input_shape=shapes, trust_remote_code=trust_remote_code, **settings)
     overrides = dict(case.get("overrides") or {})
+    if case["source"] == "hf" and case.get("class"):
+        config = {**case["config"], **overrides, "architectures": [case["class"]]}
+        return Workload(config, seq_len=case.get("seq_len"), **settings)
     if case["source"] == "hf":
         run_as = task_of(case) if case["mode"] == "training" else case.get("task")
         task = _TASKS[run_as] if run_as else None
@@ -124,7 +135,7 @@ def workload_of(case: dict[str, Any], file: str | None = None) -> Workload:
 
 def model_name(case: dict[str, Any]) -> str:
     """The name of a case's model in the store: one that the frontends accept, except for our own configs."""
-    if case["source"] in FILES or case["source"] in ("tabular", "onnx"):
+    if case["source"] in FILES or case["source"] in ("tabular", "onnx", python_file.SOURCE):
         return str(case["name"])
     if case["source"] == "hf" and "/" in case["name"]:
         return str(case["name"])

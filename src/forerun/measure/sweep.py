@@ -11,7 +11,7 @@ from typing import Any
 
 from forerun.errors import ForerunError
 from forerun.measure.cases import workload_of
-from forerun.measure.core import curve_phase, meters, plan, serving_cases, specs
+from forerun.measure.core import curve_phase, meters, plan, python_file, serving_cases, specs
 from forerun.measure.core.rows import read
 from forerun.measure.core.supervisor import die_with_parent
 
@@ -77,6 +77,13 @@ def wanted(spec: dict[str, Any], seed: int) -> set[tuple[str, int]]:
     return {(specs.key_of(case), unit.repeat) for unit in units for case in unit.cases}
 
 
+def _python_files(spec: dict[str, Any]) -> set[str]:
+    """The Python files whose functions build the models of a sweep."""
+    blocks = spec.get("blocks", []) if spec.get("kind", "model") == "model" else []
+    listed = (model for block in blocks for model in specs.models(block, 0))
+    return {model["name"].rpartition(":")[0] for model in listed if model.get("source") == python_file.SOURCE}
+
+
 def run(
     paths: Sequence[str | Path],
     out: Path,
@@ -88,6 +95,7 @@ def run(
     data: str | None = None,
     case_limit_s: float = 20.0,
     cooldown_s: float = 0.0,
+    trust_remote_code: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[int, int]:
     """Measures until done or out of time, continuing an earlier run of the same file; returns (done, wanted)."""
@@ -95,6 +103,8 @@ def run(
     if data is None and any(load(path).get("kind") == "curve" for path in paths):
         raise ForerunError("a sweep of kind curve needs --data, the images (.npz) to train on")
     every = {row for path in paths for row in wanted(load(path), seed)}
+    if not trust_remote_code and (files := sorted({name for path in paths for name in _python_files(load(path))})):
+        raise ForerunError(f"this sweep runs Python code of {', '.join(files)}: --trust-remote-code runs it")
     command = [sys.executable, "-m", "forerun.measure.core", "--out", str(out), "--budget", f"{budget_s:.0f}"]
     command += ["--device", device, "--seed", str(seed), "--case-limit", str(case_limit_s)]
     command += ["--cooldown", str(cooldown_s)]

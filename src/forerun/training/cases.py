@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from forerun.graph.blocks import block_of
 from forerun.graph.ir import Graph
 from forerun.graph.profile import Profile, profile
 from forerun.measure.cases import workload_of
+from forerun.measure.core import python_file
 from forerun.predictors.cases import Cases, as_asked
 from forerun.predictors.laws.energy import energy_terms
 from forerun.predictors.laws.features import OpTable, op_table
@@ -30,9 +31,18 @@ from forerun.workload import Workload
 Progress = Callable[[Iterable[Any], int], Iterable[Any]]
 
 
-def model_cases(rows: pd.DataFrame, progress: Progress | None = None) -> Cases:
-    """Our own model rows (with a `case`); rows whose model cannot be captured are dropped."""
-    return workload_cases(rows, [workload_of(json.loads(text)) for text in rows["case"]], progress)
+def model_cases(
+    rows: pd.DataFrame, progress: Progress | None = None, saved: Mapping[str, Graph] | None = None
+) -> Cases:
+    """Our own model rows (with a `case`); rows whose model cannot be captured are dropped. `saved` has the graphs of
+    rows of Python files, which are not run for their rows."""
+    workloads = []
+    for text, source, name in zip(rows["case"], rows["source"], rows["graph_hash"], strict=True):
+        workload = workload_of(json.loads(text))
+        if source == python_file.SOURCE and name in (saved or {}):
+            workload = replace(workload, model=(saved or {})[name], input_shape=None)
+        workloads.append(workload)
+    return workload_cases(rows, workloads, progress)
 
 
 def workload_cases(

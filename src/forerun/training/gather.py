@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pandas as pd
 
-from forerun.data import onnx_graphs
+from forerun.data import saved_graphs
 from forerun.data.importers import importers
 from forerun.data.measured import in_priced_format
 from forerun.data.splits import in_turns
@@ -17,6 +17,7 @@ from forerun.data.summary import without_masked_replays
 from forerun.device import load_device
 from forerun.device.kinds import CPU, GPU
 from forerun.errors import ForerunError
+from forerun.measure.core import python_file
 from forerun.measure.core.quantised import BITSANDBYTES
 from forerun.predictors.cases import Cases, TrainingCases
 from forerun.runtimes.base import Runtime
@@ -63,7 +64,8 @@ def gather(
     if operators_kept is not None:
         measured = measured.loc[in_turns(measured["op"])[:operators_kept]]
     others = sample(ops) if public else ops.iloc[:0]
-    models, chosen_rows = as_captured(model_cases(gpu, progress)), chosen_models(store, where)
+    saved = saved_graphs.load(store, set(gpu.loc[gpu["source"] == python_file.SOURCE, "graph_hash"]))
+    models, chosen_rows = as_captured(model_cases(gpu, progress, saved)), chosen_models(store, where)
     apart = {run.part: cases_apart(run, store, chosen_rows, progress) for run in runtimes() if run.part is not None}
     return TrainingCases(
         models,
@@ -87,7 +89,7 @@ def cases_apart(
         return None
     if not run.runs_files:
         return model_cases(rows, progress)
-    graphs = onnx_graphs.load(store)
+    graphs = saved_graphs.load(store)
     rows = rows[rows["graph_hash"].isin(list(graphs))]
     rows = rows.assign(latency_ms=_undisturbed)
     workloads = [

@@ -85,7 +85,7 @@ def _own_imports(folder: Path) -> Iterator[None]:
         with contextlib.suppress(ValueError):
             sys.path.remove(str(folder))
         for name in set(sys.modules) - before:
-            origin = getattr(sys.modules[name], "__file__", None)
+            origin = vars(sys.modules[name]).get("__file__")  # a lazy module would be imported by asking it
             if name == _MODULE or (origin and Path(origin).resolve().is_relative_to(folder) and _is_plain(origin)):
                 del sys.modules[name]
 

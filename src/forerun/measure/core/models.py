@@ -11,7 +11,7 @@ from forerun import networks
 from forerun.networks.base import Input
 
 from . import generation, python_file, quantised, runtimes
-from .inputs import CHANNELS_LAST, DTYPES, made, memory_format
+from .inputs import DTYPES, made, memory_format
 from .protocol import GRAPH_DECODE_MS, Call
 
 # The Auto class of a Hugging Face config by mode; `inference` is the bare model.
@@ -127,7 +127,7 @@ class Built:
         if self.source == "hf":
             return self._hf_build(case, overrides)
         if self.source == python_file.SOURCE:
-            return python_file.built(case["name"])
+            return python_file.built(case["name"]).to(self.device)
         raise ValueError(f"unknown source {self.source!r}")
 
     def _family_build(self, name: str) -> Any:

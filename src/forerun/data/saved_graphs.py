@@ -1,4 +1,5 @@
-"""The graphs of measured ONNX files, stored beside their rows, so that training does not need the files."""
+"""Graphs stored beside the rows of ONNX files and of Python files, so that training needs neither the files nor the
+packages that they import."""
 
 from __future__ import annotations
 
@@ -12,7 +13,10 @@ from forerun.data.places import shipped_folder
 from forerun.data.store import Store
 from forerun.graph.ir import Graph
 
-PLACE = Path("graphs") / "onnx.parquet"  # in the folder of a store
+#: Sources of rows whose graphs are saved: a row alone is not enough to capture them anew.
+SOURCES = ("onnx", "python")
+PLACE = Path("graphs") / "rows.parquet"  # in the folder of a store
+_EARLIER = Path("graphs") / "onnx.parquet"  # where versions that saved graphs of ONNX files alone put them
 
 
 def save(store: Store, graphs: Mapping[str, Graph]) -> None:
@@ -28,7 +32,9 @@ def save(store: Store, graphs: Mapping[str, Graph]) -> None:
     path = store.folder / PLACE
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_suffix(".lock")):
-        rows = _rows([path]) | {name: (graph.name, json.dumps(graph.to_dict())) for name, graph in graphs.items()}
+        rows = _rows([store.folder / _EARLIER, path]) | {
+            name: (graph.name, json.dumps(graph.to_dict())) for name, graph in graphs.items()
+        }
         # Graphs of one model differ in few places, so that they compress well together.
         ordered = sorted(rows.items(), key=lambda row: (row[1][0], row[0]))
         columns = zip(*((name, model, text) for name, (model, text) in ordered), strict=True)
@@ -41,7 +47,7 @@ def save(store: Store, graphs: Mapping[str, Graph]) -> None:
 def load(store: Store, only: Collection[str] | None = None) -> dict[str, Graph]:
     """Every graph (or those of `only`) of the package and the store, by the hash in its rows."""
     folders = [shipped_folder("graphs"), store.folder] if store.shipped else [store.folder]
-    rows = _rows(folder / PLACE for folder in folders)
+    rows = _rows(folder / place for folder in folders for place in (_EARLIER, PLACE))
     names = rows if only is None else only
     return {name: Graph.from_dict(json.loads(text)) for name, (_, text) in rows.items() if name in names}
 
