@@ -100,7 +100,13 @@ class Profile:
         places: dict[bytes, int] = {}
         same = [places.setdefault(row.tobytes(), len(places)) for row in columns + 0.0]  # -0.0 is 0.0
         first = [same.index(place) for place in range(len(places))]
-        order = sorted(range(len(first)), key=lambda place: columns[first[place]].tolist())
+
+        def compare(one: int, other: int) -> float:
+            a, b = columns[first[one]], columns[first[other]]
+            at = np.argmax(a != b)
+            return float(a[at] - b[at])
+
+        order = sorted(range(len(first)), key=functools.cmp_to_key(compare))
         ranks = np.argsort(np.array(order, dtype=int))
         return np.array(first, dtype=int)[order], np.bincount(ranks[same], self.repeat, minlength=len(first))
 
@@ -129,7 +135,7 @@ class Profile:
 
     @functools.cached_property
     def units_used(self) -> tuple[int, ...]:
-        return tuple(np.unique(self.units).tolist())
+        return tuple(sorted(set(self.units.tolist())))
 
     @functools.cached_property
     def work(self) -> tuple[np.ndarray, np.ndarray]:

@@ -11,12 +11,10 @@ from forerun import networks
 from forerun.networks.base import Input, training_loss
 
 from . import quantised, runtimes
+from .case_fields import CHANNELS_LAST, task_of
 from .protocol import GRAPH_DECODE_MS, Call
 
 DTYPES = {"fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bfloat16"}
-CHANNELS_LAST = "channels_last"  # the `layout` of cases with images and weights in channels-last format
-# The Auto class of a Hugging Face config by mode; `inference` is the bare model.
-TASKS = {"inference": "base", "prefill": "causal-lm", "decode": "causal-lm", "training": "causal-lm"}
 
 
 def group_key(case: dict[str, Any]) -> str:
@@ -26,10 +24,6 @@ def group_key(case: dict[str, Any]) -> str:
     if case["source"] == "hf":
         parts.update(task=task_of(case), dtype=case["dtype"])
     return json.dumps(parts, sort_keys=True)
-
-
-def task_of(case: dict[str, Any]) -> str:
-    return str(case.get("task") or TASKS[case["mode"]])
 
 
 def optimizer_of(case: dict[str, Any], model: Any, rate: float) -> Any:

@@ -307,7 +307,7 @@ class DefaultPredictor(Predictor):
         """The places of the devices that share a network; "" where there is none for their kind."""
         of_kind = {kind: network_name(kind, workload.runtime) for kind in {d.kind for d in devices}}
         names = np.array([of_kind[d.kind] for d in devices])
-        return [(str(name), np.flatnonzero(names == name).tolist()) for name in np.unique(names)]
+        return [(name, np.flatnonzero(names == name).tolist()) for name in sorted(set(of_kind.values()))]
 
     def _domain(self, workload: Workload) -> Mapping[str, Any]:
         """The domain of the training data, under the runtime of the workload where that has rows of its own."""

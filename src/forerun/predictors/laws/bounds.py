@@ -20,8 +20,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from forerun.device import Device
+from forerun.graph.allocator import MB
 from forerun.graph.ir import Graph, GraphKey
-from forerun.graph.memory import MB, peak_allocated_mb, sizes
+from forerun.graph.memory import peak_allocated_mb, sizes
 from forerun.graph.profile import Profile
 from forerun.prediction import Estimate
 from forerun.predictors.base import Predictor, Times

@@ -13,10 +13,11 @@ import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
+
+from forerun.prediction import deviations
 
 #: A group needs this many scores to be used by itself; with fewer, those of the next wider group are used.
 ENOUGH = 40
@@ -49,7 +50,7 @@ def ood_deviation(whats: Iterable[str], known: Mapping[str, float] = OUT_OF_DIST
 
 def at_confidence(factors: tuple[float, float], confidence: float) -> tuple[float, float]:
     """Interval factors known for 90 % at another confidence, as if errors were normal in logarithms."""
-    by = NormalDist().inv_cdf((1 + confidence) / 2) / NormalDist().inv_cdf(0.95) if confidence != 0.9 else 1.0
+    by = deviations(confidence) / deviations(0.9) if confidence != 0.9 else 1.0
     return factors[0] ** by, factors[1] ** by
 
 
@@ -89,7 +90,7 @@ class Calibration:
         """The same for many cases of one group."""
         low, high = self._quantiles(group, confidence)
         distance = 1 + self.widening.get(group.partition("/")[0], 0.0) * disagreement
-        more = out_of_distribution * NormalDist().inv_cdf((1 + confidence) / 2)
+        more = out_of_distribution * deviations(confidence)
         return np.exp(-np.hypot(low * distance, more)), np.exp(np.hypot(high * distance, more))
 
     def _quantiles(self, group: str, confidence: float) -> tuple[float, float]:
