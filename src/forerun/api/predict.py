@@ -13,6 +13,7 @@ from forerun.api.answers import answer, has_host
 from forerun.api.arguments import several
 from forerun.api.questions import check, given_model, profiled, workload_from
 from forerun.device import Device, load_device
+from forerun.device.together import Devices
 from forerun.errors import ForerunError
 from forerun.measure.assumed_host import assume, slowness
 from forerun.prediction import Prediction
@@ -127,7 +128,7 @@ def predict_many(
     from forerun.api.tables import joined, table
 
     cases = [w if isinstance(w, Workload) else workload_from(w) for w in several("workloads", workloads)]
-    chosen = list(dict.fromkeys(load_device(d) for d in several("devices", devices)))
+    chosen = Devices(dict.fromkeys(load_device(d) for d in several("devices", devices)))
     estimator = load_predictor(predictor).with_settings(confidence=confidence, host_slowness=slowness(host))
     prices = cost_advice.choose_instances(chosen, instance)
     grids = [carbon_advice.choose_grid(region, p if instance and p and p.id == instance else None) for p in prices]

@@ -60,13 +60,15 @@ class Inputs:
     @classmethod
     def of(cls, ops: OpTable, mean: np.ndarray, scale: np.ndarray) -> Inputs:
         code = (ops.classes * len(UNITS) + ops.units) * len(VARIANTS) + ops.variants
-        combinations, which = np.unique(code, return_inverse=True)
+        there = np.zeros(len(CLASSES) * len(UNITS) * len(VARIANTS), dtype=bool)
+        there[code] = True
+        combinations, which = np.flatnonzero(there), (np.cumsum(there) - 1)[code]
         pairs, variants = np.divmod(combinations, len(VARIANTS))
         scaled = (ops.numbers - mean) / scale
         np.clip(scaled, -4.0, 4.0, out=scaled)
         group = GROUP_OF[ops.classes]
         places = (np.flatnonzero(group == g) for g in range(len(GROUPS)))
-        groups = tuple((own, which.ravel()[own], scaled[own]) for own in places)
+        groups = tuple((own, which[own], scaled[own]) for own in places)
         return cls(
             pairs // len(UNITS), pairs % len(UNITS), variants, groups, ops.compute_s * ops.power_slowdown,
             np.maximum(ops.compute_s, ops.memory_s), relative_feed(ops.numbers[:, FEED]),
