@@ -69,6 +69,17 @@ def test_the_allocator_never_hands_out_more_than_it_reserved(steps: list[tuple[b
     assert a.free_bytes == a.reserved  # everything came back
 
 
+def test_under_a_limit_free_segments_go_before_a_request_fails() -> None:
+    a = CachingAllocator(limit=40 * MB)
+    held: list[int] = []
+    a.apply(held, 24 * MB, 1)
+    a.apply(held, 24 * MB, -1)
+    a.apply(held, 30 * MB, 1)  # fits only where the free segment of 24 MB was given back
+    assert a.fits and a.reserved == 30 * MB and a.peak_reserved == 30 * MB
+    a.apply(held, 20 * MB, 1)
+    assert not a.fits
+
+
 def _graph(storages: list[Storage], ops: int) -> Graph:
     return Graph("test", [Op("copy", "copy", (), ()) for _ in range(ops)], [], storages, 0, 0)
 
