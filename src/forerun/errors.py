@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 
 
 class ForerunError(Exception):
@@ -36,6 +35,8 @@ class MissingPackage(ForerunError):
 
 def did_you_mean(name: str, known: Iterable[str], limit: int = 3) -> str:
     """' Did you mean a, b?' for a near miss, or '' when nothing is near. Never used to pick a match."""
+    from difflib import get_close_matches  # of use after a mistake alone
+
     by_lower = {k.lower(): k for k in known}
     near = get_close_matches(name.lower(), by_lower, n=limit, cutoff=0.6)
     return f" Did you mean {', '.join(by_lower[n] for n in near)}?" if near else ""

@@ -13,6 +13,17 @@ from forerun._util.rendered import Rendered
 DEVICE_BOUND = 0.8
 #: The least and the greatest confidence that an interval can be asked for with.
 CONFIDENCES = (0.5, 0.99)
+#: `deviations` of the usual confidence of 90 %.
+_USUAL_DEVIATIONS = 1.6448536269514715
+
+
+def deviations(confidence: float) -> float:
+    """How many standard deviations from the mean an interval of normal errors with this confidence ends."""
+    if confidence == 0.9:
+        return _USUAL_DEVIATIONS
+    from statistics import NormalDist  # its import takes as long as a prediction
+
+    return NormalDist().inv_cdf((1 + confidence) / 2)
 
 
 @dataclass(frozen=True)

@@ -172,6 +172,11 @@ def is_python_file(model: Any) -> bool:
     return isinstance(model, (str, os.PathLike)) and re.search(r"\.py(:[^/\\]*)?$", str(model), re.I) is not None
 
 
+def is_onnx_file(model: Any) -> bool:
+    """Whether a model is the path of an ONNX file."""
+    return isinstance(model, (str, os.PathLike)) and os.path.splitext(model)[1].lower() == ".onnx"
+
+
 def _positive(name: str, value: Any) -> int:
     try:
         number = operator.index(value)

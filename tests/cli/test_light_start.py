@@ -14,7 +14,11 @@ from forerun._util.installed import version
 from forerun._util.remembered import remembered
 from forerun.device.reading import CATALOG, read_yaml
 
-HEAVY = ("torch", "timm", "transformers", "pandas", "pyarrow", "duckdb", "pydantic", "yaml", "importlib.metadata")
+HEAVY = (
+    "torch", "timm", "transformers", "pandas", "pyarrow", "duckdb", "pydantic", "yaml", "importlib.metadata",
+    "numpy.ma", "statistics", "zipfile", "tempfile", "concurrent.futures", "html", "forerun.api.explanation",
+    "forerun.measure.core.protocol", "forerun.frontends.converters.environment",
+)  # fmt: skip
 SAYS = "import sys; from forerun.cli import run; run(sys.argv[1:]); print(*sys.modules, file=sys.stderr)"
 
 

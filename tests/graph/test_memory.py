@@ -15,10 +15,9 @@ from torch import nn
 from forerun.data.store import Store
 from forerun.device import load_device
 from forerun.frontends import load_graph, load_graphs
+from forerun.graph.allocator import MB, CachingAllocator
 from forerun.graph.ir import Graph, Op, Storage
 from forerun.graph.memory import (
-    MB,
-    CachingAllocator,
     live_memory,
     peak_allocated_mb,
     runs_within,
@@ -67,8 +66,18 @@ def test_the_allocator_never_hands_out_more_than_it_reserved(steps: list[tuple[b
     assert a.reserved >= peak
     for block, _ in live:
         a.free(block)
-    free = sum(size for pool in a._free for size, _ in pool)
-    assert free == a.reserved  # everything came back
+    assert a.free_bytes == a.reserved  # everything came back
+
+
+def test_under_a_limit_free_segments_go_before_a_request_fails() -> None:
+    a = CachingAllocator(limit=40 * MB)
+    held: list[int] = []
+    a.apply(held, 24 * MB, 1)
+    a.apply(held, 24 * MB, -1)
+    a.apply(held, 30 * MB, 1)  # fits only where the free segment of 24 MB was given back
+    assert a.fits and a.reserved == 30 * MB and a.peak_reserved == 30 * MB
+    a.apply(held, 20 * MB, 1)
+    assert not a.fits
 
 
 def _graph(storages: list[Storage], ops: int) -> Graph:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import sys
@@ -42,7 +43,7 @@ def entry_points(group: str) -> list[EntryPoint]:
 def version(name: str) -> str:
     """The version of an installed package. Raises ModuleNotFoundError if it is not installed."""
     ours = _plain(name)
-    files = [file for package, file in _metadata("METADATA") if package == ours]
+    files = [file for _, file in _metadata("METADATA", ours)]
     return str(remembered(f"versions/{ours}", files, lambda: _version(name))) if files else _version(name)
 
 
@@ -50,14 +51,26 @@ def _plain(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def _metadata(file: str) -> Iterator[tuple[str, str]]:
-    """The packages with this metadata file, by name, and its path."""
-    for place in filter(os.path.isdir, map(os.path.abspath, sys.path)):
-        with os.scandir(place) as entries:
-            folders = [(entry.name, entry.path) for entry in entries if entry.name.endswith(_METADATA)]
-        for name, folder in folders:
-            if os.path.isfile(path := f"{folder}{os.sep}{file}"):
-                yield _plain(name.removesuffix(".egg-info").partition("-")[0]), path
+def _metadata(file: str, wanted: str = "") -> Iterator[tuple[str, str]]:
+    """The packages with this metadata file, or the one that is wanted, by name, and its path."""
+    for place in map(os.path.abspath, sys.path):
+        try:
+            changed = os.stat(place).st_mtime_ns
+        except OSError:
+            continue
+        for name, folder in _folders(place, changed):
+            if wanted in ("", name) and os.path.isfile(path := f"{folder}{os.sep}{file}"):
+                yield name, path
+
+
+@functools.lru_cache(maxsize=32)
+def _folders(place: str, changed: int) -> tuple[tuple[str, str], ...]:
+    """The folders of metadata in a place, by package, as of its last change."""
+    if not os.path.isdir(place):
+        return ()
+    with os.scandir(place) as entries:
+        found = [(entry.name, entry.path) for entry in entries if entry.name.endswith(_METADATA)]
+    return tuple((_plain(name.removesuffix(".egg-info").partition("-")[0]), path) for name, path in found)
 
 
 def _version(name: str) -> str:

@@ -105,7 +105,7 @@ def _largest_by_tensors(graph: Graph, room: float, working: Workspaces | None) -
     if peak_allocated_mb(graph, np.array([low]), working)[0] > room:
         return 0
     while high - low > 1:  # 64 candidates a round: four rounds reach a million
-        candidates = np.unique(np.linspace(low, high, 66).astype(int))
+        candidates = np.array(sorted(set(np.linspace(low, high, 66).astype(int).tolist())))
         fits = peak_allocated_mb(graph, candidates, working) <= room
         if fits.all():
             return int(high)

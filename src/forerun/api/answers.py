@@ -12,7 +12,6 @@ from forerun.advice import carbon as carbon_advice
 from forerun.advice import cost as cost_advice
 from forerun.advice import host as host_advice
 from forerun.advice.fit import as_measured, fit
-from forerun.advice.job import whole_training
 from forerun.advice.mig import slice_options, slices, smallest_that_fits
 from forerun.api.arguments import whole_number
 from forerun.api.questions import Question, check, items_per_call, profiled
@@ -29,7 +28,7 @@ from forerun.predictors.laws.conformal import at_confidence
 from forerun.predictors.laws.energy import POWER_SPREAD, back_to_back_ms, power_edges
 from forerun.predictors.laws.specs import substituted
 from forerun.runtimes.registry import USUAL, filed_under, runtime
-from forerun.workload import Workload
+from forerun.workload import Workload, is_onnx_file
 
 if TYPE_CHECKING:
     from forerun.data.batch_limits import BatchLimit
@@ -85,6 +84,8 @@ def answer(
             assumed = host_advice.on_known_hosts(assumed, times, columns, device, predictor, workload)
     training = None
     if epochs is not None and dataset_size is not None:
+        from forerun.advice.job import whole_training
+
         training = whole_training(
             latency, energy, workload.batch, epochs=epochs, dataset_size=dataset_size, grid=grid,
             usd_per_device_hour=None if chosen is None or cost is None else chosen.usd_per_device_hour,
@@ -281,7 +282,7 @@ def _notes(
             f"it does not fit {device.id}: time, throughput, energy and carbon are those of the same chip with enough "
             "memory, and costs are left out"
         )
-    used = {UNITS[u] for u in np.unique(columns.units)}
+    used = {UNITS[u] for u in columns.units_used}
     for unit in sorted(used - {"vector"}):
         other = substituted(device, unit)
         if other and device.supports(unit) is None:
@@ -296,10 +297,9 @@ def _notes(
 def _check_command(workload: Workload) -> str | None:
     """The command that measures the same case on real hardware, where `forerun measure` can run it."""
     from forerun.measure.cases import case_of
-    from forerun.measure.onnx_runtime import is_onnx
 
     parts = ["forerun", "measure", str(workload.model), "--batch", str(workload.batch)]
-    if is_onnx(workload.model):
+    if is_onnx_file(workload.model):
         if not runtime(workload.runtime).runs_files:
             return None
         for name, shape in workload.input_shape.items() if isinstance(workload.input_shape, dict) else ():
@@ -323,6 +323,6 @@ def _check_command(workload: Workload) -> str | None:
             parts += [option, str(value)]
     if workload.channels_last:
         parts.append("--channels-last")
-    if workload.runtime != USUAL and not is_onnx(workload.model):
+    if workload.runtime != USUAL and not is_onnx_file(workload.model):
         parts += ["--runtime", workload.runtime]
     return shlex.join(parts)

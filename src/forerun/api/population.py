@@ -59,21 +59,22 @@ def predict_population(
     estimator = load_predictor(predictor).with_settings(confidence=confidence, host_slowness=slowness(host))
     members = _Members(model, workload)
     check(members.workload(table.iloc[0].to_dict()), chosen, estimator)
-    parts = []
+    answers: dict[str, np.ndarray] = {}
     for rows, family in members.structures(table):
         work = members.workload(table.loc[rows[0]].to_dict())
-        values = table.loc[rows, list(family.names)].to_numpy(dtype=float)
-        for first in range(0, len(rows), _AT_ONCE):
+        values, place = _distinct(table.loc[rows, list(family.names)])
+        parts = []
+        for first in range(0, len(values), _AT_ONCE):
             subset = values[first : first + _AT_ONCE]
             columns = profile(family.graph, work.dtype, np.arange(len(subset)), family.shapes(subset))
             predicted = ask(estimator, columns, [chosen], work)
             flops, moved = columns.work
-            answers = _answers(predicted.times, predicted.spread("latency_ms")) | {
-                "flops": flops.sum(axis=0),
-                "bytes": moved,
-            }
-            parts.append(pd.DataFrame(answers, index=rows[first : first + _AT_ONCE]))
-    return pd.concat([table, pd.concat(parts).sort_index()], axis=1)
+            parts.append(
+                _answers(predicted.times, predicted.spread("latency_ms")) | {"flops": flops.sum(axis=0), "bytes": moved}
+            )
+        for name in parts[0]:
+            answers.setdefault(name, np.empty(len(table)))[rows] = np.concatenate([part[name] for part in parts])[place]
+    return pd.concat([table, pd.DataFrame(answers)], axis=1)
 
 
 def _columns(settings: Mapping[str, Sequence[int]]) -> dict[str, np.ndarray]:
@@ -89,6 +90,16 @@ def _columns(settings: Mapping[str, Sequence[int]]) -> dict[str, np.ndarray]:
         words = ", ".join(f"{name} {length}" for name, length in lengths.items())
         raise ForerunError(f"all columns must have one number for each member, and they have: {words}")
     return columns
+
+
+def _distinct(members: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    """The settings that differ [distinct, names], and which of them each member has: equal members are predicted once,
+    and of a million in a search many are equal."""
+    names = list(members)
+    if not names:
+        return np.empty((1, 0)), np.zeros(len(members), dtype=int)
+    place = members.groupby(names, sort=False).ngroup().to_numpy()  # numbered as they first appear
+    return members.drop_duplicates().to_numpy(dtype=float), place
 
 
 def _answers(times: Times, spread: np.ndarray) -> dict[str, np.ndarray]:
@@ -131,7 +142,7 @@ class _Members:
         work = self.workload(member)
         return as_run(load_graph(work), work.runtime)
 
-    def structures(self, table: pd.DataFrame) -> Iterator[tuple[list[int], Family]]:
+    def structures(self, table: pd.DataFrame) -> Iterator[tuple[np.ndarray, Family]]:
         """(rows, family) for each structure: settings that decide it are taken value by value."""
         many = {str(name) for name in table if table[name].nunique() >= _FEW}
         single = table["batch"] == 1 if "batch" in table else np.zeros(len(table), dtype=bool)
@@ -139,13 +150,13 @@ class _Members:
             if len(part):
                 yield from self._split(part, many)
 
-    def _split(self, table: pd.DataFrame, smooth: set[str]) -> Iterator[tuple[list[int], Family]]:
+    def _split(self, table: pd.DataFrame, smooth: set[str]) -> Iterator[tuple[np.ndarray, Family]]:
         fixed = [name for name in table if name not in smooth]
         groups = table.groupby(fixed, sort=False) if fixed else [((), table)]
         for _, members in groups:
             family, blamed = self._law(members, smooth)
             if family is not None:
-                yield list(members.index), family
+                yield members.index.to_numpy(), family
             else:
                 yield from self._split(members, smooth - blamed)
 

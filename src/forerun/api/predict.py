@@ -11,15 +11,12 @@ from forerun.advice import carbon as carbon_advice
 from forerun.advice import cost as cost_advice
 from forerun.api.answers import answer, has_host
 from forerun.api.arguments import several
-from forerun.api.explanation import Explanation, explain_ops
 from forerun.api.questions import check, given_model, profiled, workload_from
-from forerun.api.tables import joined, table
-from forerun.api.verification import Verification, verify
 from forerun.device import Device, load_device
+from forerun.device.together import Devices
 from forerun.errors import ForerunError
 from forerun.measure.assumed_host import assume, slowness
 from forerun.prediction import Prediction
-from forerun.predictors.attribution import Attribution
 from forerun.predictors.base import Predictor
 from forerun.predictors.registry import load_predictor
 from forerun.workload import Workload
@@ -28,6 +25,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from forerun.api.comparison import Comparison
+    from forerun.api.explanation import Explanation
+    from forerun.api.verification import Verification
+    from forerun.predictors.attribution import Attribution
 
 
 def predict(
@@ -125,8 +125,10 @@ def predict_many(
     same footing: each equals `predict` with `measured=False` and `host="reference"`. `instance` gives the price of the
     device that it carries; the others have their cheapest one.
     """
+    from forerun.api.tables import joined, table
+
     cases = [w if isinstance(w, Workload) else workload_from(w) for w in several("workloads", workloads)]
-    chosen = list(dict.fromkeys(load_device(d) for d in several("devices", devices)))
+    chosen = Devices(dict.fromkeys(load_device(d) for d in several("devices", devices)))
     estimator = load_predictor(predictor).with_settings(confidence=confidence, host_slowness=slowness(host))
     prices = cost_advice.choose_instances(chosen, instance)
     grids = [carbon_advice.choose_grid(region, p if instance and p and p.id == instance else None) for p in prices]
@@ -170,6 +172,8 @@ def explain(
     **settings: Any,
 ) -> Explanation:
     """Where the time goes, op by op; `settings` are those of a workload (batch, dtype, mode ...)."""
+    from forerun.api.explanation import explain_ops
+
     workload, device = given_model(model, settings), load_device(device)
     estimator = load_predictor(predictor)
     assumed = assume(host, device, honoured="host" in estimator.supports)
@@ -206,4 +210,6 @@ def verification(
     workload: Workload, device: Device, row: dict[str, Any], *, predictor: str | Path | Predictor = "default"
 ) -> Verification:
     """The prediction of a case, never from the store, beside the row that measured it."""
+    from forerun.api.verification import verify
+
     return verify(predict_workload(workload, device, predictor=predictor, measured=False), row)

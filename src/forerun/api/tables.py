@@ -12,6 +12,7 @@ from forerun.advice import cost as cost_advice
 from forerun.api.questions import items_per_call, problem, profiled
 from forerun.device import Device
 from forerun.device.carbon import carbon_g
+from forerun.device.together import together
 from forerun.errors import ForerunError
 from forerun.prediction import Estimate
 from forerun.predictors.base import Predictor
@@ -95,6 +96,7 @@ def table(
 ) -> dict[str, list[Any] | np.ndarray]:
     """The columns of one workload on every device; a case that cannot run has its reason in column `error`."""
     w, n = workload, len(devices)
+    devices = together(devices)
     problems = [problem(w, d, predictor) for d in devices]
     try:
         question = profiled(w)
@@ -105,7 +107,7 @@ def table(
         return {**same, "device": [d.id for d in devices]}
     graph = question.graph
     able = [i for i, p in enumerate(problems) if p is None]
-    able_devices = [devices[i] for i in able]
+    able_devices = devices.only(able)
     predicted = ask(predictor, question.columns, able_devices, w) if able else None
     times = predicted.times if predicted else None
 
@@ -125,11 +127,15 @@ def table(
     if times is not None and (times.memory_mb is not None or times.memory_allocated_mb is not None):
         for at, place in enumerate(able):
             memory[place] = memory_model.with_predicted(memory[place], times.of_device(at), devices[place])
-    memory = [memory_model.with_interval(m, predictor, w.mode) for m in memory]
-    needed_edges = np.array([
-        hold_memory(memory_model.needed_interval(m, d, predictor, w.mode), m.needed_mb, graph)
-        for m, d in zip(memory, devices, strict=True)
-    ])  # fmt: skip
+    # Devices that leave a call as much room share an estimate, which is made ready once.
+    ready = {id(m): memory_model.with_interval(m, predictor, w.mode) for m in memory}
+    memory = [ready[id(m)] for m in memory]
+    ends: dict[tuple[int, bool], tuple[float, float]] = {}
+    for m, d in zip(memory, devices, strict=True):
+        if (id(m), "context_mb" in d.calibrated) not in ends:
+            needed_ends = memory_model.needed_interval(m, d, predictor, w.mode)
+            ends[id(m), "context_mb" in d.calibrated] = hold_memory(needed_ends, m.needed_mb, graph)
+    needed_edges = np.array([ends[id(m), "context_mb" in d.calibrated] for m, d in zip(memory, devices, strict=True)])
     items, unit = items_per_call(graph, w)
     latency, energy = column("latency_ms"), column("energy_j")
     latency_edges, energy_edges = edges("latency_ms"), edges("energy_j")

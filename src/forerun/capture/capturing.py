@@ -6,7 +6,6 @@ import contextlib
 import contextvars
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -31,6 +30,8 @@ def apart(work: Callable[..., T], *args: Any) -> T:
     """
     if not getattr(_here, "depth", 0):
         return work(*args)
+    from concurrent.futures import Future
+
     done: Future[T] = Future()
     context = contextvars.copy_context()
 

@@ -168,7 +168,7 @@ def _host(device: str, as_json: bool) -> None:
 
 def _measured(work: Workload, keep: bool, device: str = "auto") -> dict[str, Any]:
     from forerun.measure.once import measure_workload
-    from forerun.measure.onnx_runtime import is_onnx
+    from forerun.workload import is_onnx_file
 
     if keep:
         require("adding the row to the store (--no-keep omits it)", "pyarrow", "filelock", extra="measure")
@@ -180,6 +180,6 @@ def _measured(work: Workload, keep: bool, device: str = "auto") -> dict[str, Any
 
         rows = [model_row(row, "own")]
         store = Store()
-        saved_graphs.save(store, add_graphs(rows, onnx_files=[work.model] if is_onnx(work.model) else ()))
+        saved_graphs.save(store, add_graphs(rows, onnx_files=[work.model] if is_onnx_file(work.model) else ()))
         store.append("models", rows)
     return row

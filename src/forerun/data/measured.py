@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 from forerun.data.store import Store
-from forerun.prediction import DEVICE_BOUND, Estimate
+from forerun.prediction import DEVICE_BOUND, Estimate, deviations
 from forerun.runtimes.registry import names
 from forerun.workload import Workload
 
@@ -54,7 +53,7 @@ class Measured:
             return None
         noise = 1 + NOISE[name][self.host_bound]
         low, high = self.spans[name]
-        factor = noise if confidence == 0.9 else noise ** (_deviations(confidence) / _deviations(0.9))
+        factor = noise if confidence == 0.9 else noise ** (deviations(confidence) / deviations(0.9))
         return Estimate(value, min(low, value / factor), max(high, value * factor), unit)
 
     @property
@@ -66,10 +65,6 @@ class Measured:
         known = ", ".join(name for name, value in self.values.items() if value is not None)
         where = (f", {library} {versions[library]}" if library else "") + f", host {self.host}"
         return f"measured {times} on {self.measured_at}{where}: {known}"
-
-
-def _deviations(confidence: float) -> float:
-    return NormalDist().inv_cdf((1 + confidence) / 2)
 
 
 def find(graph_hash: str, workload: Workload, device: str, store: Store | None = None) -> Measured | None:

@@ -7,7 +7,6 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from typing import Any
 
 from forerun._util.readable import short
@@ -109,6 +108,8 @@ def date_text(value: Any) -> str | None:
 
 def unknown_field(field: Any, known: Iterable[str]) -> str:
     """'bandwidth is not a field (did you mean bandwidth_gbs?)'."""
+    from difflib import get_close_matches  # of use after a mistake alone
+
     known = list(known)
     text = _shown(field)
     habit = _HABITS.get(text.lower())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cache
 from typing import Any
 
@@ -73,8 +72,8 @@ def _profiles(device_id: str, whole_sm_count: float | None) -> tuple[MigProfile,
     starts = {(p["compute_slices"], p["memory_slices"]): tuple(p["starts"]) for p in full["placements"]}
     profiles = []
     for row in entry["rows"]:
-        share_of_memory = Fraction(row["memory_fraction"])
-        memory_slices = int(share_of_memory * full["memory_slices"])
+        part, whole = map(int, row["memory_fraction"].split("/"))
+        memory_slices = part * full["memory_slices"] // whole
         # Where the SM count of the whole GPU is unknown, the share of the compute slices stands in for that of the SMs.
         share = row["sm_count"] / whole_sm_count if whole_sm_count else row["compute_slices"] / full["compute_slices"]
         profiles.append(
@@ -84,7 +83,7 @@ def _profiles(device_id: str, whole_sm_count: float | None) -> tuple[MigProfile,
                 memory_mb=float(row["memory_mb"]),
                 sm_count=row["sm_count"],
                 sm_fraction=share,
-                memory_fraction=float(share_of_memory),
+                memory_fraction=part / whole,
                 max_instances=row["max_instances"],
                 media=row["name"].endswith("+me"),
                 source=source_line(content["sources"], row.get("source", entry["source"])),

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from forerun.measure.core.inputs import CHANNELS_LAST
+from forerun.measure.core.case_fields import CHANNELS_LAST
 from forerun.predictors.laws import gain_errors
 from forerun.predictors.laws.conformal import Calibration, calibrate
 from forerun.runtimes.cudagraph import CudaGraph

@@ -13,7 +13,6 @@ import json
 import math
 import os
 import shutil
-import tempfile
 import time
 import zlib
 from pathlib import Path
@@ -81,6 +80,8 @@ def _parsed(path: Path, written: int) -> tuple[Graph, ...]:
 
 def write(key: str, graphs: list[Graph]) -> None:
     """Stores graphs under a key. Readers and other writers see the old file or the new one, never a part."""
+    import tempfile  # which reading does not need
+
     blob = zlib.compress(json.dumps([g.to_dict() for g in graphs]).encode(), level=1)
     with contextlib.suppress(OSError):  # a read-only or full disk costs speed, not the answer
         folder().mkdir(parents=True, exist_ok=True)

@@ -47,6 +47,11 @@ class Shapes:
         self._numbers: dict[int, Number] | None = {} if np.isscalar(self.step) else None
         self._bytes: dict[int, Number] = {}
 
+    @property
+    def single(self) -> bool:
+        """Whether every size is one number, and not a column of them."""
+        return self._numbers is not None
+
     def dims(self, tensor: int) -> list[Number]:
         t = self.graph.tensors[tensor]
         if t.per_sample is None or (np.isscalar(self.step) and self.step == 0):

@@ -32,10 +32,14 @@ _POINTWISE = frozenset({"resize", "pool", "pool_backward"})
 
 def dims(graph: Graph, shapes: Shapes, many: int) -> np.ndarray:
     """[ops, batch sizes, DIMS] of a graph, at as many batch sizes as `shapes` holds."""
-    out = np.ones((len(graph.ops), many, len(DIMS)))
-    for i, op in enumerate(graph.ops):
-        law = _plain if op.attrs.get("generated") and op.kind in _POINTWISE else SIZES[op.kind]
-        for column, value in enumerate(law(op, shapes)):
+    laws = (_plain if op.attrs.get("generated") and op.kind in _POINTWISE else SIZES[op.kind] for op in graph.ops)
+    rows = [law(op, shapes) for op, law in zip(graph.ops, laws, strict=True)]
+    if shapes.single:
+        filled = [[float(value) for value in row] + [1.0] * (len(DIMS) - len(row)) for row in rows]
+        return np.maximum(np.array(filled).reshape(len(rows), 1, len(DIMS)), 0.0)
+    out = np.ones((len(rows), many, len(DIMS)))
+    for i, row in enumerate(rows):
+        for column, value in enumerate(row):
             out[i, :, column] = value
     return np.maximum(out, 0.0)
 

@@ -8,21 +8,14 @@ Memory moves by the same amount at every turn, so no turn in between can be high
 from __future__ import annotations
 
 import functools
-from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
 
 import numpy as np
 
+from forerun.graph.allocator import ALIGN, MB, CachingAllocator
 from forerun.graph.ir import Graph, GraphKey
-
-MB = 2**20
-ALIGN = 512  # the CUDA caching allocator rounds every request up to this
-_SMALL = MB  # requests up to here come from 2 MB segments
-_SMALL_SEGMENT, _MEDIUM_SEGMENT, _MEDIUM_LIMIT = 2 * MB, 20 * MB, 10 * MB
-
 
 #: Bytes that libraries take while an op runs: {op: bytes at each batch size}.
 Workspaces = Callable[[Graph, np.ndarray], dict[int, np.ndarray]]
@@ -42,12 +35,27 @@ class Memory:
 Event = tuple[int, int, int]
 
 
+class Walk:
+    """The events of a call in their order, as tuples and as columns; compared by identity."""
+
+    def __init__(self, events: tuple[Event, ...]) -> None:
+        self.events = events
+        signs, self.storages, counts = np.array(events, dtype=np.int64).reshape(-1, 3).T
+        self.blocks = signs * counts  # allocated; freed where negative
+        # For the allocator: (blocks, storage).
+        self.steps = tuple(zip(self.blocks.tolist(), self.storages.tolist(), strict=True))
+
+
 def events(graph: Graph, working: Iterable[int] = ()) -> tuple[Event, ...]:
     """Every coming and going of memory in the order of one call, folded blocks walked as described above.
 
     Ops that are `working` take a piece of memory while they run and give it back: storages behind the graph's own, in
     the same order.
     """
+    return _walk_of(graph, working).events
+
+
+def _walk_of(graph: Graph, working: Iterable[int]) -> Walk:
     lives = tuple((s.born, s.dies, s.repeat) for s in graph.storages)
     return _ordered(_Ops(graph), lives, tuple(working))
 
@@ -68,9 +76,15 @@ class _Ops:
 
 
 @functools.lru_cache(maxsize=32)
-def _ordered(ops: _Ops, lives: tuple[tuple[int, int | None, int], ...], working: tuple[int, ...]) -> tuple[Event, ...]:
-    """The events of any graph with these operators, whose storages live so."""
-    return tuple((-gone, storage, blocks) for _, _, _, gone, storage, blocks in _placed(ops.graph, working))
+def _ordered(ops: _Ops, lives: tuple[tuple[int, int | None, int], ...], working: tuple[int, ...]) -> Walk:
+    """The walk of any graph with these operators, whose storages live so."""
+    return _known(tuple((-gone, storage, blocks) for _, _, _, gone, storage, blocks in _placed(ops.graph, working)))
+
+
+@functools.lru_cache(maxsize=32)
+def _known(events: tuple[Event, ...]) -> Walk:
+    """One walk for all graphs with the same events: fp16 and bf16, fp32 and tf32."""
+    return Walk(events)
 
 
 def _placed(graph: Graph, working: Iterable[int] = ()) -> list[tuple[int, int, int, int, int, int]]:
@@ -154,12 +168,11 @@ def sizes(graph: Graph, batches: np.ndarray | None = None) -> np.ndarray:
 def peak_allocated_mb(graph: Graph, batches: np.ndarray, workspaces: Workspaces | None = None) -> np.ndarray:
     """Peak of live tensors and workspaces at each batch size, all at once."""
     needed = workspaces(graph, batches) if workspaces else {}
-    walk = events(graph, needed)
-    if not walk:
+    walk = _walk_of(graph, needed)
+    if not walk.steps:
         return np.zeros(len(batches))
     size = _with(sizes(graph, batches), needed)
-    sign, storage, blocks = np.array(walk).T
-    return np.cumsum((sign * blocks)[:, None] * size[storage], axis=0).max(axis=0) / MB
+    return np.cumsum(walk.blocks[:, None] * size[walk.storages], axis=0).max(axis=0) / MB
 
 
 def _with(size: np.ndarray, needed: dict[int, np.ndarray]) -> np.ndarray:
@@ -184,17 +197,11 @@ def runs_within(
     """Says whether `simulate` fits under a limit at any of these batch sizes: sizes are computed for all of them at
     once, and the allocator is replayed for those that are asked about, up to the first miss."""
     needed = workspaces(graph, batches) if workspaces else {}
-    walk = events(graph, needed)
+    walk = _walk_of(graph, needed)
     size = dict(zip(batches.tolist(), _with(sizes(graph, batches), needed).astype(int).T.tolist(), strict=True))
 
     def runs(batch: int) -> bool:
-        bytes_of, allocator = size[batch], CachingAllocator(int(limit_mb * MB))
-        live: list[list[int]] = [[] for _ in bytes_of]
-        for sign, storage, blocks in walk:
-            allocator.apply(live[storage], bytes_of[storage], sign * blocks)
-            if not allocator.fits:
-                return False
-        return True
+        return _replay(walk, size[batch], int(limit_mb * MB), to_the_end=False).fits
 
     return runs
 
@@ -245,111 +252,46 @@ def live_memory(graph: Graph, workspaces: Workspaces | None = None) -> LiveMemor
 
 
 @functools.lru_cache(maxsize=32)
-def _walk(key: GraphKey, workspaces: Workspaces | None) -> tuple[tuple[Event, ...], tuple[int, ...], tuple[str, ...]]:
-    """The events of a call, and the bytes and role of every storage."""
+def _walk(key: GraphKey, workspaces: Workspaces | None) -> tuple[Walk, tuple[int, ...], tuple[str, ...]]:
+    """The walk of a call, and the bytes and role of every storage."""
     graph = key.graph
     needed = workspaces(graph, np.array([graph.batch])) if workspaces else {}
     size = _with(sizes(graph), needed)[:, 0].astype(int).tolist()
     roles = [s.role for s in graph.storages] + ["workspace"] * len(needed)
-    return events(graph, needed), tuple(size), tuple(roles)
+    return _walk_of(graph, needed), tuple(size), tuple(roles)
+
+
+def _replay(walk: Walk, size: Sequence[int], limit: int | None, *, to_the_end: bool = True) -> CachingAllocator:
+    """The allocator after a call whose storages have these sizes, or else after the first request over the limit."""
+    allocator = CachingAllocator(limit)
+    allocate, free = allocator.allocate, allocator.free
+    live: list[list[int]] = [[] for _ in size]
+    for blocks, storage in walk.steps:
+        held = live[storage]
+        if blocks == 1:
+            held.append(allocate(size[storage]))
+        elif blocks == -1 and held:
+            free(held.pop())
+        else:
+            allocator.apply(held, size[storage], blocks)
+        if not (to_the_end or allocator.fits):
+            break
+    return allocator
 
 
 @functools.lru_cache(maxsize=32)  # fp16 and bf16, fp32 and tf32 have the same sizes and walk
-def _replayed(walk: tuple[Event, ...], size: tuple[int, ...], roles: tuple[str, ...], limit: int | None) -> Memory:
+def _replayed(walk: Walk, size: tuple[int, ...], roles: tuple[str, ...], limit: int | None) -> Memory:
     """The peaks of a walk over storages of these sizes and roles, under a limit of bytes."""
-    allocator = CachingAllocator(limit)
-    live: list[list[int]] = [[] for _ in size]
-    for sign, storage, blocks in walk:
-        allocator.apply(live[storage], size[storage], sign * blocks)
-    signs, storages, counts = np.array(walk, dtype=np.int64).reshape(-1, 3).T
-    change = signs * counts * np.array(size, dtype=np.int64)[storages]
+    allocator = _replay(walk, size, limit)
+    change = walk.blocks * np.array(size, dtype=np.int64)[walk.storages]
     now = np.cumsum(change)
     highest = int(now.argmax()) if len(now) else 0
     parts = dict.fromkeys(roles, 0)
-    for storage, moved in zip(storages[: highest + 1].tolist(), change[: highest + 1].tolist(), strict=True):
-        parts[roles[storage]] += moved
+    place = {role: at for at, role in enumerate(parts)}
+    of_storage = np.array([place[role] for role in roles], dtype=np.int64)
+    taken = np.zeros(len(parts), dtype=np.int64)
+    np.add.at(taken, of_storage[walk.storages[: highest + 1]], change[: highest + 1])
+    parts = dict(zip(parts, taken.tolist(), strict=True))
     ordered = sorted(parts.items(), key=lambda kv: -kv[1])
     peak = sum(parts.values())
     return Memory(peak / MB, allocator.peak_reserved / MB, {k: v / MB for k, v in ordered if v > 0}, allocator.fits)
-
-
-class CachingAllocator:
-    """PyTorch's CUDA caching allocator: pools, segments, best fit, split, merge; under a limit free segments go."""
-
-    def __init__(self, limit: int | None = None) -> None:
-        self.limit = limit
-        self.reserved = self.peak_reserved = 0
-        self.fits = True
-        # (size, id) of the free blocks of each pool (small, large), sorted.
-        self._free: tuple[list[tuple[int, int]], list[tuple[int, int]]] = ([], [])
-        self._blocks: dict[int, list[Any]] = {}  # id -> [size, pool, previous id, next id, is_free]
-        self._next = 0
-
-    def apply(self, held: list[int], size: int, blocks: int) -> None:
-        """Allocates this number of blocks of `size` bytes; a negative number frees the newest of those held."""
-        if blocks > 0:
-            held.extend([self.allocate(size) for _ in range(blocks)])
-        elif held:
-            for _ in range(min(-blocks, len(held))):
-                self.free(held.pop())
-
-    def allocate(self, size: int) -> int:
-        """A block of `size` bytes (already rounded); returns its handle."""
-        size = max(size, ALIGN)
-        pool = 0 if size <= _SMALL else 1
-        free = self._free[pool]
-        at = bisect_left(free, (size, -1))
-        if at < len(free):
-            have, block = free.pop(at)
-        else:
-            have = _SMALL_SEGMENT if pool == 0 else _MEDIUM_SEGMENT if size < _MEDIUM_LIMIT else _round_up(size, 2 * MB)
-            if self.limit is not None and self.reserved + have > self.limit:
-                self._release_free_segments()
-                self.fits = self.fits and self.reserved + have <= self.limit
-            self.reserved += have
-            self.peak_reserved = max(self.peak_reserved, self.reserved)
-            block = self._new(have, pool, None, None)
-        record = self._blocks[block]
-        rest = have - size
-        if rest >= ALIGN if pool == 0 else rest > _SMALL:
-            tail = self._new(rest, pool, block, record[3])
-            if record[3] is not None:
-                self._blocks[record[3]][2] = tail
-            record[3] = tail
-            insort(free, (rest, tail))
-            record[0] = size
-        record[4] = False
-        return block
-
-    def free(self, block: int) -> None:
-        record = self._blocks[block]
-        free = self._free[record[1]]
-        for side in (2, 3):  # merge with a free neighbour on either side
-            other = record[side]
-            if other is None or not self._blocks[other][4]:
-                continue
-            neighbour = self._blocks.pop(other)
-            free.pop(bisect_left(free, (neighbour[0], other)))
-            record[0] += neighbour[0]
-            record[side] = neighbour[side]
-            if neighbour[side] is not None:
-                self._blocks[neighbour[side]][5 - side] = block
-        record[4] = True
-        insort(free, (record[0], block))
-
-    def _release_free_segments(self) -> None:
-        for free in self._free:
-            segments = [(size, b) for size, b in free if self._blocks[b][2] is None and self._blocks[b][3] is None]
-            for size, b in segments:
-                free.remove((size, b))
-                del self._blocks[b]
-                self.reserved -= size
-
-    def _new(self, size: int, pool: int, before: int | None, after: int | None) -> int:
-        self._next += 1
-        self._blocks[self._next] = [size, pool, before, after, True]
-        return self._next
-
-
-def _round_up(size: int, step: int) -> int:
-    return -(-size // step) * step

@@ -96,13 +96,15 @@ class Profile:
             self.classes, self.units, self.variants, self.kernels, self.flops, self.bytes,
             self.sizes.reshape(len(self.classes), int(np.prod(self.sizes.shape[1:]))),
         ])  # fmt: skip
-        # Rows are few, and may have thousands of columns: numpy's unique along an axis takes most of a prediction.
-        places: dict[bytes, int] = {}
-        same = [places.setdefault(row.tobytes(), len(places)) for row in columns + 0.0]  # -0.0 is 0.0
-        first = [same.index(place) for place in range(len(places))]
-        order = sorted(range(len(first)), key=lambda place: columns[first[place]].tolist())
-        ranks = np.argsort(np.array(order, dtype=int))
-        return np.array(first, dtype=int)[order], np.bincount(ranks[same], self.repeat, minlength=len(first))
+        # Rows are few, and may have thousands of columns. No number is negative, so their bytes, the highest first,
+        # have the order of the numbers; -0.0 is 0.0.
+        rows = [row.tobytes() for row in (columns + 0.0).astype(">f8")]
+        first: dict[bytes, int] = {}
+        for at, row in enumerate(rows):
+            first.setdefault(row, at)
+        rank = {row: at for at, row in enumerate(sorted(first))}
+        counts = np.bincount(np.array([rank[row] for row in rows], dtype=int), self.repeat, minlength=len(rank))
+        return np.array([first[row] for row in rank], dtype=int), counts
 
     @functools.cached_property
     def distinct(self) -> Profile:
@@ -129,7 +131,7 @@ class Profile:
 
     @functools.cached_property
     def units_used(self) -> tuple[int, ...]:
-        return tuple(np.unique(self.units).tolist())
+        return tuple(sorted(set(self.units.tolist())))
 
     @functools.cached_property
     def work(self) -> tuple[np.ndarray, np.ndarray]:

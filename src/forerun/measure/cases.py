@@ -10,8 +10,7 @@ from forerun.frontends.huggingface import catalog as hf_catalog
 from forerun.frontends.huggingface.quantised import without_quantisation
 from forerun.frontends.huggingface.sizes import DEFAULT_SEQ_LEN
 from forerun.measure.core import python_file
-from forerun.measure.core.inputs import CHANNELS_LAST
-from forerun.measure.core.models import task_of
+from forerun.measure.core.case_fields import CHANNELS_LAST, task_of
 from forerun.networks import FILES, family_of, is_family
 from forerun.networks.base import Input
 from forerun.runtimes.registry import USUAL, runtime, runtimes

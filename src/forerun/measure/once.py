@@ -7,8 +7,8 @@ from typing import Any
 from forerun.errors import ForerunError
 from forerun.measure.busy import Watch
 from forerun.measure.cases import case_of
-from forerun.measure.onnx_runtime import is_onnx, measure_onnx
-from forerun.workload import Workload
+from forerun.measure.onnx_runtime import measure_onnx
+from forerun.workload import Workload, is_onnx_file
 
 
 def measure_workload(workload: Workload, device: str = "auto") -> dict[str, Any]:
@@ -18,7 +18,7 @@ def measure_workload(workload: Workload, device: str = "auto") -> dict[str, Any]
     used the machine has the status `busy` and the reason.
     """
     watch = Watch()
-    row = measure_onnx(workload, device) if is_onnx(workload.model) else _measure(workload, device)
+    row = measure_onnx(workload, device) if is_onnx_file(workload.model) else _measure(workload, device)
     share, reason = watch.busy()
     row["others_share"] = share
     return row if reason is None else {**row, "status": "busy", "reason": reason}

@@ -10,7 +10,7 @@ from forerun._util.extras import needed
 from forerun.errors import ForerunError
 from forerun.runtimes.onnxruntime import OnnxRuntime
 from forerun.runtimes.registry import USUAL
-from forerun.workload import Workload
+from forerun.workload import Workload, is_onnx_file
 
 #: onnxruntime's names of element types -> those of NumPy.
 _NUMPY = {
@@ -19,14 +19,9 @@ _NUMPY = {
 }  # fmt: skip
 
 
-def is_onnx(model: Any) -> bool:
-    """Whether a model is the path of an ONNX file."""
-    return isinstance(model, (str, Path)) and Path(model).suffix.lower() == ".onnx"
-
-
 def runtime_of(model: Any, runtime: str) -> str:
     """The runtime under which `forerun measure` runs a model: for ONNX files, onnxruntime."""
-    return OnnxRuntime.name if is_onnx(model) else runtime
+    return OnnxRuntime.name if is_onnx_file(model) else runtime
 
 
 def measure_onnx(workload: Workload, device: str = "auto", *, limit_s: float = float("inf")) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from importlib import import_module
 from typing import Any
 
 from forerun.views.blocks import Block
-from forerun.views.html.fragments import fragment, notebook_cell
 
 #: The modules that register the views of an answer, by the name of its class.
 _HOMES = {
@@ -42,6 +41,8 @@ def blocks(answer: Any, width: int | None = None) -> Iterable[Block]:
 @functools.singledispatch
 def html(answer: Any) -> str:
     """An answer as a fragment of HTML."""
+    from forerun.views.html.fragments import fragment  # a terminal needs no HTML
+
     return html(answer) if _registered(html, answer) else fragment(blocks(answer, None))
 
 
@@ -53,6 +54,8 @@ def text(answer: Any) -> str:
 
 def notebook(answer: Any) -> str:
     """An answer as the output of a notebook's cell."""
+    from forerun.views.html.fragments import notebook_cell
+
     return notebook_cell(html(answer))
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -31,7 +30,7 @@ from forerun.device import Device, all_devices
 from forerun.device.cloud import instances_for
 from forerun.errors import ForerunError
 from forerun.networks import family_of
-from forerun.prediction import Estimate
+from forerun.prediction import Estimate, deviations
 from forerun.runtimes.registry import USUAL
 from forerun.workload import Workload
 
@@ -219,8 +218,8 @@ def _no_epoch(rows: Sequence[NetworkRow], limits: Limits) -> ForerunError:
 
 def _share_noise(images: int, confidence: float) -> Callable[[float], float]:
     """The binomial sampling error of an accuracy on a test set of this size."""
-    deviations = statistics.NormalDist().inv_cdf((1 + confidence) / 2)
-    return lambda accuracy: deviations * math.sqrt(accuracy * (1 - accuracy) / images)
+    ends = deviations(confidence)
+    return lambda accuracy: ends * math.sqrt(accuracy * (1 - accuracy) / images)
 
 
 def _notes(data: DataSet, curves: pd.DataFrame, rows: Sequence[NetworkRow], confidence: float) -> Iterator[str]:

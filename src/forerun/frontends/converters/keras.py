@@ -1,7 +1,8 @@
 """Frontend for Keras and TensorFlow: .keras, .h5, a SavedModel folder, a live keras.Model; through tf2onnx.
 
 Python code inside a model is never run: `converters/keras_to_onnx.py` says what is loaded and what is refused. Batch
-normalization is folded into the convolution before it, as TensorFlow's own graph optimizer does.
+normalization is folded into the convolution before it, as TensorFlow's own graph optimizer does. What converts is
+imported when a model is converted, since every question about any model asks this frontend whether it takes it.
 """
 
 from __future__ import annotations
@@ -11,15 +12,11 @@ import hashlib
 import io
 import sys
 import tempfile
-import zipfile
 from pathlib import Path
 from typing import Any
 
 from forerun.errors import ForerunError
 from forerun.frontends.base import Frontend, file_hash, first_line, inference_only
-from forerun.frontends.converters import converted
-from forerun.frontends.converters import environment as converter_env
-from forerun.frontends.converters.scripts import keras_to_onnx
 from forerun.frontends.onnx.read_as import read_as
 from forerun.graph.ir import Graph
 from forerun.workload import Workload
@@ -58,7 +55,9 @@ class KerasFrontend(Frontend):
             digest = hashlib.sha256("".join(map(file_hash, parts)).encode()).hexdigest()
         else:
             return None
-        packages = list(converter_env.environment("keras").packages)
+        from forerun.frontends.converters.environment import environment
+
+        packages = list(environment("keras").packages)
         return {"frontend": "keras", "packages": packages, "sha256": digest}
 
     def load(self, model: Any, workload: Workload) -> list[Graph]:
@@ -81,6 +80,10 @@ class KerasFrontend(Frontend):
 
 def _refuse(path: Path) -> None:
     """Refuses an archive that no converter need look at: one that unpacks to gigabytes, or asks for code."""
+    import zipfile
+
+    from forerun.frontends.converters.scripts import keras_to_onnx
+
     if not path.is_file() or keras_to_onnx.true_suffix(path) != ".keras":
         return
     try:
@@ -115,6 +118,9 @@ def _save(model: Any, scratch: Path) -> Path:
 
 
 def _from_path(path: Path, workload: Workload, name: str, content: dict[str, Any] | None) -> list[Graph]:
+    from forerun.frontends.converters import converted
+    from forerun.frontends.converters import environment as converter_env
+
     def run(made: Path, facts: Path) -> None:
         arguments = [str(path.resolve()), str(made), str(facts)]
         converter_env.convert("keras", "keras_to_onnx.py", arguments, path.name if content else name)

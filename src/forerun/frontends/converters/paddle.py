@@ -7,8 +7,6 @@ from typing import Any
 
 from forerun.errors import ForerunError
 from forerun.frontends.base import Frontend, file_hash, inference_only
-from forerun.frontends.converters import converted
-from forerun.frontends.converters import environment as converter_env
 from forerun.frontends.onnx.read_as import read_as
 from forerun.graph.ir import Graph
 from forerun.workload import Workload
@@ -46,12 +44,17 @@ class PaddleFrontend(Frontend):
             program, params = _pair(model)
         except ForerunError:
             return None
+        from forerun.frontends.converters.environment import environment  # only now: every question comes by here
+
         return {
-            "frontend": "paddle", "packages": list(converter_env.environment("paddle").packages),
+            "frontend": "paddle", "packages": list(environment("paddle").packages),
             "sha256": [file_hash(program), file_hash(params)],
         }  # fmt: skip
 
     def load(self, model: Any, workload: Workload) -> list[Graph]:
+        from forerun.frontends.converters import converted
+        from forerun.frontends.converters import environment as converter_env
+
         inference_only(workload, "A Paddle inference model")
         program, params = _pair(model)
 

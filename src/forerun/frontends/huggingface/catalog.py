@@ -45,6 +45,8 @@ def architecture(name: str) -> Architecture | None:
     """The architecture with this id or alias, or None. Case does not matter; the owner may be omitted
     ("Llama-3.1-8B") where only one architecture has that name. Never a substring match."""
     key = name.strip().lower()
+    if not _occurs(key):
+        return None
     full, bare = _names()
     entry = full.get(key) or bare.get(key)
     # A copy, because transformers edits nested dicts (rope_scaling) of the config it is given.
@@ -66,13 +68,29 @@ def known_names() -> list[str]:
     return [name for entry in _entries() for name in (entry.id, *entry.aliases)]
 
 
+@functools.lru_cache(maxsize=1024)
+def _occurs(key: str) -> bool:
+    """Whether the files have this text: a name that they have not is that of no architecture, which is seen without
+    parsing them."""
+    return key in _text()
+
+
+@functools.cache
+def _text() -> str:
+    return "".join(_file(task) for task in TASKS).lower()
+
+
+def _file(task: str) -> str:
+    return (_FOLDER / f"{task}.json").read_text(encoding="utf-8")
+
+
 @functools.cache
 def _entries() -> tuple[Architecture, ...]:
-    return tuple(entry for task in TASKS for entry in _read(_FOLDER / f"{task}.json"))
+    return tuple(entry for task in TASKS for entry in _read(task))
 
 
-def _read(path: Path) -> Iterator[Architecture]:
-    for line in json.loads(path.read_text(encoding="utf-8")):
+def _read(task: str) -> Iterator[Architecture]:
+    for line in json.loads(_file(task)):
         yield Architecture(**{**line, "aliases": tuple(line["aliases"])})
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +41,8 @@ class ExportedFrontend(Frontend):
 
 def _written(exported: Any) -> Any:
     """The program of a live object, as torch.export writes it."""
+    import tempfile
+
     import torch
 
     from forerun.capture.exported_file import read

@@ -7,7 +7,6 @@ But operators of PyTorch reach files, and methods of the program run while it is
 from __future__ import annotations
 
 import io
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -56,6 +55,8 @@ class TorchScriptFrontend(Frontend):
 
 def is_torchscript(path: Path) -> bool:
     """Whether a file is an archive with code in it; weights alone have none."""
+    import zipfile  # only now: a name is no archive
+
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()

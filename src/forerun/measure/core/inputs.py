@@ -7,8 +7,9 @@ from typing import Any
 
 from forerun.networks.base import Input
 
+from .case_fields import CHANNELS_LAST
+
 DTYPES = {"fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bfloat16"}
-CHANNELS_LAST = "channels_last"  # the `layout` of cases with images and weights in channels-last format
 
 
 def memory_format(case: dict[str, Any]) -> Any:

@@ -11,11 +11,10 @@ from forerun import networks
 from forerun.networks.base import Input
 
 from . import generation, python_file, quantised, runtimes
+from .case_fields import task_of
 from .inputs import DTYPES, made, memory_format
 from .protocol import GRAPH_DECODE_MS, Call
 
-# The Auto class of a Hugging Face config by mode; `inference` is the bare model.
-TASKS = dict.fromkeys(("prefill", "decode", "generate", "training"), "causal-lm") | {"inference": "base"}
 #: Modes that fill or read a KV cache.
 CACHED = ("prefill", "decode", "generate")
 
@@ -27,10 +26,6 @@ def group_key(case: dict[str, Any]) -> str:
     if case["source"] == "hf":
         parts.update(task=task_of(case), dtype=case["dtype"])
     return json.dumps(parts, sort_keys=True)
-
-
-def task_of(case: dict[str, Any]) -> str:
-    return str(case.get("task") or TASKS[case["mode"]])
 
 
 def optimizer_of(case: dict[str, Any], model: Any, rate: float) -> Any:

@@ -11,6 +11,7 @@ bounded, and are near zero where nothing was learned. No op is faster than its r
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -45,24 +46,33 @@ CHUNK = 512  # ops at once, so that activations stay in the processor's cache
 @dataclass(frozen=True)
 class Inputs:
     """What the networks of an ensemble read alike: the combinations of class, unit and variant there are among ops, and
-    for each of GROUPS the places of its ops, the combination of each and its numbers, scaled."""
+    for each of GROUPS the places of its ops, the combination of each and its numbers, scaled. Of every op, the seconds
+    of arithmetic at the power limit, the roofline in seconds, and the relative feed."""
 
     classes: np.ndarray
     units: np.ndarray
     variants: np.ndarray
     groups: tuple[tuple[np.ndarray, np.ndarray, np.ndarray], ...]
+    slowed_s: np.ndarray
+    least_s: np.ndarray
+    feed: np.ndarray
 
     @classmethod
     def of(cls, ops: OpTable, mean: np.ndarray, scale: np.ndarray) -> Inputs:
         code = (ops.classes * len(UNITS) + ops.units) * len(VARIANTS) + ops.variants
-        combinations, which = np.unique(code, return_inverse=True)
+        there = np.zeros(len(CLASSES) * len(UNITS) * len(VARIANTS), dtype=bool)
+        there[code] = True
+        combinations, which = np.flatnonzero(there), (np.cumsum(there) - 1)[code]
         pairs, variants = np.divmod(combinations, len(VARIANTS))
         scaled = (ops.numbers - mean) / scale
         np.clip(scaled, -4.0, 4.0, out=scaled)
         group = GROUP_OF[ops.classes]
         places = (np.flatnonzero(group == g) for g in range(len(GROUPS)))
-        groups = tuple((own, which.ravel()[own], scaled[own]) for own in places)
-        return cls(pairs // len(UNITS), pairs % len(UNITS), variants, groups)
+        groups = tuple((own, which[own], scaled[own]) for own in places)
+        return cls(
+            pairs // len(UNITS), pairs % len(UNITS), variants, groups, ops.compute_s * ops.power_slowdown,
+            np.maximum(ops.compute_s, ops.memory_s), relative_feed(ops.numbers[:, FEED]),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -82,11 +92,12 @@ class Network:
         a = self.arrays
         known = inputs or self.inputs(ops)
         table = a["class"][known.classes] + a["unit"][ROW_OF_UNIT[known.units]] + a["variant"][known.variants]
-        out = np.empty((len(ops.classes), 2))
+        raw_u, raw_v = np.empty((2, len(ops.classes)))
         # Operands of one shape and memory that is used again: several times faster than broadcasting into new arrays.
         first, second, zero, bias = np.zeros((4, CHUNK, table.shape[1]), table.dtype)
         for g, (places, which, numbers) in enumerate(known.groups):
             bias[:] = a["middle_bias"][g]
+            ends = np.empty((len(places), 2), table.dtype)
             for start in range(0, len(places), CHUNK):
                 chunk = slice(start, start + CHUNK)
                 x = numbers[chunk]
@@ -98,22 +109,22 @@ class Network:
                 np.matmul(hidden, a["middle"][g], out=next_)
                 next_ += bias[: len(x)]
                 np.maximum(next_, zero[: len(x)], out=next_)
-                out[places[chunk]] = next_ @ a["out"][g] + a["out_bias"][g]
-        u, v = bounded(out[:, 0]), FLOOR_RANGE * np.tanh(out[:, 1] / FLOOR_RANGE)
-        compute = ops.compute_s * ops.power_slowdown * np.exp(a["log_compute"][ops.classes])
-        memory = ops.memory_s * np.exp(a["log_memory"][ops.classes])
-        intake = ops.memory_s * np.exp(a["log_intake"][ops.classes]) * relative_feed(ops.numbers[:, FEED])
+                np.matmul(next_, a["out"][g], out=ends[chunk])
+            raw_u[places], raw_v[places] = (ends[:, at] + a["out_bias"][g][at] for at in (0, 1))
+        u, v = bounded(raw_u), FLOOR_RANGE * np.tanh(raw_v / FLOOR_RANGE)
+        by_class = (np.exp(a[name])[ops.classes] for name in ("log_compute", "log_memory", "log_intake"))
+        compute, memory, intake = map(np.multiply, (known.slowed_s, ops.memory_s, ops.memory_s), by_class)
+        intake *= known.feed
         roof = (compute**SHARPNESS + memory**SHARPNESS + intake**SHARPNESS) ** (1 / SHARPNESS)
         floor = 1e-6 * np.exp(a["log_floor_us"][ops.classes] + v)
-        least = np.maximum(ops.compute_s, ops.memory_s)
-        return np.maximum(least, roof * np.exp(u)) + ops.launches * floor
+        return np.maximum(known.least_s, roof * np.exp(u)) + ops.launches * floor
 
 
 @functools.cache
 def _blas() -> ThreadpoolController | None:
     """Controls the threads of matmuls, where threadpoolctl is installed. Ours have CHUNK rows, too few to share: where
     other work keeps the cores busy, a second thread that waits for its turn takes five times the processor time."""
-    if not installed("threadpoolctl"):
+    if os.environ.get("OPENBLAS_NUM_THREADS") == "1" or not installed("threadpoolctl"):
         return None
     from threadpoolctl import ThreadpoolController
 
@@ -132,7 +143,8 @@ def relative_feed(feed: np.ndarray) -> np.ndarray:
 
 def bounded(u: np.ndarray) -> np.ndarray:
     """u, softly held between -FASTER and SLOWER."""
-    return np.where(u > 0, SLOWER * np.tanh(u / SLOWER), FASTER * np.tanh(u / FASTER))
+    bound = np.where(u > 0, SLOWER, FASTER)
+    return bound * np.tanh(u / bound)
 
 
 @dataclass(frozen=True)

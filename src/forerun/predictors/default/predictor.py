@@ -16,6 +16,7 @@ import numpy as np
 
 from forerun.device import Device
 from forerun.device.kinds import GPU
+from forerun.device.together import Devices, together
 from forerun.graph.profile import CLASSES, UNITS, Profile
 from forerun.graph.variants import VARIANTS
 from forerun.predictors.base import TARGETS, OutOfDistribution, Predictor, Times
@@ -126,8 +127,7 @@ class DefaultPredictor(Predictor):
 
     def times(self, profile: Profile, devices: Sequence[Device], workload: Workload) -> Times:
         out = Times(**{name: np.empty((len(profile.batches), len(devices))) for name in _VALUES})
-        for kind, places in self._by_network(devices, workload):
-            subset = [devices[i] for i in places]
+        for kind, places, subset in self._by_network(devices, workload):
             if kind in self.weights.networks:
                 found = self._learned(profile, subset, workload)
             else:
@@ -141,8 +141,7 @@ class DefaultPredictor(Predictor):
         self, target: str, times: Times, profile: Profile, devices: Sequence[Device], workload: Workload
     ) -> np.ndarray:
         out = np.empty((*times.latency_ms.shape, 2))
-        for kind, places in self._by_network(devices, workload):
-            subset = [devices[i] for i in places]
+        for kind, places, subset in self._by_network(devices, workload):
             selected = Times(**{name: getattr(times, name)[:, places] for name in _VALUES})
             if kind in self.weights.networks:
                 out[:, places] = self._learned_spread(target, selected, profile, subset, workload)
@@ -180,7 +179,7 @@ class DefaultPredictor(Predictor):
 
     def ood_sigma(self, profile: Profile, devices: Sequence[Device], workload: Workload) -> np.ndarray:
         weights = self.weights  # part of the key, and kept alive with it
-        key = ("ood_sigma", id(weights), workload.runtime, tuple(devices))
+        key = ("ood_sigma", id(weights), workload.runtime, together(devices))
         return profile.once(key, lambda: (weights, self._ood_sigma(profile, devices, workload)))[1]
 
     def _ood_sigma(self, profile: Profile, devices: Sequence[Device], workload: Workload) -> np.ndarray:
@@ -303,11 +302,17 @@ class DefaultPredictor(Predictor):
         return self.weights.networks.get(network_name(device.kind, runtime))
 
     @staticmethod
-    def _by_network(devices: Sequence[Device], workload: Workload) -> list[tuple[str, list[int]]]:
-        """The places of the devices that share a network; "" where there is none for their kind."""
+    def _by_network(devices: Sequence[Device], workload: Workload) -> list[tuple[str, list[int], Devices]]:
+        """Devices that share a network, and their places; "" where there is none for their kind."""
+        them = together(devices)
+        return them.once(("network", workload.runtime), lambda: DefaultPredictor._parted(them, workload))
+
+    @staticmethod
+    def _parted(devices: Devices, workload: Workload) -> list[tuple[str, list[int], Devices]]:
         of_kind = {kind: network_name(kind, workload.runtime) for kind in {d.kind for d in devices}}
         names = np.array([of_kind[d.kind] for d in devices])
-        return [(str(name), np.flatnonzero(names == name).tolist()) for name in np.unique(names)]
+        places = {name: np.flatnonzero(names == name).tolist() for name in sorted(set(of_kind.values()))}
+        return [(name, chosen, devices.only(chosen)) for name, chosen in places.items()]
 
     def _domain(self, workload: Workload) -> Mapping[str, Any]:
         """The domain of the training data, under the runtime of the workload where that has rows of its own."""
@@ -345,7 +350,7 @@ class DefaultPredictor(Predictor):
         network, on_cpu = self._network(devices[0], workload.runtime), devices[0].traits.is_host
         assert network is not None
         # Neither the host nor the confidence changes these. The network is kept in the value, so that its id stays its.
-        key = ("device_ms", id(network), tuple(devices))
+        key = ("device_ms", id(network), together(devices))
         _, least, device_ms, disagreement = profile.once(key, lambda: (network, *_on_device(network, profile, devices)))
         if on_cpu:
             host_ms = np.zeros_like(device_ms)

@@ -20,13 +20,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from forerun.device import Device
+from forerun.device.together import together
+from forerun.graph.allocator import MB
 from forerun.graph.ir import Graph, GraphKey
-from forerun.graph.memory import MB, peak_allocated_mb, sizes
+from forerun.graph.memory import peak_allocated_mb, sizes
 from forerun.graph.profile import Profile
 from forerun.prediction import Estimate
 from forerun.predictors.base import Predictor, Times
 from forerun.predictors.laws.energy import back_to_back_ms
-from forerun.predictors.laws.specs import op_roofline_s
+from forerun.predictors.laws.specs import op_roofline_s, power_limits
 from forerun.predictors.laws.spreads import not_above, not_below
 from forerun.workload import Workload
 
@@ -72,7 +74,7 @@ class Answers:
 
     def of_device(self, place: int) -> Answers:
         """The predictions for one device."""
-        return replace(self, devices=[self.devices[place]], times=self.times.of_device(place))
+        return replace(self, devices=together([self.devices[place]]), times=self.times.of_device(place))
 
     def notes(self) -> Iterator[str]:
         """One sentence for each quantity on the first device that was clipped to its bound."""
@@ -95,6 +97,7 @@ class Answers:
 
 def ask(predictor: Predictor, profile: Profile, devices: Sequence[Device], workload: Workload) -> Answers:
     """The predictor's predictions, clipped to the bounds of physics."""
+    devices = together(devices)
     times = hold(predictor.times(profile, devices, workload), profile, devices, workload)
     return Answers(predictor, profile, devices, workload, times)
 
@@ -130,7 +133,7 @@ def least_ms(profile: Profile, devices: Sequence[Device], whole_programs: bool =
         total: np.ndarray = np.einsum("dob,o->bd", np.maximum(compute, memory), profile.distinct_ops[1]) * 1e3
         return total
 
-    return profile.once(("least_ms", any(compiles), tuple(devices)), least)
+    return profile.once(("least_ms", any(compiles), together(devices)), least)
 
 
 def most_j(
@@ -138,7 +141,8 @@ def most_j(
 ) -> np.ndarray:  # fmt: skip
     """The most energy of calls over [..., devices]: the power limit for as long as a call takes in the loop that energy
     is measured over, or by itself where the device time is not known; infinite where the limit is not known."""
-    limit = np.array([np.inf if d.tdp_w is None else d.tdp_w for d in devices])
+    known = power_limits(devices)
+    limit = np.where(np.isnan(known), np.inf, known)
     in_loop = back_to_back_ms(latency_ms, np.where(np.isnan(device_ms), latency_ms, device_ms), devices, runtime)
     with np.errstate(invalid="ignore"):  # no limit on what takes no time
         return limit * in_loop / 1e3

@@ -13,10 +13,11 @@ import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
+
+from forerun.prediction import deviations
 
 #: A group needs this many scores to be used by itself; with fewer, those of the next wider group are used.
 ENOUGH = 40
@@ -49,7 +50,7 @@ def ood_deviation(whats: Iterable[str], known: Mapping[str, float] = OUT_OF_DIST
 
 def at_confidence(factors: tuple[float, float], confidence: float) -> tuple[float, float]:
     """Interval factors known for 90 % at another confidence, as if errors were normal in logarithms."""
-    by = NormalDist().inv_cdf((1 + confidence) / 2) / NormalDist().inv_cdf(0.95) if confidence != 0.9 else 1.0
+    by = deviations(confidence) / deviations(0.9) if confidence != 0.9 else 1.0
     return factors[0] ** by, factors[1] ** by
 
 
@@ -89,7 +90,7 @@ class Calibration:
         """The same for many cases of one group."""
         low, high = self._quantiles(group, confidence)
         distance = 1 + self.widening.get(group.partition("/")[0], 0.0) * disagreement
-        more = out_of_distribution * NormalDist().inv_cdf((1 + confidence) / 2)
+        more = out_of_distribution * deviations(confidence)
         return np.exp(-np.hypot(low * distance, more)), np.exp(np.hypot(high * distance, more))
 
     def _quantiles(self, group: str, confidence: float) -> tuple[float, float]:
@@ -204,4 +205,13 @@ def _widening(groups: np.ndarray, scores: np.ndarray, disagreement: np.ndarray) 
 def _quantiles(scores: np.ndarray, n: int, confidence: float) -> tuple[float, float]:
     """The quantiles of scores for a confidence, with the correction of conformal prediction: (n + 1) in place of n."""
     edge = min(1.0, math.ceil((n + 1) * (1 + confidence) / 2) / n)
-    return float(np.quantile(scores, 1 - edge)), float(np.quantile(scores, edge))
+    return _quantile(scores, 1 - edge), _quantile(scores, edge)
+
+
+def _quantile(ordered: np.ndarray, share: float) -> float:
+    """`np.quantile` of sorted numbers, to the last digit: its own imports as much as a prediction takes to compute."""
+    place = (len(ordered) - 1) * share
+    below = min(int(place), len(ordered) - 2) if len(ordered) > 1 else 0
+    low, high = float(ordered[below]), float(ordered[min(below + 1, len(ordered) - 1)])
+    beyond = place - below
+    return low + (high - low) * beyond if beyond < 0.5 else high - (high - low) * (1 - beyond)

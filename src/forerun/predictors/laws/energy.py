@@ -11,7 +11,7 @@ import numpy as np
 
 from forerun.device import Device
 from forerun.graph.profile import UNITS, Profile
-from forerun.predictors.laws.specs import power_slowdown, roofline_ms, spec_matrix
+from forerun.predictors.laws.specs import on_host, power_limits, power_slowdown, roofline_ms, spec_matrix
 from forerun.runtimes.registry import USUAL, replays
 
 #: The terms that have a factor: the power limit over the whole call, then each kind of arithmetic and the bytes at the
@@ -69,8 +69,7 @@ def back_to_back_ms(
     """Time of a call in a loop that does not wait for each call to end, over [..., devices]: as long as the device
     needs, and never less than half the latency; on a CPU the latency. CUDA graphs follow each other without a gap. The
     runtime is that of all calls, or of each along the devices."""
-    on_cpu = np.array([d.traits.is_host for d in devices])
-    waits = np.where(on_cpu, 0.0, np.where(replays(runtime), np.inf, SYNCHRONISED_US / 1e3))
+    waits = np.where(on_host(devices), 0.0, np.where(replays(runtime), np.inf, SYNCHRONISED_US / 1e3))
     return np.clip(latency_ms - waits, np.clip(device_ms, latency_ms / 2, latency_ms), latency_ms)
 
 
@@ -84,7 +83,7 @@ def energy_terms(profile: Profile, devices: Sequence[Device]) -> np.ndarray:
     """[batch sizes, devices, TERMS] of a call that lasts one second and keeps the device busy throughout; nan where a
     power limit is not known."""
     peaks, bandwidth = spec_matrix(devices)
-    limit = np.array([np.nan if d.tdp_w is None else d.tdp_w for d in devices])
+    limit = power_limits(devices)
     slowdown = power_slowdown(devices)
     flops, moved = profile.work
     out = np.zeros((len(profile.batches), len(devices), len(TERMS)))
@@ -101,7 +100,7 @@ def _working_share(profile: Profile, devices: Sequence[Device]) -> np.ndarray:
     """[batch sizes, devices]: the share of its busy time in which a device does more than start kernels and end them,
     by the roofline."""
     working = roofline_ms(profile, devices) / 1e3
-    starts = np.where([d.traits.is_host for d in devices], 0.0, START_S * (profile.kernels @ profile.repeat))
+    starts = np.where(on_host(devices), 0.0, START_S * (profile.kernels @ profile.repeat))
     return working / np.maximum(working + starts, 1e-15)
 
 

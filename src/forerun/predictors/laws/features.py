@@ -11,11 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from forerun.device import Device
+from forerun.device.together import Devices, together
 from forerun.graph.features import DIMS, WHOLE_ROWS
 from forerun.graph.profile import CLASSES, UNITS, Profile
 from forerun.graph.variants import VARIANTS
 from forerun.predictors.laws.kernels import H200_BYTES_PER_CYCLE
-from forerun.predictors.laws.specs import op_roofline_s, power_slowdown, spec_matrix
+from forerun.predictors.laws.specs import on_host, op_roofline_s, power_slowdown, spec_matrix
 
 NUMBERS = (
     "compute_us", "memory_us", "intensity", "rows", "cols", "inner", "count", "window", "stride", "flag", "tiles",
@@ -53,7 +54,7 @@ def op_table(profile: Profile, devices: Sequence[Device]) -> OpTable:
     """Every op at every batch size on every device: n = devices x ops x batch sizes."""
     peaks, _ = spec_matrix(devices)
     batches, many = len(profile.batches), len(devices)
-    units = np.repeat(_units_used(tuple(devices))[:, profile.units], batches, axis=1)  # [devices, ops x batch sizes]
+    units = np.repeat(_units_used(together(devices))[:, profile.units], batches, axis=1)  # [devices, ops x batch sizes]
     compute, memory, kernels = op_roofline_s(profile, devices)
     compute, memory = compute.reshape(many, -1), memory.reshape(many, -1)
     peak = np.take_along_axis(peaks.T, units, axis=1)
@@ -77,10 +78,10 @@ def _serial(classes: np.ndarray, variants: np.ndarray, sizes: np.ndarray, device
     """[devices, n]: serial work of resizing and unfolding (one image after another, graph.features) and of lookups (one
     row after another) on a GPU, in launches that would take as long."""
     pixels, images = sizes[:, DIMS.index("rows")], sizes[:, DIMS.index("count")]
-    sms, clock = _chips(tuple(devices))[:2]
+    sms, clock = _chips(together(devices))[:2]
     waves = np.ceil(pixels / (_THREADS * sms))
     resizing, unfolding, gathering = (classes == CLASSES.index(c) for c in ("resize", "pool", "gather"))
-    gpus = np.array([not d.traits.is_host for d in devices])[:, None]
+    gpus = ~on_host(devices)[:, None]
     turns = (images > 1) * (resizing * images * waves / _STEPS_PER_LAUNCH + unfolding * (images - 1))
     blocks = gathering * (sizes[:, DIMS.index("window")] == WHOLE_ROWS) * pixels * _BLOCK / (sms * clock)
     waits = (variants == VARIANTS.index("resize:backward")) * _waits(sizes)
@@ -95,7 +96,7 @@ def _waits(sizes: np.ndarray) -> np.ndarray:
 
 
 @functools.lru_cache(maxsize=64)
-def _units_used(devices: tuple[Device, ...]) -> np.ndarray:
+def _units_used(devices: Devices) -> np.ndarray:
     """[devices, UNITS]: the units that do the work of each, fp32 lanes where a chip has no others."""
     plain = UNITS.index("fp32")
     missing = [[u not in ("vector", "fp32", "fp64") and d.supports(u) is False for u in UNITS] for d in devices]
@@ -107,7 +108,7 @@ def _clock_ghz(device: Device) -> float:
 
 
 @functools.lru_cache(maxsize=64)
-def _chips(devices: tuple[Device, ...]) -> np.ndarray:
+def _chips(devices: Devices) -> np.ndarray:
     """[4, devices, 1]: multiprocessors, clock in GHz, bandwidth in GB/s, cache in MB."""
     found = [
         (
@@ -128,7 +129,7 @@ def describe(
     """[devices, n, NUMBERS] from the sizes of ops (graph.features.DIMS), their bytes, and by device their roofline
     times and their units' peak."""
     rows, cols, inner, count, window, stride, flag, image = np.maximum(sizes, 1e-9).T
-    sms, clock, bandwidth, cache = _chips(tuple(devices))
+    sms, clock, bandwidth, cache = _chips(together(devices))
     cycles = sms * clock  # in 1e9 per second
     log = np.log2
     compute_us = log(np.maximum(compute_s * 1e6, 1e-7, dtype=np.float32))

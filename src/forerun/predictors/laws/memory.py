@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from math import isnan
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from forerun.device import Device
 from forerun.device.generations import unlisted_generation
+from forerun.device.together import together
 from forerun.graph.ir import Graph, GraphKey
 from forerun.graph.memory import Memory, Workspaces, simulate
 from forerun.predictors.laws.conformal import at_confidence
@@ -106,33 +107,49 @@ def estimates(graph: Graph, devices: Sequence[Device]) -> list[MemoryEstimate]:
     """`estimate` for many devices; the call is simulated once with workspaces and once without, not per device."""
     graph = _kept_reserves(GraphKey(graph))
     kinds, handles = {op.kind for op in graph.ops}, cublas_handles(graph)
+    them = together(devices)
+    limits = them.once(("memory", handles), lambda: [_limits(device, handles) for device in them])
+    known = {each: _estimate(graph, kinds, each) for each in dict.fromkeys(limits)}
+    return [known[each] for each in limits]
+
+
+class _Limits(NamedTuple):
+    """What of a device decides the memory of a call: many devices have it in common."""
+
+    working: Workspaces | None
+    workspace_mb: float
+    context_mb: float
+    room_mb: float | None
+
+
+def _limits(device: Device, handles: int) -> _Limits:
+    room = room_mb(handles, device)
+    return _Limits(library_workspaces(device), workspace_mb(handles, device), context_mb(device), room)
+
+
+def _estimate(graph: Graph, kinds: Collection[str], limits: _Limits) -> MemoryEstimate:
     group = next((k for k in ("conv_backward", "conv") if k in kinds), "plain")
     key, kept_mb = GraphKey(graph), ran_by(graph).keeps_mb
-    out = []
-    for device in devices:
-        working = library_workspaces(device) if kinds & TAKING else None
-        memory = _simulated(key, working)
-        workspace, context, room = workspace_mb(handles, device), context_mb(device) + kept_mb, room_mb(handles, device)
-        room = None if room is None else max(0.0, room - kept_mb)
-        fits = None if room is None else memory.reserved_mb <= room
-        if room is not None and room < memory.reserved_mb:  # what is cached but free is given back when it gets tight
-            memory = simulate(graph, room, working) if memory.allocated_mb <= room else _tight(key, working)
-            fits = memory.fits and memory.reserved_mb <= room
-        parts = dict(memory.by_role_mb)
-        if workspace:
-            parts["workspace"] = parts.get("workspace", 0.0) + workspace
-        parts["context"] = context
-        reserved = memory.reserved_mb + workspace
-        if working and "conv_backward" in kinds:
-            first = _simulated(key, first_call_copies).reserved_mb
-            if room is None or first <= room:
-                reserved = max(reserved, first + workspace)
-        allocated = memory.allocated_mb + workspace
-        size = "small" if allocated < SMALL_MB else "large"
-        out.append(
-            MemoryEstimate(allocated, reserved, context, parts, f"{group}/{size}", ALLOCATED_SPREAD[group], fits)
-        )
-    return out
+    working = None if TAKING.isdisjoint(kinds) else limits.working
+    memory = _simulated(key, working)
+    workspace, context = limits.workspace_mb, limits.context_mb + kept_mb
+    room = None if limits.room_mb is None else max(0.0, limits.room_mb - kept_mb)
+    fits = None if room is None else memory.reserved_mb <= room
+    if room is not None and room < memory.reserved_mb:  # what is cached but free is given back when it gets tight
+        memory = simulate(graph, room, working) if memory.allocated_mb <= room else _tight(key, working)
+        fits = memory.fits and memory.reserved_mb <= room
+    parts = dict(memory.by_role_mb)
+    if workspace:
+        parts["workspace"] = parts.get("workspace", 0.0) + workspace
+    parts["context"] = context
+    reserved = memory.reserved_mb + workspace
+    if working and "conv_backward" in kinds:
+        first = _simulated(key, first_call_copies).reserved_mb
+        if room is None or first <= room:
+            reserved = max(reserved, first + workspace)
+    allocated = memory.allocated_mb + workspace
+    size = "small" if allocated < SMALL_MB else "large"
+    return MemoryEstimate(allocated, reserved, context, parts, f"{group}/{size}", ALLOCATED_SPREAD[group], fits)
 
 
 @functools.lru_cache(maxsize=32)

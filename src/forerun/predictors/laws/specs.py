@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from forerun.device import Device, Generation
+from forerun.device.together import Devices, together
 from forerun.errors import ForerunError
 from forerun.graph.profile import UNITS, Profile
 from forerun.runtimes.registry import ran_by
@@ -18,10 +19,25 @@ def op_roofline_s(profile: Profile, devices: Sequence[Device]) -> tuple[np.ndarr
     memory, and its kernels [devices, ops]."""
     peaks, bandwidth = spec_matrix(devices)
     rate = peaks.T[:, profile.units, None] * 1e12
-    launched = ~np.outer([d.traits.is_host for d in devices], profile.biases)
     gain = ran_by(profile.graph).cache_gain
     compute, memory = profile.flops / rate, profile.bytes / (gain * bandwidth[:, None, None] * 1e9)
+    hosts = on_host(devices)
+    if not (hosts.any() and profile.biases.any()):
+        return compute, memory, np.tile(profile.kernels, (len(hosts), 1))
+    launched = ~np.outer(hosts, profile.biases)
     return compute * launched[..., None], memory * launched[..., None], profile.kernels * launched
+
+
+def on_host(devices: Sequence[Device]) -> np.ndarray:
+    """Which devices are their own host."""
+    them = together(devices)
+    return them.once("on_host", lambda: np.array([d.traits.is_host for d in them], dtype=bool))
+
+
+def power_limits(devices: Sequence[Device]) -> np.ndarray:
+    """The power limit of each device in watts; nan where it is not known."""
+    them = together(devices)
+    return them.once("tdp_w", lambda: np.array([np.nan if d.tdp_w is None else d.tdp_w for d in them]))
 
 
 #: FLOPs per watt in a dtype, relative to FP16 on the same tensor cores.
@@ -36,11 +52,11 @@ def power_slowdown(devices: Sequence[Device]) -> np.ndarray:
     sustains per watt is in the catalogue (device/catalog/generations.yaml). A MIG slice has its share of the power
     limit, as on a card whose other slices are busy.
     """
-    return _power_slowdown(tuple(devices))
+    return _power_slowdown(together(devices))
 
 
 @functools.lru_cache(maxsize=64)
-def _power_slowdown(devices: tuple[Device, ...]) -> np.ndarray:
+def _power_slowdown(devices: Devices) -> np.ndarray:
     out = np.ones((len(UNITS), len(devices)))
     for d, device in enumerate(devices):
         if device.tdp_w is None or device.generation is None:
@@ -69,11 +85,11 @@ def slowest_unit(devices: Sequence[Device], units: Sequence[int]) -> np.ndarray:
 
 
 def spec_matrix(devices: Sequence[Device]) -> tuple[np.ndarray, np.ndarray]:
-    return _spec_matrix(tuple(devices))
+    return _spec_matrix(together(devices))
 
 
 @functools.lru_cache(maxsize=64)
-def _spec_matrix(devices: tuple[Device, ...]) -> tuple[np.ndarray, np.ndarray]:
+def _spec_matrix(devices: Devices) -> tuple[np.ndarray, np.ndarray]:
     """Peaks in TFLOP/s over [UNITS, devices] and bandwidth in GB/s; an unknown peak is that of the next best units."""
     peaks = np.empty((len(UNITS), len(devices)))
     bandwidth = np.empty(len(devices))

@@ -4,7 +4,6 @@ its recurrent layers."""
 from __future__ import annotations
 
 from dataclasses import replace
-from fractions import Fraction
 
 import numpy as np
 
@@ -66,6 +65,10 @@ def with_reserves(graph: Graph) -> Graph:
     """The graph with the buffers that recurrent layers keep for their backward pass: gates and cells of every layer and
     step."""
     made = {op.outputs[0]: i for i, op in enumerate(graph.ops) if op.kind == "rnn"}
+    if not made:
+        return graph
+    from fractions import Fraction  # of use to recurrent layers alone
+
     reserves = []
     for i, op in enumerate(graph.ops):
         forward = made.get(op.inputs[1]) if op.kind == "rnn_backward" else None
