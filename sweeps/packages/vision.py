@@ -1,4 +1,4 @@
-"""Networks of images and texts as packages publish them, with random weights: what sweeps/h200_packages.yaml measures."""
+"""Networks of images and texts as packages publish them, with random weights (sweeps/h200_packages.yaml)."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def _backbone(name: str) -> nn.Module:
 
 
 class TwoViews(nn.Module):
-    """Self-supervised learning with lightly's heads: two views of each image through backbone, projection, prediction."""
+    """Self-supervised learning with lightly's heads: two views of an image through backbone and heads."""
 
     def __init__(self, backbone: nn.Module, projection: nn.Module, prediction: nn.Module | None = None) -> None:
         super().__init__()

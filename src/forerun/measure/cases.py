@@ -98,8 +98,10 @@ def stored_dtype(dtype: str) -> str:
 
 
 def workload_of(case: dict[str, Any], file: str | None = None, trust_remote_code: bool = False) -> Workload:
-    """The case as a workload for the frontends; `file` is the path of the ONNX file, for ONNX cases. The code of a Python
-    file runs only where the caller trusts it: a row is data."""
+    """The case as a workload for the frontends; `file` is the path of the ONNX file, for ONNX cases.
+
+    The code of a Python file runs only where the caller trusts it: a row is data.
+    """
     settings: dict[str, Any] = {"batch": case["batch"], "dtype": stored_dtype(case["dtype"]), "mode": case["mode"]}
     if case.get("runtime"):
         settings["runtime"] = case["runtime"]
