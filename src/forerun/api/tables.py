@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from forerun.advice import cost as cost_advice
-from forerun.api.questions import items_per_call, problem, profiled
+from forerun.api.generation import problem_of, question_of
 from forerun.device import Device
 from forerun.device.carbon import carbon_g
 from forerun.errors import ForerunError
 from forerun.prediction import Estimate
 from forerun.predictors.base import Predictor
 from forerun.predictors.laws import memory as memory_model
-from forerun.predictors.laws.bounds import ask, hold_memory
+from forerun.predictors.laws.bounds import hold_memory
 from forerun.predictors.laws.conformal import at_confidence
 from forerun.predictors.laws.energy import POWER_SPREAD, back_to_back_ms, power_edges
 from forerun.workload import Workload
@@ -95,9 +95,9 @@ def table(
 ) -> dict[str, list[Any] | np.ndarray]:
     """The columns of one workload on every device; a case that cannot run has its reason in column `error`."""
     w, n = workload, len(devices)
-    problems = [problem(w, d, predictor) for d in devices]
+    problems = [problem_of(w, d, predictor) for d in devices]
     try:
-        question = profiled(w)
+        question = question_of(w)
     except ForerunError as e:
         name = w.to_dict()["model"]
         request = {"model": name, "batch": w.batch, "dtype": w.shown_dtype, "mode": w.mode, "seq_len": w.seq_len}
@@ -106,7 +106,7 @@ def table(
     graph = question.graph
     able = [i for i, p in enumerate(problems) if p is None]
     able_devices = [devices[i] for i in able]
-    predicted = ask(predictor, question.columns, able_devices, w) if able else None
+    predicted = question.ask(predictor, able_devices) if able else None
     times = predicted.times if predicted else None
 
     def column(name: str) -> np.ndarray:
@@ -121,16 +121,16 @@ def table(
             out[able] = predicted.spread(target)[0]
         return out
 
-    memory = memory_model.estimates(graph, devices)
+    memory, mode = question.memories(devices), question.workload.mode
     if times is not None and (times.memory_mb is not None or times.memory_allocated_mb is not None):
         for at, place in enumerate(able):
             memory[place] = memory_model.with_predicted(memory[place], times.of_device(at), devices[place])
-    memory = [memory_model.with_interval(m, predictor, w.mode) for m in memory]
+    memory = [memory_model.with_interval(m, predictor, mode) for m in memory]
     needed_edges = np.array([
-        hold_memory(memory_model.needed_interval(m, d, predictor, w.mode), m.needed_mb, graph)
+        hold_memory(memory_model.needed_interval(m, d, predictor, mode), m.needed_mb, graph)
         for m, d in zip(memory, devices, strict=True)
     ])  # fmt: skip
-    items, unit = items_per_call(graph, w)
+    items, unit = question.items(w)
     latency, energy = column("latency_ms"), column("energy_j")
     latency_edges, energy_edges = edges("latency_ms"), edges("energy_j")
     needed = np.array([m.needed_mb for m in memory])
