@@ -97,7 +97,7 @@ _ESTIMATES = (
     "carbon_g", "cost_usd", "cost_per_million_usd", "first_token_ms", "token_ms",
 )  # fmt: skip
 #: Fields that most answers do not have.
-_OF_FEW = ("training", "first_token_ms", "token_ms")
+OF_FEW = ("training", "first_token_ms", "token_ms")
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ class Prediction(Rendered):
         out: dict[str, Any] = {}
         for f in fields(self):
             value = getattr(self, f.name)
-            if value is None and f.name in _OF_FEW:
+            if value is None and f.name in OF_FEW:
                 continue
             if f.name == "training":
                 out[f.name] = value.to_dict()

@@ -168,7 +168,9 @@ class Workload:
     @property
     def generation(self) -> dict[str, Any]:
         """The settings of a generation that are not at their first values."""
-        return {name: value for name, usual in GENERATION.items() if (value := getattr(self, name)) not in (None, usual)}
+        return {
+            name: value for name, usual in GENERATION.items() if (value := getattr(self, name)) not in (None, usual)
+        }
 
     @property
     def shown_dtype(self) -> str:

@@ -215,13 +215,14 @@ class _Values:
         """Of a generation, the time to its first token and of each further one."""
         if not isinstance(answers, GenerationAnswers):
             return None, None
-        first = spread(float(answers.first_token_ms[0, 0]), tuple(answers.first_token_spread()[0, 0]), "ms")
+        low, high = answers.first_token_spread()[0, 0].tolist()
+        first = spread(float(answers.first_token_ms[0, 0]), (low, high), "ms")
         more, whole = answers.question.loop.tokens - 1, self.latency
         if not more:
             return first, None
         each = (whole.value - first.value) / more
-        ends = (answers.spread("latency_ms")[0, 0] * each).tolist()
-        return first, Estimate(each, *ends, "ms")
+        shortest, longest = (answers.spread("latency_ms")[0, 0] * each).tolist()
+        return first, Estimate(each, shortest, longest, "ms")
 
     def _memory(self, question: Question) -> memory_model.MemoryEstimate:
         """Simulated memory, or the predictor's own, with the interval of what is allocated."""

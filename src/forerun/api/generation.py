@@ -112,7 +112,8 @@ class GenerationAnswers:
         loop, fitted = self.question.loop, self.question.fitted
         latency = self._sum("latency_ms") + self._added(loop)
         waits = latency - sum(
-            part.calls * back_to_back_ms(a.times.latency_ms, _known(a.times.device_ms), self.devices, a.workload.runtime)
+            part.calls
+            * back_to_back_ms(a.times.latency_ms, _known(a.times.device_ms), self.devices, a.workload.runtime)
             for part, a in self._pairs()
         )
         watts = np.array([np.nan if (w := waiting_w(device)) is None else w for device in self.devices])
@@ -123,6 +124,16 @@ class GenerationAnswers:
             roofline_ms=self._sum("roofline_ms"),
             energy_j=self._sum("energy_j") + fitted.energy * watts * waits / 1e3,
         )
+
+    @functools.cached_property
+    def steps_host_ms(self) -> np.ndarray:
+        """Milliseconds that all steps take the host of each device; a CPU is its own."""
+        total = np.zeros(len(self.devices))
+        is_host = np.array([device.traits.is_host for device in self.devices])
+        for part, answers in list(self._pairs())[1:]:
+            own = np.where(is_host, answers.times.latency_ms, _known(answers.times.host_ms))
+            total += part.calls * own[0]
+        return total
 
     @functools.cached_property
     def first_token_ms(self) -> np.ndarray:
@@ -136,9 +147,7 @@ class GenerationAnswers:
         fitted to whole generations; what the loop adds is as uncertain as the steps."""
         value = getattr(self.times, target)
         steps = self.each[-1].spread(target)
-        known = sum(
-            (part.calls * getattr(a.times, target))[..., None] * a.spread(target) for part, a in self._pairs()
-        )
+        known = sum((part.calls * getattr(a.times, target))[..., None] * a.spread(target) for part, a in self._pairs())
         rest = (value - self._sum(target))[..., None] * steps
         with np.errstate(invalid="ignore", divide="ignore"):
             factors = np.nan_to_num((known + rest) / value[..., None], nan=1.0)
@@ -172,12 +181,8 @@ class GenerationAnswers:
 
     def _added(self, loop: law.Loop, *, steps: bool = True, device: bool = True) -> np.ndarray:
         """What the loop adds to a generation, in milliseconds over [batch sizes, devices]."""
-        fitted, slow = self.question.fitted, self.predictor.host_slowness or 1.0
-        within = np.zeros(len(self.devices))
-        for part, answers in list(self._pairs())[1:] if steps else []:
-            own = answers.times.host_ms if not self.devices[0].traits.is_host else answers.times.latency_ms
-            within += part.calls * _known(own)[0]
-        added = fitted.extra_ms(loop, self.devices, within, slow)
+        fitted, within = self.question.fitted, self.steps_host_ms if steps else np.zeros(len(self.devices))
+        added = fitted.extra_ms(loop, self.devices, within, self.predictor.assumed_slowness)
         return (added + device * fitted.device_ms(loop, self.devices))[None, :]
 
 
@@ -199,15 +204,12 @@ def generation(workload: Workload, fitted: law.GenerationLaw | None = None) -> G
     between, as their time grows linearly with the length."""
     tokens = workload.new_tokens or 1
     beams = BEAMS if workload.decoding == "beam" else 1
-    try:
-        prefill = profiled(_call(workload, "prefill"))
-    except ForerunError as error:
-        raise ForerunError(f"mode generate reads a prompt and writes tokens: {error}") from error
+    prefill = _profiled(_call(workload, "prefill"))
     encodes = prefill.graph.facts.get("task") == _TASK
     length = int(workload.seq_len or prefill.graph.facts.get("seq_len") or 1)
     _check_positions(prefill.graph, length, tokens, encodes)
     if beams > 1 and not encodes:  # the encoder reads each prompt once
-        prefill = profiled(_call(workload, "prefill", batch=workload.batch * beams))
+        prefill = _profiled(_call(workload, "prefill", batch=workload.batch * beams))
     parts = [Part(prefill, 1.0)]
     for cached, calls in _steps(0 if encodes else length, tokens, workload.cache == "static"):
         more: dict[str, Any] = {"batch": workload.batch * beams}
@@ -215,7 +217,7 @@ def generation(workload: Workload, fitted: law.GenerationLaw | None = None) -> G
             more["input_shape"] = {"input_ids": (length,), "decoder_input_ids": (max(1, cached),)}
         else:
             more["seq_len"] = cached
-        parts.append(Part(profiled(_call(workload, "decode", **more)), calls))
+        parts.append(Part(_profiled(_call(workload, "decode", **more)), calls))
     last = parts[-1].question
     return GenerationQuestion(
         last.graph, None if beams > 1 else last.scalable, last.columns, last.workload, tuple(parts),
@@ -236,6 +238,13 @@ def _steps(length: int, tokens: int, static: bool) -> list[tuple[int, float]]:
 def _call(workload: Workload, mode: str, **more: Any) -> Workload:
     """One call of a generation as a workload of its own."""
     return replace(workload, **{**dict.fromkeys(GENERATION), "mode": mode, **more})
+
+
+def _profiled(call: Workload) -> Question:
+    try:
+        return profiled(call)
+    except ForerunError as error:
+        raise ForerunError(f"mode generate reads a prompt and then decodes: {error}") from error
 
 
 def _check_positions(graph: Graph, length: int, tokens: int, encodes: bool) -> None:

@@ -117,9 +117,7 @@ NewTokensOption = Annotated[
 ]
 DecodingOption = Annotated[
     str | None,
-    typer.Option(
-        help=f"With --mode generate: {', '.join(DECODINGS)} (4 beams).", autocompletion=_complete(DECODINGS)
-    ),
+    typer.Option(help=f"With --mode generate: {', '.join(DECODINGS)} (4 beams).", autocompletion=_complete(DECODINGS)),
 ]
 PromptOption = Annotated[
     str | None,
