@@ -168,9 +168,8 @@ class Workload:
     @property
     def generation(self) -> dict[str, Any]:
         """The settings of a generation that are not at their first values."""
-        return {
-            name: value for name, usual in GENERATION.items() if (value := getattr(self, name)) not in (None, usual)
-        }
+        given = {name: getattr(self, name) for name in GENERATION}
+        return {name: value for name, value in given.items() if value not in (None, GENERATION[name])}
 
     @property
     def shown_dtype(self) -> str:

@@ -76,7 +76,7 @@ def test_every_row_has_the_whole_its_first_token_and_each_further_one(measured: 
         else:
             whole = pytest.approx(row["first_token_ms"] + (tokens - 1) * row["token_ms"], rel=1e-4)
             assert row["latency_ms"] == whole and row["latency_ms"] > row["first_token_ms"] > 0
-        assert row["memory"]["used_mb"] > 0 and row["energy_j"] is None or row["power_w"] > 0
+        assert (row["memory"]["used_mb"] > 0 and row["energy_j"] is None) or row["power_w"] > 0
         alone = row["case"]["family"] == "llama"
         assert (row["bare_token_ms"] is not None) == alone and (alone or row["bare_token_reason"])
 

@@ -22,6 +22,7 @@ from forerun.predictors.laws.bounds import Answers, throughout_mb
 from forerun.predictors.laws.energy import back_to_back_ms, waiting_w
 from forerun.predictors.laws.memory import MemoryEstimate, available_mb, estimates
 from forerun.predictors.laws.spreads import not_above, not_below
+from forerun.runtimes.registry import USUAL
 from forerun.workload import BEAMS, GENERATION, Workload
 
 _TASK = "seq2seq"
@@ -67,9 +68,18 @@ class GenerationQuestion(Question):
         return [float(self.ask(one, [device]).times.latency_ms[0, 0]) for one in on_hosts]
 
     def memories(self, devices: Sequence[Device]) -> list[MemoryEstimate]:
+        return self.memories_from(devices, *self.memories_of_calls(devices))
+
+    def memories_of_calls(self, devices: Sequence[Device]) -> tuple[list[MemoryEstimate], list[MemoryEstimate]]:
+        """Simulated memory of the prefill and of the last step."""
+        first, last = (estimates(part.question.graph, devices) for part in (self.parts[0], self.parts[-1]))
+        return first, last
+
+    def memories_from(
+        self, devices: Sequence[Device], first: Sequence[MemoryEstimate], last: Sequence[MemoryEstimate]
+    ) -> list[MemoryEstimate]:
         """The larger of what the prompt and the last step need, or the last step's tensors and the logits that a token
         is chosen from; the allocator keeps pieces of caches that have outgrown them."""
-        first, last = (estimates(part.question.graph, devices) for part in (self.parts[0], self.parts[-1]))
         choosing = throughout_mb(self.graph) + self.fitted.held_mb(self.loop)
         kept = self.fitted.reserved * self.loop.cache_bytes / law.MB
         out = []
@@ -111,11 +121,11 @@ class GenerationAnswers:
         """The sums over all calls, and what the loop adds to time and energy."""
         loop, fitted = self.question.loop, self.question.fitted
         latency = self._sum("latency_ms") + self._added(loop)
-        waits = latency - sum(
-            part.calls
-            * back_to_back_ms(a.times.latency_ms, _known(a.times.device_ms), self.devices, a.workload.runtime)
-            for part, a in self._pairs()
+        in_loop = (
+            part.calls * back_to_back_ms(one.latency_ms, _known(one.device_ms), self.devices, USUAL)
+            for part, one in ((part, answers.times) for part, answers in self._pairs())
         )
+        waits = latency - sum(in_loop)
         watts = np.array([np.nan if (w := waiting_w(device)) is None else w for device in self.devices])
         return Times(
             latency_ms=latency,

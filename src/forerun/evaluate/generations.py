@@ -8,6 +8,7 @@ prefill and steps, which leaves the loop out, and that sum times one ratio.
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -25,8 +26,8 @@ from forerun.evaluate import relatives
 from forerun.evaluate.results import Section
 from forerun.measure.cases import workload_of
 from forerun.predictors.default.predictor import DefaultPredictor
-from forerun.predictors.laws.generation import BYTES, HOST, MB, GenerationLaw
-from forerun.predictors.laws.memory import needed_interval, with_interval
+from forerun.predictors.laws.generation import BYTES, HOST, GenerationLaw
+from forerun.predictors.laws.memory import MemoryEstimate, needed_interval, with_interval
 from forerun.predictors.registry import load_predictor
 from forerun.workload import DECODINGS
 
@@ -64,6 +65,14 @@ class Generated:
         found = self.row[TARGETS[target]]
         return np.nan if found is None else float(found)
 
+    @functools.cached_property
+    def _memory_of_calls(self) -> tuple[list[MemoryEstimate], list[MemoryEstimate]]:
+        return self.answers.question.memories_of_calls(self.answers.devices)
+
+    def memory(self, fitted: GenerationLaw) -> MemoryEstimate:
+        """Simulated memory under a law."""
+        return self.under(fitted).question.memories_from(self.answers.devices, *self._memory_of_calls)[0]
+
     def predicted(self, fitted: GenerationLaw) -> dict[str, tuple[float, float, float]]:
         """Every quantity with the ends of its interval."""
         answers, device = self.under(fitted), self.answers.devices[0]
@@ -78,7 +87,7 @@ class Generated:
         each = (whole - first) / more if more else np.nan
         out["token_ms"] = each, each * low / whole, each * high / whole
         mode = answers.question.workload.mode
-        memory = with_interval(answers.question.memories([device])[0], answers.predictor, mode)
+        memory = with_interval(self.memory(fitted), answers.predictor, mode)
         allocated = memory.allocated_mb
         out["memory_allocated_mb"] = allocated, allocated * memory.spread[0], allocated * memory.spread[1]
         out["memory_mb"] = memory.needed_mb, *needed_interval(memory, device, answers.predictor, mode)
@@ -167,9 +176,8 @@ def held_out(cases: Sequence[Generated]) -> pd.DataFrame:
 
 def _groups(families: Sequence[str]) -> list[str]:
     """The group of each family: that of its relatives where it has any (`forerun evaluate --groups`), else itself."""
-    known = {
-        family: row["group"] for row in relatives.groups().to_dict("records") for family in row["families"].split(", ")
-    }
+    groups = relatives.groups().to_dict("records")
+    known = {family: row["group"] for row in groups for family in row["families"].split(", ")}
     return [str(known.get(family, family)) for family in families]
 
 
@@ -270,31 +278,28 @@ def _moves(cases: Sequence[Generated]) -> dict[str, float]:
 
 def _held(cases: Sequence[Generated]) -> dict[str, float]:
     """Bytes of a logit while a token is chosen, by decoding: those with the least error of memory of tensors."""
+
+    def error(own: Sequence[Generated], each: float) -> float:
+        return _memory_error(own, replace(NOTHING, held=dict.fromkeys(DECODINGS, each)), "memory_allocated_mb")
+
     out = {}
     for decoding in DECODINGS:
         own = [case for case in cases if case.answers.question.loop.decoding == decoding]
         if own:
-            tried = [float(n) for n in range(0, 81, 2)]
-            out[decoding] = min(tried, key=lambda each, own=own: _memory_error(own, replace(NOTHING, held={  # type: ignore[misc]
-                name: each for name in DECODINGS
-            }), "memory_allocated_mb"))  # fmt: skip
+            out[decoding] = min(map(float, range(0, 81, 2)), key=functools.partial(error, own))
     return out
 
 
 def _reserved(cases: Sequence[Generated], law: GenerationLaw) -> float:
-    tried = [n / 20 for n in range(0, 61)]
-    return (
-        min(tried, key=lambda share: _memory_error(cases, replace(law, reserved=share), "memory_mb")) if cases else 0.0
-    )
+    """How much more the allocator keeps, as a share of the cache: that with the least error of memory needed."""
+    tried = [n / 20 for n in range(0, 61)] if cases else [0.0]
+    return min(tried, key=lambda share: _memory_error(cases, replace(law, reserved=share), "memory_mb"))
 
 
 def _memory_error(cases: Sequence[Generated], law: GenerationLaw, target: str) -> float:
     name = {"memory_mb": "needed_mb"}.get(target, "allocated_mb")
-    off = [
-        abs(getattr(case.under(law).question.memories(case.answers.devices)[0], name) / case.value(target) - 1)
-        for case in cases
-    ]
-    return float(np.mean(off))
+    off = [abs(getattr(case.memory(law), name) / case.value(target) - 1) for case in cases]
+    return float(np.mean(off)) if off else 0.0
 
 
 def _waiting(cases: Sequence[Generated], law: GenerationLaw) -> float:

@@ -11,7 +11,6 @@ from forerun.views.blocks import Block, Column, Line, Notes, Row, Table
 from forerun.views.prediction import label
 from forerun.views.words import headline, interval_heading, setting_words
 
-
 #: Settings of a case that its title names.
 _SHOWN = ("mode", "batch", "dtype", "new_tokens", "decoding", "prompt", "cache")
 

@@ -27,9 +27,9 @@ class PagePredictRequest(CompareRequest):
 
 def predict(request: dict[str, Any]) -> dict[str, Any]:
     """Each device as `forerun.predict` returns it."""
+    from forerun.api.generation import question_of
     from forerun.api.predict import explain
     from forerun.api.predict import predict as ask
-    from forerun.api.generation import question_of
     from forerun.api.questions import workload_from
 
     workload = workload_settings(request)
