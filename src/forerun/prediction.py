@@ -105,8 +105,10 @@ class WholeTraining:
 
 _ESTIMATES = (
     "latency_ms", "device_ms", "host_ms", "throughput", "memory_mb", "memory_allocated_mb", "energy_j", "power_w",
-    "carbon_g", "cost_usd", "cost_per_million_usd",
+    "carbon_g", "cost_usd", "cost_per_million_usd", "first_token_ms", "token_ms",
 )  # fmt: skip
+#: Fields that most answers do not have.
+OF_FEW = ("training", "first_token_ms", "token_ms")
 
 
 @dataclass(frozen=True)
@@ -146,14 +148,17 @@ class Prediction(Rendered):
     confidence: float = 0.9  # the share of cases that the intervals are meant to hold
     host: AssumedHost | None = None  # None: the device is its own host, or the predictor knows nothing of hosts
     training: WholeTraining | None = None  # of the epochs that were asked for; not in the JSON of other answers
+    first_token_ms: Estimate | None = None  # of a whole generation; not in the JSON of other answers
+    token_ms: Estimate | None = None  # each token of a generation after its first
 
     def to_dict(self) -> dict[str, Any]:
         out: dict[str, Any] = {}
         for f in fields(self):
             value = getattr(self, f.name)
+            if value is None and f.name in OF_FEW:
+                continue
             if f.name == "training":
-                if value is not None:
-                    out[f.name] = value.to_dict()
+                out[f.name] = value.to_dict()
                 continue
             if isinstance(value, (Estimate, Fit, AssumedHost)):
                 value = {g.name: getattr(value, g.name) for g in fields(value)}

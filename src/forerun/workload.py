@@ -12,7 +12,9 @@ from typing import Any
 from forerun._util.readable import short
 from forerun.errors import ForerunError, did_you_mean
 
-MODES = ("inference", "training", "prefill", "decode")
+#: Modes in which a workload is one call of the model, and all modes: a generation is a loop of calls.
+CALL_MODES = ("inference", "training", "prefill", "decode")
+MODES = (*CALL_MODES, "generate")
 #: fp32 is what PyTorch does by default (convolutions in TF32, matmuls not); tf32 lets matmuls use TF32 too; fp32-ieee
 #: forbids it everywhere. int8 and int4 are weight-only: matmul weights are stored so, activations stay in fp16. fp8
 #: is both: weights are stored so and products are computed so, where the device can.
@@ -21,10 +23,21 @@ DTYPES = ("fp32", "tf32", "fp32-ieee", "fp16", "bf16", "fp64", "int8", "int4", "
 PUBLISHED = "published"
 OPTIMIZERS = ("sgd", "momentum", "adam", "adamw")
 AMP = ("fp16", "bf16")
+#: How a generation chooses its tokens: the likeliest one, one drawn from the likely ones (top-k and top-p), or the best
+#: of four beams.
+DECODINGS = ("greedy", "sample", "beam")
+#: Beams of a generation with beam search.
+BEAMS = 4
+#: Prompts of a batch: all of one length, or shorter ones padded on the left.
+PROMPTS = ("full", "padded")
+#: Whether the KV cache grows by a token at a time, or has room for the whole generation from the start.
+CACHES = ("dynamic", "static")
+#: Settings that only generations have, and their first values.
+GENERATION = {"new_tokens": None, "decoding": "greedy", "prompt": "full", "cache": "dynamic"}
 _ALSO_CALLED = {
     "float16": "fp16", "half": "fp16", "f16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float": "fp32",
     "float64": "fp64", "double": "fp64",
-    "train": "training", "infer": "inference", "generate": "decode", "nf4": "int4", "4bit": "int4", "8bit": "int8",
+    "train": "training", "infer": "inference", "generation": "generate", "nf4": "int4", "4bit": "int4", "8bit": "int8",
     "float8": "fp8", "float8_e4m3fn": "fp8", "float8_e5m2": "fp8",
 }  # fmt: skip
 MAX_SIZE = 2**31 - 1
@@ -57,6 +70,10 @@ class Workload:
     trust_remote_code: bool = False  # run Python that ships with a Hugging Face config: only when asked
     image_size: tuple[int, int] | None = None  # height and width, or one number for both
     images: int | None = None  # images in the prompt of a vision-language model; 0: the text alone
+    new_tokens: int | None = None  # of a generation: how many tokens follow the prompt
+    decoding: str | None = None  # of a generation; None: greedy
+    prompt: str | None = None  # of a generation; None: full
+    cache: str | None = None  # of a generation; None: dynamic
     channels_last: bool = False  # images and the weights of their convolutions have their channels last in memory
     #: What the checkpoint is published in where dtype was left to it: the dtype, then the format of quantised weights
     #: ("bf16 mxfp4"). Set here; None where a dtype was asked for, which also means weights that are dequantised.
@@ -69,7 +86,8 @@ class Workload:
         self._settle_dtype()
         for name, value, allowed in (
             ("mode", self.mode, MODES), ("dtype", self.dtype, DTYPES),
-            ("optimizer", self.optimizer, OPTIMIZERS), ("amp", self.amp, AMP),
+            ("optimizer", self.optimizer, OPTIMIZERS), ("amp", self.amp, AMP), ("decoding", self.decoding, DECODINGS),
+            ("prompt", self.prompt, PROMPTS), ("cache", self.cache, CACHES),
         ):  # fmt: skip
             if isinstance(value, str) and value.lower() in allowed:
                 object.__setattr__(self, name, value.lower())
@@ -96,6 +114,30 @@ class Workload:
         if self.amp and self.dtype not in ("fp32", "tf32", "fp32-ieee"):
             raise ForerunError(f"amp={self.amp} keeps fp32 weights: leave dtype at fp32 (it was {self.dtype})")
         object.__setattr__(self, "input_shape", _shapes(self.input_shape))
+        self._settle_generation()
+
+    def _settle_generation(self) -> None:
+        """Gives a generation the settings that were left out; other modes have none of them."""
+        given = [name for name in GENERATION if getattr(self, name) is not None]
+        if self.mode != "generate":
+            if given:
+                raise ForerunError(f"{given[0]} is a setting of mode generate, not of {self.mode}")
+            return
+        if self.new_tokens is None:
+            raise ForerunError("mode generate needs new_tokens: how many tokens are to follow the prompt")
+        object.__setattr__(self, "new_tokens", _positive("new_tokens", self.new_tokens))
+        for name, usual in GENERATION.items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, usual)
+        if self.prompt == "padded" and self.batch == 1:
+            raise ForerunError("a single prompt has no padding: prompt padded needs a batch of 2 or more")
+        if self.runtime != "eager":
+            raise ForerunError(
+                f"mode generate is transformers' own loop, which runs eagerly: runtime {self.runtime} is of one call; "
+                "give mode prefill or decode"
+            )
+        if isinstance(self.input_shape, dict):
+            raise ForerunError("mode generate takes a prompt of seq_len tokens, no inputs by name")
 
     def _settle_dtype(self) -> None:
         """The one place where a dtype that was omitted is decided: all that follows sees a definite one.
@@ -124,6 +166,12 @@ class Workload:
         return (self.published or "").partition(" ")[2] or None
 
     @property
+    def generation(self) -> dict[str, Any]:
+        """The settings of a generation that are not at their first values."""
+        given = {name: getattr(self, name) for name in GENERATION}
+        return {name: value for name, value in given.items() if value not in (None, GENERATION[name])}
+
+    @property
     def shown_dtype(self) -> str:
         """The dtype as a table names it and a command takes it: quantised weights as they are published have none."""
         return PUBLISHED if self.weight_format else self.dtype
@@ -143,6 +191,7 @@ class Workload:
         return {
             **{name: value for name, value in images.items() if value is not None},
             **({"channels_last": True} if self.channels_last else {}),
+            **{name: value for name in GENERATION if (value := getattr(self, name)) is not None},
             **({"published": self.weight_format} if self.weight_format else {}),
             "weights": self.weight_dtype, "quantised": self.dtype if self.dtype in ("int8", "int4") else None,
             "mode": self.mode, "seq_len": self.seq_len, "optimizer": self.optimizer, "amp": self.amp,
@@ -153,6 +202,7 @@ class Workload:
     def to_dict(self) -> dict[str, Any]:
         out = {f.name: getattr(self, f.name) for f in fields(self)}
         few = {"image_size": None, "images": None, "channels_last": False, "published": None}
+        few |= dict.fromkeys(GENERATION)
         for name, usual in few.items():  # settings of few models
             if out[name] is usual:
                 del out[name]

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from forerun._util.readable import in_readable_units
-from forerun.device import Device
 from forerun.device.hosts import known_range
-from forerun.graph.profile import Profile
 from forerun.prediction import AssumedHost
-from forerun.predictors.base import Predictor, Times
-from forerun.workload import Workload
 
 #: Hosts whose current speed was not measured.
 _UNPROBED = ("reference", "named")
 
 
-def on_known_hosts(
-    host: AssumedHost, times: Times, columns: Profile, device: Device, predictor: Predictor, workload: Workload
-) -> AssumedHost:
-    """The host, with the latency of a host-bound call with these `times` on the fastest and the slowest host of the
-    catalogue."""
+def on_known_hosts(host: AssumedHost, latency_ms: Callable[[Sequence[float]], list[float]]) -> AssumedHost:
+    """The host, with the latency of a host-bound call on the fastest and the slowest host of the catalogue, as
+    `latency_ms` says for hosts by their slowness."""
     if host.kind not in _UNPROBED:
         return host
-    fastest, slowest = predictor.latency_on_hosts_ms(times, columns, device, workload, known_range())
+    fastest, slowest = latency_ms(known_range())
     return replace(host, fastest_ms=fastest, slowest_ms=slowest)
 
 

@@ -11,10 +11,11 @@ import numpy as np
 from forerun.advice import carbon as carbon_advice
 from forerun.advice import cost as cost_advice
 from forerun.advice import host as host_advice
-from forerun.advice.fit import as_measured, fit
+from forerun.advice.fit import as_measured
 from forerun.advice.mig import slice_options, slices, smallest_that_fits
 from forerun.api.arguments import whole_number
-from forerun.api.questions import Question, check, items_per_call, profiled
+from forerun.api.generation import GenerationAnswers, GenerationQuestion, problem_of, question_of
+from forerun.api.questions import Question
 from forerun.device import Device
 from forerun.errors import ArgumentError, ForerunError
 from forerun.graph.ir import Graph
@@ -23,7 +24,7 @@ from forerun.prediction import AssumedHost, Estimate, Fit, Prediction
 from forerun.predictors.base import Predictor
 from forerun.predictors.baselines.roofline import HOST_SPREAD
 from forerun.predictors.laws import memory as memory_model
-from forerun.predictors.laws.bounds import Answers, ask, hold_energy, hold_memory
+from forerun.predictors.laws.bounds import Answers, hold_energy, hold_memory
 from forerun.predictors.laws.conformal import at_confidence
 from forerun.predictors.laws.energy import POWER_SPREAD, back_to_back_ms, power_edges
 from forerun.predictors.laws.specs import substituted
@@ -42,21 +43,22 @@ def answer(
     """The prediction of a case on the host that the predictor was set to; `measured` allows what the store knows of the
     very case to take its place. `epochs` over `dataset_size` samples add what the whole training takes."""
     check_epochs(workload, epochs, dataset_size)
-    check(workload, device, predictor)
+    if (reason := problem_of(workload, device, predictor)) is not None:
+        raise ForerunError(reason)
     chosen = cost_advice.choose_instance(device, instance)
     grid = carbon_advice.choose_grid(region, chosen if instance else None)
-    question = profiled(workload)
+    question = question_of(workload)
     graph, columns = question.graph, question.columns
     devices = [device, *(cut for _, cut in slices(device))]
-    answers = ask(predictor, columns, devices, workload)
+    answers = question.ask(predictor, devices)
     times = answers.times
     if not times.latency_ms.all():
         raise ForerunError(f"{graph.name} runs no operation on {device.id}: there is no time to predict")
-    known = _measured(graph, workload, device) if measured else None
+    known = _measured(question, device) if measured else None
     values = _Values(question, workload, device, predictor, answers.of_device(0), known)
     latency, energy, memory = values.latency, values.energy, values.memory
-    limit = _limit(question, workload, device) if measured else None
-    fitting = as_measured(fit(graph, question.scalable, device, memory), workload.batch, limit, ran=known is not None)
+    limit = _limit(question, device) if measured else None
+    fitting = as_measured(question.fit(device, memory), workload.batch, limit, ran=known is not None)
     unknown, assumptions = dict(values.unknown), {}
     carbon = cost = per_million = None
     if energy is None:
@@ -64,7 +66,7 @@ def answer(
     else:
         carbon = carbon_advice.carbon(energy, grid)
         assumptions["carbon_g"] = carbon_advice.grid_line(grid)
-    items, unit = items_per_call(graph, workload)
+    items, unit = question.items(workload)
     if chosen is None:
         unknown["cost_usd"] = f"no cloud price is known for {device.id} (--instance)"
     elif fitting is not None and not fitting.fits:
@@ -81,7 +83,9 @@ def answer(
         assumptions["host_ms"] = host_advice.line(host)
         assumed = host if known is None else AssumedHost("measured", known.host)
         if values.bound == "host":
-            assumed = host_advice.on_known_hosts(assumed, times, columns, device, predictor, workload)
+            assumed = host_advice.on_known_hosts(
+                assumed, lambda slowness: question.latency_on_hosts_ms(times, device, predictor, slowness)
+            )
     training = None
     if epochs is not None and dataset_size is not None:
         from forerun.advice.job import whole_training
@@ -91,7 +95,8 @@ def answer(
             usd_per_device_hour=None if chosen is None or cost is None else chosen.usd_per_device_hour,
         )  # fmt: skip
     options = slice_options(device, times.latency_ms[0, 1:].tolist(), memory)
-    weights = columns.repeat[:, None]
+    flops, macs, moved = question.work
+    first, each = values.tokens(answers.of_device(0))
     return Prediction(
         model=graph.name, device=device.id, workload=workload.to_dict() | {"instance": instance, "region": region},
         basis="measured" if known else predictor.basis_for(device), confidence=predictor.confidence,
@@ -103,18 +108,17 @@ def answer(
         power_w=values.power, carbon_g=carbon, cost_usd=cost, cost_per_million_usd=per_million,
         mig=smallest_that_fits(options), mig_options=options, fit=fitting,
         bound=values.bound, parameters=graph.parameters, active_parameters=graph.active_parameters,
-        flops=float((columns.flops * weights).sum()), macs=float((columns.macs * weights).sum()),
-        bytes=float((columns.bytes * weights).sum()), memory_parts_mb=memory.parts_mb,
+        flops=flops, macs=macs, bytes=moved, memory_parts_mb=memory.parts_mb,
         assumptions=assumptions, unknown=unknown,
-        notes=(*_notes(graph, columns, device, predictor, workload, known, assumed, fitting, limit),
+        notes=(*_notes(graph, columns, device, predictor, question.workload, known, assumed, fitting, limit),
                *(() if known else answers.of_device(0).notes()), *(_unread(device) if measured else ())),
         host=assumed,
-        provenance=_provenance(predictor, known, columns, device, workload),
+        provenance=_provenance(predictor, known, columns, device, question.workload),
         check=(
             _check_command(workload)
             if device.traits.measured and (fitting is None or fitting.fits) else None
         ),
-        training=training,
+        training=training, first_token_ms=first, token_ms=each,
     )  # fmt: skip
 
 
@@ -139,8 +143,8 @@ class _Values:
     """The estimates of one case: measured where the store has exactly this case, else predicted."""
 
     def __init__(
-        self, question: Question, workload: Workload, device: Device, predictor: Predictor, answers: Answers,
-        known: Measured | None,
+        self, question: Question, workload: Workload, device: Device, predictor: Predictor,
+        answers: Answers | GenerationAnswers, known: Measured | None,
     ) -> None:  # fmt: skip
         self.predictor, self.device, self.known, self.times = predictor, device, known, answers.times
         self.unknown: dict[str, str] = {}
@@ -160,8 +164,8 @@ class _Values:
         self.host_ms = self._host()
         self.energy = self._energy(predicted("energy_j", "J"), workload.runtime)
         self.power = self._power(workload.runtime)
-        self.memory = self._memory(question.graph, workload.mode)
-        self.memory_mb = self._measured_or("memory_mb", "MB", self._needed(question.graph, workload.mode))
+        self.memory = self._memory(question)
+        self.memory_mb = self._measured_or("memory_mb", "MB", self._needed(question))
         self.memory_allocated_mb = self._measured_or("memory_allocated_mb", "MB", self._tensors(question.graph))
         self.bound = self._bound()
 
@@ -208,14 +212,27 @@ class _Values:
         low, high = power_edges(watts, self.device, at_confidence(POWER_SPREAD, self.predictor.confidence))
         return self._measured_or("power_w", "W", Estimate(watts, low, high, "W"))
 
-    def _memory(self, graph: Graph, mode: str) -> memory_model.MemoryEstimate:
-        """Simulated memory, or the predictor's own, with the interval of what is allocated."""
-        memory = memory_model.with_predicted(memory_model.estimate(graph, self.device), self.times, self.device)
-        return memory_model.with_interval(memory, self.predictor, mode)
+    def tokens(self, answers: Answers | GenerationAnswers) -> tuple[Estimate | None, Estimate | None]:
+        """Of a generation, the time to its first token and of each further one."""
+        if not isinstance(answers, GenerationAnswers):
+            return None, None
+        low, high = answers.first_token_spread()[0, 0].tolist()
+        first = spread(float(answers.first_token_ms[0, 0]), (low, high), "ms")
+        more, whole = answers.question.loop.tokens - 1, self.latency
+        if not more:
+            return first, None
+        each = (whole.value - first.value) / more
+        shortest, longest = (answers.spread("latency_ms")[0, 0] * each).tolist()
+        return first, Estimate(each, shortest, longest, "ms")
 
-    def _needed(self, graph: Graph, mode: str) -> Estimate:
-        ends = memory_model.needed_interval(self.memory, self.device, self.predictor, mode)
-        return Estimate(self.memory.needed_mb, *hold_memory(ends, self.memory.needed_mb, graph), "MB")
+    def _memory(self, question: Question) -> memory_model.MemoryEstimate:
+        """Simulated memory, or the predictor's own, with the interval of what is allocated."""
+        memory = memory_model.with_predicted(question.memories([self.device])[0], self.times, self.device)
+        return memory_model.with_interval(memory, self.predictor, question.workload.mode)
+
+    def _needed(self, question: Question) -> Estimate:
+        ends = memory_model.needed_interval(self.memory, self.device, self.predictor, question.workload.mode)
+        return Estimate(self.memory.needed_mb, *hold_memory(ends, self.memory.needed_mb, question.graph), "MB")
 
     def _tensors(self, graph: Graph) -> Estimate:
         allocated = spread(self.memory.allocated_mb, self.memory.spread, "MB")
@@ -227,15 +244,15 @@ def spread(value: float, factors: tuple[float, float], unit: str) -> Estimate:
     return Estimate(value, value * factors[0], value * factors[1], unit)
 
 
-def _measured(graph: Graph, workload: Workload, device: Device) -> Measured | None:
-    """What the store knows of exactly this case."""
+def _measured(question: Question, device: Device) -> Measured | None:
+    """What the store knows of exactly this case; whole generations are not filed by their graph."""
     from forerun.data.places import readable
 
-    if not readable(device.id):
+    if isinstance(question, GenerationQuestion) or not readable(device.id):
         return None
     from forerun.data.measured import find
 
-    return find(filed_under(graph, workload), workload, device.id)
+    return find(filed_under(question.graph, question.workload), question.workload, device.id)
 
 
 def _unread(device: Device) -> Iterator[str]:
@@ -246,15 +263,15 @@ def _unread(device: Device) -> Iterator[str]:
         yield sentence
 
 
-def _limit(question: Question, workload: Workload, device: Device) -> BatchLimit | None:
+def _limit(question: Question, device: Device) -> BatchLimit | None:
     """What was measured of the case's limit of memory on the device: a batch that ran, one that ran out of memory."""
     from forerun.data.places import readable
 
-    if not readable(device.id):
+    if isinstance(question, GenerationQuestion) or not readable(device.id):
         return None
     from forerun.data import batch_limits
 
-    return batch_limits.find(question.graph, question.scalable, workload, device.id)
+    return batch_limits.find(question.graph, question.scalable, question.workload, device.id)
 
 
 def _provenance(
@@ -316,6 +333,7 @@ def _check_command(workload: Workload) -> str | None:
         parts += ["--mode", workload.mode]
     for option, value in (
         ("--seq-len", workload.seq_len),
+        *((f"--{name.replace('_', '-')}", given) for name, given in workload.generation.items()),
         ("--optimizer", workload.optimizer),
         ("--amp", workload.amp),
     ):

@@ -11,6 +11,7 @@ from forerun.advice import carbon as carbon_advice
 from forerun.advice import cost as cost_advice
 from forerun.api.answers import answer, has_host
 from forerun.api.arguments import several
+from forerun.api.generation import question_of
 from forerun.api.questions import check, given_model, profiled, workload_from
 from forerun.device import Device, load_device
 from forerun.device.together import Devices
@@ -52,6 +53,10 @@ def predict(
     image_size: int | str | Sequence[int] | None = None,
     images: int | None = None,
     channels_last: bool = False,
+    new_tokens: int | None = None,
+    decoding: str | None = None,
+    prompt: str | None = None,
+    cache: str | None = None,
     measured: bool = True,
     epochs: int | None = None,
     dataset_size: int | None = None,
@@ -68,6 +73,8 @@ def predict(
     times slower than the reference host. `image_size` (336, or height and width) and `images` are those of Hugging Face
     models that read images; in a prompt the tokens of the images come on top of `seq_len` tokens of text. `amp` is
     autocast over fp32 weights, in any mode; `channels_last` is PyTorch's memory format for images and convolutions.
+    Mode generate is transformers' own loop: a prompt of `seq_len` tokens and `new_tokens` more, with `decoding` greedy,
+    sample or beam, `prompt` full or padded, and `cache` dynamic or static.
     A path such as `my_unet.py:UNet` names your own code and runs it. With `measured=False` the case is predicted even
     where the store has its measurement. In training, `epochs` over `dataset_size` samples add `training` to the answer:
     time, energy, carbon and cost of the whole.
@@ -75,7 +82,8 @@ def predict(
     settings = {
         "batch": batch, "dtype": dtype, "mode": mode, "input_shape": input_shape, "seq_len": seq_len,
         "optimizer": optimizer, "amp": amp, "runtime": runtime, "task": task, "trust_remote_code": trust_remote_code,
-        "image_size": image_size, "images": images, "channels_last": channels_last,
+        "image_size": image_size, "images": images, "channels_last": channels_last, "new_tokens": new_tokens,
+        "decoding": decoding, "prompt": prompt, "cache": cache,
     }  # fmt: skip
     workload = given_model(model, settings)
     return predict_workload(
@@ -154,7 +162,7 @@ def compare(
 
     devices = several("devices", devices)
     workload = given_model(model, settings)
-    profiled(workload)  # a model that cannot be read is the user's to put right, not a row
+    question_of(workload)  # a model that cannot be read is the user's to put right, not a row
     frame = predict_many(
         [workload], devices, predictor=predictor, confidence=confidence, host=host, region=region, instance=instance
     )

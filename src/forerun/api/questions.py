@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from forerun._util.readable import short
+from forerun.advice.fit import fit
 from forerun.device import Device
 from forerun.errors import ForerunError, did_you_mean
 from forerun.frontends import load_graphs
 from forerun.graph.ir import Graph
 from forerun.graph.profile import Profile, in_dtype, profile
-from forerun.predictors.base import Predictor
+from forerun.prediction import Fit
+from forerun.predictors.base import Predictor, Times
+from forerun.predictors.laws.bounds import ask
+from forerun.predictors.laws.memory import MemoryEstimate, estimates
 from forerun.predictors.laws.specs import spec_problem
 from forerun.runtimes.registry import as_run
 from forerun.workload import Workload, is_python_file
@@ -30,10 +34,46 @@ class Question:
     graph: Graph
     scalable: Graph | None
     columns: Profile
+    workload: Workload  # whose call the columns are
+
+    @property
+    def mode(self) -> str:
+        return self.workload.mode
+
+    @property
+    def work(self) -> tuple[float, float, float]:
+        """FLOPs, multiply-accumulates and bytes of the whole."""
+        columns, weights = self.columns, self.columns.repeat[:, None]
+        flops, macs, moved = (float((each * weights).sum()) for each in (columns.flops, columns.macs, columns.bytes))
+        return flops, macs, moved
+
+    def items(self, workload: Workload) -> tuple[int, str]:
+        """How many samples or tokens the whole handles, and which of them."""
+        return items_per_call(self.graph, workload)
+
+    def ask(self, predictor: Predictor, devices: Sequence[Device]) -> Any:
+        """The predictor's predictions, within the bounds of physics."""
+        return ask(predictor, self.columns, devices, self.workload)
+
+    def latency_on_hosts_ms(
+        self, times: Times, device: Device, predictor: Predictor, slowness: Sequence[float]
+    ) -> list[float]:
+        """The latency, whose `times` on one device are known, on hosts that are `slowness` times slower."""
+        return predictor.latency_on_hosts_ms(times, self.columns, device, self.workload, slowness)
+
+    def memories(self, devices: Sequence[Device]) -> list[MemoryEstimate]:
+        """Simulated memory on every device."""
+        return estimates(self.graph, devices)
+
+    def fit(self, device: Device, memory: MemoryEstimate) -> Fit | None:
+        """Whether this memory fits, and the largest batch that does."""
+        return fit(self.graph, self.scalable, device, memory)
 
 
 def profiled(workload: Workload) -> Question:
-    """The workload ready for a predictor; remembered for models given by name."""
+    """One call ready for a predictor; remembered for models given by name."""
+    if workload.mode == "generate":
+        raise ForerunError("a whole generation is many calls, and this is about one: give mode prefill or decode")
     if not isinstance(workload.model, str) or _is_file(workload.model):
         return _read(workload)
     return _remembered(_Keyed(workload))
@@ -72,7 +112,7 @@ class Captures:
     def workload(self, workload: Workload) -> Workload:
         """The workload with a graph for its model where that is no name."""
         model = workload.model
-        if isinstance(model, Graph) or (isinstance(model, str) and not _is_file(model)):
+        if workload.mode == "generate" or isinstance(model, Graph) or (isinstance(model, str) and not _is_file(model)):
             return workload
         return dataclasses.replace(workload, model=self.graph(workload))
 
@@ -142,10 +182,10 @@ def _remembered(keyed: _Keyed) -> Question:
 def _read(workload: Workload) -> Question:
     if workload.dtype in _SAME_GRAPH and isinstance(workload.model, str):
         plain = profiled(dataclasses.replace(workload, dtype="fp32"))
-        return dataclasses.replace(plain, columns=in_dtype(plain.columns, workload.dtype))
+        return dataclasses.replace(plain, columns=in_dtype(plain.columns, workload.dtype), workload=workload)
     graph, scalable = load_graphs(workload)
     graph, scalable = as_run(graph, workload.runtime), scalable and as_run(scalable, workload.runtime)
-    return Question(graph, scalable, profile(graph, workload.dtype))
+    return Question(graph, scalable, profile(graph, workload.dtype), workload)
 
 
 def _is_file(name: str) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from forerun.advice import cost as cost_advice
-from forerun.api.questions import items_per_call, problem, profiled
+from forerun.api.generation import problem_of, question_of
 from forerun.device import Device
 from forerun.device.carbon import carbon_g
 from forerun.device.together import together
@@ -17,7 +17,7 @@ from forerun.errors import ForerunError
 from forerun.prediction import Estimate
 from forerun.predictors.base import Predictor
 from forerun.predictors.laws import memory as memory_model
-from forerun.predictors.laws.bounds import ask, hold_memory
+from forerun.predictors.laws.bounds import hold_memory
 from forerun.predictors.laws.conformal import at_confidence
 from forerun.predictors.laws.energy import POWER_SPREAD, back_to_back_ms, power_edges
 from forerun.workload import Workload
@@ -97,9 +97,9 @@ def table(
     """The columns of one workload on every device; a case that cannot run has its reason in column `error`."""
     w, n = workload, len(devices)
     devices = together(devices)
-    problems = [problem(w, d, predictor) for d in devices]
+    problems = [problem_of(w, d, predictor) for d in devices]
     try:
-        question = profiled(w)
+        question = question_of(w)
     except ForerunError as e:
         name = w.to_dict()["model"]
         request = {"model": name, "batch": w.batch, "dtype": w.shown_dtype, "mode": w.mode, "seq_len": w.seq_len}
@@ -108,7 +108,7 @@ def table(
     graph = question.graph
     able = [i for i, p in enumerate(problems) if p is None]
     able_devices = devices.only(able)
-    predicted = ask(predictor, question.columns, able_devices, w) if able else None
+    predicted = question.ask(predictor, able_devices) if able else None
     times = predicted.times if predicted else None
 
     def column(name: str) -> np.ndarray:
@@ -123,20 +123,20 @@ def table(
             out[able] = predicted.spread(target)[0]
         return out
 
-    memory = memory_model.estimates(graph, devices)
+    memory, mode = question.memories(devices), question.workload.mode
     if times is not None and (times.memory_mb is not None or times.memory_allocated_mb is not None):
         for at, place in enumerate(able):
             memory[place] = memory_model.with_predicted(memory[place], times.of_device(at), devices[place])
     # Devices that leave a call as much room share an estimate, which is made ready once.
-    ready = {id(m): memory_model.with_interval(m, predictor, w.mode) for m in memory}
+    ready = {id(m): memory_model.with_interval(m, predictor, mode) for m in memory}
     memory = [ready[id(m)] for m in memory]
     ends: dict[tuple[int, bool], tuple[float, float]] = {}
     for m, d in zip(memory, devices, strict=True):
         if (id(m), "context_mb" in d.calibrated) not in ends:
-            needed_ends = memory_model.needed_interval(m, d, predictor, w.mode)
+            needed_ends = memory_model.needed_interval(m, d, predictor, mode)
             ends[id(m), "context_mb" in d.calibrated] = hold_memory(needed_ends, m.needed_mb, graph)
     needed_edges = np.array([ends[id(m), "context_mb" in d.calibrated] for m, d in zip(memory, devices, strict=True)])
-    items, unit = items_per_call(graph, w)
+    items, unit = question.items(w)
     latency, energy = column("latency_ms"), column("energy_j")
     latency_edges, energy_edges = edges("latency_ms"), edges("energy_j")
     needed = np.array([m.needed_mb for m in memory])

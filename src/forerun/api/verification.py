@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from forerun.prediction import Estimate, Prediction
+from forerun.prediction import OF_FEW, Estimate, Prediction
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,8 @@ def verify(prediction: Prediction, row: dict[str, Any]) -> Verification:
     )
     measured = {
         "latency_ms": (row.get("latency_ms"), ""),
+        "first_token_ms": (row.get("first_token_ms"), ""),
+        "token_ms": (row.get("token_ms"), ""),
         "device_ms": (row.get("kernel_ms"), no_device_time),
         "memory_mb": (memory.get("used_mb"), "this machine does not report it"),
         "memory_allocated_mb": (memory.get("allocated_mb"), "only a GPU's allocator reports it"),
@@ -61,5 +63,6 @@ def verify(prediction: Prediction, row: dict[str, Any]) -> Verification:
     checks = [
         Check(name, getattr(prediction, name), value, "" if value is not None else reason)
         for name, (value, reason) in measured.items()
+        if name not in OF_FEW or getattr(prediction, name) is not None
     ]
     return Verification(prediction, row, tuple(checks))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from forerun.cli.options import JsonOption
-from forerun.cli.progress import progress
+from forerun.cli.progress import progress, tracked
 from forerun.cli.terminal import show, waiting
 from forerun.cli.training import FoldsOption, OperatorsOption, StepsOption, WhereOption, gathered, parts_folder
 from forerun.errors import ForerunError
@@ -50,6 +50,9 @@ def evaluate(
     collectives: Annotated[
         bool, typer.Option("--collectives", help="Only score collectives of several GPUs (imported sets).")
     ] = False,
+    generations: Annotated[
+        bool, typer.Option("--generations", help="Only score whole generations, families held out (minutes).")
+    ] = False,
     where: WhereOption = None,
     operators: OperatorsOption = None,
     folds: FoldsOption = None,
@@ -69,7 +72,10 @@ def evaluate(
     from forerun.evaluate.collect import targets_of
     from forerun.evaluate.held_out import check_split
 
-    for wanted_alone, print_alone in ((groups, _print_groups), (fits, _print_fits), (collectives, _print_collectives)):
+    for wanted_alone, print_alone in (
+        (groups, _print_groups), (fits, _print_fits), (collectives, _print_collectives),
+        (generations, _print_generations),
+    ):  # fmt: skip
         if wanted_alone:
             return print_alone(as_json)
     check_split(split)  # before anything is gathered, which may take hours
@@ -274,6 +280,20 @@ def _print_collectives(as_json: bool) -> None:
             numbers=found.table,
         )
     )
+
+
+def _print_generations(as_json: bool) -> None:
+    """The errors of whole generations, families held out, as a table or as JSON."""
+    from forerun.cli.data import table_of
+    from forerun.data.store import Store
+    from forerun.evaluate import generations, report
+
+    found = generations.section(Store(), tracked("predicting the calls", quiet=as_json))
+    if as_json:
+        print(found.table.to_json(orient="records", indent=2))
+        return
+    words = report.readable(found.table, generations.SHARE_COLUMNS)
+    show(table_of(words, f"{found.title}\n\n{found.words}", numbers=found.table))
 
 
 def _check_options(split: str, exam: bool, out: Path | None) -> None:

@@ -13,9 +13,12 @@ from forerun.prediction import CONFIDENCES
 from forerun.runtimes.registry import BUILT_IN, names
 from forerun.workload import (
     AMP,
+    CACHES,
+    DECODINGS,
     DTYPES,
     MODES,
     OPTIMIZERS,
+    PROMPTS,
     PUBLISHED,
 )
 
@@ -105,6 +108,27 @@ OptimizerOption = Annotated[str | None, typer.Option(help=", ".join(OPTIMIZERS),
 AmpOption = Annotated[
     str | None,
     typer.Option(help="Autocast to fp16 or bf16, over fp32 weights.", autocompletion=_complete(AMP)),
+]
+NewTokensOption = Annotated[
+    int | None,
+    typer.Option(
+        "--new-tokens", help="With --mode generate: tokens after the prompt.", parser=whole_number, metavar="INTEGER"
+    ),
+]
+DecodingOption = Annotated[
+    str | None,
+    typer.Option(help=f"With --mode generate: {', '.join(DECODINGS)} (4 beams).", autocompletion=_complete(DECODINGS)),
+]
+PromptOption = Annotated[
+    str | None,
+    typer.Option(
+        help=f"With --mode generate: {' or '.join(PROMPTS)} (shorter ones are padded on the left).",
+        autocompletion=_complete(PROMPTS),
+    ),
+]
+CacheOption = Annotated[
+    str | None,
+    typer.Option(help=f"With --mode generate: {' or '.join(CACHES)} KV cache.", autocompletion=_complete(CACHES)),
 ]
 ChannelsLastOption = Annotated[
     bool, typer.Option("--channels-last", help="Images and convolution weights in channels-last memory format.")

@@ -45,7 +45,7 @@ _FAMILIES = {
 _TASKS = {"causal-lm": "language", "encoder": "language", "seq2seq": "language", "vision": "vision", "speech": "speech",
           "multimodal": "other"}  # fmt: skip
 #: Modes that generate or read text, independent of the source.
-_TEXT_MODES = ("prefill", "decode", "serving")
+_TEXT_MODES = ("prefill", "decode", "generate", "serving")
 
 
 @functools.cache

@@ -27,7 +27,8 @@ _SAME = ("latency_ms", "loop_ms", "graph_ms", "first_call_ms", "weights_mb", "en
 #: Stored as JSON in `extra`: reasons for missing values, and details. `pulse_…`: probes of older rows.
 _EXTRA = ("graph_ms_reason", "kernel_ms_reason", "energy_reason", "kernel_classes", "top_kernels", "quantised_by",
           "attention", "load", "others_share", "loop_calls", "timed_calls", "temperature_c", "spec", "nodes",
-          "max_depth", "compile_s", "compiled_from_cache", "graph_breaks",
+          "max_depth", "second_call_ms", "first_token_calls", "bare_token_ms", "bare_token_reason",
+          "compile_s", "compiled_from_cache", "graph_breaks",
           "host_probe_before", "host_probe_after", "pulse_before", "pulse_after")  # fmt: skip
 
 
@@ -48,9 +49,11 @@ def take_in(files: Iterable[str | Path], store: Store, dataset: str = "own", *, 
         for table, rows in tables_of(lines, dataset).items():  # each with the kernels of its own sweep
             tables.setdefault(table, []).extend(rows)
     tables = tables or tables_of((), dataset)
-    # GPU rows without kernels yet are postponed, since stored rows are not updated.
+    # GPU rows without kernels yet are postponed, since stored rows are not updated. Of whole generations few have any.
     tables["models"] = [
-        row for row in tables["models"] if row["extra"].get("kernel_ms_reason") != NOT_PROFILED or row["reason"]
+        row
+        for row in tables["models"]
+        if row["extra"].get("kernel_ms_reason") != NOT_PROFILED or row["reason"] or row["mode"] == "generate"
     ]
     if graphs:
         saved_graphs.save(store, add_graphs(tables["models"], progress, onnx_files, trust_remote_code))
@@ -111,6 +114,7 @@ def model_row(row: dict[str, Any], dataset: str) -> dict[str, Any]:
         "devices": 1, "mode": case["mode"], "batch": case["batch"], "amp": case.get("amp"),
         "dtype": stored_dtype(case["dtype"]), "quantised": row.get("quantised_by"),
         "optimizer": OPTIMIZERS.get(case.get("optimizer", "sgd")) if training else None, "seq_len": case.get("seq_len"),
+        "tokens_out": case.get("new_tokens"), "ttft_ms": row.get("first_token_ms"), "tpot_ms": row.get("token_ms"),
         "input_shape": case.get("input_shape"), "event_ms": (row.get("event_ms") or {}).get("mean"),
         "device_ms": row.get("kernel_ms"), "memory_mb": memory.get("used_mb"),
         "memory_reserved_mb": memory.get("reserved_mb"), "memory_allocated_mb": memory.get("allocated_mb"),
@@ -136,7 +140,8 @@ def add_graphs(
     from forerun.graph.cost import totals
     from forerun.runtimes.registry import filed_under
 
-    todo = [row for row in rows if row["source"] != "tabular" and row["status"] in ("ok", "oom")]
+    alone = [row for row in rows if row["source"] != "tabular" and row["mode"] != "generate"]  # of one call each
+    todo = [row for row in alone if row["status"] in ("ok", "oom")]
     named = {case["path"] for case in (row["case"] for row in todo) if case["source"] == "onnx"}
     here = {file_hash(Path(file)): str(file) for file in [*named, *onnx_files] if Path(file).is_file()}
     known: dict[str, tuple[str, float]] = {}

@@ -14,14 +14,19 @@ from forerun.measure.core.case_fields import CHANNELS_LAST, task_of
 from forerun.networks import FILES, family_of, is_family
 from forerun.networks.base import Input
 from forerun.runtimes.registry import USUAL, runtime, runtimes
-from forerun.workload import Workload
+from forerun.workload import GENERATION, Workload
 
 DTYPES = ("fp32", "tf32", "fp16", "bf16", "int8", "int4")
 #: Optimizer name in the core -> in a workload. The core's sgd has momentum 0.9.
 OPTIMIZERS = {"sgd": "momentum", "adamw": "adamw", "plain_sgd": "sgd", "adam": "adam"}
 #: Weight formats that the core measures, by the dtype of a workload.
 _WEIGHT_FORMATS = {"nf4": "int4", "llm_int8": "int8"}
-_TASKS = {"sequence-classification": "text-classification", "causal-lm": "causal-lm", "base": "base"}
+_TASKS = {
+    "seq2seq-lm": "seq2seq",
+    "sequence-classification": "text-classification",
+    "causal-lm": "causal-lm",
+    "base": "base",
+}
 
 
 def case_of(workload: Workload) -> dict[str, Any]:
@@ -56,15 +61,22 @@ def case_of(workload: Workload) -> dict[str, Any]:
     if mode == "training":
         case["optimizer"] = next(ours for ours, name in OPTIMIZERS.items() if name == workload.optimizer)
     if workload.amp:
-        if mode == "decode":
-            raise ForerunError("a decode step under autocast cannot be measured yet")
+        if mode in ("decode", "generate"):
+            what = "a decode step" if mode == "decode" else "a generation"
+            raise ForerunError(f"{what} under autocast cannot be measured yet")
         case["amp"] = workload.amp
     if workload.channels_last:
         case["layout"] = CHANNELS_LAST
     known = hf_catalog.architecture(name)
     if known is not None:
-        if known.task not in ("causal-lm", "encoder"):
+        writes = mode == "generate" and known.task == "seq2seq"
+        if known.task not in ("causal-lm", "encoder") and not writes:
             raise ForerunError(f"{name} is a {known.task} model; language models and encoders can be measured so far")
+        if mode == "generate":
+            if known.task == "encoder":
+                raise ForerunError(f"{name} is an encoder and writes no tokens: it has no mode generate")
+            case |= {"new_tokens": workload.new_tokens, **workload.generation}
+            case |= {"task": "seq2seq-lm"} if writes else {}
         if workload.input_shape is not None or workload.channels_last:
             raise ForerunError(f"{name} takes a seq_len, no images: omit input_shape and channels_last")
         length = workload.seq_len or DEFAULT_SEQ_LEN
@@ -72,7 +84,7 @@ def case_of(workload: Workload) -> dict[str, Any]:
             case["task"] = "sequence-classification"
         config = without_quantisation(known.config)  # the network is built from its config with random weights
         return case | {"source": "hf", "config": config, "seq_len": length}
-    if mode in ("prefill", "decode") or workload.seq_len is not None:
+    if mode in ("prefill", "decode", "generate") or workload.seq_len is not None:
         raise ForerunError(f"{name} is not a language model: it has no {mode} mode and no seq_len")
     if workload.dtype in ("int8", "int4"):
         raise ForerunError(f"{workload.dtype} weights are measured for language models only")
@@ -110,6 +122,8 @@ def workload_of(case: dict[str, Any], file: str | None = None, trust_remote_code
         if named not in OPTIMIZERS:
             raise ForerunError(f"the measuring core has no optimizer {named!r}; it has {', '.join(OPTIMIZERS)}")
         settings["optimizer"] = OPTIMIZERS[named]
+    if case["mode"] == "generate":
+        settings |= {name: case.get(name) for name in GENERATION}
     settings |= {"amp": case.get("amp"), "channels_last": case.get("layout") == CHANNELS_LAST}
     if case["source"] == "onnx":
         shapes = {name: tuple(shape) for name, shape in case["input_shape"].items()}

@@ -233,6 +233,11 @@ class Predictor(Saved, abc.ABC):
         return {}
 
     @property
+    def assumed_slowness(self) -> float:
+        """How many times slower than the reference host the host is taken to be."""
+        return self.host_slowness or 1.0
+
+    @property
     def provenance(self) -> dict[str, Any]:
         """Its training rows and weights, and their dates."""
         return dict(self.provenance_)

@@ -129,6 +129,7 @@ def own_rows(models: pd.DataFrame) -> pd.DataFrame:
     rows = models[models["protocol"].fillna("").str.startswith("forerun/") & (models["status"] == "ok")]
     rows = rows[names_of(rows).isin([run.name for run in runtimes() if run.calls_modules and run.part is None])]
     rows = rows[~rows["source"].isin(["tabular", "onnx"]) & in_priced_format(rows)]
+    rows = rows[rows["mode"] != "generate"]  # many calls each (evaluate/generations.py)
     # Stores of older versions hold repeats without a number of their own.
     rows = rows[rows["case_key"].isna() | ~rows.duplicated(["case_key", "device", "repeat"])]
     return without_masked_replays(rows)

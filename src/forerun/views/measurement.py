@@ -9,16 +9,22 @@ from forerun._util.readable import pretty
 from forerun.api.verification import Verification
 from forerun.views.blocks import Block, Column, Line, Notes, Row, Table
 from forerun.views.prediction import label
-from forerun.views.words import headline, interval_heading
+from forerun.views.words import headline, interval_heading, setting_words
+
+#: Settings of a case that its title names.
+_SHOWN = ("mode", "batch", "dtype", "new_tokens", "decoding", "prompt", "cache")
 
 
 def measurement_view(row: dict[str, Any]) -> Iterator[Block]:
     """One measured row: latency, memory, energy, and the software it ran with."""
     case, wall = row["case"], row["wall_ms"]
     where = row["device"]["name"]
-    yield Line(f"{case['name']} on {where}: {case['mode']}, batch {case['batch']}, {case['dtype']}", "title")
+    yield Line(f"{case['name']} on {where}: {setting_words({n: v for n, v in case.items() if n in _SHOWN})}", "title")
     spread = f"median {pretty(wall['median'])}, p90 {pretty(wall['p90'])}, {row['timed_calls']} calls"
     rows = [Row(("Latency", f"{pretty(wall['mean'])} ms", spread))]
+    for name, words in (("first_token_ms", "  to the first token"), ("token_ms", "  each further token")):
+        if row.get(name) is not None:
+            rows.append(Row((words.strip(), f"{pretty(row[name])} ms", ""), depth=1))
     for name, value in row["memory"].items():
         if value is not None:
             rows.append(Row((f"Memory, {name.removesuffix('_mb')}", f"{pretty(value)} MB", "")))

@@ -11,7 +11,8 @@ from forerun.views.rendering import blocks, text
 from forerun.views.words import basis_line, count, headline, interval_heading
 
 _LABELS = {
-    "latency_ms": "Latency", "device_ms": "  device time", "host_ms": "  host time", "throughput": "Throughput",
+    "latency_ms": "Latency", "first_token_ms": "  to the first token", "token_ms": "  each further token",
+    "device_ms": "  device time", "host_ms": "  host time", "throughput": "Throughput",
     "memory_mb": "Memory needed", "memory_allocated_mb": "  tensors at peak", "energy_j": "Energy per call",
     "power_w": "Power", "carbon_g": "Carbon per call", "cost_usd": "Cost per call",
     "cost_per_million_usd": "Cost per million",

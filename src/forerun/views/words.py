@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from forerun.runtimes.registry import USUAL
+from forerun.workload import GENERATION
 
 #: From this width on a terminal has all columns.
 WIDE = 120
@@ -33,11 +34,18 @@ def setting_words(w: Mapping[str, Any]) -> str:
         w["mode"], f"batch {w['batch']}" if "batch" in w else "", _dtype_words(w),
         f"input {list(shape) if isinstance(shape, tuple) else shape}" if shape else "",
         f"{tokens:,.0f} tokens" if tokens and tokens == tokens else "",  # not a number: none, in a table of pandas
+        f"{w['new_tokens']:,.0f} new" if w.get("new_tokens") else "", *_generation_words(w),
         w.get("optimizer") or "", f"amp {w['amp']}" if w.get("amp") else "",
         "channels last" if w.get("channels_last") else "",
         w["runtime"] if w.get("runtime") not in (None, USUAL) else "",
     ]  # fmt: skip
     return ", ".join(word for word in words if word)
+
+
+def _generation_words(w: Mapping[str, Any]) -> list[str]:
+    """'sample', 'padded prompts', 'static cache': settings of a generation that are not at their first values."""
+    shown = {"decoding": "{}", "prompt": "{} prompts", "cache": "{} cache"}
+    return [words.format(w[name]) for name, words in shown.items() if w.get(name) not in (None, GENERATION[name])]
 
 
 def _dtype_words(w: Mapping[str, Any]) -> str:

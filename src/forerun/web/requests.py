@@ -12,9 +12,12 @@ from forerun.prediction import CONFIDENCES
 from forerun.runtimes.registry import USUAL, names
 from forerun.workload import (
     AMP,
+    CACHES,
+    DECODINGS,
     DTYPES,
     MODES,
     OPTIMIZERS,
+    PROMPTS,
     PUBLISHED,
 )
 
@@ -70,6 +73,10 @@ class WorkloadFields(Asked):
     image_size: Size | Annotated[list[Size], Field(min_length=2, max_length=2)] | None = None
     images: Annotated[int, Field(ge=0, le=4096)] | None = None
     channels_last: bool = False
+    new_tokens: Size | None = Field(None, description="Of mode generate: tokens that follow the prompt of seq_len.")
+    decoding: Literal[*DECODINGS] | None = None  # type: ignore[valid-type]
+    prompt: Literal[*PROMPTS] | None = None  # type: ignore[valid-type]
+    cache: Literal[*CACHES] | None = None  # type: ignore[valid-type]
 
 
 class Setting(Asked):

@@ -24,7 +24,7 @@ _SETTINGS = {
     "rate": "rate",
 }  # fmt: skip
 _SHOWN_AS = {"seq_len": "seq"}
-_WHOLE = ("batch", "seq_len", "images", "count")
+_WHOLE = ("batch", "seq_len", "new_tokens", "images", "count")
 MOST_COPIES = 1000
 
 

@@ -10,7 +10,8 @@ from forerun.workload import Workload
 
 _OPTIONS = {
     "mode": "--mode", "seq_len": "--seq-len", "optimizer": "--optimizer", "amp": "--amp", "runtime": "--runtime",
-    "task": "--task", "images": "--images",
+    "task": "--task", "images": "--images", "new_tokens": "--new-tokens", "decoding": "--decoding",
+    "prompt": "--prompt", "cache": "--cache",
 }  # fmt: skip
 _USUAL = {"mode": "inference", "runtime": USUAL}
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from forerun.api.generation import question_of
 from forerun.api.predict import predict_many
-from forerun.api.questions import Captures, Question, given_model, profiled
+from forerun.api.questions import Captures, Question, given_model
 from forerun.device import Device
 from forerun.errors import ForerunError
 from forerun.graph.memory import peak_allocated_mb
@@ -65,7 +66,7 @@ def ask(
                 workload = captures.workload(
                     given_model(settings["model"], {**settings, "dtype": dtype, "batch": batch})
                 )
-                question = profiled(workload)
+                question = question_of(workload)
             except ForerunError as error:
                 errors.append(error)
                 continue

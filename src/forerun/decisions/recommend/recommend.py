@@ -120,7 +120,8 @@ def _tried(
 
     predictions, question = ask(fixed, list(dict.fromkeys(offer.device for offer in offers)), **how)
     table = candidates(predictions, offers, question.graph, base, how["predictor"])
-    bound = [] if "runtime" in fixed else kept_by_the_host(table, offers, limits)
+    alone = "runtime" in fixed or base.mode == "generate"  # its loop runs eagerly
+    bound = [] if alone else kept_by_the_host(table, offers, limits)
     if bound:
         again, _ = ask(fixed | {"runtime": WITHOUT_HOST}, bound, **how)
         more = candidates(again, offers, question.graph, base, how["predictor"])

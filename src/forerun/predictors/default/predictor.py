@@ -227,7 +227,7 @@ class DefaultPredictor(Predictor):
         return [float(host.latency_ms(counts, busy, slow, workload.runtime)) for slow in slowness]
 
     @property
-    def _slowness(self) -> float:
+    def assumed_slowness(self) -> float:
         return self.weights.host.default_slowness if self.host_slowness is None else self.host_slowness
 
     def host_slowness_of(self, cases: Cases) -> np.ndarray:
@@ -357,8 +357,8 @@ class DefaultPredictor(Predictor):
             latency = device_ms
         else:
             counts, host = launch_counts(profile), self.weights.host
-            host_ms = np.broadcast_to(self._slowness * host.host_ms(counts, workload.runtime), device_ms.shape)
-            latency = host.latency_ms(counts, device_ms, self._slowness, workload.runtime)
+            host_ms = np.broadcast_to(self.assumed_slowness * host.host_ms(counts, workload.runtime), device_ms.shape)
+            latency = host.latency_ms(counts, device_ms, self.assumed_slowness, workload.runtime)
         joules = energy_law.energy_j(profile, devices, latency, device_ms, self.weights.joules, workload.runtime)
         return Times(
             latency_ms=latency, device_ms=device_ms, host_ms=host_ms, roofline_ms=least, energy_j=joules,

@@ -14,7 +14,7 @@ from forerun._util.readable import short
 from forerun.errors import ForerunError
 from forerun.runtimes.registry import names
 from forerun.web.page.question import Values, given, numbers
-from forerun.workload import AMP, DTYPES, MODES, OPTIMIZERS
+from forerun.workload import AMP, CACHES, DECODINGS, DTYPES, MODES, OPTIMIZERS, PROMPTS
 
 #: The choice that leaves the default to the library.
 AUTO = ""
@@ -31,8 +31,10 @@ UPLOAD = (
 )
 #: The longest value that a link may carry.
 _LONGEST = 4000
-_WORKLOAD = ("dtype", "mode", "optimizer", "amp", "runtime", "task", "channels_last")
-_SIZES = ("batch", "seq_len", "image_size", "images")
+_WORKLOAD = (
+    "dtype", "mode", "optimizer", "amp", "runtime", "task", "channels_last", "decoding", "prompt", "cache",
+)  # fmt: skip
+_SIZES = ("batch", "seq_len", "new_tokens", "image_size", "images")
 _PLACE = ("region", "instance", "host")
 
 
@@ -108,6 +110,12 @@ def shared_fields() -> Values:
         with gr.Row(elem_classes="pair"):
             fields["image_size"] = number_box(None, "Image size", min_width=100)
             fields["images"] = number_box(None, "Images per sample", min_width=100)
+        with gr.Row(elem_classes="pair"):
+            fields["new_tokens"] = number_box(None, "New tokens (generate)", elem_id="new_tokens", min_width=100)
+            fields["decoding"] = _choice(DECODINGS[1:], "Decoding", DECODINGS[0], min_width=100)
+        with gr.Row(elem_classes="pair"):
+            fields["prompt"] = _choice(PROMPTS[1:], "Prompts", PROMPTS[0], min_width=100)
+            fields["cache"] = _choice(CACHES[1:], "KV cache", CACHES[0], min_width=100)
         fields["channels_last"] = gr.Checkbox(False, label="Channels last in memory")
     with gr.Accordion("More about the place", open=False, elem_id="place"):
         with gr.Row(elem_classes="pair"):

@@ -27,12 +27,13 @@ class PagePredictRequest(CompareRequest):
 
 def predict(request: dict[str, Any]) -> dict[str, Any]:
     """Each device as `forerun.predict` returns it."""
+    from forerun.api.generation import question_of
     from forerun.api.predict import explain
     from forerun.api.predict import predict as ask
-    from forerun.api.questions import profiled, workload_from
+    from forerun.api.questions import workload_from
 
     workload = workload_settings(request)
-    profiled(workload_from(workload))  # an error of the model is reported once, not for every device
+    question_of(workload_from(workload))  # an error of the model is reported once, not for every device
     more = others(request, "devices", "samples")
     setting = {name: more[name] for name in ("predictor", "host") if name in more}
     predictions: list[Prediction] = []

@@ -30,7 +30,7 @@ from forerun.device import Device
 from forerun.graph.profile import Profile
 from forerun.predictors.laws.graph_numbers import GRAPH_NUMBERS, WORK_NUMBERS, of_graph
 from forerun.predictors.published.whole_model.devices import DEVICE_NUMBERS, of_devices
-from forerun.workload import MODES, Workload
+from forerun.workload import CALL_MODES, Workload
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 Numbers = dict[str, np.ndarray]
 
 #: Of the question beside its graph.
-CALL_NUMBERS = ("batch", "seq_len", "bits", *MODES, "optimizer_states", "amp")
+CALL_NUMBERS = ("batch", "seq_len", "bits", *CALL_MODES, "optimizer_states", "amp")
 MODEL_NUMBERS = (*CALL_NUMBERS, *GRAPH_NUMBERS, *WORK_NUMBERS)
 ALL_NUMBERS = (*MODEL_NUMBERS, *DEVICE_NUMBERS)
 
@@ -51,7 +51,7 @@ def of_rows(rows: pd.DataFrame, devices: Sequence[Device]) -> Numbers:
     """The numbers of measured rows; `devices` are those of the rows, in order."""
     out = {name: rows[name].to_numpy(dtype=float) for name in (*GRAPH_NUMBERS, *WORK_NUMBERS)}
     mode = rows["mode"].to_numpy()
-    out |= {name: (mode == name).astype(float) for name in MODES}
+    out |= {name: (mode == name).astype(float) for name in CALL_MODES}
     return {
         **out,
         "batch": rows["batch"].to_numpy(dtype=float),
@@ -71,7 +71,7 @@ def of_question(columns: Profile, devices: Sequence[Device], workload: Workload)
         "bits": float(_BITS.get(workload.dtype, 32)),
         "optimizer_states": float(_STATES.get(workload.optimizer or "", 0)),
         "amp": float(workload.amp is not None),
-        **{name: float(workload.mode == name) for name in MODES},
+        **{name: float(workload.mode == name) for name in CALL_MODES},
     }
     many, lines = len(devices), len(columns.batches) * len(devices)
     out = {name: np.full(lines, value) for name, value in graph.items()}

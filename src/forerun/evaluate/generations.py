@@ -1,0 +1,316 @@
+"""Fits the law of transformers' `generate` to whole generations, and judges it with one group of related families held
+out at a time.
+
+The calls of a generation are predicted by the default predictor as it is shipped, which has seen single calls of most
+of these families; what the loop adds is fitted without the family that is scored. The baselines: the plain sum of
+prefill and steps, which leaves the loop out, and that sum times one ratio.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from forerun._util.extras import needed
+from forerun.api.generation import GenerationAnswers, generation
+from forerun.data.store import Store
+from forerun.device import load_device
+from forerun.errors import ForerunError
+from forerun.evaluate import relatives
+from forerun.evaluate.results import Section
+from forerun.measure.cases import workload_of
+from forerun.predictors.default.predictor import DefaultPredictor
+from forerun.predictors.laws.generation import BYTES, HOST, GenerationLaw
+from forerun.predictors.laws.memory import MemoryEstimate, needed_interval, with_interval
+from forerun.predictors.registry import load_predictor
+from forerun.workload import DECODINGS
+
+Progress = Callable[[Iterable[Any], int], Iterable[Any]]
+#: Scored quantities: our name and the column of the store.
+TARGETS = {
+    "latency_ms": "latency_ms", "first_token_ms": "ttft_ms", "token_ms": "tpot_ms", "energy_j": "energy_j",
+    "memory_mb": "memory_mb", "memory_allocated_mb": "memory_allocated_mb", "device_ms": "device_ms",
+}  # fmt: skip
+#: Columns of the table that are shares.
+SHARE_COLUMNS = ("mape", "one ratio", "without the loop", "interval_coverage", "repeats differ by")
+#: Within these shares of a step's host time the loop may change it.
+_STEP = (-0.5, 3.0)
+#: A law that adds nothing.
+NOTHING = GenerationLaw({"gpu": {}, "cpu": {}}, {}, energy=1.0)
+_CONFIDENCE = 0.9
+
+
+@dataclass(frozen=True)
+class Generated:
+    """One measured generation, and the answers for its calls."""
+
+    row: dict[str, Any]
+    answers: GenerationAnswers
+
+    @property
+    def part(self) -> str:
+        return str(self.answers.devices[0].traits.part)
+
+    def under(self, fitted: GenerationLaw) -> GenerationAnswers:
+        """The answers under another law of the loop."""
+        return replace(self.answers, question=replace(self.answers.question, fitted=fitted))
+
+    def value(self, target: str) -> float:
+        found = self.row[TARGETS[target]]
+        return np.nan if found is None else float(found)
+
+    @functools.cached_property
+    def _memory_of_calls(self) -> tuple[list[MemoryEstimate], list[MemoryEstimate]]:
+        return self.answers.question.memories_of_calls(self.answers.devices)
+
+    def memory(self, fitted: GenerationLaw) -> MemoryEstimate:
+        """Simulated memory under a law."""
+        return self.under(fitted).question.memories_from(self.answers.devices, *self._memory_of_calls)[0]
+
+    def predicted(self, fitted: GenerationLaw) -> dict[str, tuple[float, float, float]]:
+        """Every quantity with the ends of its interval."""
+        answers, device = self.under(fitted), self.answers.devices[0]
+        out: dict[str, tuple[float, float, float]] = {}
+        for target in ("latency_ms", "energy_j", "device_ms"):
+            value, ends = float(getattr(answers.times, target)[0, 0]), answers.spread(target)[0, 0]
+            out[target] = value, value * float(ends[0]), value * float(ends[1])
+        first, ends = float(answers.first_token_ms[0, 0]), answers.first_token_spread()[0, 0]
+        out["first_token_ms"] = first, first * float(ends[0]), first * float(ends[1])
+        whole, low, high = out["latency_ms"]
+        more = answers.question.loop.tokens - 1
+        each = (whole - first) / more if more else np.nan
+        out["token_ms"] = each, each * low / whole, each * high / whole
+        mode = answers.question.workload.mode
+        memory = with_interval(self.memory(fitted), answers.predictor, mode)
+        allocated = memory.allocated_mb
+        out["memory_allocated_mb"] = allocated, allocated * memory.spread[0], allocated * memory.spread[1]
+        out["memory_mb"] = memory.needed_mb, *needed_interval(memory, device, answers.predictor, mode)
+        return out
+
+
+def measured(store: Store, progress: Progress | None = None) -> list[Generated]:
+    """Every whole generation of the store that our protocol measured, with the answers for its calls on a host as fast
+    as the one that measured it."""
+    rows = store.read("models")
+    rows = rows[rows["mode"].eq("generate") & rows["status"].eq("ok") & rows["protocol"].str.startswith("forerun/")]
+    if rows.empty:
+        raise ForerunError("the store has no whole generations: forerun sweep sweeps/h200_generate.yaml")
+    predictor = load_predictor("default")
+    assert isinstance(predictor, DefaultPredictor)
+    lines = rows.to_dict("records")
+    out = []
+    for row in progress(lines, len(lines)) if progress else lines:
+        device = load_device(row["device"])
+        chosen = predictor.with_settings(host_slowness=None if device.traits.is_host else _slowness(predictor, row))
+        try:
+            question = generation(workload_of(json.loads(row["case"])), NOTHING)
+        except ForerunError:  # an architecture that cannot be captured
+            continue
+        out.append(Generated(row, question.ask(chosen, [device])))
+    return out
+
+
+def _slowness(predictor: DefaultPredictor, row: dict[str, Any]) -> float | None:
+    """How slow the host was just before the row was measured, as its probe says."""
+    host, probe = predictor.weights.host, json.loads(row["extra"] or "{}").get("host_probe_before") or {}
+    if host.probe_law is None or not probe.get("launch_us"):
+        return None
+    return float(host.probe_scale * np.exp(host.probe_law[0] + host.probe_law[1] * np.log(probe["launch_us"])))
+
+
+def fitted(cases: Sequence[Generated]) -> GenerationLaw:
+    """The law of these rows, without intervals."""
+    parts = sorted({case.part for case in cases})
+    moves = _moves([case for case in cases if np.isfinite(case.value("device_ms"))])
+    law = GenerationLaw(
+        {part: _host([case for case in cases if case.part == part], replace(NOTHING, moves=moves)) for part in parts},
+        moves,
+    )
+    on_gpu = [case for case in cases if np.isfinite(case.value("memory_allocated_mb"))]
+    law = replace(law, held=_held(on_gpu))
+    return replace(law, reserved=_reserved(on_gpu, law), energy=_waiting(cases, law))
+
+
+def with_intervals(law: GenerationLaw, scored: pd.DataFrame) -> GenerationLaw:
+    """The law with the powers of intervals that hold as many held-out rows as they promise."""
+    spread = {}
+    for target, own in scored.groupby("target"):
+        if not str(target).startswith("memory"):
+            spread[str(target)] = float(np.quantile(own["power"].dropna(), _CONFIDENCE))
+    return replace(law, spread=spread)
+
+
+def held_out(cases: Sequence[Generated]) -> pd.DataFrame:
+    """A line for each row and quantity, predicted without the row's family and its relatives; `power` is that of the
+    single calls' interval that just holds the row."""
+    group = pd.Series(_groups([str(case.row["family"]) for case in cases]))
+    laws = {name: fitted([c for c, own in zip(cases, group, strict=True) if own != name]) for name in group.unique()}
+    sums = [case.predicted(NOTHING) for case in cases]
+    lines = []
+    for case, name, plain in zip(cases, group, sums, strict=True):
+        for target, (value, low, high) in case.predicted(laws[name]).items():
+            real = case.value(target)
+            if not np.isfinite(real) or not np.isfinite(value):
+                continue
+            off, ends = np.log(real / value), np.log([low / value, high / value])
+            lines.append({
+                "target": target, "group": name, "part": case.part, "measured": real, "law": value,
+                "plain": plain[target][0], "low": low, "high": high, "error": abs(value / real - 1),
+                "power": off / ends[1] if off > 0 else off / ends[0] if ends[0] else np.nan,
+                "case_key": case.row["case_key"], **_kind(case),
+            })  # fmt: skip
+    out = pd.DataFrame(lines)
+    out["one_ratio"] = np.nan
+    for (target, part, name), own in out.groupby(["target", "part", "group"]):
+        rest = out[out["target"].eq(target) & out["part"].eq(part) & out["group"].ne(name)]
+        ratio = np.median(rest["measured"] / rest["plain"]) if len(rest) else np.nan
+        out.loc[own.index, "one_ratio"] = (own["plain"] * ratio / own["measured"] - 1).abs()
+    return out.assign(plain=(out["plain"] / out["measured"] - 1).abs())
+
+
+def _groups(families: Sequence[str]) -> list[str]:
+    """The group of each family: that of its relatives where it has any (`forerun evaluate --groups`), else itself."""
+    groups = relatives.groups().to_dict("records")
+    known = {family: row["group"] for row in groups for family in row["families"].split(", ")}
+    return [str(known.get(family, family)) for family in families]
+
+
+def section(store: Store, progress: Progress | None = None) -> Section:
+    """The table of `forerun evaluate --generations`."""
+    cases = measured(store, progress)
+    return Section.titled("generations", "Whole generations, families held out", table(held_out(cases)))
+
+
+def table(lines: pd.DataFrame) -> pd.DataFrame:
+    """The errors by quantity and device, then those of the time by kind of generation."""
+    lines = lines.assign(inside=_inside(lines))
+    out = []
+    for part, on_part in lines.groupby("part", sort=False):
+        for target in TARGETS:
+            if len(own := on_part[on_part["target"] == target]):
+                out.append(_line(f"{target}, {part}", own))
+        whole = on_part[on_part["target"] == "latency_ms"]
+        for column in ("decoding", "prompt", "cache", "reads"):
+            for name, own in whole.groupby(column):
+                if whole[column].nunique() > 1:
+                    out.append(_line(f"latency_ms, {part}, {column} {name}", own))
+    return pd.DataFrame(out)
+
+
+def _kind(case: Generated) -> dict[str, str]:
+    loop = case.answers.question.loop
+    return {
+        "decoding": loop.decoding, "prompt": "padded" if loop.padded else "full",
+        "cache": "static" if loop.static else "dynamic", "reads": "encoder" if loop.encodes else "decoder alone",
+    }  # fmt: skip
+
+
+def _line(name: str, own: pd.DataFrame) -> dict[str, Any]:
+    again = own.groupby("case_key")["measured"]
+    spread = (again.max() / again.min() - 1)[again.size() > 1]
+    return {
+        "what": name, "n": len(own), "mape": own["error"].mean(), "one ratio": own["one_ratio"].mean(),
+        "without the loop": own["plain"].mean(), "interval_coverage": own["inside"].mean(),
+        "repeats differ by": spread.mean() if len(spread) else np.nan,
+    }  # fmt: skip
+
+
+def _inside(lines: pd.DataFrame) -> pd.Series:
+    """Whether a row lies in the interval whose power was fitted to the other groups; memory in the single calls'."""
+    inside = lines["measured"].between(lines["low"], lines["high"])
+    for (target, part, name), own in lines.groupby(["target", "part", "group"]):
+        rest = lines[lines["target"].eq(target) & lines["part"].eq(part) & lines["group"].ne(name)]["power"].dropna()
+        if not str(target).startswith("memory") and len(rest):
+            inside[own.index] = own["power"] <= np.quantile(rest, _CONFIDENCE)
+    return inside
+
+
+def _host(cases: Sequence[Generated], law: GenerationLaw) -> dict[str, float]:
+    """The costs of the host with the least relative error of whole times and of times to the first token."""
+    with needed("fitting the law of generations", "evaluate"):
+        from scipy.optimize import lsq_linear
+
+    counts, left, whole = [], [], []
+    for case in cases:
+        answers, loop = case.under(law), case.answers.question.loop
+        slow = 1.0 if case.part == "cpu" else answers.predictor.assumed_slowness
+        steps_us = 1e3 * float(answers.steps_host_ms[0]) / slow
+        first = float(answers.first_token_ms[0, 0])
+        for real, plain, own in (
+            (case.value("latency_ms"), float(answers.times.latency_ms[0, 0]), loop.counts(steps_us)),
+            (case.value("first_token_ms"), first, replace(loop, tokens=1).counts()),
+        ):
+            counts.append(own * slow / 1e3)
+            left.append(real - plain)
+            whole.append(real)
+    sides, y, total = np.array(counts), np.array(left), np.array(whole)
+    seen = sides.any(axis=0)
+    low = np.where(np.array(HOST) == "step", _STEP[0], 0.0)[seen]
+    high = np.where(np.array(HOST) == "step", _STEP[1], np.inf)[seen]
+    weight = 1 / total
+    for _ in range(20):  # absolute errors by their squares, weighted anew
+        found = lsq_linear(sides[:, seen] * weight[:, None], y * weight, (low, high)).x
+        off = np.abs(sides[:, seen] @ found - y) / total
+        weight = 1 / total / np.sqrt(np.maximum(off, 0.02))
+    return dict(zip(np.array(HOST)[seen].tolist(), found.tolist(), strict=True))
+
+
+def _moves(cases: Sequence[Generated]) -> dict[str, float]:
+    """Bytes per logit and of reordered caches, from what device times exceed those of the calls."""
+    with needed("fitting the law of generations", "evaluate"):
+        from scipy.optimize import nnls
+
+    if not cases:
+        return {}
+    real = np.array([case.value("device_ms") for case in cases])
+    plain = np.array([float(case.under(NOTHING).times.device_ms[0, 0]) for case in cases])
+    rate = np.array([(case.answers.devices[0].bandwidth_gbs or np.inf) * 1e6 for case in cases])
+    moved = np.array([case.answers.question.loop.moved() for case in cases]) / rate[:, None]
+    found, _ = nnls(moved / real[:, None], np.maximum(real - plain, 0.0) / real)
+    return dict(zip(BYTES, found.tolist(), strict=True))
+
+
+def _held(cases: Sequence[Generated]) -> dict[str, float]:
+    """Bytes of a logit while a token is chosen, by decoding: those with the least error of memory of tensors."""
+
+    def error(own: Sequence[Generated], each: float) -> float:
+        return _memory_error(own, replace(NOTHING, held=dict.fromkeys(DECODINGS, each)), "memory_allocated_mb")
+
+    out = {}
+    for decoding in DECODINGS:
+        own = [case for case in cases if case.answers.question.loop.decoding == decoding]
+        if own:
+            out[decoding] = min(map(float, range(0, 81, 2)), key=functools.partial(error, own))
+    return out
+
+
+def _reserved(cases: Sequence[Generated], law: GenerationLaw) -> float:
+    """How much more the allocator keeps, as a share of the cache: that with the least error of memory needed."""
+    tried = [n / 20 for n in range(0, 61)] if cases else [0.0]
+    return min(tried, key=lambda share: _memory_error(cases, replace(law, reserved=share), "memory_mb"))
+
+
+def _memory_error(cases: Sequence[Generated], law: GenerationLaw, target: str) -> float:
+    name = {"memory_mb": "needed_mb"}.get(target, "allocated_mb")
+    off = [abs(getattr(case.memory(law), name) / case.value(target) - 1) for case in cases]
+    return float(np.mean(off)) if off else 0.0
+
+
+def _waiting(cases: Sequence[Generated], law: GenerationLaw) -> float:
+    """The power of a device that waits for the loop, as a share of its waiting power."""
+    tried = [n / 20 for n in range(0, 61)]
+    known = [case for case in cases if np.isfinite(case.value("energy_j"))]
+
+    def error(share: float) -> float:
+        one = replace(law, energy=share)
+        return float(np.mean([
+            abs(float(case.under(one).times.energy_j[0, 0]) / case.value("energy_j") - 1) for case in known
+        ]))  # fmt: skip
+
+    return min(tried, key=error) if known else 1.0

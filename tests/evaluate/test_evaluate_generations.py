@@ -1,0 +1,95 @@
+"""`forerun evaluate --generations` on rows whose law is known."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from forerun.api.generation import GenerationAnswers, generation
+from forerun.data.store import Store
+from forerun.device import load_device
+from forerun.evaluate import generations
+from forerun.measure.cases import workload_of
+from forerun.predictors.laws.generation import GenerationLaw
+from forerun.predictors.registry import load_predictor
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+#: Microseconds on the host, and bytes of each logit and cache.
+LAW = GenerationLaw(
+    {"gpu": {"call": 2500.0, "token": 1500.0, "layer": 90.0, "sample": 700.0, "beam": 900.0, "padded": 400.0}},
+    {"greedy": 20.0, "sample": 200.0, "beam": 80.0, "cache": 1.5}, {"greedy": 10.0, "sample": 40.0, "beam": 30.0},
+)  # fmt: skip
+SIZES = {"hidden_size": 64, "num_attention_heads": 4, "vocab_size": 4000, "max_position_embeddings": 256}
+MODELS: dict[str, dict[str, Any]] = {
+    "llama": {"model_type": "llama", "num_hidden_layers": 3, "num_key_value_heads": 2, "intermediate_size": 128, **SIZES},
+    "phi": {"model_type": "phi", "num_hidden_layers": 6, "num_key_value_heads": 4, "intermediate_size": 256, **SIZES},
+    "gpt2": {"model_type": "gpt2", "n_layer": 9, "n_embd": 64, "n_head": 4, "vocab_size": 4000, "n_positions": 256},
+}
+SETTINGS: list[dict[str, Any]] = [
+    {"batch": 1, "new_tokens": 8}, {"batch": 4, "new_tokens": 24, "prompt": "padded"},
+    {"batch": 2, "new_tokens": 16, "decoding": "sample"}, {"batch": 2, "new_tokens": 8, "decoding": "beam"},
+]  # fmt: skip
+
+
+def cases() -> list[dict[str, Any]]:
+    same = {"kind": "model", "source": "hf", "mode": "generate", "dtype": "bf16", "seq_len": 32, "overrides": {}}
+    return [{**same, "family": name, "name": name, "config": config, **setting}
+            for name, config in MODELS.items() for setting in SETTINGS]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """Generations on an H200 that take what LAW says, beside one of which nothing but the reason is known."""
+    store, device = Store(tmp_path_factory.mktemp("generations"), shipped=False), load_device("h200")
+    rows: list[dict[str, Any]] = []
+    for place, case in enumerate(cases()):
+        answers = replace(generation(workload_of(case), LAW).ask(load_predictor("default"), [device]))
+        assert isinstance(answers, GenerationAnswers)
+        memory, first = answers.question.memories([device])[0], float(answers.first_token_ms[0, 0])
+        whole, tokens = float(answers.times.latency_ms[0, 0]), case["new_tokens"]
+        rows.append({
+            "row_id": f"row{place}", "dataset": "own", "device": "h200", "device_reported": "NVIDIA H200",
+            "protocol": "forerun/2", "status": "ok", "model": case["name"], "source": "hf", "family": case["family"],
+            "case": case, "case_key": f"case{place}", "repeat": 0, "mode": "generate", "dtype": "bf16",
+            "batch": case["batch"], "tokens_out": tokens, "latency_ms": whole, "ttft_ms": first,
+            "tpot_ms": (whole - first) / (tokens - 1), "device_ms": float(answers.times.device_ms[0, 0]),
+            "energy_j": float(answers.times.energy_j[0, 0]), "memory_mb": memory.needed_mb,
+            "memory_allocated_mb": memory.allocated_mb, "runtime": "eager", "extra": {},
+        })  # fmt: skip
+    failed = {**rows[0], "row_id": "failed", "status": "oom", "reason": "out of memory", "latency_ms": None}
+    store.append("models", [*rows, failed])
+    return store
+
+
+def test_the_costs_of_the_loop_come_back(store: Store) -> None:
+    found = generations.measured(store)
+    assert len(found) == len(MODELS) * len(SETTINGS)
+    law = generations.fitted(found)
+    for one in found:
+        for target, (value, low, high) in one.predicted(law).items():
+            assert value == pytest.approx(one.value(target), rel=0.02), target
+            assert low <= value <= high, target
+    assert law.host_us["gpu"]["layer"] == pytest.approx(90.0, rel=0.2)
+    assert law.held["sample"] == pytest.approx(40.0, abs=4)
+    again = GenerationLaw(**json.loads(json.dumps(law.to_json())))
+    assert again == law
+
+
+def test_a_held_out_family_is_predicted_by_the_others(store: Store, run_forerun: Run) -> None:
+    done = run_forerun("evaluate", "--generations", "--json", FORERUN_STORE=str(store.folder))
+    lines = {line["what"]: line for line in json.loads(done.stdout)}
+    whole = lines["latency_ms, gpu"]
+    assert whole["n"] >= len(MODELS) * len(SETTINGS)
+    own = [line for name, line in lines.items() if name.startswith("latency_ms")]
+    assert len(own) > 3 and all(0 <= line["mape"] for line in own)
+
+
+def test_without_rows_it_says_which_sweep_to_run(tmp_path: Path) -> None:
+    with pytest.raises(Exception, match=r"no whole generations: forerun sweep sweeps/h200_generate.yaml"):
+        generations.measured(Store(tmp_path, shipped=False))
