@@ -53,6 +53,9 @@ def evaluate(
     generations: Annotated[
         bool, typer.Option("--generations", help="Only score whole generations, families held out (minutes).")
     ] = False,
+    serving_runs: Annotated[
+        bool, typer.Option("--serving-runs", help="Only score replays of measured serving runs (minutes).")
+    ] = False,
     where: WhereOption = None,
     operators: OperatorsOption = None,
     folds: FoldsOption = None,
@@ -72,10 +75,11 @@ def evaluate(
     from forerun.evaluate.collect import targets_of
     from forerun.evaluate.held_out import check_split
 
-    for wanted_alone, print_alone in (
+    alone = (
         (groups, _print_groups), (fits, _print_fits), (collectives, _print_collectives),
-        (generations, _print_generations),
-    ):  # fmt: skip
+        (generations, _print_generations), (serving_runs, _print_serving_runs),
+    )  # fmt: skip
+    for wanted_alone, print_alone in alone:
         if wanted_alone:
             return print_alone(as_json)
     check_split(split)  # before anything is gathered, which may take hours
@@ -294,6 +298,21 @@ def _print_generations(as_json: bool) -> None:
         return
     words = report.readable(found.table, generations.SHARE_COLUMNS)
     show(table_of(words, f"{found.title}\n\n{found.words}", numbers=found.table))
+
+
+def _print_serving_runs(as_json: bool) -> None:
+    """The errors of replayed serving runs, each model held out, as a table or as JSON."""
+    from forerun.cli.data import table_of
+    from forerun.data.store import Store
+    from forerun.evaluate import report, serving_runs
+
+    with waiting("replaying with each model held out", quiet=as_json):
+        found = serving_runs.section(serving_runs.judge(Store()))
+    if as_json:
+        print(found.table.to_json(orient="records", indent=2))
+        return
+    shown = report.readable(found.table, serving_runs.SHARE_COLUMNS)
+    show(table_of(shown, f"{found.title}\n\n{found.words}", numbers=found.table))
 
 
 def _check_options(split: str, exam: bool, out: Path | None) -> None:

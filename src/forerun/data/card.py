@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from forerun.data import card_sets
+from forerun.data import card_serving, card_sets
 from forerun.data.card_plots import draw
 from forerun.data.markdown import table
 from forerun.data.store import Store
@@ -34,7 +34,7 @@ def text(store: Store, dataset: str = "forerun", plots: list[tuple[str, str]] | 
         raise ForerunError(f"the store has no rows of a data set called {dataset}…; see: forerun data ls")
     parts = [_head(store, rows, dataset), *(_device(store, rows[rows["device"] == d], d) for d in _devices(rows))]
     parts += [f"![{title}]({name})" for title, name in plots or ()]
-    parts += [_gaps(rows), card_sets.text(store)]
+    parts += [card_serving.text(store, dataset), _gaps(rows), card_sets.text(store)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -165,7 +165,7 @@ def _gaps(rows: pd.DataFrame) -> str:
     lines = [
         "## Known gaps",
         "- One GPU, one host: what other hosts cost per launch must be probed there.",
-        f"- {_runtimes(ok)}; no serving engine, one device at a time.",
+        f"- {_runtimes(ok)}; one device at a time. Serving runs are of one engine without paged kernels.",
         "- Calls over 1 s are skipped, so the largest batches of the largest models are missing.",
         "- Pools and norms of images as single operators only in the plain layout; channels last only in models.",
         "- Weights are random; expert models route evenly, which real ones do not.",

@@ -26,8 +26,10 @@ _SAME = (
     "attention", "parameters",
 )  # fmt: skip
 #: Stored as JSON in `extra`.
-_EXTRA = ("engine_facts", "energy_reason", "temperature_c", "spec", "load", "started_s", "ttft_n", "itl_n", "tpot_n",
-          "e2e_n", "host_probe_before", "host_probe_after")  # fmt: skip
+_EXTRA = (
+    "engine_facts", "attention_refused", "energy_reason", "temperature_c", "spec", "load", "started_s", "ttft_n",
+    "itl_n", "tpot_n", "e2e_n", "host_probe_before", "host_probe_after",
+)  # fmt: skip
 #: Columns of a request in `trace`. Times are seconds since the run began.
 TRACE = ("arrival_s", "prompt", "output", "first_token_s", "last_token_s", "tokens")
 

@@ -105,6 +105,7 @@ class Engine:
         from transformers.generation.configuration_utils import ContinuousBatchingConfig
 
         model.requires_grad_(False)
+        attention = _known(attention)
         model.set_attn_implementation(attention)
         if model.config._attn_implementation != attention:
             raise EngineError(f"the model does not support {attention}")
@@ -206,3 +207,10 @@ class Engine:
         self.iterations = Iterations(None)
         self.processor = self.manager = self.model = None
         return ended
+
+
+def _known(attention: str) -> str:
+    """The name of a paged attention in this version of the library: newer ones call it like that without pages."""
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    return attention if attention in ALL_ATTENTION_FUNCTIONS else attention.removeprefix("paged|")

@@ -32,13 +32,14 @@ class Serving(Worker):
         for spec in map(specs.load, args.spec):
             if spec.get("kind") == KIND:
                 self.todo += [(spec, unit) for unit in units(spec, args.seed, done)]
+        self.refused: dict[str, str] = {}  # why an attention that comes first was not used
         self.stuck = False  # whether the thread of an engine did not end
         preload({"hf"})
         _without_cudnn_attention()
         self.probe = not args.no_host_probe
 
     def run(self) -> int:
-        if self.probe:
+        if self.probe and self.todo:
             row = {"kind": "host", "key": "host-start", "when": "start", "status": "ok"}
             self.write({**row, **host_probe.measure(self.meter)})
         while self.todo and self.left_s() > RUN_S:
@@ -72,7 +73,13 @@ class Serving(Worker):
             print(f"{shown}: {status} before the run: {reason[:200]}", flush=True)
             return self._fresh(error)
         started_s = time.monotonic() - begin
-        facts = {**built.facts, "attention": engine.attention, "engine_facts": engine.facts(), "started_s": started_s}
+        facts = {
+            **built.facts,
+            **self.refused,
+            "attention": engine.attention,
+            "engine_facts": engine.facts(),
+            "started_s": started_s,
+        }
         done, failure = 0, None
         while unit.cases and self.left_s() > RUN_S and failure is None:
             failure = self._case(spec, unit, engine, unit.cases.pop(0), facts)
@@ -108,6 +115,7 @@ class Serving(Worker):
     def _start(self, built: models.Built, unit: Unit) -> Engine:
         """The engine, warmed up, with the first attention that works for the model."""
         case, failure = unit.cases[0], EngineError("no attention is left to try")
+        self.refused = {}
         prompts = self._warm_up_prompts(built, unit)
         for attention in ATTENTION:
             if (model_key(case), attention) in self.avoid:
@@ -129,6 +137,7 @@ class Serving(Worker):
                     )
                     raise
                 failure = EngineError(f"{attention}: {type(error).__name__}: {error}")
+                self.refused = {"attention_refused": str(failure)[:300]}
                 self._close(engine)
                 if self.stuck:
                     raise failure from error
