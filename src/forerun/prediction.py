@@ -93,8 +93,8 @@ class WholeTraining:
 
 
 _ESTIMATES = (
-    "latency_ms", "device_ms", "host_ms", "throughput", "memory_mb", "memory_allocated_mb", "energy_j", "power_w",
-    "carbon_g", "cost_usd", "cost_per_million_usd",
+    "latency_ms", "device_ms", "exchange_ms", "host_ms", "throughput", "memory_mb", "memory_allocated_mb", "energy_j",
+    "power_w", "carbon_g", "cost_usd", "cost_per_million_usd",
 )  # fmt: skip
 
 
@@ -135,6 +135,10 @@ class Prediction(Rendered):
     confidence: float = 0.9  # the share of cases that the intervals are meant to hold
     host: AssumedHost | None = None  # None: the device is its own host, or the predictor knows nothing of hosts
     training: WholeTraining | None = None  # of the epochs that were asked for; not in the JSON of other answers
+    #: Devices that run a call together; memory and fit are those of one, time, energy, power and cost those of all. Not
+    #: in the JSON of answers for one device, nor is the time that they exchange data.
+    devices: int = 1
+    exchange_ms: Estimate | None = None
 
     def to_dict(self) -> dict[str, Any]:
         out: dict[str, Any] = {}
@@ -143,6 +147,8 @@ class Prediction(Rendered):
             if f.name == "training":
                 if value is not None:
                     out[f.name] = value.to_dict()
+                continue
+            if f.name in ("devices", "exchange_ms") and self.devices == 1:
                 continue
             if isinstance(value, (Estimate, Fit, AssumedHost)):
                 value = {g.name: getattr(value, g.name) for g in fields(value)}

@@ -130,6 +130,6 @@ def test_a_rank_scales_with_the_batch() -> None:
         ({"tp": 4, "ep": 2}, "ep=2 must be a multiple of tp=4"),
     ],
 )
-def test_what_cannot_be_divided_is_refused_in_a_sentence(settings: dict[str, int], sentence: str) -> None:
+def test_what_cannot_be_divided_is_refused_in_a_sentence(settings: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ForerunError, match=sentence):
         shard(graph("meta-llama/Llama-3.2-1B", "decode"), Layout(**settings))

@@ -18,6 +18,7 @@ from forerun.api.arguments import whole_number
 from forerun.api.questions import Question, check, items_per_call, profiled
 from forerun.device import Device
 from forerun.errors import ArgumentError, ForerunError
+from forerun.graph.cost import Totals, totals
 from forerun.graph.ir import Graph
 from forerun.graph.profile import UNITS, Profile
 from forerun.prediction import AssumedHost, Estimate, Fit, Prediction
@@ -27,6 +28,7 @@ from forerun.predictors.laws import memory as memory_model
 from forerun.predictors.laws.bounds import Answers, ask, hold_energy, hold_memory
 from forerun.predictors.laws.conformal import at_confidence
 from forerun.predictors.laws.energy import POWER_SPREAD, back_to_back_ms, power_edges
+from forerun.predictors.laws.parallel import ParallelAnswers, communication, in_parallel
 from forerun.predictors.laws.specs import substituted
 from forerun.runtimes.registry import USUAL, filed_under, runtime
 from forerun.workload import Workload
@@ -48,8 +50,15 @@ def answer(
     grid = carbon_advice.choose_grid(region, chosen if instance else None)
     question = profiled(workload)
     graph, columns = question.graph, question.columns
-    devices = [device, *(cut for _, cut in slices(device))]
+    shards = question.shards
+    devices = [device, *(cut for _, cut in slices(device) if shards is None)]
     answers = ask(predictor, columns, devices, workload)
+    if shards is not None:
+        named = chosen if instance else None
+        answers = in_parallel(
+            answers, shards.layout, [communication(shards.row, device, shards.layout, instance=named)]
+        )
+        measured = False
     times = answers.times
     if not times.latency_ms.all():
         raise ForerunError(f"{graph.name} runs no operation on {device.id}: there is no time to predict")
@@ -71,7 +80,7 @@ def answer(
     elif fitting is not None and not fitting.fits:
         unknown["cost_usd"] = unknown["cost_per_million_usd"] = f"the call does not fit {device.id}"
     else:
-        cost = cost_advice.cost_usd(latency, chosen)
+        cost = cost_advice.cost_usd(latency, chosen).scaled(workload.devices, "USD")
         per_million = cost.scaled(1e6 / items, "USD")
         assumptions["cost_usd"] = cost_advice.price_line(chosen)
         assumptions["cost_per_million_usd"] = unit
@@ -85,12 +94,18 @@ def answer(
             assumed = host_advice.on_known_hosts(assumed, times, columns, device, predictor, workload)
     training = None
     if epochs is not None and dataset_size is not None:
+        hourly = None if chosen is None or cost is None else chosen.usd_per_device_hour * workload.devices
         training = whole_training(
             latency, energy, workload.batch, epochs=epochs, dataset_size=dataset_size, grid=grid,
-            usd_per_device_hour=None if chosen is None or cost is None else chosen.usd_per_device_hour,
+            usd_per_device_hour=hourly,
         )  # fmt: skip
-    options = slice_options(device, times.latency_ms[0, 1:].tolist(), memory)
+    options = slice_options(device, times.latency_ms[0, 1:].tolist(), memory) if shards is None else ()
     weights = columns.repeat[:, None]
+    work = (
+        totals(shards.whole) if shards is not None
+        else Totals(*(float((one * weights).sum()) for one in (columns.macs, columns.flops, columns.bytes)))
+    )  # fmt: skip
+    weighed = graph if shards is None else shards.whole
     return Prediction(
         model=graph.name, device=device.id, workload=workload.to_dict() | {"instance": instance, "region": region},
         basis="measured" if known else predictor.basis_for(device), confidence=predictor.confidence,
@@ -101,9 +116,8 @@ def answer(
         memory_mb=values.memory_mb, memory_allocated_mb=values.memory_allocated_mb, energy_j=energy,
         power_w=values.power, carbon_g=carbon, cost_usd=cost, cost_per_million_usd=per_million,
         mig=smallest_that_fits(options), mig_options=options, fit=fitting,
-        bound=values.bound, parameters=graph.parameters, active_parameters=graph.active_parameters,
-        flops=float((columns.flops * weights).sum()), macs=float((columns.macs * weights).sum()),
-        bytes=float((columns.bytes * weights).sum()), memory_parts_mb=memory.parts_mb,
+        bound=values.bound, parameters=weighed.parameters, active_parameters=weighed.active_parameters,
+        flops=work.flops, macs=work.macs, bytes=work.bytes, memory_parts_mb=memory.parts_mb,
         assumptions=assumptions, unknown=unknown,
         notes=(*_notes(graph, columns, device, predictor, workload, known, assumed, fitting, limit),
                *(() if known else answers.of_device(0).notes()), *(_unread(device) if measured else ())),
@@ -111,10 +125,17 @@ def answer(
         provenance=_provenance(predictor, known, columns, device, workload),
         check=(
             _check_command(workload)
-            if device.traits.measured and (fitting is None or fitting.fits) else None
+            if device.traits.measured and shards is None and (fitting is None or fitting.fits) else None
         ),
-        training=training,
+        training=training, devices=workload.devices, exchange_ms=_exchange(answers),
     )  # fmt: skip
+
+
+def _exchange(answers: Answers) -> Estimate | None:
+    if not isinstance(answers, ParallelAnswers):
+        return None
+    one = answers.exchange[0]
+    return Estimate(one.ms, one.low_ms, one.high_ms, "ms")
 
 
 def check_epochs(workload: Workload, epochs: int | None, dataset_size: int | None) -> None:
@@ -143,6 +164,7 @@ class _Values:
     ) -> None:  # fmt: skip
         self.predictor, self.device, self.known, self.times = predictor, device, known, answers.times
         self.unknown: dict[str, str] = {}
+        self.devices = workload.devices
 
         def predicted(target: str, unit: str) -> Estimate | None:
             value = float(getattr(self.times, target)[0, 0])
@@ -204,8 +226,9 @@ class _Values:
             return None
         in_loop_ms = float(back_to_back_ms(self.latency.value, self.device_ms.value, [self.device], runtime)[0])
         watts = self.energy.value / in_loop_ms * 1e3
-        low, high = power_edges(watts, self.device, at_confidence(POWER_SPREAD, self.predictor.confidence))
-        return self._measured_or("power_w", "W", Estimate(watts, low, high, "W"))
+        count = self.devices
+        low, high = power_edges(watts / count, self.device, at_confidence(POWER_SPREAD, self.predictor.confidence))
+        return self._measured_or("power_w", "W", Estimate(watts, low * count, high * count, "W"))
 
     def _memory(self, graph: Graph, mode: str) -> memory_model.MemoryEstimate:
         """Simulated memory, or the predictor's own, with the interval of what is allocated."""

@@ -52,6 +52,8 @@ def predict(
     image_size: int | str | Sequence[int] | None = None,
     images: int | None = None,
     channels_last: bool = False,
+    tp: int = 1,
+    pp: int = 1,
     measured: bool = True,
     epochs: int | None = None,
     dataset_size: int | None = None,
@@ -68,6 +70,8 @@ def predict(
     times slower than the reference host. `image_size` (336, or height and width) and `images` are those of Hugging Face
     models that read images; in a prompt the tokens of the images come on top of `seq_len` tokens of text. `amp` is
     autocast over fp32 weights, in any mode; `channels_last` is PyTorch's memory format for images and convolutions.
+    `tp` devices divide every layer (tensor parallel) and `pp` stages the layers (pipeline parallel): memory and fit are
+    then those of one device, time, energy, power and cost those of all `tp x pp`.
     A path such as `my_unet.py:UNet` names your own code and runs it. With `measured=False` the case is predicted even
     where the store has its measurement. In training, `epochs` over `dataset_size` samples add `training` to the answer:
     time, energy, carbon and cost of the whole.
@@ -75,7 +79,7 @@ def predict(
     settings = {
         "batch": batch, "dtype": dtype, "mode": mode, "input_shape": input_shape, "seq_len": seq_len,
         "optimizer": optimizer, "amp": amp, "runtime": runtime, "task": task, "trust_remote_code": trust_remote_code,
-        "image_size": image_size, "images": images, "channels_last": channels_last,
+        "image_size": image_size, "images": images, "channels_last": channels_last, "tp": tp, "pp": pp,
     }  # fmt: skip
     workload = given_model(model, settings)
     return predict_workload(
@@ -170,7 +174,7 @@ def explain(
     **settings: Any,
 ) -> Explanation:
     """Where the time goes, op by op; `settings` are those of a workload (batch, dtype, mode ...)."""
-    workload, device = given_model(model, settings), load_device(device)
+    workload, device = _on_one_device(given_model(model, settings)), load_device(device)
     estimator = load_predictor(predictor)
     assumed = assume(host, device, honoured="host" in estimator.supports)
     estimator = estimator.with_settings(host_slowness=assumed.slowness)
@@ -190,7 +194,7 @@ def attribute(
     **settings: Any,
 ) -> Attribution:
     """What each number that a predictor sees contributes to its latency; `settings` are those of a workload."""
-    workload, device = given_model(model, settings), load_device(device)
+    workload, device = _on_one_device(given_model(model, settings)), load_device(device)
     estimator = load_predictor(predictor)
     check(workload, device, estimator)
     attribution = estimator.contributions(profiled(workload).columns, device, workload)
@@ -200,6 +204,13 @@ def attribute(
             "there is nothing to explain"
         )
     return attribution
+
+
+def _on_one_device(workload: Workload) -> Workload:
+    """Refuses what is run by several devices together."""
+    if workload.devices > 1:
+        raise ForerunError("where the time goes is explained for one device: leave out tp and pp")
+    return workload
 
 
 def verification(

@@ -13,7 +13,10 @@ from forerun.device import Device
 from forerun.errors import ForerunError, did_you_mean
 from forerun.frontends import load_graphs
 from forerun.graph.ir import Graph
+from forerun.graph.layout import Layout
+from forerun.graph.pipeline import slowest_stage, with_all_sends
 from forerun.graph.profile import Profile, in_dtype, profile
+from forerun.graph.shard import tensor_parallel, without_collectives
 from forerun.predictors.base import Predictor
 from forerun.predictors.laws.specs import spec_problem
 from forerun.runtimes.registry import as_run
@@ -24,12 +27,26 @@ _SAME_GRAPH = ("tf32", "fp32-ieee")
 
 
 @dataclasses.dataclass(frozen=True)
+class Shards:
+    """A workload on several devices: its whole graph, and that of one device of every stage with their collectives."""
+
+    layout: Layout
+    whole: Graph
+    row: Graph
+
+
+@dataclasses.dataclass(frozen=True)
 class Question:
-    """A workload's graph at its batch size, the graph that serves other batch sizes, and the columns of the first."""
+    """A workload's graph at its batch size, the graph that serves other batch sizes, and the columns of the first.
+
+    On several devices (`shards`), the graphs are those of the stage that takes longest, whose memory is asked about,
+    and the columns those of one device of every stage in turn, without collectives.
+    """
 
     graph: Graph
     scalable: Graph | None
     columns: Profile
+    shards: Shards | None = None
 
 
 def profiled(workload: Workload) -> Question:
@@ -125,7 +142,7 @@ class _Keyed:
 
     def __init__(self, workload: Workload) -> None:
         self.workload = workload
-        self.key = tuple(str(value) for value in workload.to_dict().values())
+        self.key = tuple(f"{name}={value}" for name, value in workload.to_dict().items())
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Keyed) and self.key == other.key
@@ -144,8 +161,21 @@ def _read(workload: Workload) -> Question:
         plain = profiled(dataclasses.replace(workload, dtype="fp32"))
         return dataclasses.replace(plain, columns=in_dtype(plain.columns, workload.dtype))
     graph, scalable = load_graphs(workload)
+    if workload.devices > 1:
+        return _sharded(graph, scalable, workload)
     graph, scalable = as_run(graph, workload.runtime), scalable and as_run(scalable, workload.runtime)
     return Question(graph, scalable, profile(graph, workload.dtype))
+
+
+def _sharded(whole: Graph, scalable: Graph | None, workload: Workload) -> Question:
+    layout = Layout(tp=workload.tp, pp=workload.pp)
+
+    def stage(graph: Graph) -> Graph:
+        return as_run(slowest_stage(tensor_parallel(graph, layout), layout.pp), workload.runtime)
+
+    row = as_run(with_all_sends(tensor_parallel(whole, layout), layout.pp), workload.runtime)
+    columns = profile(without_collectives(row), workload.dtype)
+    return Question(stage(whole), scalable and stage(scalable), columns, Shards(layout, whole, row))
 
 
 def _is_file(name: str) -> bool:

@@ -106,6 +106,18 @@ AmpOption = Annotated[
     str | None,
     typer.Option(help="Autocast to fp16 or bf16, over fp32 weights.", autocompletion=_complete(AMP)),
 ]
+TpOption = Annotated[
+    int,
+    typer.Option(
+        "--tp", help="Devices that divide every layer: tensor parallel.", parser=whole_number, metavar="INTEGER"
+    ),
+]
+PpOption = Annotated[
+    int,
+    typer.Option(
+        "--pp", help="Stages that divide the layers: pipeline parallel.", parser=whole_number, metavar="INTEGER"
+    ),
+]
 ChannelsLastOption = Annotated[
     bool, typer.Option("--channels-last", help="Images and convolution weights in channels-last memory format.")
 ]

@@ -238,6 +238,19 @@ def _with_sends(stage: Graph, whole: Graph, at: int, pp: int) -> Graph:
     return replace(stage, ops=ops, tensors=tensors, storages=storages)
 
 
+def with_all_sends(graph: Graph, pp: int) -> Graph:
+    """A graph of all stages in a row, with what is sent between them: once forward, in training also back."""
+    hidden = hidden_state(graph) if pp > 1 else None
+    if hidden is None:
+        return graph
+    ways = 2 if any(op.phase == "backward" for op in graph.ops) else 1
+    tensors = [*graph.tensors, replace(hidden, storage=len(graph.storages), producer=-1)]
+    last = len(tensors) - 1
+    send = Op("send_recv", "send_recv", (last,), (last,), {"devices": 2}, repeat=ways * (pp - 1))
+    storages = [*graph.storages, storage_of(hidden, hidden.dtype, 0, 1)]
+    return replace(graph, ops=[*graph.ops, send], tensors=tensors, storages=storages)
+
+
 def hidden_state(graph: Graph) -> Tensor | None:
     """What one layer hands to the next: the first activation that a layer in the middle reads."""
     found = layers(graph)

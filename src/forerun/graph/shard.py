@@ -17,10 +17,10 @@ from forerun.graph.cost import Shapes, cost
 from forerun.graph.division import Division, Exchange, Part
 from forerun.graph.division_rules import divide
 from forerun.graph.ir import Graph, Op, Storage, Tensor
-from forerun.graph.kinds import CONTRACTIONS
+from forerun.graph.kinds import COLLECTIVES, CONTRACTIONS
 from forerun.graph.layout import Layout
 from forerun.graph.pipeline import slowest_stage
-from forerun.graph.splice import splice, storage_of
+from forerun.graph.splice import splice, storage_of, without
 
 #: Replicated work below this share of a model's is not worth a note.
 _NOTED = 0.01
@@ -37,6 +37,12 @@ def tensor_parallel(graph: Graph, layout: Layout) -> Graph:
         return graph
     check(graph, layout)
     return _Emission(graph, layout, divide(graph, layout)).graph()
+
+
+def without_collectives(graph: Graph) -> Graph:
+    """The operators of one device alone."""
+    gone = {i for i, op in enumerate(graph.ops) if op.kind in COLLECTIVES}
+    return without(graph, graph.storages, gone) if gone else graph
 
 
 def check(graph: Graph, layout: Layout) -> None:
