@@ -104,8 +104,8 @@ class WholeTraining:
 
 
 _ESTIMATES = (
-    "latency_ms", "device_ms", "host_ms", "throughput", "memory_mb", "memory_allocated_mb", "energy_j", "power_w",
-    "carbon_g", "cost_usd", "cost_per_million_usd", "first_token_ms", "token_ms",
+    "latency_ms", "device_ms", "exchange_ms", "host_ms", "throughput", "memory_mb", "memory_allocated_mb", "energy_j",
+    "power_w", "carbon_g", "cost_usd", "cost_per_million_usd", "first_token_ms", "token_ms",
 )  # fmt: skip
 #: Fields that most answers do not have.
 OF_FEW = ("training", "first_token_ms", "token_ms")
@@ -150,6 +150,10 @@ class Prediction(Rendered):
     training: WholeTraining | None = None  # of the epochs that were asked for; not in the JSON of other answers
     first_token_ms: Estimate | None = None  # of a whole generation; not in the JSON of other answers
     token_ms: Estimate | None = None  # each token of a generation after its first
+    #: Devices that run a call together; memory and fit are those of one, time, energy, power and cost those of all. Not
+    #: in the JSON of answers for one device, nor is the time that they exchange data.
+    devices: int = 1
+    exchange_ms: Estimate | None = None
 
     def to_dict(self) -> dict[str, Any]:
         out: dict[str, Any] = {}
@@ -159,6 +163,8 @@ class Prediction(Rendered):
                 continue
             if f.name == "training":
                 out[f.name] = value.to_dict()
+                continue
+            if f.name in ("devices", "exchange_ms") and self.devices == 1:
                 continue
             if isinstance(value, (Estimate, Fit, AssumedHost)):
                 value = {g.name: getattr(value, g.name) for g in fields(value)}

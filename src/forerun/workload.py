@@ -74,6 +74,8 @@ class Workload:
     decoding: str | None = None  # of a generation; None: greedy
     prompt: str | None = None  # of a generation; None: full
     cache: str | None = None  # of a generation; None: dynamic
+    tp: int = 1  # devices over which every layer is divided (tensor parallel)
+    pp: int = 1  # stages over which the layers are divided (pipeline parallel)
     channels_last: bool = False  # images and the weights of their convolutions have their channels last in memory
     #: What the checkpoint is published in where dtype was left to it: the dtype, then the format of quantised weights
     #: ("bf16 mxfp4"). Set here; None where a dtype was asked for, which also means weights that are dequantised.
@@ -99,6 +101,8 @@ class Workload:
         if self.task is not None and not isinstance(self.task, str):
             raise ForerunError(f"task is the name of a task, such as text-classification, got {short(self.task)}")
         object.__setattr__(self, "batch", _positive("batch", self.batch))
+        for name in ("tp", "pp"):
+            object.__setattr__(self, name, _positive(name, getattr(self, name)))
         if self.seq_len is not None:
             object.__setattr__(self, "seq_len", _positive("seq_len", self.seq_len))
         object.__setattr__(self, "image_size", _image_size(self.image_size))
@@ -161,6 +165,11 @@ class Workload:
         return _published_dtype[0](self.model, self.runtime)
 
     @property
+    def devices(self) -> int:
+        """How many devices run it together."""
+        return self.tp * self.pp
+
+    @property
     def weight_format(self) -> str | None:
         """The format that the checkpoint's quantised weights are published in and stay in: mxfp4, gptq ..."""
         return (self.published or "").partition(" ")[2] or None
@@ -201,10 +210,10 @@ class Workload:
 
     def to_dict(self) -> dict[str, Any]:
         out = {f.name: getattr(self, f.name) for f in fields(self)}
-        few = {"image_size": None, "images": None, "channels_last": False, "published": None}
+        few = {"image_size": None, "images": None, "channels_last": False, "published": None, "tp": 1, "pp": 1}
         few |= dict.fromkeys(GENERATION)
         for name, usual in few.items():  # settings of few models
-            if out[name] is usual:
+            if out[name] == usual:
                 del out[name]
         if not isinstance(self.model, str):
             out["model"] = getattr(self.model, "name", type(self.model).__name__)

@@ -27,6 +27,7 @@ from forerun.predictors.laws import memory as memory_model
 from forerun.predictors.laws.bounds import Answers, hold_energy, hold_memory
 from forerun.predictors.laws.conformal import at_confidence
 from forerun.predictors.laws.energy import POWER_SPREAD, back_to_back_ms, power_edges
+from forerun.predictors.laws.parallel import ParallelAnswers, communication, in_parallel
 from forerun.predictors.laws.specs import substituted
 from forerun.runtimes.registry import USUAL, filed_under, runtime
 from forerun.workload import Workload, is_onnx_file
@@ -49,8 +50,14 @@ def answer(
     grid = carbon_advice.choose_grid(region, chosen if instance else None)
     question = question_of(workload)
     graph, columns = question.graph, question.columns
-    devices = [device, *(cut for _, cut in slices(device))]
+    shards = question.shards
+    devices = [device, *(cut for _, cut in slices(device) if shards is None)]
     answers = question.ask(predictor, devices)
+    if shards is not None:
+        named = chosen if instance else None
+        exchanged = communication(shards.row, device, shards.layout, instance=named)
+        answers = in_parallel(answers, shards.layout, [exchanged])
+        measured = False
     times = answers.times
     if not times.latency_ms.all():
         raise ForerunError(f"{graph.name} runs no operation on {device.id}: there is no time to predict")
@@ -72,7 +79,7 @@ def answer(
     elif fitting is not None and not fitting.fits:
         unknown["cost_usd"] = unknown["cost_per_million_usd"] = f"the call does not fit {device.id}"
     else:
-        cost = cost_advice.cost_usd(latency, chosen)
+        cost = cost_advice.cost_usd(latency, chosen).scaled(workload.devices, "USD")
         per_million = cost.scaled(1e6 / items, "USD")
         assumptions["cost_usd"] = cost_advice.price_line(chosen)
         assumptions["cost_per_million_usd"] = unit
@@ -90,12 +97,14 @@ def answer(
     if epochs is not None and dataset_size is not None:
         from forerun.advice.job import whole_training
 
+        hourly = None if chosen is None or cost is None else chosen.usd_per_device_hour * workload.devices
         training = whole_training(
             latency, energy, workload.batch, epochs=epochs, dataset_size=dataset_size, grid=grid,
-            usd_per_device_hour=None if chosen is None or cost is None else chosen.usd_per_device_hour,
+            usd_per_device_hour=hourly,
         )  # fmt: skip
-    options = slice_options(device, times.latency_ms[0, 1:].tolist(), memory)
+    options = slice_options(device, times.latency_ms[0, 1:].tolist(), memory) if shards is None else ()
     flops, macs, moved = question.work
+    weighed = graph if shards is None else shards.whole
     first, each = values.tokens(answers.of_device(0))
     return Prediction(
         model=graph.name, device=device.id, workload=workload.to_dict() | {"instance": instance, "region": region},
@@ -107,7 +116,7 @@ def answer(
         memory_mb=values.memory_mb, memory_allocated_mb=values.memory_allocated_mb, energy_j=energy,
         power_w=values.power, carbon_g=carbon, cost_usd=cost, cost_per_million_usd=per_million,
         mig=smallest_that_fits(options), mig_options=options, fit=fitting,
-        bound=values.bound, parameters=graph.parameters, active_parameters=graph.active_parameters,
+        bound=values.bound, parameters=weighed.parameters, active_parameters=weighed.active_parameters,
         flops=flops, macs=macs, bytes=moved, memory_parts_mb=memory.parts_mb,
         assumptions=assumptions, unknown=unknown,
         notes=(*_notes(graph, columns, device, predictor, question.workload, known, assumed, fitting, limit),
@@ -116,10 +125,18 @@ def answer(
         provenance=_provenance(predictor, known, columns, device, question.workload),
         check=(
             _check_command(workload)
-            if device.traits.measured and (fitting is None or fitting.fits) else None
+            if device.traits.measured and shards is None and (fitting is None or fitting.fits) else None
         ),
-        training=training, first_token_ms=first, token_ms=each,
+        training=training, first_token_ms=first, token_ms=each, devices=workload.devices,
+        exchange_ms=_exchange(answers),
     )  # fmt: skip
+
+
+def _exchange(answers: Answers) -> Estimate | None:
+    if not isinstance(answers, ParallelAnswers):
+        return None
+    one = answers.exchange[0]
+    return Estimate(one.ms, one.low_ms, one.high_ms, "ms")
 
 
 def check_epochs(workload: Workload, epochs: int | None, dataset_size: int | None) -> None:
@@ -148,6 +165,7 @@ class _Values:
     ) -> None:  # fmt: skip
         self.predictor, self.device, self.known, self.times = predictor, device, known, answers.times
         self.unknown: dict[str, str] = {}
+        self.devices = workload.devices
 
         def predicted(target: str, unit: str) -> Estimate | None:
             value = float(getattr(self.times, target)[0, 0])
@@ -209,8 +227,9 @@ class _Values:
             return None
         in_loop_ms = float(back_to_back_ms(self.latency.value, self.device_ms.value, [self.device], runtime)[0])
         watts = self.energy.value / in_loop_ms * 1e3
-        low, high = power_edges(watts, self.device, at_confidence(POWER_SPREAD, self.predictor.confidence))
-        return self._measured_or("power_w", "W", Estimate(watts, low, high, "W"))
+        count = self.devices
+        low, high = power_edges(watts / count, self.device, at_confidence(POWER_SPREAD, self.predictor.confidence))
+        return self._measured_or("power_w", "W", Estimate(watts, low * count, high * count, "W"))
 
     def tokens(self, answers: Answers | GenerationAnswers) -> tuple[Estimate | None, Estimate | None]:
         """Of a generation, the time to its first token and of each further one."""

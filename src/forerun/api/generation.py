@@ -36,7 +36,7 @@ class Part:
     calls: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class GenerationQuestion(Question):
     """The calls of a generation; graph and columns are those of its last step."""
 
@@ -230,8 +230,8 @@ def generation(workload: Workload, fitted: law.GenerationLaw | None = None) -> G
         parts.append(Part(_profiled(_call(workload, "decode", **more)), calls))
     last = parts[-1].question
     return GenerationQuestion(
-        last.graph, None if beams > 1 else last.scalable, last.columns, last.workload, tuple(parts),
-        _loop(workload, last.graph, beams, encodes), fitted or law.shipped(),
+        last.graph, None if beams > 1 else last.scalable, last.columns, last.workload, parts=tuple(parts),
+        loop=_loop(workload, last.graph, beams, encodes), fitted=fitted or law.shipped(),
     )  # fmt: skip
 
 

@@ -57,6 +57,8 @@ def predict(
     decoding: str | None = None,
     prompt: str | None = None,
     cache: str | None = None,
+    tp: int = 1,
+    pp: int = 1,
     measured: bool = True,
     epochs: int | None = None,
     dataset_size: int | None = None,
@@ -75,6 +77,8 @@ def predict(
     autocast over fp32 weights, in any mode; `channels_last` is PyTorch's memory format for images and convolutions.
     Mode generate is transformers' own loop: a prompt of `seq_len` tokens and `new_tokens` more, with `decoding` greedy,
     sample or beam, `prompt` full or padded, and `cache` dynamic or static.
+    `tp` devices divide every layer (tensor parallel) and `pp` stages the layers (pipeline parallel): memory and fit are
+    then those of one device, time, energy, power and cost those of all `tp x pp`.
     A path such as `my_unet.py:UNet` names your own code and runs it. With `measured=False` the case is predicted even
     where the store has its measurement. In training, `epochs` over `dataset_size` samples add `training` to the answer:
     time, energy, carbon and cost of the whole.
@@ -83,7 +87,7 @@ def predict(
         "batch": batch, "dtype": dtype, "mode": mode, "input_shape": input_shape, "seq_len": seq_len,
         "optimizer": optimizer, "amp": amp, "runtime": runtime, "task": task, "trust_remote_code": trust_remote_code,
         "image_size": image_size, "images": images, "channels_last": channels_last, "new_tokens": new_tokens,
-        "decoding": decoding, "prompt": prompt, "cache": cache,
+        "decoding": decoding, "prompt": prompt, "cache": cache, "tp": tp, "pp": pp,
     }  # fmt: skip
     workload = given_model(model, settings)
     return predict_workload(
@@ -182,7 +186,7 @@ def explain(
     """Where the time goes, op by op; `settings` are those of a workload (batch, dtype, mode ...)."""
     from forerun.api.explanation import explain_ops
 
-    workload, device = given_model(model, settings), load_device(device)
+    workload, device = _on_one_device(given_model(model, settings)), load_device(device)
     estimator = load_predictor(predictor)
     assumed = assume(host, device, honoured="host" in estimator.supports)
     estimator = estimator.with_settings(host_slowness=assumed.slowness)
@@ -202,7 +206,7 @@ def attribute(
     **settings: Any,
 ) -> Attribution:
     """What each number that a predictor sees contributes to its latency; `settings` are those of a workload."""
-    workload, device = given_model(model, settings), load_device(device)
+    workload, device = _on_one_device(given_model(model, settings)), load_device(device)
     estimator = load_predictor(predictor)
     check(workload, device, estimator)
     attribution = estimator.contributions(profiled(workload).columns, device, workload)
@@ -212,6 +216,13 @@ def attribute(
             "there is nothing to explain"
         )
     return attribution
+
+
+def _on_one_device(workload: Workload) -> Workload:
+    """Refuses what is run by several devices together."""
+    if workload.devices > 1:
+        raise ForerunError("where the time goes is explained for one device: leave out tp and pp")
+    return workload
 
 
 def verification(

@@ -13,8 +13,12 @@ from forerun.advice.fit import fit
 from forerun.device import Device
 from forerun.errors import ForerunError, did_you_mean
 from forerun.frontends import load_graphs
+from forerun.graph.cost import totals
 from forerun.graph.ir import Graph
+from forerun.graph.layout import Layout
+from forerun.graph.pipeline import slowest_stage, with_all_sends
 from forerun.graph.profile import Profile, in_dtype, profile
+from forerun.graph.shard import tensor_parallel, without_collectives
 from forerun.prediction import Fit
 from forerun.predictors.base import Predictor, Times
 from forerun.predictors.laws.bounds import ask
@@ -28,13 +32,27 @@ _SAME_GRAPH = ("tf32", "fp32-ieee")
 
 
 @dataclasses.dataclass(frozen=True)
+class Shards:
+    """A workload on several devices: its whole graph, and that of one device of every stage with their collectives."""
+
+    layout: Layout
+    whole: Graph
+    row: Graph
+
+
+@dataclasses.dataclass(frozen=True)
 class Question:
-    """A workload's graph at its batch size, the graph that serves other batch sizes, and the columns of the first."""
+    """A workload's graph at its batch size, the graph that serves other batch sizes, and the columns of the first.
+
+    On several devices (`shards`), the graphs are those of the stage that takes longest, whose memory is asked about,
+    and the columns those of one device of every stage in turn, without collectives.
+    """
 
     graph: Graph
     scalable: Graph | None
     columns: Profile
     workload: Workload  # whose call the columns are
+    shards: Shards | None = None  # of a call that several devices run together
 
     @property
     def mode(self) -> str:
@@ -43,6 +61,9 @@ class Question:
     @property
     def work(self) -> tuple[float, float, float]:
         """FLOPs, multiply-accumulates and bytes of the whole."""
+        if self.shards is not None:
+            whole = totals(self.shards.whole)
+            return whole.flops, whole.macs, whole.bytes
         columns, weights = self.columns, self.columns.repeat[:, None]
         flops, macs, moved = (float((each * weights).sum()) for each in (columns.flops, columns.macs, columns.bytes))
         return flops, macs, moved
@@ -165,7 +186,7 @@ class _Keyed:
 
     def __init__(self, workload: Workload) -> None:
         self.workload = workload
-        self.key = tuple(str(value) for value in workload.to_dict().values())
+        self.key = tuple(f"{name}={value}" for name, value in workload.to_dict().items())
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Keyed) and self.key == other.key
@@ -184,8 +205,21 @@ def _read(workload: Workload) -> Question:
         plain = profiled(dataclasses.replace(workload, dtype="fp32"))
         return dataclasses.replace(plain, columns=in_dtype(plain.columns, workload.dtype), workload=workload)
     graph, scalable = load_graphs(workload)
+    if workload.devices > 1:
+        return _sharded(graph, scalable, workload)
     graph, scalable = as_run(graph, workload.runtime), scalable and as_run(scalable, workload.runtime)
     return Question(graph, scalable, profile(graph, workload.dtype), workload)
+
+
+def _sharded(whole: Graph, scalable: Graph | None, workload: Workload) -> Question:
+    layout = Layout(tp=workload.tp, pp=workload.pp)
+
+    def stage(graph: Graph) -> Graph:
+        return as_run(slowest_stage(tensor_parallel(graph, layout), layout.pp), workload.runtime)
+
+    row = as_run(with_all_sends(tensor_parallel(whole, layout), layout.pp), workload.runtime)
+    columns = profile(without_collectives(row), workload.dtype)
+    return Question(stage(whole), scalable and stage(scalable), columns, workload, Shards(layout, whole, row))
 
 
 def _is_file(name: str) -> bool:

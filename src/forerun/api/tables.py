@@ -20,6 +20,7 @@ from forerun.predictors.laws import memory as memory_model
 from forerun.predictors.laws.bounds import hold_memory
 from forerun.predictors.laws.conformal import at_confidence
 from forerun.predictors.laws.energy import POWER_SPREAD, back_to_back_ms, power_edges
+from forerun.predictors.laws.parallel import communication, in_parallel
 from forerun.workload import Workload
 
 if TYPE_CHECKING:
@@ -106,9 +107,18 @@ def table(
         same = {column: [value] * n for column, value in (*request.items(), ("error", str(e)))}
         return {**same, "device": [d.id for d in devices]}
     graph = question.graph
+    shards, exchange = question.shards, {}
+    if shards is not None:
+        for i, device in enumerate(devices):
+            try:
+                exchange[i] = communication(shards.row, device, shards.layout)
+            except ForerunError as e:
+                problems[i] = problems[i] or str(e)
     able = [i for i, p in enumerate(problems) if p is None]
     able_devices = devices.only(able)
     predicted = question.ask(predictor, able_devices) if able else None
+    if predicted is not None and shards is not None:
+        predicted = in_parallel(predicted, shards.layout, [exchange[i] for i in able])
     times = predicted.times if predicted else None
 
     def column(name: str) -> np.ndarray:
@@ -142,8 +152,10 @@ def table(
     needed = np.array([m.needed_mb for m in memory])
     watts = 1e3 * energy / back_to_back_ms(latency, column("device_ms"), devices, w.runtime)
     spread = at_confidence(POWER_SPREAD, predictor.confidence)
-    watts_edges = np.array([power_edges(one, d, spread) for one, d in zip(watts, devices, strict=True)])
-    price = np.array([np.nan if p is None else cost_advice.usd_per_ms(p.usd_per_device_hour) for p in prices])
+    count = w.devices
+    watts_edges = np.array([power_edges(one / count, d, spread) for one, d in zip(watts, devices, strict=True)]) * count
+    hourly = [np.nan if p is None else cost_advice.usd_per_ms(p.usd_per_device_hour) for p in prices]
+    price = np.array(hourly) * count
     return {
         "model": [graph.name] * n, "device": [d.id for d in devices], "batch": [w.batch] * n,
         "dtype": [w.shown_dtype] * n, "mode": [w.mode] * n, "seq_len": [w.seq_len] * n, "latency_ms": latency,

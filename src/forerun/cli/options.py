@@ -130,6 +130,18 @@ CacheOption = Annotated[
     str | None,
     typer.Option(help=f"With --mode generate: {' or '.join(CACHES)} KV cache.", autocompletion=_complete(CACHES)),
 ]
+TpOption = Annotated[
+    int,
+    typer.Option(
+        "--tp", help="Devices that divide every layer: tensor parallel.", parser=whole_number, metavar="INTEGER"
+    ),
+]
+PpOption = Annotated[
+    int,
+    typer.Option(
+        "--pp", help="Stages that divide the layers: pipeline parallel.", parser=whole_number, metavar="INTEGER"
+    ),
+]
 ChannelsLastOption = Annotated[
     bool, typer.Option("--channels-last", help="Images and convolution weights in channels-last memory format.")
 ]

@@ -24,7 +24,7 @@ from forerun.cli.workload_options import WorkloadSettings, takes_workload
 from forerun.errors import ForerunError
 
 
-@takes_workload()
+@takes_workload(several=True)
 def predict(
     model: ModelArgument,
     device: DeviceOption,
@@ -63,7 +63,7 @@ def predict(
         show(answer)
 
 
-@takes_workload()
+@takes_workload(several=True)
 def compare(
     model: ModelArgument,
     devices: Annotated[str, typer.Option("--devices", "-d", help="Devices, separated by commas.")],

@@ -21,6 +21,8 @@ _OPTIONS: dict[str, tuple[Any, Any]] = {
     "runtime": (o.RuntimeOption, USUAL), "task": (o.TaskOption, None),
     "trust_remote_code": (o.RemoteCodeOption, False),
 }  # fmt: skip
+#: Of commands that ask about several devices running a model together.
+_SEVERAL: dict[str, tuple[Any, Any]] = {"tp": (o.TpOption, 1), "pp": (o.PpOption, 1)}
 
 
 @dataclass(frozen=True)
@@ -30,12 +32,13 @@ class WorkloadSettings:
     values: dict[str, Any]
 
 
-def takes_workload(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def takes_workload(*without: str, several: bool = False) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Adds the options of a workload to a command, whose argument `settings` receives them as `WorkloadSettings`.
 
-    `without` names settings that the command does not use or defines itself.
+    `without` names settings that the command does not use or defines itself; `several` adds those of several devices.
     """
-    offered = {name: option for name, option in _OPTIONS.items() if name not in without}
+    every = {**_OPTIONS, **(_SEVERAL if several else {})}
+    offered = {name: option for name, option in every.items() if name not in without}
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(command)

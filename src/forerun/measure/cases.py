@@ -36,6 +36,8 @@ def case_of(workload: Workload) -> dict[str, Any]:
         raise ForerunError("forerun measure takes a model by name, a Hugging Face id, or a family such as cnn:…")
     if workload.task is not None or isinstance(workload.input_shape, dict):
         raise ForerunError("task and inputs by name cannot be measured yet")
+    if workload.devices > 1:
+        raise ForerunError("several devices together are not measured yet: leave out tp and pp")
     run = runtime(workload.runtime)
     if (problem := run.why_not_measured(mode)) is not None:
         raise ForerunError(problem)

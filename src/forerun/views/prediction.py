@@ -12,7 +12,7 @@ from forerun.views.words import basis_line, count, headline, interval_heading
 
 _LABELS = {
     "latency_ms": "Latency", "first_token_ms": "  to the first token", "token_ms": "  each further token",
-    "device_ms": "  device time", "host_ms": "  host time", "throughput": "Throughput",
+    "device_ms": "  device time", "exchange_ms": "  exchange", "host_ms": "  host time", "throughput": "Throughput",
     "memory_mb": "Memory needed", "memory_allocated_mb": "  tensors at peak", "energy_j": "Energy per call",
     "power_w": "Power", "carbon_g": "Carbon per call", "cost_usd": "Cost per call",
     "cost_per_million_usd": "Cost per million",
@@ -55,7 +55,7 @@ def _remark(p: Prediction, name: str) -> str:
     if name == "latency_ms":
         return {"host": "host-bound (launch overhead)", "device": "device-bound"}.get(p.bound or "", "")
     if name == "memory_mb" and p.fit is not None:
-        return p.fit_sentence()
+        return p.fit_sentence() + (f"; on each of {p.devices} devices" if p.devices > 1 else "")
     return p.assumptions.get(name, "")
 
 

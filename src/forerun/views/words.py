@@ -38,6 +38,7 @@ def setting_words(w: Mapping[str, Any]) -> str:
         w.get("optimizer") or "", f"amp {w['amp']}" if w.get("amp") else "",
         "channels last" if w.get("channels_last") else "",
         w["runtime"] if w.get("runtime") not in (None, USUAL) else "",
+        *(f"{name} {w[name]}" for name in ("tp", "pp") if w.get(name, 1) > 1),
     ]  # fmt: skip
     return ", ".join(word for word in words if word)
 
