@@ -63,13 +63,15 @@ class Requests:
 
 def arrivals(rng: np.random.Generator, count: int, rate: float | None, cv: float = 1.0) -> np.ndarray:
     """Seconds of `count` arrivals at a rate per second. `cv` is the coefficient of variation of the gaps: 1 is a Poisson
-    process, more is bursty (gamma), 0 is a metronome. Without a rate, all arrive at once."""
+    process, more is bursty (gamma), 0 is a metronome. The mean gap is as asked, and not as it happens to be drawn.
+    Without a rate, all arrive at once."""
     if rate is None:
         return np.zeros(count)
     if cv == 0:
         return np.arange(count) / rate
-    gaps = rng.gamma(1 / cv**2, cv**2 / rate, count)
-    return np.cumsum(gaps) - gaps[0]
+    when = np.cumsum(rng.gamma(1 / cv**2, cv**2 / rate, count))
+    when -= when[0]
+    return when * ((count - 1) / rate / when[-1]) if when[-1] > 0 else when
 
 
 def drawn(
