@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from forerun.errors import ForerunError
     from forerun.prediction import Estimate, Prediction
     from forerun.report.make import make_report
+    from forerun.serving.predicting import serving
     from forerun.workload import Workload
 
 
@@ -53,15 +54,18 @@ __all__ = [
     "predict_population",
     "recommend",
     "register",
+    "serving",
 ]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
     """Loads each part when it is first asked for, so that `import forerun` costs next to nothing."""
-    if name not in _HOME:
-        raise AttributeError(f"module 'forerun' has no attribute {name!r}")
     from importlib import import_module
 
+    if name == "serving":  # a package that can be called, as a module of this name would hide a function
+        return import_module("forerun.serving")
+    if name not in _HOME:
+        raise AttributeError(f"module 'forerun' has no attribute {name!r}")
     value = getattr(import_module(f"forerun.{_HOME[name]}"), name)
     globals()[name] = value
     return value

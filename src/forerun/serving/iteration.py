@@ -24,13 +24,33 @@ class Load:
 class IterationModel(Protocol):
     """How long one iteration of a serving engine takes on one replica (all its devices), and what it may hold."""
 
-    name: str
-    devices: int  # of one replica
-    kv_tokens: int  # tokens that the KV cache of the replica holds
-    block: int  # tokens of a KV block
-    max_tokens: int  # token budget of an iteration (chunked prefill)
-    max_sequences: int  # sequence budget
-    request_ms: float  # host time of a request outside iterations (tokenise, detokenise, HTTP) that its client sees
+    @property
+    def name(self) -> str:
+        """Of the model."""
+
+    @property
+    def devices(self) -> int:
+        """Of one replica."""
+
+    @property
+    def kv_tokens(self) -> int:
+        """Tokens that the KV cache of the replica holds."""
+
+    @property
+    def block(self) -> int:
+        """Tokens of a KV block."""
+
+    @property
+    def max_tokens(self) -> int:
+        """Token budget of an iteration (chunked prefill)."""
+
+    @property
+    def max_sequences(self) -> int:
+        """Sequence budget of an iteration."""
+
+    @property
+    def request_ms(self) -> float:
+        """Host time of a request outside iterations (tokenise, detokenise, HTTP) that its client sees."""
 
     def latency_ms(self, load: Load) -> np.ndarray:
         """Wall time of the iteration, scheduler included."""

@@ -44,10 +44,11 @@ class Log:
         """All of it as arrays."""
         if not self._ends:
             nothing = np.zeros(0)
-            return Iterations(nothing, nothing, Load(nothing, nothing, nothing, nothing, nothing), nothing,
-                              np.zeros((0, 3)), np.zeros((0, 2)))  # fmt: skip
+            empty = Load(*[nothing] * 5)  # type: ignore[arg-type]
+            return Iterations(nothing, nothing, empty, nothing, np.zeros((0, 3)), np.zeros((0, 2)))
         load = Load(*(np.concatenate(column) for column in zip(*self._loads, strict=True)))  # type: ignore[arg-type]
-        energy = np.broadcast_to(np.asarray(self.model.energy_j(load), dtype=float), np.shape(load.decode))
+        energy = np.zeros(np.shape(load.decode))
+        energy[:] = self.model.energy_j(load)
         return Iterations(
             np.concatenate(self._ends), np.concatenate(self._durations), load, energy,
             np.concatenate([np.zeros((0, 3)), *self._gaps]), np.array(self._kv, dtype=float).reshape(-1, 2),

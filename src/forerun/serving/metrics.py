@@ -80,7 +80,8 @@ def measured(s: Simulated, window: Window, limits: Limits, *, idle_w: float = 0.
     out |= {f"itl_ms.{part}": value for part, value in _parts(gaps[:, 1] * 1e3, gaps[:, 2]).items()}
     out |= {f"tpot_ms.{part}": value for part, value in _parts(tpot).items()}
     out |= {f"e2e_ms.{part}": value for part, value in _parts(last).items()}
-    return out | _rates(s, window, idle_w) | _good(ttft, tpot, several, limits, window)
+    rates = _rates(s, window, idle_w)
+    return out | rates | _good(ttft, tpot, several, limits, rates["requests_per_s"])
 
 
 def _parts(values: np.ndarray, weights: np.ndarray | None = None) -> dict[str, float]:
@@ -102,7 +103,7 @@ def _rates(s: Simulated, window: Window, idle_w: float) -> dict[str, float]:
     tokens = joules = ran = used = 0.0
     for replica, model in zip(s.replicas, s.models, strict=True):
         inside = (replica.ends_s > window.start_s) & (replica.ends_s <= window.end_s)
-        tokens += float((replica.load.decode + replica.load.finished)[inside].sum())
+        tokens += float((np.asarray(replica.load.decode) + np.asarray(replica.load.finished))[inside].sum())
         busy = min(float(replica.durations_s[inside].sum()), seconds)
         joules += float(replica.energy_j[inside].sum()) + idle_w * model.devices * (seconds - busy)
         ran += busy / seconds
@@ -144,7 +145,7 @@ def waiting_at(times: Times, when: np.ndarray) -> np.ndarray:
 
 
 def _good(
-    ttft: np.ndarray, tpot: np.ndarray, several: np.ndarray, limits: Limits, window: Window
+    ttft: np.ndarray, tpot: np.ndarray, several: np.ndarray, limits: Limits, answered: float
 ) -> dict[str, float]:
     if not limits:
         return {}
@@ -153,7 +154,7 @@ def _good(
         good &= ttft <= limits.ttft_ms
     if limits.itl_ms is not None:
         good[several] &= tpot <= limits.itl_ms
-    return {"goodput": float(good.sum()) / (window.end_s - window.start_s), "good_share": float(good.mean())}
+    return {"goodput": float(good.mean()) * answered, "good_share": float(good.mean())}
 
 
 def timeline(s: Simulated, points: int = 240) -> dict[str, list[float]]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from forerun.serving.decode_times import DecodeTimes
 from forerun.serving.iteration import IterationModel, Load
 from forerun.serving.kv_cache import KVCache, blocks_of
 from forerun.serving.log import Log, Times
@@ -57,8 +58,10 @@ class _Stretch:
 class Replica:
     """The state of one replica between iterations."""
 
-    def __init__(self, model: IterationModel, policy: Policy, times: Times, share_prefixes: bool = True) -> None:
-        self.model, self.policy, self.times = model, policy, times
+    def __init__(
+        self, model: IterationModel, policy: Policy, times: Times, decode_times: DecodeTimes, share_prefixes: bool = True
+    ) -> None:
+        self.model, self.policy, self.times, self.decode_times = model, policy, times, decode_times
         self.log = Log(model)
         self.cache = KVCache(model.kv_tokens // model.block, model.block, share_prefixes)
         self.waiting: deque[Sequence] = deque()
@@ -105,7 +108,7 @@ class Replica:
         computed = [s for s, tokens in chunks if s.done + tokens == s.prompt]
         count = self._length(computed, more, decodes)
         load = self._load(count, chunks, computed, decodes)
-        durations = np.broadcast_to(np.asarray(self.model.latency_ms(Load(*load)), dtype=float), (count,)) / 1e3  # type: ignore[arg-type]
+        durations = self._durations_s(load, bool(chunks))
         self.stretch = _Stretch(now, now + np.cumsum(durations), durations, load, chunks, decodes)
         self.planned += 1
         return float(self.stretch.ends[-1])
@@ -123,8 +126,9 @@ class Replica:
             finished += self._decoded(1, first)
         finished += [s for s, tokens in stretch.chunks if self._computed(s, tokens, first)]
         if count > 1:  # nothing has ended before the last iteration
-            self.log.gaps(stretch.ends[2:], durations[2:], len(self.decoding))
+            running = len(self.decoding)
             finished += self._decoded(count - 1, float(stretch.ends[1]), end)
+            self.log.gaps(stretch.ends[2:], durations[2:], running)
         for s in finished:
             self.times.last[s.request] = end
         self.log.used(end, self.cache.used)
@@ -241,6 +245,16 @@ class Replica:
             pairs[0] = sum(tokens * s.done + tokens * (tokens + 1) / 2 for s, tokens in chunks)
             finished[0] = len(computed)
         return decode, held, prefill, pairs, finished
+
+    def _durations_s(self, load: tuple[np.ndarray, ...], prompts: bool) -> np.ndarray:
+        decode, held = load[:2]
+        later = 1 if prompts else 0
+        out = np.empty(len(decode))
+        if prompts:
+            out[:1] = self.model.latency_ms(Load(*(column[:1] for column in load)))  # type: ignore[arg-type]
+        if len(out) > later:
+            out[later:] = self.decode_times.ms(int(decode[-1]), held[later:])
+        return out / 1e3
 
     # What happened.
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from forerun.errors import ForerunError
+from forerun.serving.decode_times import DecodeTimes
 from forerun.serving.iteration import IterationModel
 from forerun.serving.log import Iterations, Times
 from forerun.serving.policies import VLLM, Policy
@@ -89,7 +90,8 @@ class _Simulation:
         def made(of: IterationModel, count: int) -> list[Replica | StaticReplica]:
             if policy.static:
                 return [StaticReplica(of, self.times) for _ in range(count)]
-            return [Replica(of, policy, self.times, share_prefixes) for _ in range(count)]
+            decode_times = DecodeTimes(of)  # of all replicas, which are alike
+            return [Replica(of, policy, self.times, decode_times, share_prefixes) for _ in range(count)]
 
         self.decode = _Pool(made(model, replicas), router)
         self.prefill = _Pool(made(disaggregated.model, disaggregated.replicas), router) if disaggregated else None

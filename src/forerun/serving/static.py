@@ -52,7 +52,8 @@ class StaticReplica:
         decode[1:] = size
         context[1:] = size * (prompt + np.arange(steps - 1))
         load = (decode, context, prefill, pairs, finished)
-        durations = np.broadcast_to(np.asarray(self.model.latency_ms(Load(*load)), dtype=float), (steps,)) / 1e3  # type: ignore[arg-type]
+        durations = np.zeros(steps)
+        durations[:] = np.asarray(self.model.latency_ms(Load(*load))) / 1e3  # type: ignore[arg-type]
         self._ends = now + np.cumsum(durations)
         self.log.iterations(load, self._ends, durations)
         left = np.array([s.left for s in self._batch])

@@ -140,7 +140,7 @@ def curve(
     if closed:
         wait_ms = np.ceil(max(model.request_ms, 1e-9) / token_ms) * token_ms - model.request_ms
     else:
-        wait_ms = (met * ms).sum(axis=1) / 2
+        wait_ms = priced.residual_ms(share, others + 1) / 2
     ttft_ms = company * wait_ms + computed_ms + model.request_ms
     cycle_ms = ttft_ms + new * token_ms
     clients = 1 + others * cycle_ms / (new * token_ms)
@@ -149,8 +149,9 @@ def curve(
     energy = (share * joules).sum(axis=1) * new / (others + 1) + priced.own_j(others)
     busy = 1 - np.exp(-others - 1) if closed else company
     rising = _rising(rate)
-    columns = (others, rate, clients, token_ms, ttft_ms, energy, busy, 1 - alone_ms / token_ms)
-    return Curve(*(column[rising] for column in columns), new, output.spread)
+    columns = [others, rate, clients, token_ms, ttft_ms, energy, busy, 1 - alone_ms / token_ms]
+    others, rate, clients, token_ms, ttft_ms, energy, busy, share_ms = (column[rising] for column in columns)
+    return Curve(others, rate, clients, token_ms, ttft_ms, energy, busy, share_ms, new, output.spread)
 
 
 def _rising(rate: np.ndarray) -> np.ndarray:
@@ -191,11 +192,9 @@ class _Priced:
         shape = np.broadcast_shapes(decode.shape, tokens.shape)
         columns = (decode, decode * self.held, tokens, tokens * self.pairs_of_token, ends)
         load = Load(*(np.broadcast_to(column, shape).ravel() for column in columns))  # type: ignore[arg-type]
-        ms, joules = (
-            np.broadcast_to(np.asarray(answer, dtype=float), (int(np.prod(shape)),)).reshape(shape)
-            for answer in (self.model.latency_ms(load), self.model.energy_j(load))
-        )
-        return ms, joules
+        ms, joules = np.zeros((2, int(np.prod(shape))))
+        ms[:], joules[:] = self.model.latency_ms(load), self.model.energy_j(load)
+        return ms.reshape(shape), joules.reshape(shape)
 
     def iterations(self, decode: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Between two tokens of a sequence, in each state: one iteration, or with prompts first, two."""
@@ -205,6 +204,15 @@ class _Priced:
         ms, joules = self._asked(decode[:, None], np.zeros((1, 1)), np.zeros((1, 1)))
         own_ms, own_joules = self._asked(np.zeros((1, 1)), self.tokens, self.ends)
         return ms + some * own_ms, joules + some * own_joules
+
+    def residual_ms(self, share: np.ndarray, decode: np.ndarray) -> np.ndarray:
+        """Mean length of the iteration that runs at a random time: long ones run more often."""
+        if self.mixed:
+            ms, _ = self.iterations(decode)
+            return np.asarray((share * ms**2).sum(axis=1) / (share * ms).sum(axis=1))
+        ms, _ = self._asked(decode[:, None], np.zeros((1, 1)), np.zeros((1, 1)))
+        own_ms = (self.tokens > 0) * self._asked(np.zeros((1, 1)), self.tokens, self.ends)[0]
+        return np.asarray((share * (ms**2 + own_ms**2)).sum(axis=1) / (share * (ms + own_ms)).sum(axis=1))
 
     def prompts(self, decode: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Iterations that compute prompts: those with a full budget, and those of each state."""
