@@ -68,17 +68,17 @@ class _Made:
         experts, gated = max(one["experts"] // one["ep"], 1), one["matrices"] == 3
         rows = one["tokens"] * one["topk"] / one["ep"]
         x = self.tensor(one["tokens"], one["hidden"], dtype="bf16")
-        spread = self.op("elementwise", [x], self.tensor(rows, one["hidden"], dtype=dtype), flops=8)
+        spread = self.op("elementwise", [x], self.tensor(rows, one["hidden"], dtype=dtype), generated=True)
         unit = {"unit": "fp8"} if dtype == "fp8" else {}
         wide = one["inner"] * (2 if gated else 1)
         up = self.tensor(experts, one["hidden"], wide, dtype=dtype)
         made = self.op("moe_matmul", [spread, up], self.tensor(rows, wide, dtype="bf16"), experts=experts, **unit)
-        active = self.op("elementwise", [made], self.tensor(rows, one["inner"], dtype=dtype), flops=8)
+        active = self.op("elementwise", [made], self.tensor(rows, one["inner"], dtype=dtype), generated=True)
         down = self.tensor(experts, one["inner"], one["hidden"], dtype=dtype)
         back = self.op(
             "moe_matmul", [active, down], self.tensor(rows, one["hidden"], dtype="bf16"), experts=experts, **unit
         )
-        self.op("elementwise", [back], self.tensor(one["tokens"], one["hidden"], dtype="bf16"), flops=8)
+        self.op("elementwise", [back], self.tensor(one["tokens"], one["hidden"], dtype="bf16"), generated=True)
 
 
 def measured(store: Store, rows: int = ROWS) -> pd.DataFrame:

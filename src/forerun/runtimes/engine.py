@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from forerun.graph.ir import DTYPE_BYTES, Graph, Op, Storage, Tensor
-from forerun.graph.kinds import CONTRACTIONS
+from forerun.graph.kinds import COLLECTIVES, CONTRACTIONS
 from forerun.runtimes.base import Chip, LaunchCosts, Run, Runtime
 from forerun.runtimes.cudagraph import HAVE_GRAPHS
 from forerun.runtimes.fuse import with_kernels
@@ -26,7 +26,7 @@ MODES = ("prefill", "decode")
 IN_HALF_PRECISION = ("lm_head", "embed_out", "mlp.gate", "mlp.router", "block_sparse_moe.gate", "shared_expert_gate")
 _NORM = re.compile(r"norm|(^|\.)ln_", re.IGNORECASE)
 #: Kinds that start a kernel of their own and end the one before.
-_ALONE = CONTRACTIONS | {"embedding", "collective"}
+_ALONE = CONTRACTIONS | COLLECTIVES | {"embedding"}
 
 
 class Engine(Runtime):
@@ -68,9 +68,10 @@ class Engine(Runtime):
 def engine_graph(graph: Graph) -> Graph:
     """The graph as an engine launches it."""
     plain = _with_projections_together(_with_paged_attention(_with_shared_casts(graph)))
-    marked = replace(plain, ops=[_marked(op) for op in plain.ops])
-    fused = with_kernels(marked, _runs(marked))
-    return _with_residuals(replace(fused, ops=[_named(fused, op) for op in fused.ops]))
+    runs = _runs(plain)
+    marked = _marked(plain, runs)
+    fused = with_kernels(marked, runs)
+    return _with_residuals(replace(fused, ops=[_named(fused, i, op) for i, op in enumerate(fused.ops)]))
 
 
 @dataclass
@@ -193,7 +194,8 @@ def _join_scores(edit: _Edit, place: int) -> None:
     heads = math.prod(a.shape[:-2]) // samples
     wide = [_shared_heads(graph, i, keys, heads) for i in range(max(first - 16, 0), first) if graph.ops[i].scope == scope]
     groups = min([n for n in wide if n], default=heads)
-    kept = [s for s in _caches(edit, range(max(first - 24, 0), first), scope)]
+    cached = _caches(edit, range(max(first - 24, 0), first), scope)
+    kept, groups = [s for s, _ in cached], min([heads for _, heads in cached], default=groups)
     q = edit.new(a, (samples, heads, queries, size), (1, 0, 0, 0), "activation", first - 1, graph.ops[first].repeat, made=False)
     both = []
     for n, width in enumerate((size, out.shape[-1])):
@@ -228,16 +230,16 @@ def _shared_heads(graph: Graph, i: int, keys: int, heads: int) -> int:
     return shape[1] if len(shape) == 5 and shape[1] * shape[2] == heads and keys in shape[3:] else 0
 
 
-def _caches(edit: _Edit, near: range, scope: str) -> list[int]:
-    """The caches that ops of a module read, in order."""
-    found = []
+def _caches(edit: _Edit, near: range, scope: str) -> list[tuple[int, int]]:
+    """The caches that ops of a module read, in order, and how many heads of keys each holds."""
+    found = {}
     for i in near:
         op = edit.graph.ops[i]
         if op.scope == scope and op.kind == "copy" and op.inputs:
-            storage = edit.graph.tensors[op.inputs[0]].storage
-            if edit.graph.storages[storage].role == "cache":
-                found.append(storage)
-    return list(dict.fromkeys(found))
+            cache = edit.graph.tensors[op.inputs[0]]
+            if edit.graph.storages[cache.storage].role == "cache" and len(cache.shape) == 4:
+                found[cache.storage] = cache.shape[1]
+    return list(found.items())
 
 
 def _latent_projections(graph: Graph) -> dict[int, int]:
@@ -335,21 +337,26 @@ def _runs(graph: Graph) -> list[list[int]]:
     return [run for run in [*runs, current] if run]
 
 
-def _marked(op: Op) -> Op:
-    """The sum in a norm that is written out, marked: what is fused with it is a norm."""
-    inside = op.kind == "reduce" and _NORM.search(op.scope.rpartition(".")[2])
-    return replace(op, attrs={**op.attrs, "norm": "rms"}) if inside else op
+def _marked(graph: Graph, runs: list[list[int]]) -> Graph:
+    """The graph with the first sum of every run that holds a norm written out marked: what is made of it is a norm."""
+    ops = list(graph.ops)
+    for run in runs:
+        sums = [i for i in run if ops[i].kind == "reduce"]
+        if sums and any(_NORM.search(ops[i].scope.rpartition(".")[2]) for i in sums):
+            ops[sums[0]] = replace(ops[sums[0]], attrs={**ops[sums[0]].attrs, "norm": "rms"})
+    return replace(graph, ops=ops)
 
 
-def _named(graph: Graph, op: Op) -> Op:
+def _named(graph: Graph, place: int, op: Op) -> Op:
     """A fused kernel as what it mostly is: a norm, or a pass over its numbers."""
     if op.kind in _ALONE or op.name != "fused":
         return op
-    inputs = tuple(sorted(op.inputs, key=lambda t: -math.prod(graph.tensors[t].shape)))
-    if op.kind == "norm" or "norm" in op.attrs:
-        attrs = {"type": op.attrs.get("type", "rms"), "training": False}
+    outside = [t for t in op.inputs if graph.tensors[t].producer < place]
+    inputs = tuple(sorted(outside, key=lambda t: -math.prod(graph.tensors[t].shape)))
+    if inputs and (op.kind == "norm" or "norm" in op.attrs):
+        attrs = {"type": op.attrs.get("type", "rms"), "training": False, "generated": True}
         return replace(op, kind="norm", inputs=inputs, attrs=attrs)
-    return replace(op, kind="elementwise", inputs=inputs, attrs={"flops": 8})
+    return replace(op, kind="elementwise", inputs=inputs, attrs={"generated": True})
 
 
 def _with_residuals(graph: Graph) -> Graph:

@@ -20,9 +20,15 @@ from typing import Any
 
 import numpy as np
 
+from forerun.graph.features import DIMS
+from forerun.graph.profile import CLASSES, UNITS, Profile
+from forerun.predictors.laws.features import OpTable
+from forerun.runtimes.registry import ran_by
+
 FILE = Path(__file__).parents[1] / "shipped" / "engines.json"
 #: What an operator of an engine is.
 KINDS = ("gemm", "moe", "context", "generation")
+_CLASSES = {"matmul": "gemm", "expert_matmul": "moe", "attention": "context"}
 #: Knots of the features, in doublings: microseconds, arithmetic over memory, rows of each problem (tokens of a matmul,
 #: of an expert, queries), problems (experts, heads of all sequences), query heads that share a head of keys.
 _KNOTS = (
@@ -58,11 +64,14 @@ class Overhead:
 
     iteration_us: float = 500.0  # scheduling, sampling, reading back tokens
     sequence_us: float = 5.0  # of each sequence
-    kernel_us: float = 0.5  # between two kernels of a CUDA graph
+    kernel_us: float = 0.0  # between two kernels of a CUDA graph
+    prefill_us: float = 0.0  # once more where prompts are among what is computed, which is no replayed graph
     request_ms: float = 20.0  # of a request outside iterations
 
-    def ms(self, sequences: Any, launches: Any) -> Any:
-        return (self.iteration_us + self.sequence_us * sequences + self.kernel_us * launches) / 1e3
+    def ms(self, sequences: Any, prefill: Any, launches: Any) -> Any:
+        mixed = np.asarray(prefill) > 0
+        us = self.iteration_us + self.sequence_us * sequences + self.kernel_us * launches + self.prefill_us * mixed
+        return us / 1e3
 
 
 @dataclass(frozen=True)
@@ -100,6 +109,34 @@ class EngineLaw:
             content["parts"],
             {key: (float(low), float(high)) for key, (low, high) in content["intervals"].items()},
         )  # fmt: skip
+
+
+def in_engine(seconds: np.ndarray, profile: Profile, table: OpTable) -> np.ndarray:
+    """Times of ops, [devices, ops, batch sizes], as the engine that the graph was made for runs them; the times
+    themselves where it was made for none. Never below the roofline."""
+    run = ran_by(profile.graph)
+    if not run.engine:
+        return seconds
+    law, out = shipped(), seconds.copy()
+    compute, memory = table.compute_s.reshape(seconds.shape), table.memory_s.reshape(seconds.shape)
+    slowed = compute * table.power_slowdown.reshape(seconds.shape)
+    sizes = [profile.sizes[..., DIMS.index(name)] for name in ("rows", "count", "window")]
+    for op, (kind, dtype) in enumerate(_named(profile)):
+        if kind:
+            numbers = (np.broadcast_to(size[op], seconds[:, op].shape) for size in sizes)
+            x = features(seconds[:, op] * 1e3, slowed[:, op] * 1e3, memory[:, op] * 1e3, *numbers)
+            out[:, op] *= law.factor(run.name, kind, dtype, x)
+    return np.maximum(out, np.maximum(compute, memory))
+
+
+def _named(profile: Profile) -> list[tuple[str, str]]:
+    """Kind and dtype of every op; kind "" for what no engine's table has."""
+    first = profile.sizes[:, 0, DIMS.index("rows")]
+    found = []
+    for c, u, rows in zip(profile.classes, profile.units, first, strict=True):
+        kind = _CLASSES.get(CLASSES[c], "")
+        found.append(("generation" if kind == "context" and rows <= 1 else kind, UNITS[u]))
+    return found
 
 
 def _keys(engine: str, kind: str, dtype: str, known: Mapping[str, Any]) -> tuple[str, str]:
