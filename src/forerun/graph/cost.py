@@ -16,6 +16,7 @@ import numpy as np
 
 from forerun.graph import op_names
 from forerun.graph.ir import DTYPE_BYTES, Graph, Op
+from forerun.graph.kinds import COLLECTIVES
 
 Number = Any  # int, float, or an array with one entry per batch size
 
@@ -309,6 +310,7 @@ LAWS: dict[str, Callable[[Op, Shapes], Cost]] = {
     "elementwise": _per_output(1), "reduce": _per_input(1), "sort": _per_input(10), "pool": _pool,
     "pool_backward": _per_output(1), "resize": _resize, "copy": _all_bytes, "fill": _written_only,
     "random": _written_only, "fft": _fft, "optimizer": _optimizer, "unknown": _all_bytes,
+    **dict.fromkeys(COLLECTIVES, _all_bytes),
 }  # fmt: skip
 
 

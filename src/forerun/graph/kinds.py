@@ -79,6 +79,11 @@ KINDS: dict[str, Kind] = {
         "params, grads, states... -> params...: one launch over lists of tensors; tensors:int? and lists:int? say how "
         "many, flops:int? per parameter", 0, 0, {"bytes_read": int, "bytes_written": int},
     ),
+    "all_reduce": Kind("x -> y: the sum over `devices` of what each holds", 1, 1, {"devices": int}),
+    "all_gather": Kind("x -> y: the parts of `devices`, whole on each", 1, 1, {"devices": int}),
+    "reduce_scatter": Kind("x -> y: the sum over `devices`, each with a part of it", 1, 1, {"devices": int}),
+    "all_to_all": Kind("x -> y: each of `devices` gives every other a part", 1, 1, {"devices": int}),
+    "send_recv": Kind("x -> y: from one device to the next", 1, 1, {"devices": int}),
     "unknown": Kind("an op of no other kind: its bytes count, its FLOPs do not; a note names it", 0, 0),
 }  # fmt: skip
 
@@ -87,3 +92,6 @@ CONTRACTIONS = frozenset({
     "conv", "conv_backward", "matmul", "moe_matmul", "moe_matmul_backward", "attention", "attention_backward", "rnn",
     "rnn_backward",
 })  # fmt: skip
+
+#: Kinds that move data between devices: priced by the link between these, not by a device's own bandwidth.
+COLLECTIVES = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"})

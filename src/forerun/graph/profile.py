@@ -14,7 +14,7 @@ import numpy as np
 from forerun.graph.cost import Shapes, cost
 from forerun.graph.features import dims
 from forerun.graph.ir import Graph, Op, Tensor
-from forerun.graph.kinds import CONTRACTIONS, KINDS
+from forerun.graph.kinds import COLLECTIVES, CONTRACTIONS, KINDS
 from forerun.graph.variants import VARIANTS, rnn_persists, sorts_indices, variant_index
 
 #: Kernel classes: ops that reach a similar share of what the hardware allows.
@@ -29,6 +29,7 @@ CLASS_OF_KIND = {
     **{c: c for c in CLASSES if c in KINDS},
     "softmax_backward": "softmax", "pool_backward": "pool", "embedding_backward": "scatter", "random": "fill",
     "moe_matmul": "expert_matmul", "moe_matmul_backward": "expert_matmul", "rnn_backward": "rnn",
+    **dict.fromkeys(COLLECTIVES, "copy"),
 }  # fmt: skip
 
 _LAUNCHING = [CLASSES.index(c) for c in ("rnn", "sort", "scatter")]

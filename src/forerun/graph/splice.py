@@ -13,10 +13,9 @@ from forerun.graph.variants import variant
 
 def splice(
     graph: Graph, tensors: list[Tensor], storages: list[Storage], before: Mapping[int, Sequence[Op]],
-    after: Mapping[int, Op],
+    after: Mapping[int, Op | Sequence[Op]],
 ) -> Graph:  # fmt: skip
-    """`graph` with ops before some of its own and one after others, over lists of tensors and storages that may be
-    longer.
+    """`graph` with ops before and after some of its own, over lists of tensors and storages that may be longer.
 
     Indices of ops in all that is given are those of `graph`; what an added op puts out is marked as its own.
     """
@@ -24,9 +23,8 @@ def splice(
     place: dict[int, int] = {}
     added: list[int] = []
     for i, op in enumerate(graph.ops):
-        for one in (*before.get(i, ()), op, after.get(i)):
-            if one is None:
-                continue
+        behind = after.get(i, ())
+        for one in (*before.get(i, ()), op, *((behind,) if isinstance(behind, Op) else behind)):
             if one is op:
                 place[i] = len(ops)
             else:

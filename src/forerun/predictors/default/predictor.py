@@ -24,6 +24,7 @@ from forerun.predictors.default.weights import Weights, load_weights, network_na
 from forerun.predictors.hold_out import HoldOut
 from forerun.predictors.laws import energy as energy_law
 from forerun.predictors.laws.conformal import Calibration, ood_deviation, power_deviation
+from forerun.predictors.laws.engines import in_engine
 from forerun.predictors.laws.features import op_table
 from forerun.predictors.laws.host import launch_counts
 from forerun.predictors.laws.specs import slowest_unit
@@ -157,8 +158,15 @@ class DefaultPredictor(Predictor):
         network = self._network(device, workload.runtime)
         if network is None:
             return self._roofline().op_times_ms(profile, device, workload)
-        batches = len(profile.batches)
-        return network.seconds(op_table(profile, [device])).reshape(-1, batches)[:, 0] * 1e3
+        return self.op_times_by_batch_ms(profile, device, workload)[:, 0]
+
+    def op_times_by_batch_ms(self, profile: Profile, device: Device, workload: Workload) -> np.ndarray:
+        network = self._network(device, workload.runtime)
+        if network is None:
+            return super().op_times_by_batch_ms(profile, device, workload)
+        table, shape = op_table(profile, [device]), (1, len(profile.classes), len(profile.batches))
+        seconds = network.seconds(table).reshape(shape)
+        return in_engine(seconds, profile, table)[0] * 1e3
 
     def out_of_distribution(self, profile: Profile, device: Device, workload: Workload) -> list[OutOfDistribution]:
         if self._network(device, workload.runtime) is None:
@@ -390,8 +398,9 @@ def _on_device(
     shape = (len(devices), len(counts), len(profile.batches))
     least = _summed(np.maximum(table.compute_s, table.memory_s).reshape(shape), counts)
     seconds, spread = network.seconds_and_spread(table)
-    device_ms = _summed(seconds.reshape(shape), counts)
-    disagreement = _summed((seconds * spread).reshape(shape), counts) / np.maximum(device_ms, 1e-12)
+    seconds = in_engine(seconds.reshape(shape), profile.distinct, table)
+    device_ms = _summed(seconds, counts)
+    disagreement = _summed(seconds * spread.reshape(shape), counts) / np.maximum(device_ms, 1e-12)
     return least, device_ms, disagreement
 
 
