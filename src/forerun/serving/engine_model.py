@@ -82,6 +82,9 @@ class EngineModel:
     joules: Mapping[str, Curve | float]
     law: engine_law.EngineLaw = field(repr=False)
     unseen: bool = False  # no rows of this card
+    parameters: int = 0  # of the whole model
+    active_parameters: int = 0  # those that one token meets
+    dtype: str = ""  # as tables name it
     factor: float = 1.0  # a draw of what is uncertain
 
     def parts_ms(self, load: Load) -> dict[str, np.ndarray]:
@@ -181,7 +184,7 @@ def _captured(workload: Workload) -> tuple[Graph, int]:
 def _made(
     graph: Graph, length: int, workload: Workload, device: Device, run: Engine, layout: Layout
 ) -> EngineModel:  # fmt: skip
-    graph = as_run(shard(graph, layout), run.name)
+    whole, graph = graph, as_run(shard(graph, layout), run.name)
     if not any(op.kind == "attention" for op in graph.ops):
         raise ForerunError(f"{graph.name} has no attention over a cache, which engines are answered for")
     predictor = load_predictor("default")
@@ -212,7 +215,8 @@ def _made(
         tuple(price.over_caches(graph, one) for one in kinds),
         tuple(price.over_prompts(graph, one) for one in kinds),
         price.joules(graph, tokens, token | state, head, kinds), law,
-        unseen=device.id not in predictor.measured_devices(),
+        unseen=device.id not in predictor.measured_devices(), parameters=whole.parameters,
+        active_parameters=whole.active_parameters, dtype=workload.shown_dtype,
     )  # fmt: skip
 
 

@@ -8,14 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from forerun._util.readable import pretty
-from forerun.api.questions import workload_from
 from forerun.device import Device
 from forerun.device.cloud import Instance
 from forerun.device.links import link
 from forerun.errors import ForerunError
-from forerun.frontends import load_graphs
 from forerun.predictors.laws.collectives import collective
-from forerun.serving.engine_model import LENGTH, EngineModel, engine_model
+from forerun.serving.engine_model import EngineModel, engine_model
 from forerun.serving.metrics import Limits
 from forerun.serving.pipeline import Pipelined
 
@@ -30,12 +28,9 @@ class Replica:
     model: EngineModel | Pipelined
     one_stage: EngineModel  # the same without pipeline stages
     device: Device
-    dtype: str
     tp: int
     ep: int
     pp: int
-    parameters: int
-    active: int  # parameters that one token meets
 
     def with_budgets(self, max_tokens: int | None, max_sequences: int | None) -> Replica:
         """The same with other budgets of an iteration."""
@@ -47,6 +42,15 @@ class Replica:
         """Seconds to send the cache of a prompt to another replica, each device its own part, among `count` devices."""
         size = tokens * self.cache_bytes
         return collective("send_recv", size, self.device, count, instance=instance).ms / 1e3
+
+    @property
+    def dtype(self) -> str:
+        return self.one_stage.dtype
+
+    @property
+    def has_experts(self) -> bool:
+        """Whether a token meets only some of the weights."""
+        return self.one_stage.active_parameters < self.one_stage.parameters
 
     @property
     def devices(self) -> int:
@@ -78,7 +82,7 @@ class Replica:
         """The weights that a token meets, read once: no gap between tokens is shorter."""
         if self.device.bandwidth_gbs is None:
             return None
-        met = self.one_stage.weights_bytes * self.active / max(self.parameters, 1)
+        met = self.one_stage.weights_bytes * self.one_stage.active_parameters / max(self.one_stage.parameters, 1)
         return met / self.device.bandwidth_gbs / 1e6
 
     def least_ttft_ms(self, tokens: float) -> float | None:
@@ -86,7 +90,7 @@ class Replica:
         # An engine that stores 8 or 4 bits may compute in the fastest of its dtypes.
         peaks = [self.device.peak(dtype) for dtype in {self.dtype, "bf16", "fp16", *_FASTER.get(self.dtype, ())}]
         known = [peak for peak in peaks if peak]
-        return 2 * self.active * tokens / (max(known) * 1e9 * self.tp) if known else None
+        return 2 * self.one_stage.active_parameters * tokens / (max(known) * 1e9 * self.tp) if known else None
 
 
 _FASTER = {"int4": ("int8", "fp8", "fp4"), "published": ("int8", "fp8", "fp4"), "fp8": ("int8",), "int8": ("fp8",)}
@@ -106,7 +110,6 @@ def replica_of(
     """A replica of a model on `tp x pp` devices; an error in one sentence where the devices are not linked."""
     if tp * pp > 1:
         link(device, tp * pp)
-    (parameters, active), shown = sizes(model, engine, dtype)
     made = _one_stage(model, device, engine, dtype, tp, ep)
     staged: EngineModel | Pipelined = made
     if pp > 1:
@@ -116,7 +119,7 @@ def replica_of(
         # One token's hidden state; a few kilobytes, whatever the model.
         send = collective("send_recv", 16384, device, 2).ms
         staged = Pipelined.of(made, pp, tokens, send)
-    return Replica(staged, made, device, shown, tp, ep, pp, parameters, active)
+    return Replica(staged, made, device, tp, ep, pp)
 
 
 def _one_stage(model: Any, device: Device, engine: str, dtype: str | None, tp: int, ep: int) -> EngineModel:
@@ -140,22 +143,6 @@ def _room_bytes(model: Any, made: EngineModel, device: Device, engine: str, dtyp
             break
     cache = float(sum(one.cache_bytes for one in made.kinds))
     return made.weights_bytes + made.kv_tokens * cache if made.kv_tokens else 0.0
-
-
-def sizes(model: Any, engine: str, dtype: str | None) -> tuple[tuple[int, int], str]:
-    if isinstance(model, str):
-        return _named_sizes(model, engine, dtype)
-    return _captured_sizes(model, engine, dtype)
-
-
-def _captured_sizes(model: Any, engine: str, dtype: str | None) -> tuple[tuple[int, int], str]:
-    """Parameters, those that one token meets, and the dtype as tables name it."""
-    workload = workload_from({"model": model, "dtype": dtype, "mode": "decode", "seq_len": LENGTH, "runtime": engine})
-    one, _ = load_graphs(workload)
-    return (one.parameters, one.active_parameters), workload.shown_dtype
-
-
-_named_sizes = functools.lru_cache(maxsize=256)(_captured_sizes)
 
 
 def smallest(

@@ -18,7 +18,7 @@ from forerun.device import Device, load_device
 from forerun.device.cloud import Instance
 from forerun.errors import ForerunError, did_you_mean
 from forerun.prediction import Estimate
-from forerun.serving.engines import TENSOR_PARALLEL, Replica, impossible, no_room, replica, replica_of, sizes
+from forerun.serving.engines import TENSOR_PARALLEL, Replica, impossible, no_room, replica, replica_of
 from forerun.serving.forecast import Fleet, forecast
 from forerun.serving.launch import launch_line
 from forerun.serving.metrics import Limits
@@ -110,12 +110,13 @@ def _layouts(
     make = replica if isinstance(model, str) else replica_of
     tried: list[str | None] = list(dtypes) if dtypes else [None, *(["fp8"] if chip.peak("fp8") else [])]
     seen = set()
+    experts = False
     for dtype in tried:
         for tp in TENSOR_PARALLEL:
             for pp in PIPELINE:
                 for ep in (1, tp) if tp > 1 else (1,):
                     name = _layout_words(dtype, tp, pp, ep)
-                    if tp * pp > most or (ep > 1 and not _has_experts(model, engine, dtype)):
+                    if tp * pp > most or (ep > 1 and not experts):
                         continue
                     try:
                         one = make(model, chip, engine, dtype, tp, ep, pp)
@@ -124,6 +125,7 @@ def _layouts(
                         break
                     if (one.dtype, tp, pp, ep) in seen:
                         continue
+                    experts = one.has_experts
                     seen.add((one.dtype, tp, pp, ep))
                     reason = no_room(one, tokens) if one.model.kv_tokens < tokens else None
                     reason = reason or next(impossible(one, limits, load.input.mean), None)
@@ -131,11 +133,6 @@ def _layouts(
                         left.append(LeftOut(chip.id, name, reason))
                         continue
                     yield one
-
-
-def _has_experts(model: Any, engine: str, dtype: str | None) -> bool:
-    (parameters, active), _ = sizes(model, engine, dtype)
-    return active < parameters
 
 
 def _layout_words(dtype: str | None, tp: int, pp: int, ep: int) -> str:
