@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from forerun.decisions.budget.budget import budget
     from forerun.decisions.mig.packing import pack_mig
     from forerun.decisions.optimise.optimise import optimise
+    from forerun.decisions.plans.serving import plan_serving
     from forerun.decisions.recommend.recommend import recommend
     from forerun.device import Device, load_device
     from forerun.errors import ForerunError
@@ -31,7 +32,8 @@ _HOME = {
     "predict": "api.predict", "predict_many": "api.predict", "compare": "api.predict", "explain": "api.predict",
     "predict_population": "api.population", "register": "api.register",
     "recommend": "decisions.recommend.recommend", "optimise": "decisions.optimise.optimise",
-    "budget": "decisions.budget.budget", "pack_mig": "decisions.mig.packing", "make_report": "report.make",
+    "budget": "decisions.budget.budget", "pack_mig": "decisions.mig.packing", "plan_serving": "decisions.plans.serving",
+    "make_report": "report.make",
     "Device": "device", "load_device": "device", "ForerunError": "errors",
     "Estimate": "prediction", "Prediction": "prediction", "Workload": "api.questions",
 }  # fmt: skip
@@ -49,6 +51,7 @@ __all__ = [
     "make_report",
     "optimise",
     "pack_mig",
+    "plan_serving",
     "predict",
     "predict_many",
     "predict_population",

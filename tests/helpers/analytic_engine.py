@@ -1,4 +1,4 @@
-"""An engine's iteration as a formula: weights and caches read, products computed, an overhead; tests know its answers."""
+"""An engine's iteration as a formula: weights and caches read, products computed, an overhead."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+
 from forerun.serving.iteration import Load
 
 

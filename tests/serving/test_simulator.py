@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from analytic_engine import AnalyticEngine
+
 from forerun.errors import ForerunError
 from forerun.serving.iteration import Load
 from forerun.serving.latency_model import LatencyModel
@@ -90,7 +91,9 @@ def test_a_shared_prefix_is_computed_once() -> None:
 
 
 def test_an_unused_prefix_leaves_when_its_room_is_needed() -> None:
-    prefixed = requests_at([0.0, 10.0], [400, 500], [2, 2], prefixes=np.array([0, -1]), prefix_tokens=np.array([400, 0]))
+    prefixed = requests_at(
+        [0.0, 10.0], [400, 500], [2, 2], prefixes=np.array([0, -1]), prefix_tokens=np.array([400, 0])
+    )
     s = simulate(AnalyticEngine(kv_tokens=528), prefixed)
     assert not np.isnan(s.times.last).any()
 
@@ -133,7 +136,9 @@ def test_a_closed_loop_never_has_more_requests_than_clients() -> None:
 
 
 def test_what_does_not_fit_the_cache_is_refused() -> None:
-    with pytest.raises(ForerunError, match="900 input and 200 output tokens does not fit the KV cache, which holds 1,000"):
+    with pytest.raises(
+        ForerunError, match="900 input and 200 output tokens does not fit the KV cache, which holds 1,000"
+    ):
         simulate(AnalyticEngine(kv_tokens=1000), requests_at([0.0], [900], [200]))
 
 
@@ -152,7 +157,9 @@ def test_drawn_loads_are_as_asked_and_repeat() -> None:
     assert gaps.mean() == pytest.approx(0.25) and gaps.std() / gaps.mean() == pytest.approx(3.0, rel=0.15)
     assert np.ptp(np.diff(arrivals(rng, 10, 4.0, 0.0))) < 1e-12
     lengths = Lengths(500, 0.6).drawn(rng, 20_000)
-    assert lengths.mean() == pytest.approx(500, rel=0.03) and lengths.std() / lengths.mean() == pytest.approx(0.6, rel=0.05)
+    assert lengths.mean() == pytest.approx(500, rel=0.03) and lengths.std() / lengths.mean() == pytest.approx(
+        0.6, rel=0.05
+    )
     again = [drawn(50, *FEW, rate=3.0, seed=4) for _ in range(2)]
     assert (again[0].inputs == again[1].inputs).all() and (again[0].arrivals_s == again[1].arrivals_s).all()
 

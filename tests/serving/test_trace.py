@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from forerun.errors import ForerunError
 from forerun.serving.trace import parse_trace, read_trace
 
@@ -27,7 +28,9 @@ def test_other_forms_of_the_same(text) -> None:
 
 
 def test_prefixes_by_any_name() -> None:
-    found = parse_trace("arrival_s,input_tokens,output_tokens,prefix_id,prefix_tokens\n0,50,1,a,30\n1,50,1,b,\n2,50,1,a,20")
+    found = parse_trace(
+        "arrival_s,input_tokens,output_tokens,prefix_id,prefix_tokens\n0,50,1,a,30\n1,50,1,b,\n2,50,1,a,20"
+    )
     assert found.prefixes.tolist() == [0, 1, 0] and found.prefix_tokens.tolist() == [30, 50, 20]
 
 

@@ -34,7 +34,8 @@ def serving(
     device: DeviceOption,
     engine: EngineOption = "vllm",
     tp: Annotated[
-        int | None, typer.Option("--tp", help="Devices of a replica (tensor parallel); default: the fewest that hold it.")
+        int | None,
+        typer.Option("--tp", help="Devices of a replica (tensor parallel); default: the fewest that hold it."),
     ] = None,
     pp: Annotated[int, typer.Option("--pp", help="Pipeline stages of a replica.")] = 1,
     ep: Annotated[int, typer.Option("--ep", help="Devices that share the experts of a layer.")] = 1,
@@ -54,7 +55,8 @@ def serving(
     input_spread: InputSpreadOption = 0.0,
     output_spread: OutputSpreadOption = 0.0,
     cv: Annotated[
-        float, typer.Option("--cv", help="Coefficient of variation of the gaps between arrivals; 1: Poisson, above: bursts.")
+        float,
+        typer.Option("--cv", help="Coefficient of variation of the gaps between arrivals; 1: Poisson, above: bursts."),
     ] = 1.0,
     prefix: Annotated[int, typer.Option(help="Tokens that all prompts begin with.")] = 0,
     requests: Annotated[
@@ -79,11 +81,13 @@ def serving(
 
     with waiting(f"simulating {engine} with {model}", quiet=as_json):
         answer = run(
-            model, device, engine=engine, tp=tp, pp=pp, ep=ep, count=count, dtype=dtype, rate=rate, concurrency=concurrency,
+            model, device, engine=engine, tp=tp, pp=pp, ep=ep, count=count, dtype=dtype, rate=rate,
+            concurrency=concurrency,
             input=input_, output=output, input_spread=input_spread, output_spread=output_spread, cv=cv, prefix=prefix,
             trace=trace, requests=requests, max_tokens=max_tokens, max_sequences=max_sequences,
             max_ttft_ms=optional_quantity(max_ttft, LATENCY), max_itl_ms=optional_quantity(max_itl, LATENCY),
-            static=static, disaggregate=disaggregate, router=router, instance=instance, confidence=confidence, seed=seed,
+            static=static, disaggregate=disaggregate, router=router, instance=instance, confidence=confidence,
+            seed=seed,
         )  # fmt: skip
     if as_json:
         print(answer.to_json(indent=2))

@@ -1,4 +1,4 @@
-"""The answer of `forerun.serving`: what clients of a serving engine see, what it costs, each number with its interval."""
+"""The answer of `forerun.serving`: what clients of a serving engine see, what it costs, each with its interval."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ _MOST, _LEAST = 128, 24
 
 @dataclass(frozen=True)
 class Pieces:
-    """Prompts cut into equal pieces, of which an iteration computes up to `cap`; arrays have one entry per curve point."""
+    """Prompts cut into equal pieces, of which an iteration computes up to `cap`; arrays have an entry per curve point."""
 
     tokens: np.ndarray  # of one piece
     each: np.ndarray  # pieces of a prompt
@@ -66,9 +66,7 @@ def _moves(pieces: Pieces, arriving: np.ndarray) -> np.ndarray:
     return out.reshape(points, states, states)
 
 
-def until_computed(
-    pieces: Pieces, seen: np.ndarray, full_ms: np.ndarray, last_ms: np.ndarray
-) -> np.ndarray:
+def until_computed(pieces: Pieces, seen: np.ndarray, full_ms: np.ndarray, last_ms: np.ndarray) -> np.ndarray:
     """Mean time until a prompt is computed that meets the states `seen`: full iterations, then the one it ends in.
     `last_ms` has the time of an iteration with the pieces of each state."""
     ahead = np.arange(pieces.states)[None, :] + pieces.each[:, None]

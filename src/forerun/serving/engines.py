@@ -36,7 +36,7 @@ class Replica:
         """The same with other budgets of an iteration."""
         budgets = {"max_tokens": max_tokens, "max_sequences": max_sequences}
         given = {name: value for name, value in budgets.items() if value is not None}
-        return replace(self, model=replace(self.model, **given)) if given else self
+        return replace(self, model=replace(self.model, **given)) if given else self  # type: ignore[arg-type]
 
     def transfer_s(self, tokens: int, count: int, instance: Instance | None = None) -> float:
         """Seconds to send the cache of a prompt to another replica, each device its own part, among `count` devices."""
@@ -64,8 +64,9 @@ class Replica:
     @property
     def idle_w(self) -> float:
         """Watts of a device between iterations."""
-        waiting = float(self.one_stage.joules["waiting_w"])
-        return self.device.idle_w or (waiting if waiting == waiting else 0.0)
+        waiting = self.one_stage.joules["waiting_w"]
+        known = isinstance(waiting, float) and waiting == waiting
+        return self.device.idle_w or (float(waiting) if known else 0.0)  # type: ignore[arg-type]
 
     @property
     def cache_bytes(self) -> float:
@@ -196,6 +197,6 @@ def impossible(found: Replica, limits: Limits, prompt: float) -> Iterator[str]:
     for name, limit, bound, words in bounds:
         if limit is not None and bound is not None and limit < bound:
             yield (
-                f"{name} of {pretty(limit)} ms is below the bound of physics for {found.model.name} in {found.dtype} on "
-                f"{found.where}: {words} {pretty(bound)} ms"
+                f"{name} of {pretty(limit)} ms is below the bound of physics for {found.model.name} in {found.dtype} "
+                f"on {found.where}: {words} {pretty(bound)} ms"
             )

@@ -12,8 +12,8 @@ _START = {
 }  # fmt: skip
 #: Options of layouts, left out at 1. Experts of vLLM are divided over all devices of the replica.
 _SIZES = {
-    "vllm": {"tp": "--tensor-parallel-size {}", "pp": "--pipeline-parallel-size {}", "replicas": "--data-parallel-size {}",
-             "ep": "--enable-expert-parallel"},
+    "vllm": {"tp": "--tensor-parallel-size {}", "pp": "--pipeline-parallel-size {}",
+             "replicas": "--data-parallel-size {}", "ep": "--enable-expert-parallel"},
     "sglang": {"tp": "--tp-size {}", "pp": "--pp-size {}", "ep": "--ep-size {}"},
     "tensorrt-llm": {"tp": "--tp_size {}", "pp": "--pp_size {}", "ep": "--ep_size {}"},
 }  # fmt: skip
@@ -36,5 +36,8 @@ def launch_line(one: Any, layout: Mapping[str, int]) -> str:
     words = [_START[engine].format(model=quote(str(one.model.name)))]
     words += [form.format(sizes[name]) for name, form in _SIZES[engine].items() if sizes[name] > 1]
     words += [_DTYPES[one.dtype]] if engine != "tensorrt-llm" and one.dtype in _DTYPES else []
-    words += [form.format(n) for form, n in zip(_BUDGETS[engine], (one.model.max_tokens, one.model.max_sequences), strict=True)]
+    words += [
+        form.format(n)
+        for form, n in zip(_BUDGETS[engine], (one.model.max_tokens, one.model.max_sequences), strict=True)
+    ]
     return " ".join(words)

@@ -1,7 +1,7 @@
 """What a client of a serving engine sees, and what its owner pays: the definitions, and their numbers of a simulation.
 
-TTFT: arrival to first token. ITL: gaps between consecutive tokens of a request. TPOT: (last - first token) / (tokens - 1)
-of a request. End to end: arrival to last token. Throughput: output tokens per second. Goodput: requests per second that
+TTFT: arrival to first token. ITL: gaps between consecutive tokens of a request. TPOT: (last - first token) /
+(tokens - 1) of a request. End to end: arrival to last token. Throughput: output tokens per second. Goodput: requests per second that
 meet every limit given, TTFT and the mean gap of the request.
 """
 
@@ -144,9 +144,7 @@ def waiting_at(times: Times, when: np.ndarray) -> np.ndarray:
     return np.asarray(arrived - np.searchsorted(np.sort(times.admitted), when, side="right"))
 
 
-def _good(
-    ttft: np.ndarray, tpot: np.ndarray, several: np.ndarray, limits: Limits, answered: float
-) -> dict[str, float]:
+def _good(ttft: np.ndarray, tpot: np.ndarray, several: np.ndarray, limits: Limits, answered: float) -> dict[str, float]:
     if not limits:
         return {}
     good = np.ones(len(ttft), dtype=bool)

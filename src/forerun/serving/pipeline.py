@@ -47,6 +47,8 @@ class Pipelined:
         decode = np.asarray(load.decode, dtype=float)
         share: Any = np.minimum(1.0, np.maximum(1 / self.stages, 1 / np.maximum(decode, 1.0)))
         # A prompt is in one batch; several are in several.
-        prompts = np.minimum(1.0, np.maximum(1 / self.stages, 1 / np.maximum(np.asarray(load.finished, dtype=float), 1.0)))
+        prompts = np.minimum(
+            1.0, np.maximum(1 / self.stages, 1 / np.maximum(np.asarray(load.finished, dtype=float), 1.0))
+        )
         return Load(decode * share, load.context * share, load.prefill * prompts, load.pairs * prompts,
                     load.finished * prompts)  # fmt: skip

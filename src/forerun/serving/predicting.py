@@ -27,7 +27,6 @@ from forerun.serving.simulator import Disaggregated
 from forerun.serving.steady import Curve, curve
 from forerun.serving.trace import read_trace
 
-
 #: Requests of a load that is drawn, and at least so many for each client of a closed loop.
 REQUESTS, PER_CLIENT, MOST = 1000, 8, 20_000
 SECONDS_PER_HOUR = 3600
@@ -82,8 +81,8 @@ def serving(
     concurrency may be given beside. `input` and `output` are mean tokens, their spreads the standard deviation over the
     mean (log-normal), `cv` the coefficient of variation of the gaps between arrivals (1: Poisson), `prefix` the tokens
     that all prompts begin with. Each replica has `tp x pp` devices, by default the fewest that hold it; the others are
-    more replicas. `static` runs the same with static batching. `disaggregate="2:1"` gives two replicas that only compute
-    prompts and one that only decodes. `max_ttft_ms` and `max_itl_ms` are the service level that goodput counts.
+    more replicas. `static` runs the same with static batching. `disaggregate="2:1"` gives two replicas that only
+    compute prompts and one that only decodes. `max_ttft_ms` and `max_itl_ms` are the service level that goodput counts.
     """
     if not CONFIDENCES[0] <= confidence <= CONFIDENCES[1]:
         raise ForerunError("confidence must be from {} to {}, got {}".format(*CONFIDENCES, confidence))
@@ -174,7 +173,9 @@ def _one(
         return smallest(model, chip, engine, dtype, tokens, count)[0]
     tp = 1 if tp is None else whole_number("tp", tp, most=1024)
     if count is not None and count % (tp * pp):
-        raise ArgumentError("{} must be a multiple of the {size} devices of a replica, got {got}", "count", size=tp * pp, got=count)
+        raise ArgumentError(
+            "{} must be a multiple of the {size} devices of a replica, got {got}", "count", size=tp * pp, got=count
+        )
     one = replica_of(model, chip, engine, dtype, tp, ep, pp)
     if one.model.kv_tokens < tokens:
         raise ForerunError(no_room(one, tokens))

@@ -59,7 +59,12 @@ class Replica:
     """The state of one replica between iterations."""
 
     def __init__(
-        self, model: IterationModel, policy: Policy, times: Times, decode_times: DecodeTimes, share_prefixes: bool = True
+        self,
+        model: IterationModel,
+        policy: Policy,
+        times: Times,
+        decode_times: DecodeTimes,
+        share_prefixes: bool = True,
     ) -> None:
         self.model, self.policy, self.times, self.decode_times = model, policy, times, decode_times
         self.log = Log(model)

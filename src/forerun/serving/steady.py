@@ -2,9 +2,9 @@
 
 A decoding sequence meets `others`, which decode beside it. Each of these ends once in so many iterations as its answer
 has tokens, and another request takes its place, so that others / tokens prompts begin per iteration. The prompts that
-wait when an iteration begins are a Markov chain (backlog.py), which gives the mean iteration; from it follow the rate of
-requests, the number of clients and the time to first token. The curve over `others` is inverted for a rate or a number of
-clients.
+wait when an iteration begins are a Markov chain (backlog.py), which gives the mean iteration; from it follow the rate
+of requests, the number of clients and the time to first token. The curve over `others` is inverted for a rate or a
+number of clients.
 """
 
 from __future__ import annotations

@@ -37,7 +37,9 @@ def read_trace(path: str | Path) -> Requests:
     except FileNotFoundError:
         raise ForerunError(f"there is no trace {path}") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise ForerunError(f"the trace {path} cannot be read: {getattr(error, 'strerror', None) or 'no UTF-8'}") from None
+        raise ForerunError(
+            f"the trace {path} cannot be read: {getattr(error, 'strerror', None) or 'no UTF-8'}"
+        ) from None
     return parse_trace(text, path.name)
 
 
@@ -133,7 +135,9 @@ def _column(word: str) -> str | None:
 def _check_heading(heading: list[str], name: str) -> None:
     missing = [column for column in COLUMNS if column not in (*heading, *_OPTIONAL)]
     if missing:
-        raise ForerunError(f"{name} has no column {missing[0]}: a trace has {', '.join(COLUMNS)} (the last two optional)")
+        raise ForerunError(
+            f"{name} has no column {missing[0]}: a trace has {', '.join(COLUMNS)} (the last two optional)"
+        )
 
 
 def _check_row(row: Mapping[str, Any], where: str) -> None:

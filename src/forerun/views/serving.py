@@ -71,7 +71,10 @@ def load_words(p: ServingPrediction) -> str:
     asked = [f"{w['rate']:g} requests/s" if "rate" in w else "", f"bursts of cv {w['cv']:g}" if "cv" in w else "",
              f"{w['concurrency']:,} clients" if "concurrency" in w else "",
              f"trace {w['trace']}" if "trace" in w else ""]  # fmt: skip
-    lengths = [f"{w['input']:,.0f} input{_spread(w, 'input')}", f"{w['output']:,.0f} output tokens{_spread(w, 'output')}"]
+    lengths = [
+        f"{w['input']:,.0f} input{_spread(w, 'input')}",
+        f"{w['output']:,.0f} output tokens{_spread(w, 'output')}",
+    ]
     prefix = f", {w['prefix']:,} of them shared" if "prefix" in w else ""
     return f"{', '.join(filter(None, asked))}; {' and '.join(lengths)}{prefix}; {p.requests:,} requests simulated"
 
@@ -84,7 +87,10 @@ def _spread(words: dict[str, float], name: str) -> str:
 def _distributions(p: ServingPrediction) -> Table:
     heads = [Column("")]
     for part in ("mean", "p50", "p90", "p99"):
-        heads += [Column(part, right=True), Column(interval_heading(p.confidence) if part == "mean" else "", right=True)]
+        heads += [
+            Column(part, right=True),
+            Column(interval_heading(p.confidence) if part == "mean" else "", right=True),
+        ]
     heads += [Column("", wrap=True, tone="faint")]
     rows = []
     for name, label in _LABELS.items():
@@ -147,7 +153,9 @@ def timeline_html(p: ServingPrediction) -> str:
     if not t.get("seconds"):
         return ""
     most = max(*t["waiting"], *t["running"], 1)
-    requests = _chart(t["seconds"], {"running": t["running"], "waiting": t["waiting"]}, most, f"{most:,.0f}", "requests")
+    requests = _chart(
+        t["seconds"], {"running": t["running"], "waiting": t["waiting"]}, most, f"{most:,.0f}", "requests"
+    )
     cache = _chart(t["seconds"], {"KV cache in use": t["kv_use"]}, 1.0, "100 %", "share of the KV cache")
     return f'<div class="forerun answer"><h3>The engine over time</h3>{requests}{cache}</div>'
 
@@ -157,7 +165,8 @@ def _chart(seconds: list[float], lines: dict[str, list[float]], most: float, top
     drawn, keys = "", ""
     for at, (name, values) in enumerate(lines.items()):
         points = " ".join(
-            f"{_WIDE * s / span:.1f},{_HIGH * (1 - min(v / most, 1.0)):.1f}" for s, v in zip(seconds, values, strict=True)
+            f"{_WIDE * s / span:.1f},{_HIGH * (1 - min(v / most, 1.0)):.1f}"
+            for s, v in zip(seconds, values, strict=True)
         )
         colour = COLOURS[at % len(COLOURS)]
         drawn += f'<polyline fill="none" stroke="{colour}" stroke-width="1.5" points="{points}"/>'

@@ -79,7 +79,9 @@ def plan_serving(
     requests meet the limits. Without `dtypes`, the checkpoint's own and FP8 are tried.
     """
     if goal not in GOALS:
-        raise ForerunError(f"goal {goal!r} is not known.{did_you_mean(str(goal), GOALS) or ' Choose from '}{', '.join(GOALS)}")
+        raise ForerunError(
+            f"goal {goal!r} is not known.{did_you_mean(str(goal), GOALS) or ' Choose from '}{', '.join(GOALS)}"
+        )
     if rate is None and concurrency is None:
         raise ForerunError("how much is asked of the engine? give rate or concurrency")
     policy_of(engine)
@@ -204,7 +206,9 @@ def _answer(
         rows.setdefault(one.device, one)
     notes = []
     if dtypes is None and any(one.dtype == "fp8" for one in rows.values()):
-        notes.append("FP8 was tried beside the checkpoint's own dtype: it changes answers a little (--dtypes excludes it)")
+        notes.append(
+            "FP8 was tried beside the checkpoint's own dtype: it changes answers a little (--dtypes excludes it)"
+        )
     if goal == "cost" and any(one.usd_per_hour is None for one in made):
         unpriced = ", ".join(dict.fromkeys(one.device for one in made if one.usd_per_hour is None))
         notes.append(f"no price is known for {unpriced}, which therefore rank last")
@@ -241,14 +245,18 @@ def _confirmed(c: _Candidate, load: Load, limits: Limits, confidence: float) -> 
         fleet = Fleet(c.one.model, policy_of(c.one.one_stage.engine), replicas)
         count = REQUESTS if load.requests.concurrency is None else max(REQUESTS, 4 * load.requests.concurrency)
         if count > len(requests):
-            requests = load_of(load.words.get("rate"), load.requests.concurrency, load.input, load.output, count=count).requests
+            requests = load_of(
+                load.words.get("rate"), load.requests.concurrency, load.input, load.output, count=count
+            ).requests
         made = forecast(fleet, requests, limits, idle_w=c.one.idle_w, draws=DRAWS, confidence=confidence)
         e = made.estimates
         checks = [
             (f"TTFT of {pretty(limits.ttft_ms)} ms", e["ttft_ms.p90"], limits.ttft_ms) if limits.ttft_ms else None,
             (f"ITL of {pretty(limits.itl_ms)} ms", e.get("tpot_ms.p90"), limits.itl_ms) if limits.itl_ms else None,
         ]
-        told = [(words, verdict(value, limit), value) for words, value, limit in filter(None, checks) if value is not None]
+        told = [
+            (words, verdict(value, limit), value) for words, value, limit in filter(None, checks) if value is not None
+        ]
         of_all = worst(v for _, v, _ in told)
         if of_all != DOES_NOT:
             break
