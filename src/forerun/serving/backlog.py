@@ -12,7 +12,7 @@ _MOST, _LEAST = 128, 24
 
 @dataclass(frozen=True)
 class Pieces:
-    """Prompts cut into equal pieces, of which an iteration computes up to `cap`; arrays have an entry per curve point."""
+    """Prompts cut into equal pieces, of which an iteration computes up to `cap`; arrays have one entry per point."""
 
     tokens: np.ndarray  # of one piece
     each: np.ndarray  # pieces of a prompt

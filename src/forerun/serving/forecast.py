@@ -71,15 +71,16 @@ def forecast(
     whole: bool = False,
     idle_w: float = 0.0,
     draws: int = DRAWS,
+    part: int = REQUESTS,
     confidence: float = 0.9,
     seed: int = 0,
 ) -> Forecast:
-    """Simulates; `whole` counts all requests, else those of the steady state."""
+    """Simulates; `whole` counts all requests, else those of the steady state. Each draw has `part` of the requests."""
     window: Callable[[Simulated], Window] = whole_window if whole else steady_window
     simulated = fleet.run(requests)
     numbers = measured(simulated, window(simulated), limits, idle_w=idle_w)
     clients = requests.concurrency or 0
-    part = requests.taken(slice(0, max(REQUESTS, min(4 * clients, 2000))))
+    part = requests.taken(slice(0, max(part, min(4 * clients, 2000))))
     first = fleet.run(part)
     base = measured(first, window(first), limits, idle_w=idle_w)
     moved = []

@@ -31,7 +31,7 @@ GOALS = ("cost", "energy", "devices")
 #: Pipeline stages, token budgets and devices that are tried when none are given.
 PIPELINE, BUDGETS, MOST_DEVICES = (1, 2, 4), (2048, 8192), 1024
 #: Deployments that are simulated, the draws of each, and the requests.
-CONFIRMED, DRAWS, REQUESTS = 3, 8, 400
+CONFIRMED, DRAWS, REQUESTS, PART = 3, 8, 400, 120
 #: A replica is not planned to be fuller than this: beyond, queues are long and bursts last.
 FULLEST = 0.9
 #: The 90th percentile of the time to first token, over its mean, as simulations with moderate load have it.
@@ -248,7 +248,7 @@ def _confirmed(c: _Candidate, load: Load, limits: Limits, confidence: float) -> 
             requests = load_of(
                 load.words.get("rate"), load.requests.concurrency, load.input, load.output, count=count
             ).requests
-        made = forecast(fleet, requests, limits, idle_w=c.one.idle_w, draws=DRAWS, confidence=confidence)
+        made = forecast(fleet, requests, limits, idle_w=c.one.idle_w, draws=DRAWS, part=PART, confidence=confidence)
         e = made.estimates
         checks = [
             (f"TTFT of {pretty(limits.ttft_ms)} ms", e["ttft_ms.p90"], limits.ttft_ms) if limits.ttft_ms else None,
