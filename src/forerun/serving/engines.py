@@ -150,7 +150,7 @@ def smallest(
     model: Any, device: Device, engine: str, dtype: str | None, tokens: int, most: int | None
 ) -> tuple[Replica, list[str]]:
     """The replica on the fewest devices whose cache holds a request of so many tokens, and why fewer are not enough."""
-    reasons = []
+    reasons: list[str] = []
     for tp in TENSOR_PARALLEL:
         if most is not None and tp > most:
             break
@@ -159,7 +159,7 @@ def smallest(
         except ForerunError as error:
             if tp == 1:
                 raise
-            reasons.append(str(error))
+            reasons.insert(0, str(error))
             continue
         if found.model.kv_tokens >= tokens:
             return found, reasons

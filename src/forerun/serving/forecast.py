@@ -80,12 +80,12 @@ def forecast(
     simulated = fleet.run(requests)
     numbers = measured(simulated, window(simulated), limits, idle_w=idle_w)
     clients = requests.concurrency or 0
-    part = requests.taken(slice(0, max(part, min(4 * clients, 2000))))
-    first = fleet.run(part)
+    few = requests.taken(slice(0, max(part, min(4 * clients, 2000))))
+    first = fleet.run(few)
     base = measured(first, window(first), limits, idle_w=idle_w)
     moved = []
     for at in range(draws):
-        again = fleet.drawn(seed * 1000 + at).run(part)
+        again = fleet.drawn(seed * 1000 + at).run(few)
         moved.append(measured(again, window(again), limits, idle_w=idle_w))
     z = NormalDist().inv_cdf((1 + confidence) / 2)
     estimates = {

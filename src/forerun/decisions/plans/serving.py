@@ -123,7 +123,7 @@ def _layouts(
                     try:
                         one = make(model, chip, engine, dtype, tp, ep, pp)
                     except ForerunError as error:
-                        left.append(LeftOut(chip.id, name, str(error)))
+                        left.append(LeftOut(chip.id, name, str(error), possible=False))
                         break
                     if (one.dtype, tp, pp, ep) in seen:
                         continue
@@ -306,6 +306,6 @@ def _nothing(left: Sequence[LeftOut]) -> str:
     """The error where no layout is left: the reason of the largest layout of each device."""
     if not left:
         return "no layout of these devices was possible: allow more devices"
-    last = {one.device: one for one in left}
+    last = {one.device: one for one in sorted(left, key=lambda one: one.possible)}
     reasons = "; ".join(f"{one.device} ({one.layout}): {one.reason}" for one in list(last.values())[:4])
     return f"no layout serves this load within the limits: {reasons}"

@@ -49,6 +49,7 @@ class LeftOut:
     device: str
     layout: str
     reason: str
+    possible: bool = True  # the layout itself, apart from memory and limits
 
 
 @dataclass(frozen=True)

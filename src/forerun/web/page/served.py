@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from forerun.decisions.plans.serving_answer import ServingPlan
 from forerun.report import charts
 from forerun.report.parts import Chart, Key
 from forerun.views.html.fragments import fragment
@@ -46,9 +47,14 @@ def _simulated(request: dict[str, Any]) -> dict[str, Any]:
 
 def _planned(request: dict[str, Any]) -> dict[str, Any]:
     from forerun.decisions.plans.serving import plan_serving as ask
+
+    return plan_html(ask(**served(request, "candidates")))
+
+
+def plan_html(answer: ServingPlan) -> dict[str, Any]:
+    """A plan as its tables and as points."""
     from forerun.views.plan_serving import layout_words, plan_view
 
-    answer = ask(**served(request, "candidates"))
     points = [
         Point(
             one.itl_ms.value, one.cost_per_million_usd.value,

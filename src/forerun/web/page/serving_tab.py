@@ -65,7 +65,7 @@ def _request(values: Values) -> BaseModel:
     model, devices = workload_of(values)["model"], devices_of(values)
     dtype = values.get("dtype") or None
     if values["what"] == "plan":
-        dtypes = {"dtypes": [dtype]} if dtype else {}
+        dtypes: Values = {"dtypes": [dtype]} if dtype else {}
         return PlanServingRequest(model=model, devices=devices, goal=values["goal"], **dtypes, **load)
     layout = numbers(values, _LAYOUT)
     instance = given(values, ("instance",))
