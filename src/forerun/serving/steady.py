@@ -115,7 +115,7 @@ def curve(
 
     `closed`: each client sends its next request when it has its answer, so that as many begin as end.
     """
-    prompt, new = max(1.0, input.mean - cached), max(output.mean - 1, 1e-6)
+    prompt, new = max(1.0, input.mean - cached), max(output.mean - 1, 1.0)
     others = _others(model, input, output, policy, new)
     chunk = np.maximum(1.0, model.max_tokens - (others + 1 if policy.mixed else 0.0)) + 0.0 * others
     begun = others / new  # prompts per iteration

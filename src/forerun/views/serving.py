@@ -22,6 +22,8 @@ _TOTALS = {
     "energy_per_request_j": "Energy per request", "power_w": "Power", "cost_per_million_usd": "Cost per million",
 }  # fmt: skip
 _LIMITS = {"ttft_ms": "TTFT", "itl_ms": "ITL"}
+#: From this width on a terminal has room for the intervals of all quantiles.
+_WIDE_TABLE = 140
 
 
 @blocks.register
@@ -29,7 +31,7 @@ def serving_view(p: ServingPrediction, width: int | None = 160) -> Iterator[Bloc
     """Distributions over requests, totals, limits, and the command that starts the engine."""
     yield Line(headline(p), "title")
     yield Line(load_words(p), "faint")
-    yield _distributions(p)
+    yield _distributions(p, width)
     yield BLANK
     yield _totals(p)
     yield BLANK
@@ -84,24 +86,25 @@ def _spread(words: dict[str, float], name: str) -> str:
     return f" (± {100 * spread:.0f} %)" if spread else ""
 
 
-def _distributions(p: ServingPrediction) -> Table:
+def _distributions(p: ServingPrediction, width: int | None) -> Table:
+    """Mean and quantiles; on a narrow terminal only the means have their intervals, and no definitions."""
+    wide = width is None or width >= _WIDE_TABLE
     heads = [Column("")]
     for part in ("mean", "p50", "p90", "p99"):
-        heads += [
-            Column(part, right=True),
-            Column(interval_heading(p.confidence) if part == "mean" else "", right=True),
-        ]
-    heads += [Column("", wrap=True, tone="faint")]
+        heads += [Column(part, right=True)]
+        if wide or part == "mean":
+            heads += [Column(interval_heading(p.confidence) if part == "mean" else "", right=True)]
+    heads += [Column("", wrap=True, tone="faint")] if wide else []
     rows = []
     for name, label in _LABELS.items():
         found: Quantiles | None = getattr(p, name)
         if found is None:
-            rows.append(Row((label, *[""] * 8, "answers of one token have no gaps"), "faint"))
+            rows.append(Row((label, "unknown", *[""] * (len(heads) - 2)), "faint"))
             continue
-        cells: list[Cell] = [label]
-        for estimate in (found.mean, found.p50, found.p90, found.p99):
-            cells += readable_cells(estimate)
-        rows.append(Row((*cells, DEFINITIONS[name])))
+        cells: list[Cell] = [label, *readable_cells(found.mean)]
+        for estimate in (found.p50, found.p90, found.p99):
+            cells += readable_cells(estimate)[: 2 if wide else 1]
+        rows.append(Row((*cells, *([DEFINITIONS[name]] if wide else [])), ""))
     return Table(heads, rows, gap=1)
 
 

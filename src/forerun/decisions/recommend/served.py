@@ -46,8 +46,8 @@ def plan(
     )  # fmt: skip
     note = (
         f"a language model is planned in a serving engine ({ENGINE}), for {rate:g} requests/s of {INPUT:,} input and "
-        f"{OUTPUT} output tokens; forerun plan serving takes your load and limits, and --mode decode or prefill compares "
-        "single calls instead"
+        f"{OUTPUT} output tokens; forerun plan serving takes your load and limits, and --mode decode or prefill "
+        "compares single calls instead"
     )
     return replace(found, notes=(note, *found.notes))
 
