@@ -174,6 +174,8 @@ def _with_paged_attention(graph: Graph) -> Graph:
     for i, op in enumerate(graph.ops):
         if op.kind == "attention" and (found := latent.get(i)) is not None:
             _attend_to_latent(edit, i, found)
+        elif op.kind == "attention":
+            _with_shared_heads(edit, i)
     return edit.done()
 
 
@@ -195,7 +197,8 @@ def _join_scores(edit: _Edit, place: int) -> None:
     wide = [_shared_heads(graph, i, keys, heads) for i in range(max(first - 16, 0), first) if graph.ops[i].scope == scope]
     groups = min([n for n in wide if n], default=heads)
     cached = _caches(edit, range(max(first - 24, 0), first), scope)
-    kept, groups = [s for s, _ in cached], min([heads for _, heads in cached], default=groups)
+    kept, groups = [t.storage for t in cached], min([t.shape[1] for t in cached], default=groups)
+    a, b = (replace(t, dtype=cached[0].dtype) for t in (a, b)) if cached else (a, b)
     q = edit.new(a, (samples, heads, queries, size), (1, 0, 0, 0), "activation", first - 1, graph.ops[first].repeat, made=False)
     both = []
     for n, width in enumerate((size, out.shape[-1])):
@@ -214,8 +217,10 @@ def _join_scores(edit: _Edit, place: int) -> None:
     for i in range(first, last):
         if graph.ops[i].scope == scope and graph.ops[i].kind != "matmul" or i == first:
             edit.ops[i] = None
-    for i in range(max(first - 16, 0), first):  # keys and values are not copied for every head
-        if graph.ops[i].scope == scope and _shared_heads(graph, i, keys, heads):
+    for i in range(max(first - 16, 0), first):  # keys and values are neither copied for every head nor cast
+        op = graph.ops[i]
+        cached = bool(op.inputs) and edit.tensors[op.inputs[0]].storage in kept
+        if op.scope == scope and op.kind == "copy" and (cached or _shared_heads(graph, i, keys, heads)):
             edit.ops[i] = None
 
 
@@ -230,16 +235,39 @@ def _shared_heads(graph: Graph, i: int, keys: int, heads: int) -> int:
     return shape[1] if len(shape) == 5 and shape[1] * shape[2] == heads and keys in shape[3:] else 0
 
 
-def _caches(edit: _Edit, near: range, scope: str) -> list[tuple[int, int]]:
-    """The caches that ops of a module read, in order, and how many heads of keys each holds."""
-    found = {}
+def _caches(edit: _Edit, near: range, scope: str) -> list[Tensor]:
+    """The caches of keys and values that ops of a module read, in order."""
+    found: dict[int, Tensor] = {}
     for i in near:
         op = edit.graph.ops[i]
         if op.scope == scope and op.kind == "copy" and op.inputs:
             cache = edit.graph.tensors[op.inputs[0]]
             if edit.graph.storages[cache.storage].role == "cache" and len(cache.shape) == 4:
-                found[cache.storage] = cache.shape[1]
-    return list(found.items())
+                found.setdefault(cache.storage, cache)
+    return list(found.values())
+
+
+def _with_shared_heads(edit: _Edit, place: int) -> None:
+    """Attention that was given a copy of keys and values for every head of queries reads them where they are."""
+    graph, op = edit.graph, edit.graph.ops[place]
+    heads, keys = graph.tensors[op.inputs[0]].shape[1], graph.tensors[op.inputs[1]].shape[-2]
+    before = range(max(place - 12, 0), place)
+    copies = [i for i in before if graph.ops[i].scope == op.scope and _shared_heads(graph, i, keys, heads)]
+    if not copies:
+        return
+    groups = _shared_heads(graph, copies[0], keys, heads)
+    cached = _caches(edit, range(max(place - 24, 0), place), op.scope)
+    both = []
+    for n, t in enumerate(op.inputs[1:3]):
+        like = graph.tensors[t]
+        shape = (like.shape[0], groups, *like.shape[2:])
+        both.append(edit.new(like, shape, (1, 0, 0, 0), "cache", -1, op.repeat))
+        if n < len(cached):  # where the cache keeps it
+            edit.storages.pop()
+            edit.tensors[both[-1]] = replace(edit.tensors[both[-1]], storage=cached[n].storage)
+    edit.ops[place] = replace(op, inputs=(op.inputs[0], *both, *op.inputs[3:]))
+    for i in copies:
+        edit.ops[i] = None
 
 
 def _latent_projections(graph: Graph) -> dict[int, int]:
@@ -274,6 +302,9 @@ def _attend_to_latent(edit: _Edit, place: int, projection: int) -> None:
     out = edit.new(q, (samples, heads, 1, latent), (1, 0, 0, 0), "activation", place, many)
     attrs = {**op.attrs, "expanded": [k.shape[1], k.shape[-1], graph.tensors[op.inputs[2]].shape[-1]]}
     edit.ops[place] = replace(op, inputs=(asked, cache, values), outputs=(out, *op.outputs), attrs=attrs)
+    source = x.producer  # a cast of the whole cache
+    if 0 <= source < projection and graph.ops[source].kind == "copy" and graph.ops[source].scope == project.scope:
+        edit.ops[source] = None
     for i in range(projection + 1, place):  # copies of what the projection made
         if graph.ops[i].scope == op.scope and graph.ops[i].kind == "copy":
             edit.ops[i] = None

@@ -29,6 +29,7 @@ from forerun.predictors.default.predictor import DefaultPredictor
 from forerun.predictors.laws import collectives, energy
 from forerun.predictors.laws import engines as engine_law
 from forerun.predictors.laws.memory import available_mb, context_mb
+from forerun.predictors.laws.specs import op_roofline_s
 from forerun.predictors.registry import load_predictor
 from forerun.runtimes.engine import Engine
 from forerun.runtimes.registry import as_run, runtime, runtimes
@@ -48,11 +49,16 @@ _PROMPT = np.array([1, 16, 64, 256, 1024, 2048, 4096, 8192, 16384, 32768])
 #: A state that is updated token by token in decode is updated for so many at once in a prompt.
 _STATE_CHUNK = 64
 #: Megabytes that an engine keeps for CUDA graphs and for the buffers of its collectives.
-_GRAPHS_MB = 1024
-#: Bytes of activations of one prompt token, in hidden sizes: what two layers hold at once.
-_HELD = 12
+_GRAPHS_MB = 512
+#: Bytes of activations of one prompt token, in hidden sizes, that are held at once.
+_HELD = 4
 
-PARTS = ("gemm", "moe", "other", "head", "state", "decode_attention", "prefill_attention", "collectives")
+#: What an iteration is made of. Of matmuls, experts and attention in decode, the roofline and what comes on top of it,
+#: which kernels that follow each other in a graph pay in part.
+PARTS = (
+    "gemm", "gemm_excess", "moe", "moe_excess", "moe_4bit", "moe_4bit_excess", "other", "head", "state", "attention",
+    "attention_excess", "latent", "latent_excess", "prefill_attention", "collectives",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -69,6 +75,7 @@ class EngineModel:
     max_sequences: int
     request_ms: float
     weights_bytes: float  # on one device
+    active_parameters: float  # that one token meets, on all devices
     kinds: tuple[Attention, ...]
     launches: float  # of one iteration
     #: Milliseconds of parts that go with tokens, and with sequences whose logits are wanted.
@@ -77,28 +84,39 @@ class EngineModel:
     state: Curve
     context: Curve  # beside attention, of one sequence, over its cached tokens
     decode_attention: tuple[Surface, ...]
+    decode_least: tuple[Surface, ...]  # by the roofline
     prefill_attention: tuple[Curve, ...]
     #: Joules on one device: by token, logit, cached token read and pair; and watts while waiting and working.
     joules: Mapping[str, Curve | float]
     law: engine_law.EngineLaw = field(repr=False)
-    unseen: bool = False  # no rows of this card
-    parameters: int = 0  # of the whole model
-    active_parameters: int = 0  # those that one token meets
+    parameters: float = 0.0  # of the whole model
     dtype: str = ""  # as tables name it
     factor: float = 1.0  # a draw of what is uncertain
+
+    @property
+    def law_name(self) -> str:
+        return engine_law.law_name(self.engine, self.device)
+
+    @property
+    def unseen(self) -> bool:
+        """Whether no engine was measured on this card."""
+        return self.device.id not in self.law.cards
 
     def parts_ms(self, load: Load) -> dict[str, np.ndarray]:
         """Milliseconds of every part of an iteration by our operator predictions, on the engine's kernels."""
         decode, context, prefill, pairs, finished = _columns(load)
         tokens, each = decode + prefill, context / np.maximum(decode, 1)
-        out = {name: curve(tokens) for name, curve in self.by_tokens.items()}
+        out = {name: np.zeros_like(decode) for name in PARTS}
+        out |= {name: curve(tokens) for name, curve in self.by_tokens.items()}
         out["head"] = self.head(decode + finished)
         out["state"] = self.state(decode + prefill / _STATE_CHUNK) + decode * self.context(each)
-        out["decode_attention"] = np.zeros_like(decode)
-        out["prefill_attention"] = np.zeros_like(decode)
-        for one, over_cache, over_prompt in zip(self.kinds, self.decode_attention, self.prefill_attention, strict=True):
+        for one, over_cache, least, over_prompt in zip(
+            self.kinds, self.decode_attention, self.decode_least, self.prefill_attention, strict=True
+        ):
             seen = each if one.window is None else np.minimum(each, one.window)
-            out["decode_attention"] = out["decode_attention"] + over_cache(decode, seen)
+            name, bound = "latent" if one.expanded else "attention", least(decode, seen)
+            out[name] = out[name] + bound
+            out[f"{name}_excess"] = out[f"{name}_excess"] + np.maximum(over_cache(decode, seen) - bound, 0.0)
             among = pairs if one.window is None else np.minimum(pairs, prefill * one.window)
             out["prefill_attention"] = out["prefill_attention"] + over_prompt(among)
         return out
@@ -106,29 +124,35 @@ class EngineModel:
     def latency_ms(self, load: Load) -> np.ndarray:
         """Wall time of the iteration, scheduler included."""
         decode, _, prefill, _, finished = _columns(load)
-        known = self.law.parts.get(self.engine, {})
+        known = self.law.factors(self.law_name)
         busy = sum(known.get(name, 1.0) * ms for name, ms in self.parts_ms(load).items())
-        beside = self.law.overhead(self.engine).ms(decode + finished, prefill, self.launches)
+        beside = self.law.overhead(self.law_name).ms(decode + finished, prefill, self.launches)
         return np.asarray((busy + beside) * self.factor)
 
-    def energy_j(self, load: Load) -> np.ndarray:
-        """Energy of all devices of the replica."""
+    def joules_by_cause(self, load: Load) -> dict[str, np.ndarray]:
+        """Energy of all devices by what causes it: time, kernels at work, arithmetic and bytes."""
         decode, context, prefill, pairs, finished = _columns(load)
-        known = self.law.parts.get(self.engine, {})
-        parts = self.parts_ms(load)
-        busy_s = sum(known.get(name, 1.0) * ms for name, ms in parts.items()) * self.factor / 1e3
+        known = self.law.factors(self.law_name)
+        busy_s = sum(known.get(name, 1.0) * ms for name, ms in self.parts_ms(load).items()) * self.factor / 1e3
         seconds = self.latency_ms(load) / 1e3
         work = (
             self._joules("token", decode + prefill) + self._joules("head", decode + finished)
             + self._joules("context", context) + self._joules("pairs", pairs)
         )  # fmt: skip
-        waiting, working, limit = (float(self.joules[name]) for name in ("waiting_w", "working_w", "limit_w"))
-        drawn = waiting * seconds + working * np.minimum(busy_s, seconds) + work
-        return self.devices * np.minimum(drawn, limit * seconds)
+        waiting, working = (float(self.joules[name]) for name in ("waiting_w", "working_w"))
+        each = {"waiting": waiting * seconds, "working": working * np.minimum(busy_s, seconds), "work": work}
+        return {name: self.devices * joules for name, joules in each.items()}
+
+    def energy_j(self, load: Load) -> np.ndarray:
+        """Energy of all devices of the replica, never over their power limit."""
+        most = self.devices * float(self.joules["limit_w"]) * self.latency_ms(load) / 1e3
+        known = self.law.energy
+        drawn = sum(known.get(name, 1.0) * joules for name, joules in self.joules_by_cause(load).items())
+        return np.asarray(np.minimum(drawn, most))
 
     def drawn(self, rng: np.random.Generator) -> EngineModel:
         """One draw of what is uncertain: all iterations of a model on a card are off by one factor."""
-        low, high = self.law.intervals.get("unseen card" if self.unseen else "seen card", (0.7, 1.45))
+        low, high = self.law.interval(self.device.id in self.law.cards)
         middle, deviation = (np.log(high) + np.log(low)) / 2, (np.log(high) - np.log(low)) / 2 / 1.645
         return replace(self, factor=self.factor * float(np.exp(rng.normal(middle, deviation))))
 
@@ -164,7 +188,7 @@ def engine_model(
             raise ForerunError(problem)
     graph, length = _captured(workload)
     made = _made(graph, length, workload, chip, run, Layout(tp=tp, ep=ep))
-    return made if law is None else replace(made, law=law, request_ms=law.overhead(run.name).request_ms)
+    return made if law is None else replace(made, law=law, request_ms=law.overhead(made.law_name).request_ms)
 
 
 def _captured(workload: Workload) -> tuple[Graph, int]:
@@ -184,7 +208,8 @@ def _captured(workload: Workload) -> tuple[Graph, int]:
 def _made(
     graph: Graph, length: int, workload: Workload, device: Device, run: Engine, layout: Layout
 ) -> EngineModel:  # fmt: skip
-    whole, graph = graph, as_run(shard(graph, layout), run.name)
+    parameters, active = float(graph.parameters), float(graph.active_parameters)
+    graph = as_run(shard(graph, layout), run.name)
     if not any(op.kind == "attention" for op in graph.ops):
         raise ForerunError(f"{graph.name} has no attention over a cache, which engines are answered for")
     predictor = load_predictor("default")
@@ -201,22 +226,26 @@ def _made(
         return Curve(_TOKENS, ms[rows].sum(axis=0))
 
     token, head, state = (placed == role for role in ("token", "head", "state"))
+    least = price.least_ms(tokens) * tokens.repeat[:, None]
+    packed = np.array([op.kind == "moe_matmul" and alone.tensors[op.inputs[1]].dtype == "int4" for op in alone.ops])
     gemm, moe = token & (kind == "matmul"), token & (kind == "moe_matmul")
-    by_tokens = {"gemm": curve(gemm), "moe": curve(moe), "other": curve(token & ~gemm & ~moe)}
+    by_tokens = {"other": curve(token & ~gemm & ~moe)}
+    for name, rows in (("gemm", gemm), ("moe", moe & ~packed), ("moe_4bit", moe & packed)):
+        by_tokens[name] = Curve(_TOKENS, least[rows].sum(axis=0))
+        by_tokens[f"{name}_excess"] = Curve(_TOKENS, np.maximum(ms[rows] - least[rows], 0.0).sum(axis=0))
     by_tokens["collectives"] = _collectives(graph, device, run)
     context = ms[placed == "context"].sum(axis=0)[:1] / length
     weights = sum(s.bytes * s.repeat for s in graph.storages if s.role in ("parameter", "buffer"))
-    overhead = law.overhead(run.name)
+    overhead = law.overhead(engine_law.law_name(run.name, device))
     return EngineModel(
         graph.name, run.name, device, layout.devices, _kv_tokens(graph, kinds, weights, device, run),
-        run.block, run.max_tokens, run.max_sequences, overhead.request_ms, float(weights), kinds,
+        run.block, run.max_tokens, run.max_sequences, overhead.request_ms, float(weights), active, kinds,
         float(sum(op.repeat for op in graph.ops)), by_tokens, curve(head), curve(state),
         Curve(np.array([1.0, 2.0]), np.maximum(context * np.array([1.0, 2.0]), 0.0)),
-        tuple(price.over_caches(graph, one) for one in kinds),
+        *(tuple(surfaces) for surfaces in zip(*(price.over_caches(graph, one) for one in kinds), strict=True)),
         tuple(price.over_prompts(graph, one) for one in kinds),
         price.joules(graph, tokens, token | state, head, kinds), law,
-        unseen=device.id not in predictor.measured_devices(), parameters=whole.parameters,
-        active_parameters=whole.active_parameters, dtype=workload.shown_dtype,
+        parameters=parameters, dtype=workload.shown_dtype,
     )  # fmt: skip
 
 
@@ -236,10 +265,17 @@ class _Prices:
         place = {keys[i]: n for n, i in enumerate(first)}
         return each[[place[key] for key in keys]]
 
-    def over_caches(self, graph: Graph, one: Attention) -> Surface:
+    def least_ms(self, columns: Profile) -> np.ndarray:
+        """[ops, batch sizes] of one launch by the roofline."""
+        compute, memory, _ = op_roofline_s(columns, [self.device])
+        return np.maximum(compute, memory)[0] * 1e3
+
+    def over_caches(self, graph: Graph, one: Attention) -> tuple[Surface, Surface]:
+        """Attention in decode, and its roofline."""
         columns = profile(decode_graph(graph, one, _CACHED), self.workload.dtype, _SEQUENCES)
         ms = self.predictor.op_times_by_batch_ms(columns, self.device, self.workload)
-        return Surface(_SEQUENCES.astype(float), _CACHED.astype(float), ms.T * one.layers)
+        first, second = _SEQUENCES.astype(float), _CACHED.astype(float)
+        return tuple(Surface(first, second, one.layers * each.T) for each in (ms, self.least_ms(columns)))
 
     def over_prompts(self, graph: Graph, one: Attention) -> Curve:
         columns = profile(prefill_graph(graph, one, _PROMPT), self.workload.dtype, np.array([1]))
