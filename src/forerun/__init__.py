@@ -17,11 +17,13 @@ if TYPE_CHECKING:
     from forerun.decisions.budget.budget import budget
     from forerun.decisions.mig.packing import pack_mig
     from forerun.decisions.optimise.optimise import optimise
+    from forerun.decisions.plans.serving import plan_serving
     from forerun.decisions.recommend.recommend import recommend
     from forerun.device import Device, load_device
     from forerun.errors import ForerunError
     from forerun.prediction import Estimate, Prediction
     from forerun.report.make import make_report
+    from forerun.serving.predicting import serving
     from forerun.workload import Workload
 
 
@@ -30,7 +32,8 @@ _HOME = {
     "predict": "api.predict", "predict_many": "api.predict", "compare": "api.predict", "explain": "api.predict",
     "predict_population": "api.population", "register": "api.register",
     "recommend": "decisions.recommend.recommend", "optimise": "decisions.optimise.optimise",
-    "budget": "decisions.budget.budget", "pack_mig": "decisions.mig.packing", "make_report": "report.make",
+    "budget": "decisions.budget.budget", "pack_mig": "decisions.mig.packing", "plan_serving": "decisions.plans.serving",
+    "make_report": "report.make",
     "Device": "device", "load_device": "device", "ForerunError": "errors",
     "Estimate": "prediction", "Prediction": "prediction", "Workload": "api.questions",
 }  # fmt: skip
@@ -48,20 +51,24 @@ __all__ = [
     "make_report",
     "optimise",
     "pack_mig",
+    "plan_serving",
     "predict",
     "predict_many",
     "predict_population",
     "recommend",
     "register",
+    "serving",
 ]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
     """Loads each part when it is first asked for, so that `import forerun` costs next to nothing."""
-    if name not in _HOME:
-        raise AttributeError(f"module 'forerun' has no attribute {name!r}")
     from importlib import import_module
 
+    if name == "serving":  # a package that can be called, as a module of this name would hide a function
+        return import_module("forerun.serving")
+    if name not in _HOME:
+        raise AttributeError(f"module 'forerun' has no attribute {name!r}")
     value = getattr(import_module(f"forerun.{_HOME[name]}"), name)
     globals()[name] = value
     return value

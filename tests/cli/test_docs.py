@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 COMMANDS = (ROOT / "docs" / "COMMANDS.md").read_text()
 #: README and the pages by task, whose examples run. Those of COMMANDS.md are parsed.
-TASKS = ("PREDICT", "CHOOSE", "BUDGET", "MEASURE", "TRAIN", "SERVE", "EXTEND")
+TASKS = ("PREDICT", "CHOOSE", "SERVING", "BUDGET", "MEASURE", "TRAIN", "SERVE", "EXTEND")
 PAGES = {"README.md": README} | {f"docs/{name}.md": (ROOT / "docs" / f"{name}.md").read_text() for name in TASKS}
 GUIDE = "\n".join(PAGES.values())
 Run = Callable[..., subprocess.CompletedProcess[str]]

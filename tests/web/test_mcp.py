@@ -46,7 +46,9 @@ def _data(result: Any) -> Any:
 
 
 def _judge(found: dict[str, Any]) -> None:
-    assert set(found["tools"]) == {"predict", "compare", "recommend", "optimise", "explain", "devices", "models"}
+    assert set(found["tools"]) == {
+        "predict", "compare", "recommend", "optimise", "explain", "serving", "plan_serving", "devices", "models"
+    }  # fmt: skip
     schema = found["tools"]["predict"].input_schema
     assert set(schema["required"]) == {"model", "device"}
     assert schema["properties"]["batch"]["minimum"] == 1

@@ -21,6 +21,7 @@ from forerun.web.settings import ServerSettings
 from forerun.web.traffic import Rates, token_matches
 
 MODEL = "cnn:depth=2,filters=8"
+LANGUAGE = "Qwen/Qwen2.5-0.5B"
 
 
 def small_onnx() -> bytes:
@@ -72,6 +73,21 @@ def test_a_decision_is_that_of_the_library(served: Served, path: str, asked: dic
     wanted = json.loads(json.dumps(expected(asked).to_dict()))
     wanted.pop("candidates", None)
     assert reply.body == wanted
+
+
+def test_serving_is_that_of_the_library(served: Served) -> None:
+    asked = {"rate": 8, "input": 64, "output": 8, "max_itl_ms": 50}
+    reply = served.ask("/v1/serving", {"model": LANGUAGE, "device": "h100-sxm", "requests": 40, **asked})
+    expected = forerun.serving(LANGUAGE, "h100-sxm", requests=40, **asked)
+    assert reply.status == 200 and reply.body == json.loads(expected.to_json()), reply.body
+    trace = "0,50,4\n0.5,60,5"
+    reply = served.ask("/v1/serving", {"model": LANGUAGE, "device": "h100-sxm", "trace": trace})
+    assert reply.status == 200 and reply.body["requests"] == 2
+    reply = served.ask("/v1/serving", {"model": LANGUAGE, "device": "h100-sxm", "trace": "-1,5,5"})
+    assert reply.status == 422 and "negative time" in reply.body["error"]
+    plan = served.ask("/v1/plan_serving", {"model": LANGUAGE, "devices": ["h100-sxm"], "budgets": [2048], **asked})
+    expected_plan = forerun.plan_serving(LANGUAGE, devices=["h100-sxm"], budgets=[2048], **asked)
+    assert plan.body["rows"] == json.loads(expected_plan.to_json())["rows"] and "candidates" not in plan.body
 
 
 def test_a_device_may_be_given_by_its_fields(served: Served) -> None:

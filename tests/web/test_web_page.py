@@ -224,6 +224,27 @@ def test_every_other_tab_answers_with_tables_and_charts(chromium: Any, served: S
         assert not opened.complaints
 
 
+def test_the_serving_tab_simulates_and_plans(chromium: Any, served: Served) -> None:
+    load = "rate=8&input=64&output=8&max_itl_ms=50"
+    link = f"/?tab=serving&model=Qwen%2FQwen2.5-0.5B&devices=h100-sxm,l4&{load}"
+    with Opened(chromium, served, link) as opened:
+        page = opened.page
+        page.wait_for_selector("#answer-serving .again, #status-serving .problem")
+        assert not page.locator("#status-serving .problem").count(), page.inner_text("#status-serving")
+        expected = forerun.serving("Qwen/Qwen2.5-0.5B", "h100-sxm", rate=8, input=64, output=8, max_itl_ms=50)
+        shown = page.inner_text("#answer-serving")
+        assert pretty(expected.throughput.value) in shown and "time to first token" in shown
+        page.wait_for_selector("#answer-serving .plot[data-drawn] svg")
+        assert page.locator("#answer-serving .plot").count() == 2  # requests, and the KV cache
+        assert "forerun serving Qwen/Qwen2.5-0.5B --device h100-sxm" in shown and "vllm serve" in shown
+        page.get_by_label("plan", exact=True).check()
+        opened.ask("serving")
+        shown = page.inner_text("#answer-serving")
+        assert "the least cost" in shown and "forerun plan serving Qwen/Qwen2.5-0.5B" in shown
+        page.wait_for_selector("#answer-serving .plot[data-drawn] svg")
+        assert not opened.complaints
+
+
 def test_a_phone_has_no_sideways_scrolling_and_the_dark_theme_is_the_systems(chromium: Any, served: Served) -> None:
     with Opened(chromium, served, f"/?tab=predict&{QUERY}", width=380, dark=True) as opened:
         page = opened.page
@@ -276,7 +297,7 @@ def test_tables_fit_a_laptop_and_a_phone_and_have_the_rest_on_demand(chromium: A
         for width in (1280, 390):
             page.set_viewport_size({"width": width, "height": 900})
             page.wait_for_function(
-                "(few) => (document.querySelectorAll('[id^=tab-][id$=-button]').length < 7) == few", arg=width < 1000
+                "(few) => (document.querySelectorAll('[id^=tab-][id$=-button]').length < 8) == few", arg=width < 1000
             )
             for tab, needed in NEEDED.items():
                 show(page, tab)

@@ -7,7 +7,9 @@ import os
 import sys
 
 #: Options whose names differ from the arguments of the Python functions.
-_OPTIONS = {"max_latency_ms": "--max-latency", "loading_samples_per_s": "--loading-rate"}
+_OPTIONS = {"max_latency_ms": "--max-latency", "loading_samples_per_s": "--loading-rate",
+    "max_ttft_ms": "--max-ttft", "max_itl_ms": "--max-itl",
+}  # fmt: skip
 
 #: Commands that multiply small matrices alone: starting threads for them takes NumPy a third of its import.
 _QUICK = ("predict", "compare", "explain")

@@ -20,6 +20,7 @@ _MODULES = {
     "predict": "predicting", "compare": "predicting", "explain": "predicting",
     "devices": "listing", "hosts": "listing", "models": "listing", "doctor": "listing", "install": "listing",
     "recommend": "recommend", "optimise": "optimise", "budget": "budget", "mig": "mig", "report": "report",
+    "serving": "serving", "plan": "plan",
     "serve": "serve", "mcp": "serve", "measure": "measuring", "verify": "measuring", "sweep": "measuring",
     "train": "training", "evaluate": "evaluation", "tune": "tune", "data": "data", "landscape": "landscape",
 }  # fmt: skip

@@ -87,6 +87,7 @@ def recommend(
 ) -> None:
     """Choose a device, an instance, a batch and a dtype for a model, within limits, for a goal."""
     from forerun.decisions.recommend.recommend import recommend as run
+    from forerun.decisions.recommend.recommendation import Recommendation
 
     with waiting(f"comparing devices for {model}", quiet=as_json):
         result = run(
@@ -105,6 +106,11 @@ def recommend(
         if not all_candidates:
             del data["candidates"]
         print(json.dumps(data, indent=2))
+        return
+    if not isinstance(result, Recommendation):
+        from forerun.views.plan_serving import plan_view
+
+        show(*plan_view(result, terminal_width()))
         return
     from forerun.views.recommend import recommendation_view
 

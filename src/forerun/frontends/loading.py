@@ -63,11 +63,12 @@ def _in_format(graph: Graph, workload: Workload, any_batch: bool) -> Graph:
     """The graph with its weights in the format that the workload asks for: by its dtype, or as they are published."""
     if graph.facts.get("quantised"):
         return graph
-    fused = runtime(workload.runtime).dequantises_in_kernels
+    run = runtime(workload.runtime)
+    fused, kept = run.dequantises_in_kernels, run.never_quantised
     if workload.dtype == "fp8":
-        return in_fp8(graph)
+        return in_fp8(graph, kept)
     if workload.dtype in FORMATS:
-        return quantise(graph, workload.dtype, fused=fused, any_batch=any_batch)
+        return quantise(graph, workload.dtype, method=run.weight_kernels, fused=fused, skip=kept, any_batch=any_batch)
     stored = graph.facts.get("weight_format")
     if stored and workload.weight_format:
         return _as_stored(graph, stored, fused, any_batch)

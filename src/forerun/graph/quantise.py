@@ -94,9 +94,10 @@ def _llm_int8(i: int, op: Op, graph: Graph, tensors: list[Tensor], storages: lis
     return matmul, before, extra("elementwise", "bitsandbytes::int8_mm_dequant", sums, y)
 
 
-def in_fp8(graph: Graph) -> Graph:
-    """`graph` with its linear and expert matmuls in fp8: weights stored in fp8, activations cast before each matmul."""
-    chosen = _linear_weights(graph, ())
+def in_fp8(graph: Graph, skip: Sequence[str] = ()) -> Graph:
+    """`graph` with its linear and expert matmuls in fp8: weights stored in fp8, activations cast before each matmul.
+    The modules that `skip` names stay as they are."""
+    chosen = _linear_weights(graph, skip)
     tensors, storages = _stored_in(graph, chosen, "fp8")
     ops, casts = list(graph.ops), {}
     for i, op in enumerate(graph.ops):

@@ -205,6 +205,14 @@ class Predictor(Saved, abc.ABC):
         whole = float(self.times(profile, [device], workload).device_ms[0, 0])
         return each * (whole / total if total else 0.0)
 
+    def op_times_by_batch_ms(self, profile: Profile, device: Device, workload: Workload) -> np.ndarray:
+        """[ops, batch sizes] of every op by itself, as operators are measured; by default in proportion to rooflines."""
+        compute, memory, _ = op_roofline_s(profile, [device])
+        each = np.maximum(compute, memory)[0]
+        total = profile.repeat @ each
+        whole = self.times(profile, [device], workload).device_ms[:, 0]
+        return each * np.where(total > 0, whole / np.maximum(total, 1e-30), 0.0)
+
     def contributions(self, profile: Profile, device: Device, workload: Workload) -> Attribution | None:
         """The contribution of each feature to the latency at the first batch size; None where it has no attribution."""
         return None

@@ -92,6 +92,12 @@ class Runtime:
     # -- what it makes of a graph ------------------------------------------------------------------------------------
     #: Weights of a few bits become numbers within the kernels that read them.
     dequantises_in_kernels: ClassVar[bool] = False
+    #: Whose kernels multiply by weights of a few bits where a dtype asks for them (graph/quantise.py).
+    weight_kernels: ClassVar[str] = ""
+    #: Modules, by the end of their path, that keep their weights where all others are stored in 8 bits.
+    never_quantised: ClassVar[tuple[str, ...]] = ()
+    #: Serves requests: operators run at an engine's own efficiency (predictors/laws/engines.py).
+    engine: ClassVar[bool] = False
     #: Runs an exported file as it is written, in fp32 unless the file says otherwise; else PyTorch runs the network.
     runs_files: ClassVar[bool] = False
 

@@ -29,6 +29,9 @@ BUILT_IN = {
     "compile": "forerun.runtimes.compile:Compile",
     "compile-reduce-overhead": "forerun.runtimes.compile:CompileReduceOverhead",
     "onnxruntime": "forerun.runtimes.onnxruntime:OnnxRuntime",
+    "vllm": "forerun.runtimes.vllm:Vllm",
+    "sglang": "forerun.runtimes.sglang:Sglang",
+    "tensorrt-llm": "forerun.runtimes.tensorrt_llm:TensorRtLlm",
     "tensorrt": "forerun.runtimes.tensorrt:TensorRT",
 }
 USUAL = next(iter(BUILT_IN))

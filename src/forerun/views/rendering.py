@@ -27,6 +27,8 @@ _HOMES = {
     "forerun.decisions.mig.answer.MigPacking": ("mig",),
     "forerun.decisions.optimise.optimise.Optimisation": ("optimise",),
     "forerun.decisions.recommend.recommendation.Recommendation": ("recommend",),
+    "forerun.decisions.plans.serving_answer.ServingPlan": ("plan_serving",),
+    "forerun.serving.answer.ServingPrediction": ("serving",),
 }
 
 

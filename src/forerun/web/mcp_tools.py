@@ -18,8 +18,10 @@ from forerun.web.requests import (
     CompareRequest,
     ExplainRequest,
     OptimiseRequest,
+    PlanServingRequest,
     PredictRequest,
     RecommendRequest,
+    ServingRequest,
 )
 
 Answer = Callable[[str, dict[str, Any]], Awaitable[Any]]
@@ -57,6 +59,14 @@ class OptimiseArguments(OptimiseRequest, Shown):
 
 class ExplainArguments(ExplainRequest, Shown):
     """`explain`."""
+
+
+class ServingArguments(ServingRequest, Shown):
+    """`serving`."""
+
+
+class PlanServingArguments(PlanServingRequest, Shown):
+    """`plan_serving`."""
 
 
 class ListArguments(Shown):
@@ -160,6 +170,17 @@ TOOLS = {
         Tool(
             "explain", "Where the time goes: the longest ops, their shares, and what limits each.", ExplainArguments,
             Brief(first={"ops": _OPS}),
+        ),
+        Tool(
+            "serving", "A language model in a serving engine (vLLM, SGLang, TensorRT-LLM) under a load: time to first "
+            "token, token gaps, throughput, energy, cost.", ServingArguments,
+            Brief(without=("timeline", "assumptions", "budgets", *(
+                f"{name}.p50" for name in ("ttft_ms", "itl_ms", "tpot_ms", "e2e_ms")))),
+        ),
+        Tool(
+            "plan_serving", "Which devices, how many, in which layout, to serve a language model under a load within "
+            "limits, with the engine's command.", PlanServingArguments,
+            Brief(without=("candidates", "front", "left_out"), first={"rows": 4}),
         ),
         Tool(
             "devices", "The device catalogue by id, or one device with the source of every field.", ListArguments,

@@ -110,6 +110,34 @@ def budget(request: dict[str, Any]) -> dict[str, Any]:
     return ask(**workload_settings(request), **device, **others(request, "device")).to_dict()
 
 
+def served(request: Mapping[str, Any], *without: str) -> dict[str, Any]:
+    """The arguments of a question about a serving engine, as the library takes them."""
+    settings = {n: v for n, v in request.items() if v is not None and n not in without}
+    places = {n: devices_given(settings[n]) for n in ("device", "devices") if n in settings}
+    if "trace" in settings:
+        from forerun.serving.trace import parse_trace
+
+        settings["trace"] = parse_trace(settings["trace"])
+    return settings | places | {"model": model_of(request["model"])}
+
+
+def serving(request: dict[str, Any]) -> dict[str, Any]:
+    """`forerun serving --json`."""
+    from forerun.serving.predicting import serving as ask
+
+    return ask(**served(request)).to_dict()
+
+
+def plan_serving(request: dict[str, Any]) -> dict[str, Any]:
+    """`forerun plan serving --json`."""
+    from forerun.decisions.plans.serving import plan_serving as ask
+
+    content = ask(**served(request, "candidates")).to_dict()
+    if not request.get("candidates"):
+        del content["candidates"]
+    return content
+
+
 def scoreboard(_: dict[str, Any]) -> dict[str, Any]:
     """The shipped predictor on held-out data; takes some seconds."""
     from forerun.web.catalogues import scoreboard as read
@@ -120,7 +148,8 @@ def scoreboard(_: dict[str, Any]) -> dict[str, Any]:
 Operation = Callable[[dict[str, Any]], Any]
 
 OPERATIONS: dict[str, Operation] = {
-    f.__name__: f for f in (predict, predict_many, compare, explain, optimise, recommend, budget, scoreboard)
+    f.__name__: f
+    for f in (predict, predict_many, compare, explain, optimise, recommend, budget, serving, plan_serving, scoreboard)
 }
 
 

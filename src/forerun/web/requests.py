@@ -219,3 +219,69 @@ class BudgetRequest(WorkloadFields, Place):
             "max_hours": 24, "max_usd": 100,
         }]},
     )  # fmt: skip
+
+
+class ServedFields(Asked):
+    """A model in a serving engine, and the load."""
+
+    model: Annotated[str, Field(min_length=1, max_length=500, description="A language model: a Hugging Face id of the "
+                                "catalogue, or the name that POST /v1/uploads returned.")]  # fmt: skip
+    engine: Literal["vllm", "sglang", "tensorrt-llm"] = "vllm"
+    rate: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] | None = Field(None, description="Requests/s.")
+    concurrency: Annotated[int, Field(ge=1, le=10_000)] | None = Field(
+        None, description="Clients that each send a request after the answer to their last, instead of a rate."
+    )
+    input: Annotated[float, Field(ge=1, le=2**20, allow_inf_nan=False)] = Field(1024, description="Mean prompt tokens.")
+    output: Annotated[float, Field(ge=1, le=2**16, allow_inf_nan=False)] = Field(256, description="Mean new tokens.")
+    input_spread: Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)] = 0.0
+    output_spread: Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)] = 0.0
+    max_ttft_ms: Amount | None = None
+    max_itl_ms: Amount | None = None
+    confidence: Annotated[float, Field(ge=CONFIDENCES[0], le=CONFIDENCES[1])] = 0.9
+
+
+class ServingRequest(ServedFields):
+    """What clients of a serving engine see, and what it costs."""
+
+    device: DeviceField
+    dtype: Dtype | None = None
+    tp: Annotated[int, Field(ge=1, le=1024)] | None = Field(None, description="Default: the fewest that hold it.")
+    pp: Annotated[int, Field(ge=1, le=64)] = 1
+    ep: Annotated[int, Field(ge=1, le=1024)] = 1
+    count: Annotated[int, Field(ge=1, le=4096)] | None = Field(None, description="Devices in all.")
+    trace: Annotated[str, Field(min_length=1, max_length=2_000_000)] | None = Field(
+        None, description="Instead of a rate: lines of arrival_s,input_tokens,output_tokens (CSV or JSON lines)."
+    )
+    cv: Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)] = Field(1.0, description="Of gaps; 1: Poisson.")
+    prefix: Annotated[int, Field(ge=0, le=2**20)] = Field(0, description="Tokens that all prompts begin with.")
+    requests: Annotated[int, Field(ge=1, le=20_000)] | None = None
+    max_tokens: Annotated[int, Field(ge=1, le=2**20)] | None = None
+    max_sequences: Annotated[int, Field(ge=1, le=2**16)] | None = None
+    static: bool = False
+    disaggregate: Annotated[str, Field(pattern=r"^\d{1,3}:\d{1,3}$")] | None = None
+    router: Literal["round-robin", "least-loaded"] = "round-robin"
+    instance: Word | None = None
+    seed: Annotated[int, Field(ge=0, le=2**31)] = 0
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"examples": [{"model": "meta-llama/Llama-3.1-8B", "device": "h100-sxm", "rate": 6}]},
+    )
+
+
+class PlanServingRequest(ServedFields):
+    """Which devices, how many, in which layout."""
+
+    devices: Annotated[list[DeviceField], Field(min_length=1, max_length=8)]
+    goal: Literal["cost", "energy", "devices"] = "cost"
+    dtypes: Annotated[list[Dtype], Field(min_length=1, max_length=4)] | None = None
+    budgets: Annotated[list[Annotated[int, Field(ge=16, le=2**20)]], Field(min_length=1, max_length=4)] | None = None
+    max_devices: Annotated[int, Field(ge=1, le=1024)] = 1024
+    candidates: bool = Field(False, description="Every deployment in the answer.")
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"examples": [{
+            "model": "meta-llama/Llama-3.1-8B", "devices": ["l40s", "h100-sxm"], "rate": 20, "max_itl_ms": 30,
+        }]},
+    )  # fmt: skip

@@ -17,9 +17,11 @@ from forerun.web.requests import (
     CompareRequest,
     ExplainRequest,
     OptimiseRequest,
+    PlanServingRequest,
     PredictManyRequest,
     PredictRequest,
     RecommendRequest,
+    ServingRequest,
 )
 
 
@@ -108,6 +110,18 @@ async def optimise(request: Request, body: OptimiseRequest) -> Response:
 async def budget(request: Request, body: BudgetRequest) -> Response:
     """What a job takes in time, money, energy and carbon, and what fits into a budget."""
     return await _answer(request, "budget", body)
+
+
+@router.post("/serving", response_model=None, responses=_OBJECT)
+async def serving(request: Request, body: ServingRequest) -> Response:
+    """A model in a serving engine under a load: time to first token, token gaps, throughput, energy, cost."""
+    return await _answer(request, "serving", body)
+
+
+@router.post("/plan_serving", response_model=None, responses=_OBJECT)
+async def plan_serving(request: Request, body: PlanServingRequest) -> Response:
+    """Which devices, how many, in which layout, to serve a model under a load within limits."""
+    return await _answer(request, "plan_serving", body)
 
 
 Named = Annotated[str | None, Query(min_length=1, max_length=200)]

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 from forerun.advice.limits import GOALS, MEASURES, Limit
 from forerun.api.arguments import several
 from forerun.api.questions import given_model, items_per_call, workload_from
+from forerun.decisions.plans.serving_answer import ServingPlan
 from forerun.decisions.recommend.asking import BATCHES, DTYPES, WITHOUT_HOST, ask
 from forerun.decisions.recommend.candidates import candidates, kept_by_the_host
 from forerun.decisions.recommend.infeasible import nothing_is_offered, nothing_keeps
 from forerun.decisions.recommend.offers import OTHERS_USED, Offer, find_offers, wanted
 from forerun.decisions.recommend.ranking import ranked
 from forerun.decisions.recommend.recommendation import Recommendation
+from forerun.decisions.recommend.served import plan, serves
 from forerun.device import Device
 from forerun.errors import ForerunError, did_you_mean
 from forerun.graph.ir import Graph
@@ -53,8 +55,11 @@ def recommend(
     predictor: str | Path | Predictor = "default",
     host: str | float = "default",
     **settings: Any,
-) -> Recommendation:
+) -> Recommendation | ServingPlan:
     """The best device, instance, batch and dtype for a model, and all others in order.
+
+    For a language model of the catalogue without any setting or limit of a call, a plan of a serving engine instead
+    (`forerun.plan_serving`), which says so.
 
     `goal` is cost (per million samples or tokens), latency, throughput, energy, carbon or price (per hour). Energy is
     counted per sample or token, carbon per million of them. `regions` are groups such as eu, countries or cloud
@@ -65,6 +70,13 @@ def recommend(
     """
     if not isinstance(goal, str) or goal not in GOALS:
         raise ForerunError(f"goal {goal!r} is not known.{did_you_mean(str(goal), GOALS) or _choose(GOALS)}")
+    of_calls = {
+        "max_latency_ms": max_latency_ms, "max_memory_mb": max_memory_mb, "max_usd_per_hour": max_usd_per_hour,
+        "max_usd_per_million": max_usd_per_million, "max_energy_j": max_energy_j, "max_carbon_g": max_carbon_g,
+        "clouds": clouds, "regions": regions, "vendors": vendors, "batches": batches, "gpus": gpus,
+    }  # fmt: skip
+    if serves(model, goal, settings, of_calls) and predictor == "default" and host == "default":
+        return plan(model, goal, devices, dtypes, min_throughput, confidence)
     limits = _limits({
         "latency_ms": max_latency_ms, "throughput": min_throughput, "memory_mb": max_memory_mb,
         "usd_per_hour": max_usd_per_hour, "usd_per_million": max_usd_per_million, "energy_j": max_energy_j,

@@ -24,7 +24,9 @@ from forerun.predictors.baselines.roofline import RooflinePredictor
 from forerun.predictors.default.weights import Weights, load_weights, network_name
 from forerun.predictors.hold_out import HoldOut
 from forerun.predictors.laws import energy as energy_law
-from forerun.predictors.laws.conformal import Calibration, ood_deviation, power_deviation
+from forerun.predictors.laws import engines as engine_law
+from forerun.predictors.laws.conformal import Calibration, at_confidence, ood_deviation, power_deviation
+from forerun.predictors.laws.engines import in_engine
 from forerun.predictors.laws.features import op_table
 from forerun.predictors.laws.host import launch_counts
 from forerun.predictors.laws.specs import slowest_unit
@@ -156,8 +158,18 @@ class DefaultPredictor(Predictor):
         network = self._network(device, workload.runtime)
         if network is None:
             return self._roofline().op_times_ms(profile, device, workload)
-        batches = len(profile.batches)
-        return network.seconds(op_table(profile, [device])).reshape(-1, batches)[:, 0] * 1e3
+        return self._op_times_ms(network, profile, device, in_graph=True)[:, 0]
+
+    def op_times_by_batch_ms(self, profile: Profile, device: Device, workload: Workload) -> np.ndarray:
+        network = self._network(device, workload.runtime)
+        if network is None:
+            return super().op_times_by_batch_ms(profile, device, workload)
+        return self._op_times_ms(network, profile, device, in_graph=False)
+
+    @staticmethod
+    def _op_times_ms(network: Ensemble, profile: Profile, device: Device, *, in_graph: bool) -> np.ndarray:
+        table, shape = op_table(profile, [device]), (1, len(profile.classes), len(profile.batches))
+        return in_engine(network.seconds(table).reshape(shape), profile, table, in_graph=in_graph)[0] * 1e3
 
     def out_of_distribution(self, profile: Profile, device: Device, workload: Workload) -> list[OutOfDistribution]:
         if self._network(device, workload.runtime) is None:
@@ -355,6 +367,9 @@ class DefaultPredictor(Predictor):
         if on_cpu:
             host_ms = np.zeros_like(device_ms)
             latency = device_ms
+        elif of_row(workload.runtime).engine:
+            latency = engine_law.latency_ms(profile, devices, workload.runtime, device_ms)
+            host_ms = latency - device_ms
         else:
             counts, host = launch_counts(profile), self.weights.host
             host_ms = np.broadcast_to(self.assumed_slowness * host.host_ms(counts, workload.runtime), device_ms.shape)
@@ -370,6 +385,10 @@ class DefaultPredictor(Predictor):
     ) -> np.ndarray:
         """Quantiles of held-out errors, widened where a case is out of distribution."""
         on_cpu, value = devices[0].traits.is_host, getattr(times, target)
+        if of_row(workload.runtime).engine and target in ("latency_ms", "device_ms"):
+            known = engine_law.shipped()
+            ends = [at_confidence(known.interval(one.id in known.cards), self.confidence) for one in devices]
+            return not_below(np.broadcast_to(np.array(ends), (*value.shape, 2)).copy(), value, times.roofline_ms)
         calibration, wider = self.weights.calibration, self.ood_sigma(profile, devices, workload)
         host_bound = times.host_ms > times.device_ms
         assert times.disagreement is not None
@@ -395,8 +414,9 @@ def _on_device(
     shape = (len(devices), len(counts), len(profile.batches))
     least = _summed(np.maximum(table.compute_s, table.memory_s).reshape(shape), counts)
     seconds, spread = network.seconds_and_spread(table)
-    device_ms = _summed(seconds.reshape(shape), counts)
-    disagreement = _summed((seconds * spread).reshape(shape), counts) / np.maximum(device_ms, 1e-12)
+    seconds = in_engine(seconds.reshape(shape), profile.distinct, table)
+    device_ms = _summed(seconds, counts)
+    disagreement = _summed(seconds * spread.reshape(shape), counts) / np.maximum(device_ms, 1e-12)
     return least, device_ms, disagreement
 
 

@@ -17,7 +17,8 @@ _OPTIONS = {
     "max_latency_ms": ("--max-latency", "ms"), "max_memory_mb": ("--max-memory", "MB"),
     "max_usd_per_hour": ("--max-price", ""), "max_usd_per_million": ("--max-cost", ""),
     "max_energy_j": ("--max-energy", "J"), "max_carbon_g": ("--max-carbon", "g"),
-    "loading_samples_per_s": ("--loading-rate", ""),
+    "loading_samples_per_s": ("--loading-rate", ""), "max_ttft_ms": ("--max-ttft", "ms"),
+    "max_itl_ms": ("--max-itl", "ms"),
 }  # fmt: skip
 _NOT_SETTINGS = ("model", "device", "devices", "samples", "axis", "values", "reference")
 
@@ -51,7 +52,7 @@ def options(settings: Mapping[str, Any]) -> list[str]:
 
 def command(name: str, model: str, settings: Mapping[str, Any], *more: str) -> str:
     """A command line, every word of it quoted for the shell."""
-    return shlex.join(["forerun", name, plain_model(model), *more, *options(settings)])
+    return shlex.join(["forerun", *name.split(), plain_model(model), *more, *options(settings)])
 
 
 def call(name: str, positional: Iterable[Any], settings: Mapping[str, Any]) -> str:

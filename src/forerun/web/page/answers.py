@@ -7,7 +7,7 @@ return plain data.
 from __future__ import annotations
 
 from forerun.web.operations import Operation, add_operation
-from forerun.web.page import compared, decided, explained, predicted, stored
+from forerun.web.page import compared, decided, explained, predicted, served, stored
 
 _OF_TABS: dict[str, Operation] = {
     "predict": predicted.predict,
@@ -15,6 +15,7 @@ _OF_TABS: dict[str, Operation] = {
     "recommend": decided.recommend,
     "optimise": decided.optimise,
     "budget": decided.budget,
+    "serving": served.serving,
     "explain": explained.explain,
     "data": stored.data,
 }

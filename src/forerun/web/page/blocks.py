@@ -20,9 +20,10 @@ from forerun.web.page.optimise_tab import optimise_tab
 from forerun.web.page.predict_tab import predict_tab
 from forerun.web.page.question import Question, answered, error_html
 from forerun.web.page.recommend_tab import recommend_tab
+from forerun.web.page.serving_tab import serving_tab
 from forerun.web.page.welcome import HEADER, WELCOME
 
-TABS = (predict_tab, compare_tab, recommend_tab, optimise_tab, budget_tab, explain_tab, data_tab)
+TABS = (predict_tab, compare_tab, recommend_tab, optimise_tab, budget_tab, serving_tab, explain_tab, data_tab)
 _LONGEST_LINK = 30_000
 #: The browser presses the button of the tab that a link names, as soon as it is there.
 _PRESS = "(tab) => { if (tab) window.forerunPress(tab); }"

@@ -21,10 +21,14 @@ _MOST_BARS = 24
 
 def recommend(request: dict[str, Any]) -> dict[str, Any]:
     """`forerun.recommend`."""
+    from forerun.decisions.plans.serving_answer import ServingPlan
     from forerun.decisions.recommend.recommend import recommend as ask
+    from forerun.web.page.served import plan_html
 
     devices = {"devices": devices_given(request["devices"])} if request.get("devices") else {}
     answer = ask(**workload_settings(request), **devices, **others(request, "candidates", "devices"))
+    if isinstance(answer, ServingPlan):
+        return plan_html(answer)
     cost, energy = [], []
     for candidate in answer.candidates:
         where = f"{candidate.count} × {candidate.device}" + (f", {candidate.instance}" if candidate.instance else "")

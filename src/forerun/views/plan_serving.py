@@ -1,0 +1,116 @@
+"""View of a plan of a service: the deployments in order, the front, what was left out, and the command of the best."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from forerun._util.readable import in_readable_units, pretty
+from forerun.decisions.plans.serving_answer import Deployment, LeftOut, ServingPlan
+from forerun.views.blocks import BLANK, Block, Cell, Column, Folded, Line, Notes, Row, Table, readable_cells
+from forerun.views.rendering import blocks
+from forerun.views.words import interval_heading
+
+_GOALS = {"cost": "the least cost", "energy": "the least energy", "devices": "the fewest devices"}
+_LIMITS = {"ttft_ms": "TTFT", "itl_ms": "ITL"}
+_TONES = {"meets": "", "probably": "doubtful", "does not": "faint"}
+#: Below this width a terminal has fewer columns.
+_WIDE = 120
+#: Reasons that are shown, and deployments of the front.
+_REASONS, _FRONT = 8, 6
+
+
+@blocks.register
+def plan_view(p: ServingPlan, width: int | None = 160) -> Iterator[Block]:
+    """The answer in a sentence, the best of each device, the front, and why the others lost."""
+    yield Line(f"{p.model} served by {p.engine}, {load_words(p)}: {_GOALS[p.goal]}{_limit_words(p)}", "title")
+    yield Line(_answer(p))
+    for reason in p.best.reasons:
+        yield Line(f"  {reason}", "faint")
+    yield BLANK
+    yield _table(p, p.rows, width)
+    yield BLANK
+    if len(p.front) > 1:
+        front = [_deployment(one) for one in p.front[:_FRONT]]
+        yield Folded(f"Pareto front of cost and token gap: {len(p.front)} deployments", front)
+    if p.left_out:
+        yield Folded(f"{len(p.left_out)} layouts left out", [*_reasons(p.left_out)])
+    if p.notes:
+        yield Notes(p.notes)
+    yield Line("Serve it: ", code=p.best.launch, wrap=False)
+
+
+def load_words(p: ServingPlan) -> str:
+    """'20 requests/s of 1,024 input and 256 output tokens'."""
+    asked = f"{p.load['rate']:g} requests/s" if "rate" in p.load else f"{p.load['concurrency']:,} clients"
+    return f"{asked} of {p.load['input']:,.0f} input and {p.load['output']:,.0f} output tokens"
+
+
+def _limit_words(p: ServingPlan) -> str:
+    words = [f"{_LIMITS[name]} within {_ms(value)}" for name, value in p.limits.items()]
+    return f" with {' and '.join(words)}" if words else ""
+
+
+def _ms(value: float) -> str:
+    number, _, _, unit = in_readable_units(value, value, value, "ms")
+    return f"{number} {unit}"
+
+
+def layout_words(one: Deployment) -> str:
+    """'4 replicas, tp 2, pp 2'."""
+    words = [f"{one.replicas} replicas" if one.replicas > 1 else "", f"tp {one.tp}",
+             f"pp {one.pp}" if one.pp > 1 else "", f"ep {one.ep}" if one.ep > 1 else ""]  # fmt: skip
+    return ", ".join(filter(None, words))
+
+
+def _deployment(one: Deployment) -> str:
+    cost = (
+        "" if one.cost_per_million_usd is None else f", {pretty(one.cost_per_million_usd.value)} USD per million tokens"
+    )
+    return (
+        f"{one.devices} x {one.device} ({layout_words(one)}, {one.dtype}): "
+        f"{pretty(one.itl_ms.value)} ms between tokens{cost}"
+    )
+
+
+def _answer(p: ServingPlan) -> str:
+    best = p.best
+    price = "" if best.usd_per_hour is None else f", {pretty(best.usd_per_hour)} USD per hour"
+    return (
+        f"{best.devices} x {best.device}, {layout_words(best)}, {best.dtype}, {best.max_tokens:,} tokens an "
+        f"iteration{price}; {best.verdict}"
+    )
+
+
+def _table(p: ServingPlan, rows: Sequence[Deployment], width: int | None) -> Table:
+    wide = width is None or width >= _WIDE
+    heads = [Column("device"), Column("devices", right=True), Column("layout"), Column("dtype")]
+    heads += [Column("token budget", right=True, rank=2)] if wide else []
+    for name in ("TTFT", "ITL", "tokens/s", "USD per million"):
+        heads += [Column(name, right=True), Column(interval_heading(p.confidence), right=True)] if wide else [
+            Column(name, right=True)]  # fmt: skip
+    heads += [Column("J per token", right=True, rank=3)] if wide else []
+    heads += [Column("verdict")]
+    out = []
+    for one in rows:
+        cells: list[Cell] = [one.device, f"{one.devices:,}", layout_words(one), one.dtype]
+        cells += [f"{one.max_tokens:,}"] if wide else []
+        for e in (one.ttft_ms, one.itl_ms, one.throughput, one.cost_per_million_usd):
+            value, interval = readable_cells(e)
+            exact = e is not None and e.low == e.high
+            cells += [value, "" if exact else interval] if wide else [value]
+        cells += [pretty(one.energy_per_token_j.value)] if wide else []
+        cells += [one.verdict if one.confirmed else f"{one.verdict} (closed form)"]
+        out.append(Row(cells, _TONES.get(one.verdict, "")))
+    return Table(heads, out, gap=2 if wide else 1)
+
+
+def _reasons(left: Sequence[LeftOut]) -> Iterator[str]:
+    """Reasons with what they are about; the same of several layouts once."""
+    counted = Counter((one.device, one.reason) for one in left)
+    first = {(one.device, one.reason): one.layout for one in reversed(left)}
+    for (device, reason), count in counted.most_common(_REASONS):
+        more = f" and {count - 1} more" if count > 1 else ""
+        yield f"{device}, {first[device, reason]}{more}: {reason}"
+    if len(counted) > _REASONS:
+        yield f"({len(counted) - _REASONS} more reasons: --json)"

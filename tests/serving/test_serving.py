@@ -1,0 +1,134 @@
+"""forerun.serving on real models: the answer, its views, and one sentence for what cannot be."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import forerun
+from forerun.cli import run
+from forerun.errors import ForerunError
+from forerun.serving.answer import ServingPrediction
+from forerun.serving.engines import replica
+from forerun.serving.launch import launch_line
+
+MODEL = "Qwen/Qwen2.5-0.5B"
+FEW: dict[str, Any] = {"requests": 60, "input": 128, "output": 16}
+
+
+@pytest.fixture(scope="module")
+def answer() -> ServingPrediction:
+    return forerun.serving(MODEL, "h100-sxm", rate=20, max_ttft_ms=500, max_itl_ms=30, **FEW)
+
+
+def test_an_answer_has_every_number_with_its_interval(answer) -> None:
+    for name in ("ttft_ms", "itl_ms", "tpot_ms", "e2e_ms"):
+        parts = getattr(answer, name)
+        assert 0 < parts.p50.value <= parts.p90.value <= parts.p99.value
+        assert all(0 < e.low <= e.value <= e.high for e in (parts.mean, parts.p50, parts.p90, parts.p99))
+    assert answer.itl_ms.mean.low < answer.itl_ms.mean.value < answer.itl_ms.mean.high
+    assert answer.throughput.value == pytest.approx(20 * 16, rel=0.15)
+    assert answer.throughput_per_device == answer.throughput and answer.devices == 1
+    assert 0 < answer.goodput.value <= answer.requests_per_s.value * 1.001
+    assert answer.energy_per_request_j.value == pytest.approx(
+        answer.power_w.value / answer.requests_per_s.value, rel=0.01
+    )
+    usd_per_s = answer.cost_per_million_usd.value * answer.throughput.value / 1e6
+    assert f"{usd_per_s * 3600:.2f} USD" in answer.assumptions["cost_per_million_usd"]
+    assert answer.capacity.value > 20 and answer.verdicts["itl_ms"] in ("meets", "probably")
+    assert answer.e2e_ms.mean.value > answer.ttft_ms.mean.value + 14 * answer.itl_ms.p50.value
+    assert answer.launch == (
+        "vllm serve Qwen/Qwen2.5-0.5B --dtype bfloat16 --max-num-batched-tokens "
+        f"{answer.budgets['max_tokens']} --max-num-seqs {answer.budgets['max_sequences']}"
+    )
+
+
+def test_json_and_back(answer) -> None:
+    assert ServingPrediction.from_json(answer.to_json()) == answer
+
+
+def test_it_shows_itself(answer) -> None:
+    assert str(answer).startswith("Qwen/Qwen2.5-0.5B on 1 x h100-sxm, vllm: tp 1, bf16") and "TTFT" in str(answer)
+    page = answer._repr_html_()
+    assert "time to first token: arrival to first token" in page and page.count("<polyline") == 3
+    assert "KV cache in use" in page and "waiting" in page
+
+
+def test_more_than_it_can_answer_is_said() -> None:
+    over = forerun.serving(MODEL, "l4", rate=2000, requests=200, input=512, output=128)
+    assert any("more than" in note and "queue grows" in note for note in over.notes)
+    assert over.requests_per_s.value < 2000
+
+
+def test_replicas_engines_and_disaggregation_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    common = ["serving", MODEL, "--device", "h100-sxm", "--requests", "40", "--input", "256", "--output", "8", "--json"]
+    for more, layout in (
+        (["--rate", "30", "--count", "2", "--router", "least-loaded"], {"tp": 1, "replicas": 2}),
+        (["--concurrency", "8", "--engine", "sglang", "--tp", "2"], {"tp": 2, "replicas": 1}),
+        (["--rate", "30", "--disaggregate", "2:1"], {"tp": 1, "replicas": 1, "prefill_replicas": 2}),
+        (["--concurrency", "4", "--pp", "2"], {"tp": 1, "pp": 2, "replicas": 1}),
+        (["--concurrency", "8", "--static", "--engine", "tensorrt-llm"], {"tp": 1, "replicas": 1}),
+    ):
+        assert run([*common, *more]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert found["layout"] == layout and found["throughput"]["value"] > 0
+
+
+def test_a_trace_from_a_file(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace = tmp_path / "requests.csv"
+    trace.write_text("arrival_s,input_tokens,output_tokens\n" + "".join(f"{n / 10},{100 + n},5\n" for n in range(30)))
+    command = ["serving", MODEL, "--device", "h100-sxm", "--trace", str(trace)]
+    assert run(command) == 0
+    shown = capsys.readouterr().out
+    assert "trace requests.csv" in shown and "30 requests simulated" in shown and "Serve it: vllm serve" in shown
+    trace.write_text("-3,10,10\n")
+    assert run(command) == 2
+    assert "line 1: a request cannot arrive at a negative time" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({}, "how much is asked of the engine"),
+        ({"rate": 1, "concurrency": 2}, "give rate or concurrency, not both"),
+        ({"rate": 0}, "rate must be a number above 0"),
+        (
+            {"rate": 1, "max_itl_ms": 0.01},
+            "max_itl of 0.01 ms is below the bound of physics for .* reading the weights",
+        ),
+        ({"rate": 1, "max_ttft_ms": 1e-4}, "max_ttft of 0.0001 ms is below the bound of physics"),
+        ({"rate": 1, "tp": 4, "count": 6}, "count must be a multiple of the 4 devices of a replica"),
+        ({"rate": 1, "tp": 5}, "tp=5 does not divide the 14 attention heads"),
+        ({"rate": 1, "engine": "vlm"}, "engine 'vlm' is not known. Did you mean vllm"),
+        ({"rate": 1, "disaggregate": "2"}, "such as 2:1"),
+        ({"rate": 1, "input": 10_000_000, "output": 10}, "one request has 10,000,010"),
+        ({"rate": 1, "router": "any"}, "router 'any' is not known"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(settings, sentence) -> None:
+    with pytest.raises(ForerunError, match=sentence) as found:
+        forerun.serving(MODEL, "h100-sxm", **settings)
+    assert "\n" not in str(found.value)
+
+
+def test_more_devices_than_a_machine_without_a_network_are_refused() -> None:
+    with pytest.raises(ForerunError, match="need a network between machines"):
+        forerun.serving(MODEL, "l40s", rate=1, tp=16)
+
+
+def test_launch_lines_have_the_options_that_the_engines_document() -> None:
+    one = replica(MODEL, forerun.load_device("h100-sxm"), "vllm", "fp8", 2)
+    for engine, words in {
+        "vllm": "vllm serve Qwen/Qwen2.5-0.5B --tensor-parallel-size 2 --pipeline-parallel-size 2 "
+        "--data-parallel-size 3 --quantization fp8 --max-num-batched-tokens 512 --max-num-seqs 64",
+        "sglang": "python -m sglang.launch_server --model-path Qwen/Qwen2.5-0.5B --tp-size 2 --pp-size 2 "
+        "--quantization fp8 --chunked-prefill-size 512 --max-running-requests 64",
+        "tensorrt-llm": "trtllm-serve Qwen/Qwen2.5-0.5B --backend pytorch --tp_size 2 --pp_size 2 "
+        "--max_num_tokens 512 --max_batch_size 64",
+    }.items():
+        named = replace(one.one_stage, engine=engine)
+        asked = replace(one, one_stage=named, model=named, pp=2).with_budgets(512, 64)
+        assert launch_line(asked, {"replicas": 3}) == words
