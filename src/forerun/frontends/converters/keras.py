@@ -11,7 +11,6 @@ import contextlib
 import hashlib
 import io
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +62,8 @@ class KerasFrontend(Frontend):
     def load(self, model: Any, workload: Workload) -> list[Graph]:
         inference_only(workload, "A Keras or TensorFlow model")
         if _is_live(model):
+            import tempfile
+
             with tempfile.TemporaryDirectory(prefix="forerun-") as scratch:
                 with contextlib.redirect_stdout(io.StringIO()):
                     saved = _save(model, Path(scratch))
