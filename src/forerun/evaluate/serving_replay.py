@@ -12,6 +12,8 @@ from forerun.measure.core.serving_metrics import Request, Window, measures
 
 #: Milliseconds of an iteration by its decoding sequences, their cached tokens, prompt tokens, and prompts that end.
 IterationMs = Callable[[int, int, int, int], float]
+#: Until a client has seen its answer and sent the next request. The engine has begun another iteration by then.
+CLIENT_S = 2e-4
 #: A prompt is begun only while this share of the blocks is free, unless nothing else is scheduled.
 SAFETY = 0.15
 
@@ -38,6 +40,7 @@ class Replay:
     next_arrival: float = 0.0
     used: int = 0
     requests: list[Request] = field(default_factory=list)
+    coming: deque[_Running] = field(default_factory=deque)  # in the order of their arrival
     waiting: deque[_Running] = field(default_factory=deque)
     active: list[_Running] = field(default_factory=list)
     iterations: list[tuple[float, ...]] = field(default_factory=list)
@@ -51,14 +54,20 @@ class Replay:
             for _ in range(int(self.case["concurrency"])):
                 self._arrive(0.0, residual=True)
         while self.now < window.end:
-            if self.traffic.open:
-                if not self.active and not self.waiting:
-                    self.now = max(self.now, self.next_arrival)
-                while self.next_arrival <= self.now:
-                    self._arrive(self.next_arrival)
-                    self.next_arrival += self.traffic.gap_s()
+            self._let_in()
             self._iterate()
         return measures(self.requests, self.iterations, window)
+
+    def _let_in(self) -> None:
+        """What has arrived waits from now on; an idle engine waits for the next arrival."""
+        if self.traffic.open:
+            while not self.coming or self.coming[-1].request.arrival <= self.now:
+                self._arrive(self.next_arrival)
+                self.next_arrival += self.traffic.gap_s()
+        if not self.active and not self.waiting:
+            self.now = max(self.now, self.coming[0].request.arrival)
+        while self.coming and self.coming[0].request.arrival <= self.now:
+            self.waiting.append(self.coming.popleft())
 
     def _arrive(self, arrival: float, residual: bool = False) -> None:
         prompt, output = self.traffic.lengths()
@@ -67,7 +76,7 @@ class Replay:
         self.traffic.prompt(prompt)  # keeps the draws in the order of the real run
         request = Request(arrival, prompt, output, residual, submitted=arrival)
         self.requests.append(request)
-        self.waiting.append(_Running(request, prompt))
+        self.coming.append(_Running(request, prompt))
 
     def _iterate(self) -> None:
         """One iteration: decoding sequences first, then prompts in their order, as far as tokens and blocks go."""
@@ -115,4 +124,4 @@ class Replay:
             self.active.remove(one)
             self.used -= one.blocks
             if not self.traffic.open:
-                self._arrive(self.now)
+                self._arrive(self.now + CLIENT_S)

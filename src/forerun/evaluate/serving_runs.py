@@ -31,7 +31,7 @@ SHARE_COLUMNS = ("mape", "median")
 _LOAD = ("decode", "context", "prefill", "finished")
 _GRID = (1, 8, 32, 64, 128, 256, 512, 1024, 2048)
 _CACHED = 16  # tokens of the decode steps that are predicted: few, since attention is priced by the law
-_PER_MODEL = 1500  # iterations of a model that the law is fitted to
+_PER_MODEL = 300  # iterations of a model that the law is fitted to
 #: How strongly constants are held to where the fit begins, in logarithms.
 _SHRINK = 0.02
 
