@@ -50,6 +50,9 @@ def evaluate(
     collectives: Annotated[
         bool, typer.Option("--collectives", help="Only score collectives of several GPUs (imported sets).")
     ] = False,
+    pretraining: Annotated[
+        bool, typer.Option("--pretraining", help="Only score steps of pre-training on many GPUs (imported sets).")
+    ] = False,
     where: WhereOption = None,
     operators: OperatorsOption = None,
     folds: FoldsOption = None,
@@ -69,7 +72,11 @@ def evaluate(
     from forerun.evaluate.collect import targets_of
     from forerun.evaluate.held_out import check_split
 
-    for wanted_alone, print_alone in ((groups, _print_groups), (fits, _print_fits), (collectives, _print_collectives)):
+    alone = (
+        (groups, _print_groups), (fits, _print_fits), (collectives, _print_collectives),
+        (pretraining, _print_pretraining),
+    )  # fmt: skip
+    for wanted_alone, print_alone in alone:
         if wanted_alone:
             return print_alone(as_json)
     check_split(split)  # before anything is gathered, which may take hours
@@ -258,22 +265,33 @@ def _print_fits(as_json: bool) -> None:
 
 def _print_collectives(as_json: bool) -> None:
     """The errors of predicted collectives, each system held out, as a table or as JSON."""
-    from forerun.cli.data import table_of
     from forerun.data.store import Store
-    from forerun.evaluate import collectives, report
+    from forerun.evaluate import collectives
 
     with waiting("fitting with each system held out", quiet=as_json):
         found = collectives.section(Store())
+    _print_section(found, collectives.SHARE_COLUMNS, as_json)
+
+
+def _print_pretraining(as_json: bool) -> None:
+    """The errors of predicted steps of pre-training, a model or a GPU held out, as a table or as JSON."""
+    from forerun.data.store import Store
+    from forerun.evaluate import pretraining
+
+    with waiting("fitting with each model and each GPU held out", quiet=as_json):
+        found = pretraining.section(pretraining.measured(Store()))
+    _print_section(found, pretraining.SHARE_COLUMNS, as_json)
+
+
+def _print_section(found: Section, shares: tuple[str, ...], as_json: bool) -> None:
+    from forerun.cli.data import table_of
+    from forerun.evaluate import report
+
     if as_json:
         print(found.table.to_json(orient="records", indent=2))
         return
-    show(
-        table_of(
-            report.readable(found.table, collectives.SHARE_COLUMNS),
-            f"{found.title}\n\n{found.words}",
-            numbers=found.table,
-        )
-    )
+    title = f"{found.title}\n\n{found.words}"
+    show(table_of(report.readable(found.table, shares), title, numbers=found.table))
 
 
 def _check_options(split: str, exam: bool, out: Path | None) -> None:

@@ -1,0 +1,1 @@
+"""Plans: how many devices, laid out how, for a job; searched over layouts."""
