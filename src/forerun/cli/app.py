@@ -19,9 +19,9 @@ _SETTINGS: dict[str, Any] = {
 _MODULES = {
     "predict": "predicting", "compare": "predicting", "explain": "predicting",
     "devices": "listing", "hosts": "listing", "models": "listing", "doctor": "listing", "install": "listing",
-    "recommend": "recommend", "optimise": "optimise", "budget": "budget", "mig": "mig", "report": "report",
-    "serving": "serving", "plan": "plan",
-    "serve": "serve", "mcp": "serve", "measure": "measuring", "verify": "measuring", "sweep": "measuring",
+    "recommend": "recommend", "optimise": "optimise", "budget": "budget", "mig": "mig", "serving": "serving",
+    "plan": "plan", "report": "report", "serve": "serve", "mcp": "serve", "measure": "measuring",
+    "verify": "measuring", "sweep": "measuring",
     "train": "training", "evaluate": "evaluation", "tune": "tune", "data": "data", "landscape": "landscape",
 }  # fmt: skip
 

@@ -56,6 +56,9 @@ def evaluate(
     serving_runs: Annotated[
         bool, typer.Option("--serving-runs", help="Only score replays of measured serving runs (minutes).")
     ] = False,
+    pretraining: Annotated[
+        bool, typer.Option("--pretraining", help="Only score steps of pre-training on many GPUs (imported sets).")
+    ] = False,
     where: WhereOption = None,
     operators: OperatorsOption = None,
     folds: FoldsOption = None,
@@ -78,6 +81,7 @@ def evaluate(
     alone = (
         (groups, _print_groups), (fits, _print_fits), (collectives, _print_collectives),
         (generations, _print_generations), (serving_runs, _print_serving_runs),
+        (pretraining, _print_pretraining),
     )  # fmt: skip
     for wanted_alone, print_alone in alone:
         if wanted_alone:
@@ -268,51 +272,52 @@ def _print_fits(as_json: bool) -> None:
 
 def _print_collectives(as_json: bool) -> None:
     """The errors of predicted collectives, each system held out, as a table or as JSON."""
-    from forerun.cli.data import table_of
     from forerun.data.store import Store
-    from forerun.evaluate import collectives, report
+    from forerun.evaluate import collectives
 
     with waiting("fitting with each system held out", quiet=as_json):
         found = collectives.section(Store())
+    _print_section(found, collectives.SHARE_COLUMNS, as_json)
+
+
+def _print_pretraining(as_json: bool) -> None:
+    """The errors of predicted steps of pre-training, a model or a GPU held out, as a table or as JSON."""
+    from forerun.data.store import Store
+    from forerun.evaluate import pretraining
+
+    with waiting("fitting with each model and each GPU held out", quiet=as_json):
+        found = pretraining.section(pretraining.measured(Store()))
+    _print_section(found, pretraining.SHARE_COLUMNS, as_json)
+
+
+def _print_section(found: Section, shares: tuple[str, ...], as_json: bool) -> None:
+    from forerun.cli.data import table_of
+    from forerun.evaluate import report
+
     if as_json:
         print(found.table.to_json(orient="records", indent=2))
         return
-    show(
-        table_of(
-            report.readable(found.table, collectives.SHARE_COLUMNS),
-            f"{found.title}\n\n{found.words}",
-            numbers=found.table,
-        )
-    )
+    title = f"{found.title}\n\n{found.words}"
+    show(table_of(report.readable(found.table, shares), title, numbers=found.table))
 
 
 def _print_generations(as_json: bool) -> None:
     """The errors of whole generations, families held out, as a table or as JSON."""
-    from forerun.cli.data import table_of
     from forerun.data.store import Store
-    from forerun.evaluate import generations, report
+    from forerun.evaluate import generations
 
     found = generations.section(Store(), tracked("predicting the calls", quiet=as_json))
-    if as_json:
-        print(found.table.to_json(orient="records", indent=2))
-        return
-    words = report.readable(found.table, generations.SHARE_COLUMNS)
-    show(table_of(words, f"{found.title}\n\n{found.words}", numbers=found.table))
+    _print_section(found, generations.SHARE_COLUMNS, as_json)
 
 
 def _print_serving_runs(as_json: bool) -> None:
     """The errors of replayed serving runs, each model held out, as a table or as JSON."""
-    from forerun.cli.data import table_of
     from forerun.data.store import Store
-    from forerun.evaluate import report, serving_runs
+    from forerun.evaluate import serving_runs
 
     with waiting("replaying with each model held out", quiet=as_json):
         found = serving_runs.section(serving_runs.judge(Store()))
-    if as_json:
-        print(found.table.to_json(orient="records", indent=2))
-        return
-    shown = report.readable(found.table, serving_runs.SHARE_COLUMNS)
-    show(table_of(shown, f"{found.title}\n\n{found.words}", numbers=found.table))
+    _print_section(found, serving_runs.SHARE_COLUMNS, as_json)
 
 
 def _check_options(split: str, exam: bool, out: Path | None) -> None:

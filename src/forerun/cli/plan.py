@@ -8,7 +8,14 @@ from typing import Annotated
 import typer
 
 from forerun._util.quantities import LATENCY, optional_quantity
-from forerun.cli.options import ConfidenceOption, JsonOption, ModelArgument, whole_number
+from forerun.cli.options import (
+    ConfidenceOption,
+    DeviceOption,
+    InstanceOption,
+    JsonOption,
+    ModelArgument,
+    whole_number,
+)
 from forerun.cli.plain_values import PlainCommand
 from forerun.cli.serving import (
     EngineOption,
@@ -23,7 +30,9 @@ from forerun.cli.serving import (
 from forerun.cli.terminal import show, terminal_width, waiting
 from forerun.errors import ForerunError
 
-app = typer.Typer(help="Plan devices and layouts for a service.", no_args_is_help=True)
+app = typer.Typer(help="Plan devices and layouts for a service or a training.", no_args_is_help=True)
+#: What a letter behind a number of tokens means.
+_UNITS = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 
 
 @app.command("serving", cls=PlainCommand)
@@ -70,8 +79,55 @@ def serving(
     show(*plan_view(plan, terminal_width()))
 
 
+@app.command()
+def training(
+    model: Annotated[str, typer.Argument(help="A causal language model of Hugging Face.")],
+    device: DeviceOption,
+    count: Annotated[int, typer.Option(help="The most devices.", parser=whole_number, metavar="INTEGER")],
+    tokens: Annotated[str, typer.Option(help="Tokens to train on: 100B, 15T, 3e9.")],
+    seq_len: Annotated[
+        int, typer.Option("--seq-len", "-s", help="Tokens of a sequence.", parser=whole_number, metavar="INTEGER")
+    ],
+    batch: Annotated[
+        int | None,
+        typer.Option(
+            "--batch", "-b", help="Sequences of a step; default: 4 M tokens.", parser=whole_number, metavar="INTEGER"
+        ),
+    ] = None,
+    precision: Annotated[str, typer.Option(help="bf16, fp8 or fp4.")] = "bf16",
+    goal: Annotated[str, typer.Option(help="time, cost or energy.")] = "time",
+    max_hours: Annotated[float | None, typer.Option(help="Time limit in hours.")] = None,
+    max_usd: Annotated[float | None, typer.Option(help="Cost limit in US dollars.")] = None,
+    max_kwh: Annotated[float | None, typer.Option(help="Energy limit in kWh.")] = None,
+    instance: InstanceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Plan the pre-training of a language model: layout, time, cost, energy, and the command that starts it."""
+    from forerun.decisions.plans.training import plan_training
+
+    with waiting(f"reading {model}", quiet=as_json):
+        answer = plan_training(
+            model, device, count=count, tokens=_tokens(tokens), seq_len=seq_len, batch=batch, precision=precision,
+            goal=goal, max_hours=max_hours, max_usd=max_usd, max_kwh=max_kwh, instance=instance,
+        )  # fmt: skip
+    if as_json:
+        print(json.dumps(answer.to_dict(), indent=2))
+    else:
+        show(answer)
+
+
 def _words(option: str, text: str) -> list[str]:
     words = [word.strip() for word in text.split(",") if word.strip()]
     if not words:
         raise ForerunError(f"{option} needs at least one name")
     return words
+
+
+def _tokens(text: str) -> float:
+    """'100B' as a number."""
+    worth = _UNITS.get(text[-1:].upper(), 1.0)
+    digits = text[:-1] if worth > 1 else text
+    try:
+        return float(digits.replace(",", "")) * worth
+    except ValueError:
+        raise ForerunError(f"--tokens {text[:40]!r} is not a number of tokens such as 100B, 15T or 3e9") from None

@@ -26,6 +26,7 @@ _HOMES = {
     "forerun.decisions.budget.model_choice.ModelChoice": ("choices",),
     "forerun.decisions.mig.answer.MigPacking": ("mig",),
     "forerun.decisions.optimise.optimise.Optimisation": ("optimise",),
+    "forerun.decisions.plans.training.TrainingPlan": ("plans",),
     "forerun.decisions.recommend.recommendation.Recommendation": ("recommend",),
     "forerun.decisions.plans.serving_answer.ServingPlan": ("plan_serving",),
     "forerun.serving.answer.ServingPrediction": ("serving",),
