@@ -11,9 +11,12 @@ import pytest
 import forerun
 from forerun.cli import run
 from forerun.errors import ForerunError
+from forerun.prediction import Estimate
 from forerun.serving.answer import ServingPrediction
 from forerun.serving.engines import replica
 from forerun.serving.launch import launch_line
+from forerun.serving.physics import held
+from forerun.serving.requests import Lengths, drawn
 
 MODEL = "Qwen/Qwen2.5-0.5B"
 FEW: dict[str, Any] = {"requests": 60, "input": 128, "output": 16}
@@ -44,6 +47,19 @@ def test_an_answer_has_every_number_with_its_interval(answer) -> None:
         "vllm serve Qwen/Qwen2.5-0.5B --dtype bfloat16 --max-num-batched-tokens "
         f"{answer.budgets['max_tokens']} --max-num-seqs {answer.budgets['max_sequences']}"
     )
+
+
+def test_no_end_of_an_interval_is_beyond_physics() -> None:
+    device = forerun.load_device("h100-sxm")
+    one = replica(MODEL, device, "vllm", None)
+    wide = Estimate(1.0, 1e-9, 1e9, "")
+    names = [f"{name}.{part}" for name in ("ttft_ms", "itl_ms", "e2e_ms") for part in ("mean", "p50", "p90", "p99")]
+    asked = drawn(20, Lengths(128), Lengths(16), rate=5.0)
+    held_ = held(dict.fromkeys([*names, "power_w", "goodput", "requests_per_s"], wide), one, 2, asked)
+    read_ms = 494e6 * 2 / 3.35e12 * 1e3  # 494 M weights of two bytes at 3.35 TB/s
+    assert held_["itl_ms.p99"].low == pytest.approx(read_ms, rel=0.05)
+    assert held_["ttft_ms.mean"].low == pytest.approx(2 * 494e6 * 128 / 989e12 * 1e3, rel=0.05)
+    assert held_["power_w"].high == 2 * device.tdp_w and held_["goodput"].high == wide.high
 
 
 def test_json_and_back(answer) -> None:

@@ -238,7 +238,8 @@ def test_the_serving_tab_simulates_and_plans(chromium: Any, served: Served) -> N
         assert page.locator("#answer-serving .plot").count() == 2  # requests, and the KV cache
         assert "forerun serving Qwen/Qwen2.5-0.5B --device h100-sxm" in shown and "vllm serve" in shown
         page.get_by_label("plan", exact=True).check()
-        opened.ask("serving")
+        page.click("#ask-serving")  # the first answer stays until the plan is there
+        page.wait_for_selector('#answer-serving .again[data-state*="what=plan"]', timeout=300_000)
         shown = page.inner_text("#answer-serving")
         assert "the least cost" in shown and "forerun plan serving Qwen/Qwen2.5-0.5B" in shown
         page.wait_for_selector("#answer-serving .plot[data-drawn] svg")

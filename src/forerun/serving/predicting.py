@@ -21,6 +21,7 @@ from forerun.serving.engines import Replica, check_limits, no_room, replica_of, 
 from forerun.serving.forecast import DRAWS, Fleet, Forecast, forecast
 from forerun.serving.launch import launch_line
 from forerun.serving.metrics import DEFINITIONS, Limits, timeline
+from forerun.serving.physics import held
 from forerun.serving.policies import STATIC, policy_of
 from forerun.serving.requests import Lengths, Requests, drawn
 from forerun.serving.simulator import Disaggregated
@@ -228,7 +229,7 @@ def _answer(
     one: Replica, fleet: Fleet, layout: dict[str, int], load: Load, limits: Limits, made: Forecast,
     price: Instance | None, confidence: float,
 ) -> ServingPrediction:  # fmt: skip
-    e, numbers = made.estimates, made.numbers
+    e, numbers = held(made.estimates, one, fleet.devices, load.requests), made.numbers
     capacity = None
     if not fleet.policy.static and fleet.disaggregated is None:
         most = float(curve(one.model, load.input, load.output, policy=fleet.policy).rate.max()) * fleet.replicas

@@ -22,6 +22,7 @@ from forerun.serving.engines import TENSOR_PARALLEL, Replica, impossible, no_roo
 from forerun.serving.forecast import Fleet, forecast
 from forerun.serving.launch import launch_line
 from forerun.serving.metrics import Limits
+from forerun.serving.physics import held
 from forerun.serving.policies import policy_of
 from forerun.serving.predicting import Load, cost_per_million, limits_of, load_of
 from forerun.serving.requests import Lengths
@@ -249,7 +250,7 @@ def _confirmed(c: _Candidate, load: Load, limits: Limits, confidence: float) -> 
                 load.words.get("rate"), load.requests.concurrency, load.input, load.output, count=count
             ).requests
         made = forecast(fleet, requests, limits, idle_w=c.one.idle_w, draws=DRAWS, part=PART, confidence=confidence)
-        e = made.estimates
+        e = held(made.estimates, c.one, fleet.devices, requests)
         checks = [
             (f"TTFT of {pretty(limits.ttft_ms)} ms", e["ttft_ms.p90"], limits.ttft_ms) if limits.ttft_ms else None,
             (f"ITL of {pretty(limits.itl_ms)} ms", e.get("tpot_ms.p90"), limits.itl_ms) if limits.itl_ms else None,
