@@ -83,7 +83,7 @@ def test_a_held_out_model_is_predicted(store: Store) -> None:
     assert (errors["runs"] == len(MODELS) * len(CASES)).all()
     assert errors.loc["itl_ms", "mape"] < 0.03 and errors.loc["output_tokens_per_s", "mape"] < 0.03
     assert errors.loc["ttft_ms", "mape"] < 0.1
-    assert judged.law.mask_ms == pytest.approx(TRUE.mask_ms, rel=0.1)
+    assert judged.law.mask_ms == pytest.approx(TRUE.mask_ms, rel=0.2)
     assert judged.law.launch * 20 + judged.law.layer_ms * 30 == pytest.approx(1.3 * 20 + 0.15 * 30, rel=0.05)
 
 
