@@ -50,6 +50,9 @@ def evaluate(
     collectives: Annotated[
         bool, typer.Option("--collectives", help="Only score collectives of several GPUs (imported sets).")
     ] = False,
+    serving: Annotated[
+        bool, typer.Option("--serving", help="Only score serving engines on published runs (imported sets; minutes).")
+    ] = False,
     where: WhereOption = None,
     operators: OperatorsOption = None,
     folds: FoldsOption = None,
@@ -69,7 +72,10 @@ def evaluate(
     from forerun.evaluate.collect import targets_of
     from forerun.evaluate.held_out import check_split
 
-    for wanted_alone, print_alone in ((groups, _print_groups), (fits, _print_fits), (collectives, _print_collectives)):
+    alone = (
+        (groups, _print_groups), (fits, _print_fits), (collectives, _print_collectives), (serving, _print_serving),
+    )  # fmt: skip
+    for wanted_alone, print_alone in alone:
         if wanted_alone:
             return print_alone(as_json)
     check_split(split)  # before anything is gathered, which may take hours
@@ -274,6 +280,21 @@ def _print_collectives(as_json: bool) -> None:
             numbers=found.table,
         )
     )
+
+
+def _print_serving(as_json: bool) -> None:
+    """The errors of predicted serving runs, with models or devices held out, as a table or as JSON."""
+    from forerun.cli.data import table_of
+    from forerun.data.store import Store
+    from forerun.evaluate import report, serving
+
+    with waiting("reading runs and pricing their models", quiet=as_json):
+        found = serving.section(Store())
+    if as_json:
+        print(found.table.to_json(orient="records", indent=2))
+        return
+    lines = report.readable(found.table, serving.SHARE_COLUMNS)
+    show(table_of(lines, f"{found.title}\n\n{textwrap.fill(found.words, 120)}", numbers=found.table))
 
 
 def _check_options(split: str, exam: bool, out: Path | None) -> None:

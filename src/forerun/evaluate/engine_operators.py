@@ -90,7 +90,9 @@ def measured(store: Store, rows: int = ROWS) -> pd.DataFrame:
     if found.empty:
         raise ForerunError(f"the store has no operators of engines: forerun data import {SET} FOLDER")
     found = found[~found["protocol"].str.contains("gemm_power")]
-    found["engine"] = found["runtime"].map({one: run.name for run in runtimes() for one in (run.name, *run.also_called)})
+    found["engine"] = found["runtime"].map(
+        {one: run.name for run in runtimes() for one in (run.name, *run.also_called)}
+    )
     shapes = found["shape"].map(json.loads)
     found["kind"] = [
         _KINDS.get(op) or ("generation" if one["q"] == 1 else "context")

@@ -21,7 +21,8 @@ from forerun.predictors.laws.engines import EngineLaw, Overhead
 
 #: Parts of an iteration (serving/engine_model.py) that have a factor each.
 FACTORS = (
-    "gemm", "gemm_excess", "moe", "moe_excess", "moe_4bit", "moe_4bit_excess", "other", "head", "state",
+    "gemm", "gemm_excess", "moe", "moe_excess", "moe_int4", "moe_int4_excess", "moe_mxfp4", "moe_mxfp4_excess",
+    "other", "head", "state",
     "attention", "attention_excess", "latent", "latent_excess", "prefill_attention", "collectives",
 )  # fmt: skip
 #: Overhead, with the value that it is held to, and the column that it goes with.
@@ -95,7 +96,9 @@ def predicted(rows: pd.DataFrame, found: Mapping[str, np.ndarray], names: Sequen
     return _total(terms(rows, names) * np.exp(by), names)[0]
 
 
-def with_runs(law: EngineLaw, found: Mapping[str, np.ndarray], intervals: Mapping[str, tuple[float, float]]) -> EngineLaw:
+def with_runs(
+    law: EngineLaw, found: Mapping[str, np.ndarray], intervals: Mapping[str, tuple[float, float]]
+) -> EngineLaw:
     """The law of operators with what runs of whole models show."""
     parts, overheads = {}, {}
     for engine, logs in found.items():

@@ -22,7 +22,7 @@ from forerun.serving.engine_model import PARTS, EngineModel, engine_model
 from forerun.serving.iteration import Load
 
 #: Parts that are rooflines.
-_LEAST = ("gemm", "moe", "moe_4bit", "attention", "latent", "head")
+_LEAST = ("gemm", "moe", "moe_int4", "moe_mxfp4", "attention", "latent", "head")
 #: The engine of sets that name none: Splitwise's authors profiled vLLM.
 _ENGINE_OF = {"splitwise": "vllm"}
 #: Sets from before the engine replayed CUDA graphs: the host launches every kernel.
@@ -74,7 +74,12 @@ class Run:
 
 
 def _load(decode: Any, context: Any, prefill: Any = 0.0, pairs: Any = 0.0, finished: Any = 0.0) -> Load:
-    return Load(*(np.asarray(one, dtype=float) + 0.0 * np.asarray(decode) for one in (decode, context, prefill, pairs, finished)))
+    return Load(
+        *(
+            np.asarray(one, dtype=float) + 0.0 * np.asarray(decode)
+            for one in (decode, context, prefill, pairs, finished)
+        )
+    )
 
 
 def _steady(model: EngineModel, rows: pd.DataFrame) -> tuple[Run, np.ndarray]:
@@ -155,8 +160,13 @@ def _left_out(name: str, rows: pd.DataFrame) -> Iterator[tuple[str, pd.Series]]:
     yield "no device of the catalogue", rows["device"].eq("")
     yield "pipeline stages", rows["pp"].gt(1)
     if name == "serving_end_to_end":
-        yield "prefill and decode on different devices", rows["protocol"].ne("aiconfigurator/agg") | rows["tpot_ms"].isna()
-        several = rows["dp"].gt(1) | (rows["ep"].gt(1) | rows["moe_tp"].gt(1)) & (rows["moe_tp"] * rows["ep"]).gt(rows["tp"])
+        yield (
+            "prefill and decode on different devices",
+            rows["protocol"].ne("aiconfigurator/agg") | rows["tpot_ms"].isna(),
+        )
+        several = rows["dp"].gt(1) | (rows["ep"].gt(1) | rows["moe_tp"].gt(1)) & (rows["moe_tp"] * rows["ep"]).gt(
+            rows["tp"]
+        )
         yield "attention by data parallelism", several
         yield "most of a request is queueing", rows["ttft_ms"] > rows["tokens_out"] * rows["tpot_ms"]
     if name == "llm_inference_bench":
@@ -168,7 +178,8 @@ def _left_out(name: str, rows: pd.DataFrame) -> Iterator[tuple[str, pd.Series]]:
 
 def _of_models(name: str, rows: pd.DataFrame, left: dict[str, int]) -> Iterator[pd.DataFrame]:
     targets: dict[str, list[tuple[str, Callable[..., tuple[Run, np.ndarray]]]]] = {
-        "serving_end_to_end": [("token time", _steady)], "splitwise": [("prompt time", _prompts), ("token time", _tokens)],
+        "serving_end_to_end": [("token time", _steady)],
+        "splitwise": [("prompt time", _prompts), ("token time", _tokens)],
         "llm_inference_bench": [("throughput", _batches)], "ml_energy": [("energy per token", _energy)],
     }  # fmt: skip
     if name == "ml_energy":
@@ -184,7 +195,12 @@ def _of_models(name: str, rows: pd.DataFrame, left: dict[str, int]) -> Iterator[
         for target, make in targets[name]:
             run, measured = make(model, own)
             line = own[["model", "device", "engine", "batch", "seq_len", "tokens_out"]].assign(
-                set=name, target=f"{target}, {_MAKERS.get(model.device.maker or '', 'others')}" if len(makers) > 1 else target, unit=own["device"] if name in _BY_DEVICE else own["family"], tp=int(key[4]), measured=measured, **{k: v for k, v in run.columns.items()}
+                set=name,
+                target=f"{target}, {_MAKERS.get(model.device.maker or '', 'others')}" if len(makers) > 1 else target,
+                unit=own["device"] if name in _BY_DEVICE else own["family"].fillna(own["model"]),
+                tp=int(key[4]),
+                measured=measured,
+                **run.columns,
             )
             line["engine"] = law_name(str(key[2]), model.device)
             line["eager"] = line["launches"] * (name in _EAGER)

@@ -68,9 +68,7 @@ def _in_format(graph: Graph, workload: Workload, any_batch: bool) -> Graph:
     if workload.dtype == "fp8":
         return in_fp8(graph, kept)
     if workload.dtype in FORMATS:
-        return quantise(
-            graph, workload.dtype, method=run.weight_kernels, fused=fused, skip=kept, any_batch=any_batch
-        )
+        return quantise(graph, workload.dtype, method=run.weight_kernels, fused=fused, skip=kept, any_batch=any_batch)
     stored = graph.facts.get("weight_format")
     if stored and workload.weight_format:
         return _as_stored(graph, stored, fused, any_batch)

@@ -117,7 +117,8 @@ class EngineLaw:
             "weights": {key: one.tolist() for key, one in sorted(self.weights.items())},
             "overheads": {key: vars(one) for key, one in sorted(self.overheads.items())},
             "parts": {key: dict(one) for key, one in sorted(self.parts.items())},
-            "energy": dict(self.energy), "cards": list(self.cards),
+            "energy": dict(self.energy),
+            "cards": list(self.cards),
             "intervals": {key: list(one) for key, one in sorted(self.intervals.items())},
         }
 
