@@ -70,11 +70,14 @@ def test_a_name_is_taken_once(notebook: Runtime) -> None:
 
 
 def test_rows_without_a_runtime_or_of_an_unknown_one_count_as_eager() -> None:
-    rows = pd.DataFrame({"runtime": [None, "eager", "compile", "vllm"]})
-    assert registry.names_of(rows).tolist() == ["eager", "eager", "compile", "vllm"]
+    rows = pd.DataFrame({"runtime": [None, "eager", "compile", "an-engine-of-others"]})
+    assert registry.names_of(rows).tolist() == ["eager", "eager", "compile", "an-engine-of-others"]
     assert registry.is_usual(rows).tolist() == [True, True, False, False]
     assert registry.is_usual(pd.DataFrame({"model": ["a", "b"]})).tolist() == [True, True]
-    assert [registry.of_row(run).name for run in (None, float("nan"), "vllm", "compile")] == [*["eager"] * 3, "compile"]
+    assert [registry.of_row(run).name for run in (None, float("nan"), "an-engine-of-others", "compile")] == [
+        *["eager"] * 3,
+        "compile",
+    ]
     assert registry.replays(np.array(["cudagraph", "eager", "nan", "compile-reduce-overhead"])).tolist() == [
         True, False, False, True,
     ]  # fmt: skip

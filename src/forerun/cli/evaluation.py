@@ -59,6 +59,9 @@ def evaluate(
     pretraining: Annotated[
         bool, typer.Option("--pretraining", help="Only score steps of pre-training on many GPUs (imported sets).")
     ] = False,
+    serving: Annotated[
+        bool, typer.Option("--serving", help="Only score serving engines on published runs (imported sets; minutes).")
+    ] = False,
     where: WhereOption = None,
     operators: OperatorsOption = None,
     folds: FoldsOption = None,
@@ -82,6 +85,7 @@ def evaluate(
         (groups, _print_groups), (fits, _print_fits), (collectives, _print_collectives),
         (generations, _print_generations), (serving_runs, _print_serving_runs),
         (pretraining, _print_pretraining),
+        (serving, _print_serving),
     )  # fmt: skip
     for wanted_alone, print_alone in alone:
         if wanted_alone:
@@ -318,6 +322,16 @@ def _print_serving_runs(as_json: bool) -> None:
     with waiting("replaying with each model held out", quiet=as_json):
         found = serving_runs.section(serving_runs.judge(Store()))
     _print_section(found, serving_runs.SHARE_COLUMNS, as_json)
+
+
+def _print_serving(as_json: bool) -> None:
+    """The errors of predicted serving runs, with models or devices held out, as a table or as JSON."""
+    from forerun.data.store import Store
+    from forerun.evaluate import serving
+
+    with waiting("reading runs and pricing their models", quiet=as_json):
+        found = serving.section(Store())
+    _print_section(found, serving.SHARE_COLUMNS, as_json)
 
 
 def _check_options(split: str, exam: bool, out: Path | None) -> None:

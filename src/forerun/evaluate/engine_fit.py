@@ -70,8 +70,9 @@ def section(rows: pd.DataFrame) -> Section:
         lines.append({"operator": kind, "dtype": dtype, **counts, **{k: error(v)(one) for k, v in columns.items()}})
     return Section(
         "engine_operators", "Operators in serving engines, each card held out", pd.DataFrame(lines),
-        "Operators in vLLM, SGLang and TensorRT-LLM as published by aiconfigurator, a sample of each card, engine, kind "
-        "and dtype. `mape` is the error of the default predictor times the engine's efficiency, fitted to the other "
+        "Operators in vLLM, SGLang and TensorRT-LLM as published by aiconfigurator, a sample of each card, engine, "
+        "kind and dtype. `mape` is the error of the default predictor times the engine's efficiency, fitted "
+        "to the other "
         "cards; `alone` that of the default predictor, which has seen a few hundred of these rows; `one ratio` the "
         "roofline times one constant.",
     )  # fmt: skip

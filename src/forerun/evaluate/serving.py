@@ -120,7 +120,8 @@ def section(store: Store) -> Section:
 
 WORDS = (
     "Runs as published, each predicted by factors that were fitted to the other models, or devices, of its set. `MAPE` "
-    "is the mean error, `target` the most that was asked for; `one ratio` is the roofline of weights, caches and logits "
-    "times one constant of the other runs, `roofline` that alone (both mean errors). Intervals come from the held-out "
+    "is the mean error, `target` the most that was asked for; `one ratio` is the roofline of weights, caches and "
+    "logits times one constant of the other runs, `roofline` that alone (both mean errors). Intervals "
+    "come from the held-out "
     "errors of the other units, every unit weighing the same; `width` is their upper over their lower end."
 )

@@ -21,7 +21,8 @@ from forerun.predictors.laws.engines import EngineLaw, Overhead
 
 #: Parts of an iteration (serving/engine_model.py) that have a factor each.
 FACTORS = (
-    "gemm", "gemm_excess", "moe", "moe_excess", "moe_4bit", "moe_4bit_excess", "other", "head", "state",
+    "gemm", "gemm_excess", "moe", "moe_excess", "moe_int4", "moe_int4_excess", "moe_mxfp4", "moe_mxfp4_excess",
+    "other", "head", "state",
     "attention", "attention_excess", "latent", "latent_excess", "prefill_attention", "collectives",
 )  # fmt: skip
 #: Overhead, with the value that it is held to, and the column that it goes with.

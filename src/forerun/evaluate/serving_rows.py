@@ -22,7 +22,7 @@ from forerun.serving.engine_model import PARTS, EngineModel, engine_model
 from forerun.serving.iteration import Load
 
 #: Parts that are rooflines.
-_LEAST = ("gemm", "moe", "moe_4bit", "attention", "latent", "head")
+_LEAST = ("gemm", "moe", "moe_int4", "moe_mxfp4", "attention", "latent", "head")
 #: The engine of sets that name none: Splitwise's authors profiled vLLM.
 _ENGINE_OF = {"splitwise": "vllm"}
 #: Sets from before the engine replayed CUDA graphs: the host launches every kernel.
@@ -178,7 +178,8 @@ def _left_out(name: str, rows: pd.DataFrame) -> Iterator[tuple[str, pd.Series]]:
 
 def _of_models(name: str, rows: pd.DataFrame, left: dict[str, int]) -> Iterator[pd.DataFrame]:
     targets: dict[str, list[tuple[str, Callable[..., tuple[Run, np.ndarray]]]]] = {
-        "serving_end_to_end": [("token time", _steady)], "splitwise": [("prompt time", _prompts), ("token time", _tokens)],
+        "serving_end_to_end": [("token time", _steady)],
+        "splitwise": [("prompt time", _prompts), ("token time", _tokens)],
         "llm_inference_bench": [("throughput", _batches)], "ml_energy": [("energy per token", _energy)],
     }  # fmt: skip
     if name == "ml_energy":
@@ -196,10 +197,10 @@ def _of_models(name: str, rows: pd.DataFrame, left: dict[str, int]) -> Iterator[
             line = own[["model", "device", "engine", "batch", "seq_len", "tokens_out"]].assign(
                 set=name,
                 target=f"{target}, {_MAKERS.get(model.device.maker or '', 'others')}" if len(makers) > 1 else target,
-                unit=own["device"] if name in _BY_DEVICE else own["family"],
+                unit=own["device"] if name in _BY_DEVICE else own["family"].fillna(own["model"]),
                 tp=int(key[4]),
                 measured=measured,
-                **{k: v for k, v in run.columns.items()},
+                **run.columns,
             )
             line["engine"] = law_name(str(key[2]), model.device)
             line["eager"] = line["launches"] * (name in _EAGER)

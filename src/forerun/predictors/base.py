@@ -206,7 +206,7 @@ class Predictor(Saved, abc.ABC):
         return each * (whole / total if total else 0.0)
 
     def op_times_by_batch_ms(self, profile: Profile, device: Device, workload: Workload) -> np.ndarray:
-        """[ops, batch sizes] of every op by itself, as operators are measured; by default as their rooflines are."""
+        """[ops, batch sizes] of every op by itself, as operators are measured; by default like the rooflines."""
         compute, memory, _ = op_roofline_s(profile, [device])
         each = np.maximum(compute, memory)[0]
         total = profile.repeat @ each

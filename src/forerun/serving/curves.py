@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -101,9 +100,3 @@ def _between(values: np.ndarray, grid: np.ndarray) -> tuple[np.ndarray, np.ndarr
     at = np.log(np.clip(values, grid[0], grid[-1]))
     i = np.clip(np.searchsorted(logs, at, side="right") - 1, 0, len(grid) - 2)
     return i, (at - logs[i]) / (logs[i + 1] - logs[i])
-
-
-def summed(parts: Sequence[Callable[..., np.ndarray]], *sizes: Any) -> np.ndarray:
-    """The sum of curves or surfaces at the same sizes."""
-    nothing = np.zeros(np.broadcast_shapes(*(np.shape(size) for size in sizes)))
-    return sum((part(*sizes) for part in parts), nothing)

@@ -1,8 +1,8 @@
 """How long one iteration of a real model takes in a real engine on real devices: the IterationModel of `iteration.py`.
 
-The decode step of the model is captured once, laid out over the devices and fused as the engine does. Its ops are priced
-by the default predictor at a grid of token counts, attention over grids of sequences and cache lengths; an iteration of
-any load is read between the points:
+The decode step of the model is captured once, laid out over the devices and fused as the engine does. Its ops are
+priced by the default predictor at a grid of token counts, attention over grids of sequences and cache lengths; an
+iteration of any load is read between the points:
 
     ops of a token at (decode + prefill) tokens + logits of (decode + finished) + attention over caches and prompts
     + collectives at (decode + prefill) tokens + what the engine adds (predictors/laws/engines.py)
@@ -33,7 +33,7 @@ from forerun.predictors.laws.specs import op_roofline_s
 from forerun.predictors.registry import load_predictor
 from forerun.runtimes.engine import Engine
 from forerun.runtimes.registry import as_run, runtime, runtimes
-from forerun.serving.curves import Curve, Surface, summed
+from forerun.serving.curves import Curve, Surface
 from forerun.serving.iteration import Load
 from forerun.serving.pieces import Attention, attentions, decode_graph, prefill_graph, roles
 from forerun.workload import Workload
@@ -56,8 +56,8 @@ _HELD = 4
 #: What an iteration is made of. Of matmuls, experts and attention in decode, the roofline and what comes on top of it,
 #: which kernels that follow each other in a graph pay in part.
 PARTS = (
-    "gemm", "gemm_excess", "moe", "moe_excess", "moe_4bit", "moe_4bit_excess", "other", "head", "state", "attention",
-    "attention_excess", "latent", "latent_excess", "prefill_attention", "collectives",
+    "gemm", "gemm_excess", "moe", "moe_excess", "moe_int4", "moe_int4_excess", "moe_mxfp4", "moe_mxfp4_excess", "other",
+    "head", "state", "attention", "attention_excess", "latent", "latent_excess", "prefill_attention", "collectives",
 )  # fmt: skip
 
 
@@ -228,9 +228,10 @@ def _made(
     token, head, state = (placed == role for role in ("token", "head", "state"))
     least = price.least_ms(tokens) * tokens.repeat[:, None]
     packed = np.array([op.kind == "moe_matmul" and alone.tensors[op.inputs[1]].dtype == "int4" for op in alone.ops])
+    mxfp4 = (graph.facts.get("weight_format") or {}).get("method") == "mxfp4"
     gemm, moe = token & (kind == "matmul"), token & (kind == "moe_matmul")
     by_tokens = {"other": curve(token & ~gemm & ~moe)}
-    for name, rows in (("gemm", gemm), ("moe", moe & ~packed), ("moe_4bit", moe & packed)):
+    for name, rows in (("gemm", gemm), ("moe", moe & ~packed), ("moe_mxfp4" if mxfp4 else "moe_int4", moe & packed)):
         by_tokens[name] = Curve(_TOKENS, least[rows].sum(axis=0))
         by_tokens[f"{name}_excess"] = Curve(_TOKENS, np.maximum(ms[rows] - least[rows], 0.0).sum(axis=0))
     by_tokens["collectives"] = _collectives(graph, device, run)
@@ -344,6 +345,3 @@ def _kv_tokens(graph: Graph, kinds: Sequence[Attention], weights: float, device:
     room = total - weights - held - (context_mb(device) + _GRAPHS_MB) * 2**20
     each = sum(one.cache_bytes for one in kinds if one.window is None) or sum(one.cache_bytes for one in kinds)
     return max(int(room / each), 0)
-
-
-__all__ = ["PARTS", "EngineModel", "engine_model", "engine_named", "summed"]

@@ -33,10 +33,6 @@ class Attention:
         widths = self.width if self.expanded else self.width + self.value_width
         return self.layers * self.kv_heads * widths * DTYPE_BYTES[self.dtype]
 
-    def pairs(self, prefill: float, pairs: float) -> float:
-        """Query-key pairs of `prefill` tokens within the window."""
-        return pairs if self.window is None else min(pairs, prefill * self.window)
-
 
 def roles(graph: Graph, length: int) -> list[str]:
     """The role of every op of a decode step against `length` cached tokens."""
