@@ -16,7 +16,7 @@ import pytest
 from filelock import FileLock
 
 from forerun.data import places, schema
-from forerun.data.store import MERGE_FILES, Store, write_file
+from forerun.data.store import LEAN, MERGE_FILES, Store, write_file
 from forerun.errors import ForerunError
 
 WRITER = """
@@ -159,6 +159,35 @@ def test_shipped_files_of_an_older_version_are_read_and_left_as_they_are(tmp_pat
     rows = store.query("select device_reported, latency_ms from models order by device")
     assert rows["device_reported"].tolist() == ["NVIDIA H200", "NVIDIA L4", "Tesla T4"]
     assert file.read_bytes() == stored
+
+
+def test_a_shipped_file_without_hashes_is_completed_once(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("FORERUN_CACHE", str(tmp_path / "cache"))
+    shipped, made = tmp_path / "shipped", Store(tmp_path / "made", shipped=False)
+    intake = {"case_key": "c", "session": "s", "measured_at": "2026-11-19T00:00:00Z"}
+    made.append("models", [row(**intake, repeat=n, row_id=schema.row_id("c", n, "s", intake["measured_at"], "own"))
+                           for n in range(3)])  # fmt: skip
+    whole = pa.concat_tables(pq.read_table(file) for file in made.files("models"))
+    lean = schema.without_derived("models", whole)
+    (shipped / "models").mkdir(parents=True)
+    file = write_file(shipped / "models" / "set.parquet", "models", lean, {"dataset": "set", LEAN: True})
+    stored = file.read_bytes()
+    monkeypatch.setattr("forerun.data.store.shipped_folder", lambda table: shipped)
+    store, derived = Store(tmp_path / "own"), schema.with_derived
+    assert lean["row_id"].null_count == 3
+    assert store.read("models", columns=["repeat"])["repeat"].tolist() == [0, 1, 2]
+    assert not (tmp_path / "cache").exists()  # nothing derived was asked for
+    for _ in range(2):
+        assert store.read("models").equals(whole.to_pandas())
+        assert store.query("select row_id from models")["row_id"].tolist() == whole["row_id"].to_pylist()
+        monkeypatch.setattr(schema, "with_derived", None)  # the second time, nothing is computed
+    monkeypatch.setattr(schema, "with_derived", derived)
+    write_file(file, "models", lean.slice(1), {"dataset": "set", LEAN: True})  # another version of the package
+    assert store.column("models", "row_id") == whole["row_id"].to_pylist()[1:]
+    assert len(list((tmp_path / "cache").rglob("*.parquet"))) == 1
+    monkeypatch.setenv("FORERUN_CACHE", str(file))  # no folder can be made there
+    assert store.column("models", "row_id") == whole["row_id"].to_pylist()[1:]
+    assert file.read_bytes() != stored and list(shipped.rglob("*")) == [shipped / "models", file]
 
 
 def test_a_held_lock_makes_others_wait_but_not_those_who_only_append(store: Store) -> None:

@@ -31,6 +31,16 @@ HEAVY = (
     "pandas", "pyarrow.parquet", "duckdb", "scipy.optimize", "scipy.stats", "sklearn.ensemble", "xgboost", "onnx",
     "rich.console", "typer", "forerun.cli.app",
 )  # fmt: skip
+#: What a server imports besides.
+OF_SERVERS = (
+    "fastapi",
+    "uvicorn",
+    "mcp.server.fastmcp",
+    "gradio",
+    "orjson",
+    "forerun.web.server",
+    "forerun.web.page.mount",
+)
 #: Variables that are read by imports begin with these.
 OF_THE_START = (
     "PYTHONHASHSEED",
@@ -68,14 +78,13 @@ class Running:
 
 
 class WarmPython:
-    """One warm process; what it forks runs one at a time."""
+    """One warm process; what it forks runs one at a time, but for what is left to `run_on`."""
 
-    def __init__(self, env: Mapping[str, str]) -> None:
+    def __init__(self, env: Mapping[str, str], also: Sequence[str] = ()) -> None:
         mine, its = socket.socketpair()
         self.socket, self._last = mine, None
-        code = (
-            f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import warm; warm.serve({its.fileno()})"
-        )
+        work = f"import warm; warm.serve({its.fileno()}, {tuple(also)!r})"
+        code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); {work}"
         self.process = subprocess.Popen(
             [sys.executable, "-c", code], pass_fds=[its.fileno()], env=dict(env), stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -83,10 +92,12 @@ class WarmPython:
         its.close()
 
     def start(
-        self, words: Sequence[str], *, cwd: str | Path, env: Mapping[str, str], stdout: int, stderr: int
-    ) -> Running:
-        """`python WORDS`, where the words are `-m module ...` or `-c code ...`."""
-        task = {"words": [os.fspath(w) for w in words], "cwd": os.fspath(cwd), "env": dict(env)}
+        self, words: Sequence[str], *, cwd: str | Path, env: Mapping[str, str], stdout: int, stderr: int,
+        run_on: bool = False,
+    ) -> Running:  # fmt: skip
+        """`python WORDS`, where the words are `-m module ...` or `-c code ...`. With `run_on` others may be started
+        before it ends, which is seen by its number and not by its exit code."""
+        task = {"words": [os.fspath(w) for w in words], "cwd": os.fspath(cwd), "env": dict(env), "run_on": run_on}
         data = json.dumps(task).encode()
         socket.send_fds(self.socket, [len(data).to_bytes(8, "big")], [stdout, stderr])
         self.socket.sendall(data)
@@ -110,15 +121,16 @@ class WarmPython:
         self.process.wait(timeout=20)
 
 
-_started: dict[tuple[tuple[str, str], ...], WarmPython] = {}
+_started: dict[tuple[Any, ...], WarmPython] = {}
 
 
-def python(env: Mapping[str, str], *of_the_start: str) -> WarmPython:
-    """The warm Python of an environment; these variables, too, have their values from its start on."""
+def python(env: Mapping[str, str], *of_the_start: str, also: Sequence[str] = ()) -> WarmPython:
+    """The warm Python of an environment, which has imported `also` these modules; these variables, too, have their
+    values from its start on."""
     names = (*OF_THE_START, *of_the_start)
-    key = tuple(sorted((name, value) for name, value in env.items() if name.startswith(names)))
+    key = (*also, *sorted((name, value) for name, value in env.items() if name.startswith(names)))
     if key not in _started or _started[key].process.poll() is not None:
-        _started[key] = WarmPython(env)
+        _started[key] = WarmPython(env, also)
     return _started[key]
 
 
@@ -154,7 +166,7 @@ def run(
     return subprocess.CompletedProcess([sys.executable, *words], code, *texts)
 
 
-def serve(number: int) -> NoReturn:
+def serve(number: int, also: Sequence[str]) -> NoReturn:
     """The warm process: forks for every task that comes through the socket, until its other end is closed."""
     sys.path.remove(str(Path(__file__).parent))
     connection = socket.socket(fileno=number)
@@ -163,12 +175,21 @@ def serve(number: int) -> NoReturn:
     from forerun.capture import torch_compat
 
     torch_compat.prepare()  # as everything of ours that imports torch does first
-    for name in HEAVY:
+    for name in (*HEAVY, *also):
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
 
     gc.collect()
     gc.freeze()
+    running: set[int] = set()
+
+    def ended(*_: Any) -> None:
+        """So that those that run on are not waited for, and are gone when they have ended."""
+        for child in tuple(running):
+            if os.waitpid(child, os.WNOHANG)[0]:
+                running.discard(child)
+
+    signal.signal(signal.SIGCHLD, ended)
     while True:
         head, streams, _, _ = socket.recv_fds(connection, 8, 2)
         if not head:
@@ -178,12 +199,19 @@ def serve(number: int) -> NoReturn:
         size, data = int.from_bytes(head, "big"), b""
         while len(data) < size:
             data += connection.recv(size - len(data))
+        task = json.loads(data)
         child = os.fork()
         if child == 0:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             connection.close()
-            _work(json.loads(data), *streams)
+            _work(task, *streams)
         for stream in streams:
             os.close(stream)
+        if task["run_on"]:
+            running.add(child)
+            connection.sendall(f"{child}\n".encode())
+            ended()  # it may have been before it was listed
+            continue
         connection.sendall(f"{child}\n".encode())
         _, status = os.waitpid(child, 0)
         connection.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
@@ -192,9 +220,13 @@ def serve(number: int) -> NoReturn:
 def _work(task: dict[str, Any], stdout: int, stderr: int) -> NoReturn:
     code = 1
     try:
-        for stream, place in ((stdout, 1), (stderr, 2)):
+        for stream, place, name in ((stdout, 1, "stdout"), (stderr, 2, "stderr")):
             os.dup2(stream, place)
             os.close(stream)
+            was = getattr(sys, name)  # of another kind of file: a pipe cannot be sought in
+            line = 1 if name == "stderr" else -1
+            new = os.fdopen(place, "w", line, encoding=was.encoding, errors=was.errors, closefd=False)
+            setattr(sys, name, new)
         before = _python_path()
         os.environ.clear()
         os.environ.update(task["env"])

@@ -1,4 +1,7 @@
-"""A real server in a process of its own, for tests and benchmarks."""
+"""A real server in a process of its own, for tests and benchmarks.
+
+Tests that start several fork them from a Python that has imported the libraries (`warm.py`), which saves seconds each.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,13 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+
+import psutil
+import warm
 
 
 @dataclass(frozen=True)
@@ -53,17 +59,17 @@ def _answer(status: int, headers: Any, body: bytes) -> Answer:
 
 
 @contextmanager
-def serving(folder: Path, *options: str, run: list[str] | None = None, **env: str) -> Iterator[Served]:
-    """`forerun serve` on a free port until the block ends; or another command that starts a server."""
+def serving(
+    folder: Path, *options: str, run: list[str] | None = None, forked: bool = False, **env: str
+) -> Iterator[Served]:
+    """`forerun serve` on a free port until the block ends; or another start of a server (`-c CODE`). `forked`: from a
+    warm Python."""
     log = folder / f"server-{len(list(folder.iterdir()))}.log"
-    command = run or [sys.executable, "-m", "forerun", "serve", "--port", "0", *options]
+    words = run or ["-m", "forerun", "serve", "--port", "0", *options]
     with log.open("wb") as errors:
-        process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=errors, cwd=folder, env={**os.environ, **env}, text=True
-        )
+        process, output = (_forked if forked else _started)(words, folder, {**os.environ, **env}, errors)
         try:
-            assert process.stdout is not None
-            line = process.stdout.readline()
+            line = output.readline()
             found = re.search(r"http://\S+", line)
             assert found, f"the server did not start: {line}{log.read_text()}"
             served = Served(found[0].replace("//0.0.0.0:", "//127.0.0.1:"), process.pid, log)
@@ -76,9 +82,28 @@ def serving(folder: Path, *options: str, run: list[str] | None = None, **env: st
                 time.sleep(0.2)
             yield served
         finally:
-            process.terminate()
+            with suppress(psutil.NoSuchProcess):
+                process.terminate()
             try:
                 process.wait(timeout=20)
-            except subprocess.TimeoutExpired:
+            except (subprocess.TimeoutExpired, psutil.TimeoutExpired):
                 process.kill()
                 process.wait()
+            output.close()
+
+
+def _started(words: list[str], folder: Path, env: dict[str, str], errors: IO[bytes]) -> tuple[psutil.Popen, IO[str]]:
+    """A fresh interpreter, and its output."""
+    process = psutil.Popen(
+        [sys.executable, *words], stdout=subprocess.PIPE, stderr=errors, cwd=folder, env=env, text=True
+    )  # fmt: skip
+    return process, process.stdout
+
+
+def _forked(words: list[str], folder: Path, env: dict[str, str], errors: IO[bytes]) -> tuple[psutil.Process, IO[str]]:
+    """The same, forked from one that has imported what servers do."""
+    reader, writer = os.pipe()
+    python = warm.python(env, also=warm.OF_SERVERS)
+    child = python.start(words, cwd=folder, env=env, stdout=writer, stderr=errors.fileno(), run_on=True)
+    os.close(writer)
+    return psutil.Process(child.pid), os.fdopen(reader)

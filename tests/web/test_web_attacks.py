@@ -37,7 +37,7 @@ READ = ("/page/plotly.js", "/v1/devices", "/")
 def attacked(tmp_path_factory: pytest.TempPathFactory, _own_folders: None) -> Iterator[Served]:
     """A server with the page, as `forerun serve` starts it but for its rate, which attacks are not to hide behind."""
     folder = tmp_path_factory.mktemp("attacked")
-    with serving(folder, "--rate", "0", "--client-timeout", str(CLIENT_S)) as result:
+    with serving(folder, "--rate", "0", "--client-timeout", str(CLIENT_S), forked=True) as result:
         for path in READ:
             assert result.ask(path).status == 200
         assert result.ask("/gradio_api/queue/join", {**page_question(result), "session_hash": "first"}).status == 200
@@ -258,7 +258,7 @@ def test_other_hosts_are_not_answered(attacked: Served, path: str) -> None:
 def test_a_name_may_be_allowed_and_the_address_that_is_bound_is(tmp_path: Path) -> None:
     token = "a-token-of-some-length"
     options = ("--no-page", "--host", "0.0.0.0", "--allowed-host", "forerun.example", "--trusted-proxy", "127.0.0.9")
-    with serving(tmp_path, *options, FORERUN_TOKEN=token) as served:
+    with serving(tmp_path, *options, FORERUN_TOKEN=token, forked=True) as served:
         for host in ("forerun.example", "127.0.0.1"):
             assert b" 200 " in raw(served, head("GET", "/healthz", Host=host))[:20]
         request = b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}'
@@ -271,7 +271,7 @@ def test_a_name_may_be_allowed_and_the_address_that_is_bound_is(tmp_path: Path) 
 
 
 def test_rates_hold_on_every_route_and_before_the_token_and_no_header_lifts_them(tmp_path: Path) -> None:
-    with serving(tmp_path, "--rate", "0.05", FORERUN_TOKEN="a-token-of-some-length") as served:
+    with serving(tmp_path, "--rate", "0.05", FORERUN_TOKEN="a-token-of-some-length", forked=True) as served:
         for path in ("/v1/devices", "/", "/metrics", "/nothing", "/healthz"):
             reply = [served.ask(path, X_Forwarded_For=f"10.0.0.{number}").status for number in range(20)]
             assert reply.count(429) > 5, (path, reply)
@@ -349,7 +349,7 @@ def test_all_uploads_share_one_quota_and_the_longest_unused_make_room(tmp_path: 
         "from forerun.web.server import serve\nfrom forerun.web.settings import ServerSettings\n"
         "serve(ServerSettings(port=0, rate_per_s=0, upload_mb=4, uploads_mb=10, most_uploads=6, workers=1), page=False)"
     )
-    with serving(tmp_path, run=[sys.executable, "-c", script]) as served:
+    with serving(tmp_path, run=["-c", script], forked=True) as served:
         uploads = folder_of(served) / "uploads"
         content = small_onnx() + b"\0" * 3_000_000
 
@@ -383,7 +383,7 @@ def test_an_upload_that_nobody_uses_is_swept(tmp_path: Path) -> None:
         "from forerun.web.server import serve\nfrom forerun.web.settings import ServerSettings\n"
         "serve(ServerSettings(port=0, rate_per_s=0, upload_minutes=0.05, workers=1), page=False)"
     )
-    with serving(tmp_path, run=[sys.executable, "-c", script]) as served:
+    with serving(tmp_path, run=["-c", script], forked=True) as served:
         sent = served.ask("/v1/uploads", raw=small_onnx(), X_File_Name="net.onnx")
         assert sent.status == 201 and sent.body["kept_minutes"] == 0.05
         uploads = folder_of(served) / "uploads"
@@ -394,14 +394,14 @@ def test_an_upload_that_nobody_uses_is_swept(tmp_path: Path) -> None:
 
 def test_what_a_killed_server_left_is_deleted_by_the_next(tmp_path: Path) -> None:
     options = ("--no-page", "--workers", "1")
-    with serving(tmp_path, *options) as served:
+    with serving(tmp_path, *options, forked=True) as served:
         left = folder_of(served)
         assert served.ask("/v1/uploads", raw=small_onnx(), X_File_Name="net.onnx").status == 201
         workers = psutil.Process(served.pid).children()
         os.kill(served.pid, signal.SIGKILL)
         psutil.wait_procs(workers, timeout=60)
         assert bytes_in(left / "uploads") > 0
-    with serving(tmp_path, *options) as one, serving(tmp_path, *options) as other:
+    with serving(tmp_path, *options, forked=True) as one, serving(tmp_path, *options, forked=True) as other:
         assert not left.exists()
         assert folder_of(one).exists() and folder_of(other).exists(), "a server that runs keeps its folder"
         stored = [folder_of(one), folder_of(other)]

@@ -21,6 +21,7 @@ import pandas as pd
 
 from forerun._util.extras import needed
 from forerun.data import schema
+from forerun.data.completed import completed
 from forerun.data.places import default_folder, require_table, shipped_folder
 from forerun.errors import ForerunError
 
@@ -217,7 +218,7 @@ class Store:
 
     def _parts(self, table: str) -> list[Any]:
         """The data sets of a table's view: its files, converted if they have an older schema."""
-        files = self.files(table)
+        files = [_complete(file, table) for file in self.files(table)]
         older = [file for file in files if not _is_current(file)]
         current = [str(file) for file in files if file not in older]
         parts: list[Any] = [_converted(file, table) for file in older]
@@ -292,9 +293,11 @@ def _meta(file: Path) -> dict[str, Any]:
 
 def _read(file: Path, table: str, columns: list[str] | None, filters: Any) -> pa.Table:
     """Reads the rows of a file that pass the filters, in the current schema."""
+    derived = columns is None or not set(schema.DERIVED).isdisjoint(columns)
+    if derived:
+        file = _complete(file, table)
     about = _meta(file)
-    derived = bool(about.get(LEAN)) and (columns is None or not set(schema.DERIVED).isdisjoint(columns))
-    if int(about["schema"]) == schema.SCHEMA_VERSION and not derived:
+    if int(about["schema"]) == schema.SCHEMA_VERSION and not (derived and about.get(LEAN)):
         return pq.read_table(file, columns=columns, filters=filters)
     rows = _converted(file, table)
     if filters is not None:
@@ -306,6 +309,15 @@ def _is_current(file: Path) -> bool:
     """Whether a file has exactly the columns of the current schema."""
     about = _meta(file)
     return int(about["schema"]) == schema.SCHEMA_VERSION and not about.get(LEAN)
+
+
+def _complete(file: Path, table: str) -> Path:
+    """The file or, where it omits derived columns, a copy that has them."""
+    about = _meta(file)
+    if not about.get(LEAN):
+        return file
+    rest = {name: value for name, value in about.items() if name not in (LEAN, "schema")}
+    return completed(file, lambda copy: write_file(copy, table, _converted(file, table), rest, level=1))
 
 
 def _converted(file: Path, table: str) -> pa.Table:

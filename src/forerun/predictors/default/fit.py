@@ -43,7 +43,7 @@ def fit_weights(cases: TrainingCases, *, seeds: tuple[int, ...], steps: int) -> 
     networks: dict[str, Ensemble] = {}
     host, joules, timing_groups = HostCosts(np.zeros(len(COUNTED)), 0.0, 1.0), FACTORS, group_names(cases)
     if cases.models:
-        host, joules = fit_costs(cases.models), fit_joules(cases.models)
+        host, joules = fit_costs(cases.models, steps), fit_joules(cases.models, steps)
         networks[GPU.part] = fit_networks(cases, host, timing_groups, seeds=seeds, steps=steps)
     for part, measured in cases.whole_models.items():
         if part != GPU.part:
@@ -91,14 +91,15 @@ def fit_cpu(cases: Cases, *, seeds: tuple[int, ...], steps: int) -> Ensemble:
     return Ensemble(tuple(side_by_side(fit, (*seeds, *more))))
 
 
-def fit_costs(models: Cases) -> HostCosts:
+def fit_costs(models: Cases, steps: int = fit_host.STEPS) -> HostCosts:
     """The host's launch costs, fitted to all of these rows."""
     eager = models.take(registry.is_usual(models.rows).to_numpy())
-    found = fit_host.fit(eager.rows, eager.launches, eager.rows["device_ms"].to_numpy(dtype=float))
+    device_ms = eager.rows["device_ms"].to_numpy(dtype=float)
+    found = fit_host.fit(eager.rows, eager.launches, device_ms, steps=min(steps, fit_host.STEPS))
     return fit_host.with_runtimes(found, models.rows, models.launches, models.rows["device_ms"].to_numpy(dtype=float))
 
 
-def fit_joules(cases: Cases) -> np.ndarray:
+def fit_joules(cases: Cases, steps: int = fit_energy.STEPS) -> np.ndarray:
     """Energy factors from rows with their measured time per call."""
     rows = cases.rows
     known = (rows["energy_j"] > 0).to_numpy() & np.isfinite(cases.joules).all(axis=1)
@@ -106,7 +107,8 @@ def fit_joules(cases: Cases) -> np.ndarray:
     terms = cases.joules[known]
     measured = rows["energy_j"].to_numpy(dtype=float)[known]
     busy = rows["device_ms"].to_numpy(dtype=float)[known] / 1e3
-    return fit_energy.fit(terms_over_time(terms, seconds, busy), seconds, terms[:, 0], measured, FACTORS)
+    shares = terms_over_time(terms, seconds, busy)
+    return fit_energy.fit(shares, seconds, terms[:, 0], measured, FACTORS, steps=min(steps, fit_energy.STEPS))
 
 
 def device_bound(published: Cases, host: HostCosts) -> Cases:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+STEPS = 1500  # at most
+
 
 def fit(terms: np.ndarray, seconds: np.ndarray, limit_w: np.ndarray, energy_j: np.ndarray, start: np.ndarray,
-        steps: int = 1500) -> np.ndarray:  # fmt: skip
+        steps: int = STEPS) -> np.ndarray:  # fmt: skip
     """Positive factors on `terms` [rows, factors] (in joules at full rate; the first is the power limit x seconds)."""
     import torch
 

@@ -17,13 +17,14 @@ from forerun.runtimes.base import Runtime
 
 NEAR_S = 20.0  # rows this near in time met the same host
 ROUNDS = 3
+STEPS = 600  # of each round, at most
 BETA = 0.1  # relative errors below this count by their square
 CANDIDATES = np.linspace(0.5, 2.5, 201)  # values of slowness to choose from
 FEW = 10  # rows that a runtime needs for costs of its own
 HIDDEN = 1.3  # a call this many times longer than the device's work shows the host's pace
 
 
-def fit(rows: pd.DataFrame, counts: np.ndarray, device_ms: np.ndarray, *, steps: int = 600) -> HostCosts:
+def fit(rows: pd.DataFrame, counts: np.ndarray, device_ms: np.ndarray, *, steps: int = STEPS) -> HostCosts:
     """Costs from rows (`latency_ms`, `session`, `measured_at`, `family`)."""
     slow, latency = np.ones(len(rows)), rows["latency_ms"].to_numpy(dtype=float)
     even = _even(latency, device_ms)
