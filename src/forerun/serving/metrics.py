@@ -1,8 +1,8 @@
 """What a client of a serving engine sees, and what its owner pays: the definitions, and their numbers of a simulation.
 
 TTFT: arrival to first token. ITL: gaps between consecutive tokens of a request. TPOT: (last - first token) /
-(tokens - 1) of a request. End to end: arrival to last token. Throughput: output tokens per second. Goodput: requests per second that
-meet every limit given, TTFT and the mean gap of the request.
+(tokens - 1) of a request. End to end: arrival to last token. Throughput: output tokens per second. Goodput: requests
+per second that meet every limit given, TTFT and the mean gap of the request.
 """
 
 from __future__ import annotations
