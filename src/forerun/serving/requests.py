@@ -63,7 +63,7 @@ class Requests:
 
 def arrivals(rng: np.random.Generator, count: int, rate: float | None, cv: float = 1.0) -> np.ndarray:
     """Seconds of `count` arrivals at a rate per second. `cv` is the coefficient of variation of the gaps: 1 is a
-    Poisson process, more is bursty (gamma), 0 is a metronome. The mean gap is as given, and not as it happens to be
+    Poisson process, more is bursty (gamma), 0 is a metronome. The mean gap is as asked, and not as it happens to be
     drawn. Without a rate, all arrive at once."""
     if rate is None:
         return np.zeros(count)
