@@ -134,6 +134,7 @@ def test_a_bare_name_of_two_architectures_matches_neither(monkeypatch: pytest.Mo
         object.__setattr__(entry, "id", f"{owner}/model")
         object.__setattr__(entry, "aliases", ())
     monkeypatch.setattr(hf_catalog, "_entries", lambda: (first, second))
+    monkeypatch.setattr(hf_catalog, "_occurs", lambda key: True)  # whether the files have a name
     hf_catalog._names.cache_clear()
     try:
         assert architecture("model") is None
