@@ -28,6 +28,20 @@ settings.register_profile("explore", derandomize=False)
 settings.load_profile("steady")
 
 
+#: Files whose fixtures and tests take longest, the longest first.
+LONG = (
+    "training/test_train_smoke.py", "runtimes/test_outside_runtime.py", "predictors/test_outside_package.py",
+    "evaluate/test_ablation.py", "evaluate/test_study.py", "predictors/test_predictors.py", "cli/test_docs.py",
+)  # fmt: skip
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long files come first: no worker begins one when the others have nothing left to do, and the work of their
+    fixtures is not done twice, since workers take from the end of each other's lists."""
+    places = {f"tests/{name}": number for number, name in enumerate(LONG)}
+    items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(LONG)))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _own_folders(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Tests neither read nor fill the user's cache and store. All workers and commands of a run share one cache, so

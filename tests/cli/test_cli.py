@@ -109,13 +109,14 @@ def test_doctor_reports_versions_device_store_and_weights(run_forerun: Run, tmp_
     ids=lambda v: "-".join(v[1:4]) if isinstance(v, list) else "",
 )
 def test_a_mistake_is_one_line_and_exit_code_2(
-    run_forerun: Run, tmp_path: Path, words: list[str], message: str
+    run_forerun: Run, start_forerun: Run, tmp_path: Path, words: list[str], message: str
 ) -> None:
     (tmp_path / "broken.onnx").write_bytes(b"\x08\x07this is not a model")
     (tmp_path / "bad.yaml").write_text(CHIP.replace("memory_gb: 24", "memory_gb: 24 GB"))
     (tmp_path / "config.json").write_text("{}")
     before = {p: p.read_bytes() for p in tmp_path.iterdir() if p.is_file()}
-    done = run_forerun(*words, HF_HUB_OFFLINE="1")
+    # What the hub might know is asked without it, which its client reads when it is imported.
+    done = start_forerun(*words, HF_HUB_OFFLINE="1") if words[1].startswith("someone/") else run_forerun(*words)
     assert done.returncode == 2, done.stdout + done.stderr
     # On a slow machine a line that explains the wait comes before it.
     (mistake,) = [line for line in done.stderr.splitlines() if not line.endswith(" …")]

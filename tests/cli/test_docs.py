@@ -7,7 +7,6 @@ import json
 import re
 import shlex
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import onnx_files
 import pytest
 import typer
+import warm
 import yaml
 
 from forerun.cli import run
@@ -227,5 +227,5 @@ def test_the_first_answer_of_the_readme_is_what_the_command_prints(run_forerun: 
 def test_python_examples_run(page: str, with_files: Path) -> None:
     """The blocks of a page, one after another in a process of their own: what they register stays there."""
     code = "\n".join(re.findall(r"```python\n(.*?)```", PAGES[page], re.S))
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=300)
+    done = warm.run(["-c", code])
     assert done.returncode == 0, done.stderr

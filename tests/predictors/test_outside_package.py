@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -254,10 +253,7 @@ def test_what_was_kept_of_it_is_compared_in_a_document(
 def test_predictor_and_frontend_pass_forerun_s_own_suites(
     trained: Path, layers: Path, acme: dict[str, str], tmp_path: Path
 ) -> None:
-    command = [sys.executable, "-c", CHECK, str(trained), str(layers)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, env={**os.environ, **acme}, cwd=tmp_path, timeout=300
-    )  # fmt: skip
+    done = warm.run(["-c", CHECK, str(trained), str(layers)], env={**os.environ, **acme}, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert [int(n) for n in done.stdout.split()] == [11, 8]
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 
 import forerun
 
@@ -134,9 +134,7 @@ class Acme:
 
 
 def run(env: dict[str, str], *command: str) -> str:
-    done = subprocess.run(
-        [sys.executable, *command], capture_output=True, text=True, env={**os.environ, **env}, timeout=300
-    )  # fmt: skip
+    done = warm.run(command, env={**os.environ, **env})
     assert done.returncode == 0, done.stderr
     return done.stdout
 

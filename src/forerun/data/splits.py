@@ -67,7 +67,9 @@ def _joined(rows: pd.DataFrame, together: Iterable[set[str]]) -> pd.Series:
             name = leader[name]
         return name
 
-    for twins in [*together, *(set(members) for _, members in names.groupby(rows["graph_hash"]))]:
+    filed = pd.DataFrame({"graph": rows["graph_hash"], "name": names}).dropna().drop_duplicates()
+    shared = filed[filed.duplicated("graph", keep=False)]  # graphs of one family join nothing
+    for twins in [*together, *(set(members) for _, members in shared.groupby("graph")["name"])]:
         first, *others = sorted(twins)
         for other in others:
             leader[find(other)] = find(first)
@@ -76,7 +78,8 @@ def _joined(rows: pd.DataFrame, together: Iterable[set[str]]) -> pd.Series:
 
 def kinds_of_network(rows: pd.DataFrame) -> pd.Series:
     """The kind of network of every row: by its family of `networks/`, else by source and mode."""
-    pairs = rows[["source", "mode"]].astype("string").fillna("").agg("/".join, axis=1)
+    source, mode = (rows[name].astype("string").fillna("") for name in ("source", "mode"))
+    pairs = source + "/" + mode
     return pairs.map({pair: _kind(*pair.split("/", 1)) for pair in pairs.unique()})
 
 

@@ -25,7 +25,7 @@ from forerun.errors import ForerunError
 from forerun.evaluate import relatives
 from forerun.evaluate.results import Section
 from forerun.measure.cases import workload_of
-from forerun.predictors.default.predictor import DefaultPredictor
+from forerun.predictors.base import Predictor
 from forerun.predictors.laws.generation import BYTES, HOST, GenerationLaw
 from forerun.predictors.laws.memory import MemoryEstimate, needed_interval, with_interval
 from forerun.predictors.registry import load_predictor
@@ -102,7 +102,6 @@ def measured(store: Store, progress: Progress | None = None) -> list[Generated]:
     if rows.empty:
         raise ForerunError("the store has no whole generations: forerun sweep sweeps/h200_generate.yaml")
     predictor = load_predictor("default")
-    assert isinstance(predictor, DefaultPredictor)
     lines = rows.to_dict("records")
     out = []
     for row in progress(lines, len(lines)) if progress else lines:
@@ -116,12 +115,10 @@ def measured(store: Store, progress: Progress | None = None) -> list[Generated]:
     return out
 
 
-def _slowness(predictor: DefaultPredictor, row: dict[str, Any]) -> float | None:
+def _slowness(predictor: Predictor, row: dict[str, Any]) -> float | None:
     """How slow the host was just before the row was measured, as its probe says."""
-    host, probe = predictor.weights.host, json.loads(row["extra"] or "{}").get("host_probe_before") or {}
-    if host.probe_law is None or not probe.get("launch_us"):
-        return None
-    return float(host.probe_scale * np.exp(host.probe_law[0] + host.probe_law[1] * np.log(probe["launch_us"])))
+    probe = json.loads(row["extra"] or "{}").get("host_probe_before") or {}
+    return predictor.probed_slowness(probe["launch_us"]) if probe.get("launch_us") else None
 
 
 def fitted(cases: Sequence[Generated]) -> GenerationLaw:

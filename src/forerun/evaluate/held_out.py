@@ -100,6 +100,12 @@ def whole_parts(rows: pd.DataFrame) -> str:
     return "family" if groups_of(rows, "family").nunique() > 1 else "model"
 
 
+def whole_groups(rows: pd.DataFrame, split: str) -> pd.Series:
+    """`groups_of` rows that were held out by this split: with "family", of `whole_parts`."""
+    found = groups_of(rows, split)
+    return groups_of(rows, "model") if split == "family" and found.nunique() <= 1 else found
+
+
 #: A kind of network with more than this share of the rows is no new kind: without it little is left to learn from.
 _MOST_OF_A_KIND = 0.1
 

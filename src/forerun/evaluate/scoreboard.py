@@ -11,7 +11,7 @@ import pandas as pd
 from forerun.data.splits import hold_out
 from forerun.data.summary import noise_floor, regime
 from forerun.evaluate import memory_rule
-from forerun.evaluate.held_out import PROBED, groups_of, whole_parts
+from forerun.evaluate.held_out import PROBED, whole_groups
 from forerun.evaluate.metrics import figures
 from forerun.prediction import DEVICE_BOUND
 from forerun.predictors.base import TARGETS, Predictor, disagreement_of, log_ratio
@@ -70,15 +70,16 @@ def regimes(rows: pd.DataFrame) -> dict[str, np.ndarray]:
 
 def with_intervals(
     held_out: pd.DataFrame, target: str, predictor: Predictor, confidence: float = 0.9, folds: int = 8,
-    split: str = "family",
+    split: str = "family", held_together: pd.Series | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
-    """Intervals of each row from the held-out errors of other families (devices, kinds) only."""
+    """Intervals of each row from the held-out errors of other families (devices, kinds) only; `held_together` are the
+    groups of the rows where they are known (`whole_groups`)."""
     predicted = held_out[f"predicted_{target}"].to_numpy(dtype=float)
     groups = np.array(predictor.calibration_groups(held_out, target))
     score, disagreement = log_ratio(held_out, target), disagreement_of(held_out, target)
     low, high = np.full(len(held_out), np.nan), np.full(len(held_out), np.nan)
-    parts = whole_parts(held_out) if split == "family" else split  # of one family, networks were held out
-    for train, test in hold_out(groups_of(held_out, parts), folds, seed=1):
+    together = whole_groups(held_out, split) if held_together is None else held_together
+    for train, test in hold_out(together, folds, seed=1):
         made = calibrate(groups[train], score[train], disagreement[train])
         for group in np.unique(groups[test]):
             selected = test & (groups == group)
@@ -96,13 +97,16 @@ def board(
     `only` chooses the rows that are scored; intervals are calibrated on all of them.
     """
     first = next(iter(frames.values()))
+    together = {name: whole_groups(frame, split) for name, frame in frames.items() if predictor_class(name).calibrates}
     lines = []
     for target in (*targets, *((GRAPH,) if "latency_ms" in targets and GRAPH in first else ())):
         memory = target.startswith("memory")
         measured = first[target].to_numpy(dtype=float)
         once = first_of_cases(first, measured) & (True if only is None else only)
         able = {n: f for n, f in frames.items() if target != GRAPH or f"predicted_{GRAPH}" in f}
-        answers = [answer for name, frame in able.items() for answer in _answers(name, frame, target, split)]
+        answers = [
+            answer for name, frame in able.items() for answer in _answers(name, frame, target, together.get(name))
+        ]
         if memory and (rule := memory_rule.answers(first, target)) is not None:
             answers.insert(0, (memory_rule.NAME, rule, None, None, np.ones(len(first), dtype=bool)))
         for group, chosen in regimes(first).items():
@@ -133,14 +137,17 @@ def first_of_cases(rows: pd.DataFrame, measured: np.ndarray) -> np.ndarray:
     return rows.index.isin(first)
 
 
-def _answers(name: str, frame: pd.DataFrame, target: str, split: str) -> list[Answer]:
-    """A predictor's line for a target, and one more with the host's speed known."""
+def _answers(name: str, frame: pd.DataFrame, target: str, held_together: pd.Series | None) -> list[Answer]:
+    """A predictor's line for a target, and one more with the host's speed known; `held_together` is None of predictors
+    without intervals."""
     column = f"predicted_{target}"
     requested = frame["asked"].to_numpy(dtype=bool) if "asked" in frame else np.ones(len(frame), dtype=bool)
     if column not in frame:
         return [(name, np.full(len(frame), np.nan), None, None, requested)]
     predictor = predictor_class(name)()
-    low, high = with_intervals(frame, target, predictor, split=split) if predictor.calibrates else (None, None)
+    low, high = None, None
+    if held_together is not None:
+        low, high = with_intervals(frame, target, predictor, held_together=held_together)
     out: list[Answer] = [(name, frame[column].to_numpy(dtype=float), low, high, requested)]
     if target in PROBED and f"{column}_probed" in frame:
         out.append((f"{name}, {HOST_PROBED}", frame[f"{column}_probed"].to_numpy(dtype=float), None, None, requested))

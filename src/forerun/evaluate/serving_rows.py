@@ -50,7 +50,8 @@ class Run:
     """The sum of iterations of one run."""
 
     def __init__(self, model: EngineModel) -> None:
-        self.model, self.columns = model, {}
+        self.model = model
+        self.columns: dict[str, Any] = {}
 
     def add(self, load: Load, many: Any, base: Load | None = None) -> Run:
         """`many` iterations of a load, or what they take beyond those of another load."""
@@ -74,12 +75,10 @@ class Run:
 
 
 def _load(decode: Any, context: Any, prefill: Any = 0.0, pairs: Any = 0.0, finished: Any = 0.0) -> Load:
-    return Load(
-        *(
-            np.asarray(one, dtype=float) + 0.0 * np.asarray(decode)
-            for one in (decode, context, prefill, pairs, finished)
-        )
-    )
+    def like(one: Any) -> Any:
+        return np.asarray(one, dtype=float) + 0.0 * np.asarray(decode)
+
+    return Load(like(decode), like(context), like(prefill), like(pairs), like(finished))
 
 
 def _steady(model: EngineModel, rows: pd.DataFrame) -> tuple[Run, np.ndarray]:
@@ -188,7 +187,8 @@ def _of_models(name: str, rows: pd.DataFrame, left: dict[str, int]) -> Iterator[
     keys = [rows["model"], rows["device"], rows["engine"], rows["dtype"].fillna(""), tp, rows["ep"]]
     makers = {load_device(one).maker for one in rows["device"].unique()}
     for key, own in rows.groupby(keys, dropna=False):
-        model = _model(*(str(word) for word in key[:4]), int(key[4]), int(key[5]))
+        name_of_model, card, engine, dtype = (str(word) for word in key[:4])
+        model = _model(name_of_model, card, engine, dtype, int(key[4]), int(key[5]))
         if isinstance(model, str):
             left[model] = left.get(model, 0) + len(own)
             continue
@@ -206,7 +206,7 @@ def _of_models(name: str, rows: pd.DataFrame, left: dict[str, int]) -> Iterator[
             line["eager"] = line["launches"] * (name in _EAGER)
             line["roofline"] = line[list(_LEAST)].sum(axis=1)
             if target == "energy per token":  # at the power limit
-                watts = model.devices * float(model.joules["limit_w"])
+                watts = model.devices * model.watts["limit_w"]
                 line["roofline"] *= watts / 1e3 / line["sequences"]
             rate = own["batch"] / (own["ttft_ms"] + own["tokens_out"] * own["tpot_ms"]) * 1e3
             peak = (model.device.peak("fp8") or model.device.peak("fp16") or 1.0) * 1e12 * int(key[4])

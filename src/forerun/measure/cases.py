@@ -132,8 +132,8 @@ def workload_of(case: dict[str, Any], file: str | None = None, trust_remote_code
         return Workload(file or case["path"], batch=case["batch"], input_shape=shapes, runtime=case["runtime"])
     if case["source"] == python_file.SOURCE:
         given = {name: Input.read(one).shape for name, one in case["inputs"].items()}
-        shapes = given[""] if set(given) == {""} else given
-        return Workload(case["name"], input_shape=shapes, trust_remote_code=trust_remote_code, **settings)
+        whole = given[""] if set(given) == {""} else given
+        return Workload(case["name"], input_shape=whole, trust_remote_code=trust_remote_code, **settings)
     overrides = dict(case.get("overrides") or {})
     if case["source"] == "hf" and case.get("class"):
         config = {**case["config"], **overrides, "architectures": [case["class"]]}

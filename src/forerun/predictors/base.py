@@ -300,6 +300,11 @@ class Predictor(Saved, abc.ABC):
         """How many times slower than the reference host the host was at each row; None: it does not model hosts."""
         return None
 
+    def probed_slowness(self, launch_us: float) -> float | None:
+        """How many times slower a host is than the reference host, where a tiny launch takes so many microseconds;
+        None: it does not model hosts."""
+        return None
+
     def best_host_slowness(self, cases: Cases, device_ms: np.ndarray, latency_ms: np.ndarray) -> float | None:
         """The one host slowness that fits these calls best, given predicted device times; None: it does not model
         hosts."""

@@ -36,7 +36,7 @@ from forerun.runtimes.registry import as_run, runtime, runtimes
 from forerun.serving.curves import Curve, Surface
 from forerun.serving.iteration import Load
 from forerun.serving.pieces import Attention, attentions, decode_graph, prefill_graph, roles
-from forerun.workload import Workload
+from forerun.workload import PUBLISHED, Workload
 
 #: Cached tokens of the captured step: primes, which no other size of a model equals; beyond sliding windows where the
 #: model takes so many.
@@ -86,8 +86,9 @@ class EngineModel:
     decode_attention: tuple[Surface, ...]
     decode_least: tuple[Surface, ...]  # by the roofline
     prefill_attention: tuple[Curve, ...]
-    #: Joules on one device: by token, logit, cached token read and pair; and watts while waiting and working.
+    #: Joules on one device: by token, logit, cached token read and pair.
     joules: Mapping[str, Curve | float]
+    watts: Mapping[str, float]  # of one device while it waits and works, and its limit
     law: engine_law.EngineLaw = field(repr=False)
     parameters: float = 0.0  # of the whole model
     dtype: str = ""  # as tables name it
@@ -139,13 +140,13 @@ class EngineModel:
             self._joules("token", decode + prefill) + self._joules("head", decode + finished)
             + self._joules("context", context) + self._joules("pairs", pairs)
         )  # fmt: skip
-        waiting, working = (float(self.joules[name]) for name in ("waiting_w", "working_w"))
+        waiting, working = (self.watts[name] for name in ("waiting_w", "working_w"))
         each = {"waiting": waiting * seconds, "working": working * np.minimum(busy_s, seconds), "work": work}
         return {name: self.devices * joules for name, joules in each.items()}
 
     def energy_j(self, load: Load) -> np.ndarray:
         """Energy of all devices of the replica, never over their power limit."""
-        most = self.devices * float(self.joules["limit_w"]) * self.latency_ms(load) / 1e3
+        most = self.devices * self.watts["limit_w"] * self.latency_ms(load) / 1e3
         known = self.law.energy
         drawn = sum(known.get(name, 1.0) * joules for name, joules in self.joules_by_cause(load).items())
         return np.asarray(np.minimum(drawn, most))
@@ -182,7 +183,8 @@ def engine_model(
     """The iteration model of a language model on `tp` devices; `dtype` None is what its checkpoint is published in."""
     chip = load_device(device)
     run = engine_named(engine)
-    workload = Workload(model, batch=1, dtype=dtype, mode="decode", seq_len=LENGTHS[0], runtime=run.name, **settings)
+    wanted = dtype or PUBLISHED
+    workload = Workload(model, batch=1, dtype=wanted, mode="decode", seq_len=LENGTHS[0], runtime=run.name, **settings)
     for problem in (run.problem(workload), run.device_problem(chip)):
         if problem is not None:
             raise ForerunError(problem)
@@ -238,14 +240,15 @@ def _made(
     context = ms[placed == "context"].sum(axis=0)[:1] / length
     weights = sum(s.bytes * s.repeat for s in graph.storages if s.role in ("parameter", "buffer"))
     overhead = law.overhead(engine_law.law_name(run.name, device))
+    caches = [price.over_caches(graph, one) for one in kinds]
     return EngineModel(
         graph.name, run.name, device, layout.devices, _kv_tokens(graph, kinds, weights, device, run),
         run.block, run.max_tokens, run.max_sequences, overhead.request_ms, float(weights), active, kinds,
         float(sum(op.repeat for op in graph.ops)), by_tokens, curve(head), curve(state),
         Curve(np.array([1.0, 2.0]), np.maximum(context * np.array([1.0, 2.0]), 0.0)),
-        *(tuple(surfaces) for surfaces in zip(*(price.over_caches(graph, one) for one in kinds), strict=True)),
+        tuple(over for over, _ in caches), tuple(least for _, least in caches),
         tuple(price.over_prompts(graph, one) for one in kinds),
-        price.joules(graph, tokens, token | state, head, kinds), law,
+        price.joules(graph, tokens, token | state, head, kinds), price.watts(), law,
         parameters=parameters, dtype=workload.shown_dtype,
     )  # fmt: skip
 
@@ -276,7 +279,8 @@ class _Prices:
         columns = profile(decode_graph(graph, one, _CACHED), self.workload.dtype, _SEQUENCES)
         ms = self.predictor.op_times_by_batch_ms(columns, self.device, self.workload)
         first, second = _SEQUENCES.astype(float), _CACHED.astype(float)
-        return tuple(Surface(first, second, one.layers * each.T) for each in (ms, self.least_ms(columns)))
+        predicted, least = (Surface(first, second, one.layers * each.T) for each in (ms, self.least_ms(columns)))
+        return predicted, least
 
     def over_prompts(self, graph: Graph, one: Attention) -> Curve:
         columns = profile(prefill_graph(graph, one, _PROMPT), self.workload.dtype, np.array([1]))
@@ -286,14 +290,13 @@ class _Prices:
     def joules(
         self, graph: Graph, tokens: Profile, token: np.ndarray, head: np.ndarray, kinds: Sequence[Attention]
     ) -> dict[str, Curve | float]:  # fmt: skip
-        """What arithmetic and bytes cost, beside the watts of waiting and of working."""
+        """What arithmetic and bytes cost."""
         factors = energy.factors_of(self.device, self.predictor.weights.joules)
 
         def work(columns: Profile) -> np.ndarray:
             terms = energy.energy_terms(columns, [self.device])[:, 0]
             return np.nan_to_num(terms[:, 1:-1] @ factors[1:-1])
 
-        limit = self.device.tdp_w or float("nan")
         cached = [work(profile(decode_graph(graph, one, [1024]), self.workload.dtype)) * one.layers for one in kinds]
         pairs = [work(profile(prefill_graph(graph, one, [2048]), self.workload.dtype)) * one.layers for one in kinds]
         return {
@@ -301,8 +304,13 @@ class _Prices:
             "head": Curve(tokens.batches, work(tokens.only(head))),
             "context": float(sum(np.sum(one) for one in cached)) / 1024,
             "pairs": float(sum(np.sum(one) for one in pairs)) / (2048 * 2049 / 2),
-            "waiting_w": limit * factors[0], "working_w": limit * factors[-1], "limit_w": limit,
-        }  # fmt: skip
+        }
+
+    def watts(self) -> dict[str, float]:
+        """Of one device while it waits and while its kernels work, and its limit."""
+        factors = energy.factors_of(self.device, self.predictor.weights.joules)
+        limit = self.device.tdp_w or float("nan")
+        return {"waiting_w": limit * factors[0], "working_w": limit * factors[-1], "limit_w": limit}
 
 
 def _rows(columns: Profile) -> np.ndarray:

@@ -64,9 +64,8 @@ class Replica:
     @property
     def idle_w(self) -> float:
         """Watts of a device between iterations."""
-        waiting = self.one_stage.joules["waiting_w"]
-        known = isinstance(waiting, float) and waiting == waiting
-        return self.device.idle_w or (float(waiting) if known else 0.0)  # type: ignore[arg-type]
+        waiting = self.one_stage.watts["waiting_w"]
+        return self.device.idle_w or (waiting if waiting == waiting else 0.0)
 
     @property
     def cache_bytes(self) -> float:

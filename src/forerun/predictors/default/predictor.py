@@ -248,6 +248,9 @@ class DefaultPredictor(Predictor):
         device_ms = cases.rows["device_ms"].to_numpy(dtype=float)
         return slowness(cases.rows, self.weights.host, cases.launches, device_ms)
 
+    def probed_slowness(self, launch_us: float) -> float | None:
+        return self.weights.host.probed_slowness(launch_us)
+
     def best_host_slowness(self, cases: Cases, device_ms: np.ndarray, latency_ms: np.ndarray) -> float:
         from forerun.predictors.default.fit_host import nearest_slowness
 
@@ -400,8 +403,8 @@ class DefaultPredictor(Predictor):
                 else f"{target}/{of_row(workload.runtime).calibration_group(workload.mode, target)}/{side}"
             )
             beyond = np.broadcast_to(wider, value.shape)[selected]
-            ends = calibration.intervals(group, self.confidence, beyond, times.disagreement[selected])
-            out[selected] = np.stack(ends, axis=-1)
+            edges = calibration.intervals(group, self.confidence, beyond, times.disagreement[selected])
+            out[selected] = np.stack(edges, axis=-1)
         return not_below(out, value, np.zeros_like(value) if target == "energy_j" else times.roofline_ms)
 
 

@@ -68,6 +68,12 @@ class HostCosts:
         slow = self.default_slowness if slowness is None else slowness
         return smooth_max(busy, slow * self.host_ms(counts, runtime), self.sharpness)
 
+    def probed_slowness(self, launch_us: float) -> float | None:
+        """Times slower than the reference host where a tiny launch takes so many microseconds; None: never fitted."""
+        if self.probe_law is None:
+            return None
+        return float(self.probe_scale * np.exp(self.probe_law[0] + self.probe_law[1] * np.log(launch_us)))
+
     def scalars(self) -> dict[str, Any]:
         """All but the costs of launches, as plain data."""
         plain = {name: value for name, value in vars(self).items() if name not in ("cost_us", "own")}
