@@ -17,6 +17,7 @@ from forerun.advice.mig import slice_options, slices, smallest_that_fits
 from forerun.api.arguments import whole_number
 from forerun.api.questions import Question, check, items_per_call, profiled
 from forerun.device import Device
+from forerun.device.cloud import Instance
 from forerun.errors import ArgumentError, ForerunError
 from forerun.graph.cost import Totals, totals
 from forerun.graph.ir import Graph
@@ -49,16 +50,9 @@ def answer(
     chosen = cost_advice.choose_instance(device, instance)
     grid = carbon_advice.choose_grid(region, chosen if instance else None)
     question = profiled(workload)
-    graph, columns = question.graph, question.columns
-    shards = question.shards
-    devices = [device, *(cut for _, cut in slices(device) if shards is None)]
-    answers = ask(predictor, columns, devices, workload)
-    if shards is not None:
-        named = chosen if instance else None
-        answers = in_parallel(
-            answers, shards.layout, [communication(shards.row, device, shards.layout, instance=named)]
-        )
-        measured = False
+    graph, columns, shards = question.graph, question.columns, question.shards
+    answers = _asked(question, workload, device, predictor, chosen if instance else None)
+    measured = measured and shards is None
     times = answers.times
     if not times.latency_ms.all():
         raise ForerunError(f"{graph.name} runs no operation on {device.id}: there is no time to predict")
@@ -100,11 +94,7 @@ def answer(
             usd_per_device_hour=hourly,
         )  # fmt: skip
     options = slice_options(device, times.latency_ms[0, 1:].tolist(), memory) if shards is None else ()
-    weights = columns.repeat[:, None]
-    work = (
-        totals(shards.whole) if shards is not None
-        else Totals(*(float((one * weights).sum()) for one in (columns.macs, columns.flops, columns.bytes)))
-    )  # fmt: skip
+    work = _work(question)
     weighed = graph if shards is None else shards.whole
     return Prediction(
         model=graph.name, device=device.id, workload=workload.to_dict() | {"instance": instance, "region": region},
@@ -129,6 +119,27 @@ def answer(
         ),
         training=training, devices=workload.devices, exchange_ms=_exchange(answers),
     )  # fmt: skip
+
+
+def _asked(
+    question: Question, workload: Workload, device: Device, predictor: Predictor, instance: Instance | None
+) -> Answers:
+    """The predictions for the device and its slices, or for several devices together."""
+    shards = question.shards
+    devices = [device, *(cut for _, cut in slices(device) if shards is None)]
+    answers = ask(predictor, question.columns, devices, workload)
+    if shards is None:
+        return answers
+    return in_parallel(answers, shards.layout, [communication(shards.row, device, shards.layout, instance=instance)])
+
+
+def _work(question: Question) -> Totals:
+    """FLOPs and bytes of a call: of all devices."""
+    columns, shards = question.columns, question.shards
+    if shards is not None:
+        return totals(shards.whole)
+    weights = columns.repeat[:, None]
+    return Totals(*(float((one * weights).sum()) for one in (columns.macs, columns.flops, columns.bytes)))
 
 
 def _exchange(answers: Answers) -> Estimate | None:

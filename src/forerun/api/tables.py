@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from forerun.advice import cost as cost_advice
-from forerun.api.questions import items_per_call, problem, profiled
+from forerun.api.questions import Question, items_per_call, problem, profiled
 from forerun.device import Device
 from forerun.device.carbon import carbon_g
 from forerun.errors import ForerunError
@@ -19,7 +19,7 @@ from forerun.predictors.laws import memory as memory_model
 from forerun.predictors.laws.bounds import ask, hold_memory
 from forerun.predictors.laws.conformal import at_confidence
 from forerun.predictors.laws.energy import POWER_SPREAD, back_to_back_ms, power_edges
-from forerun.predictors.laws.parallel import communication, in_parallel
+from forerun.predictors.laws.parallel import Communication, communication, in_parallel
 from forerun.workload import Workload
 
 if TYPE_CHECKING:
@@ -105,13 +105,7 @@ def table(
         same = {column: [value] * n for column, value in (*request.items(), ("error", str(e)))}
         return {**same, "device": [d.id for d in devices]}
     graph = question.graph
-    shards, exchange = question.shards, {}
-    if shards is not None:
-        for i, device in enumerate(devices):
-            try:
-                exchange[i] = communication(shards.row, device, shards.layout)
-            except ForerunError as e:
-                problems[i] = problems[i] or str(e)
+    shards, exchange = question.shards, _exchange(question, devices, problems)
     able = [i for i, p in enumerate(problems) if p is None]
     able_devices = [devices[i] for i in able]
     predicted = ask(predictor, question.columns, able_devices, w) if able else None
@@ -169,6 +163,18 @@ def table(
         "cost_usd": latency * np.where([m.fits is False for m in memory], np.nan, price),
         "basis": [predictor.basis_for(d) for d in devices], "error": problems,
     }  # fmt: skip
+
+
+def _exchange(question: Question, devices: Sequence[Device], problems: list[str | None]) -> dict[int, Communication]:
+    """What collectives take on each device, by its place; one without a link that is known gets its problem."""
+    found = {}
+    for i, device in enumerate(devices if question.shards is not None else ()):
+        assert question.shards is not None
+        try:
+            found[i] = communication(question.shards.row, device, question.shards.layout)
+        except ForerunError as e:
+            problems[i] = problems[i] or str(e)
+    return found
 
 
 def joined(tables: Sequence[Mapping[str, list[Any] | np.ndarray]]) -> pd.DataFrame:

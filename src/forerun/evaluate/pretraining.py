@@ -47,8 +47,8 @@ def measured(store: Store) -> pd.DataFrame:
     """Steps of pre-training, a line each: what was run, its seconds, and the work that the constants multiply."""
     names = ", ".join(f"'{name}'" for name in SETS)
     rows = store.query(
-        "select dataset, protocol, device, devices, model, parameters, dtype, amp, batch, seq_len, parallel, throughput, "
-        f"throughput_unit from models where dataset in ({names}) and throughput is not null"
+        "select dataset, protocol, device, devices, model, parameters, dtype, amp, batch, seq_len, parallel, "
+        f"throughput from models where dataset in ({names}) and throughput is not null"
     )
     if rows.empty:
         sets = " and ".join(f"forerun data import {name} FOLDER" for name in SETS)
@@ -76,7 +76,8 @@ def _line(row: dict[str, Any]) -> dict[str, Any] | None:
     rate = row["throughput"] * (1 if ours else row["devices"])
     return {
         "framework": SETS[row["dataset"]], "device": device.id, "model": row["model"], "precision": run.precision,
-        "devices": int(row["devices"]), "seconds": run.tokens / rate, "fits": fits(memory_mb(numbers, device, run), device),
+        "devices": int(row["devices"]), "seconds": run.tokens / rate,
+        "fits": fits(memory_mb(numbers, device, run), device),
         **dict(zip(_WORK, astuple(done), strict=True)),
     }  # fmt: skip
 
