@@ -17,6 +17,7 @@ from forerun.api.arguments import whole_number
 from forerun.api.generation import GenerationAnswers, GenerationQuestion, problem_of, question_of
 from forerun.api.questions import Question
 from forerun.device import Device
+from forerun.device.cloud import Instance
 from forerun.errors import ArgumentError, ForerunError
 from forerun.graph.ir import Graph
 from forerun.graph.profile import UNITS, Profile
@@ -49,15 +50,9 @@ def answer(
     chosen = cost_advice.choose_instance(device, instance)
     grid = carbon_advice.choose_grid(region, chosen if instance else None)
     question = question_of(workload)
-    graph, columns = question.graph, question.columns
-    shards = question.shards
-    devices = [device, *(cut for _, cut in slices(device) if shards is None)]
-    answers = question.ask(predictor, devices)
-    if shards is not None:
-        named = chosen if instance else None
-        exchanged = communication(shards.row, device, shards.layout, instance=named)
-        answers = in_parallel(answers, shards.layout, [exchanged])
-        measured = False
+    graph, columns, shards = question.graph, question.columns, question.shards
+    answers = _asked(question, device, predictor, chosen if instance else None)
+    measured = measured and shards is None
     times = answers.times
     if not times.latency_ms.all():
         raise ForerunError(f"{graph.name} runs no operation on {device.id}: there is no time to predict")
@@ -130,6 +125,16 @@ def answer(
         training=training, first_token_ms=first, token_ms=each, devices=workload.devices,
         exchange_ms=_exchange(answers),
     )  # fmt: skip
+
+
+def _asked(question: Question, device: Device, predictor: Predictor, instance: Instance | None) -> Answers:
+    """The predictions for the device and its slices, or for several devices together."""
+    shards = question.shards
+    devices = [device, *(cut for _, cut in slices(device) if shards is None)]
+    answers: Answers = question.ask(predictor, devices)
+    if shards is None:
+        return answers
+    return in_parallel(answers, shards.layout, [communication(shards.row, device, shards.layout, instance=instance)])
 
 
 def _exchange(answers: Answers) -> Estimate | None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from forerun.advice import cost as cost_advice
 from forerun.api.generation import problem_of, question_of
+from forerun.api.questions import Question
 from forerun.device import Device
 from forerun.device.carbon import carbon_g
 from forerun.device.together import together
@@ -20,7 +21,7 @@ from forerun.predictors.laws import memory as memory_model
 from forerun.predictors.laws.bounds import hold_memory
 from forerun.predictors.laws.conformal import at_confidence
 from forerun.predictors.laws.energy import POWER_SPREAD, back_to_back_ms, power_edges
-from forerun.predictors.laws.parallel import communication, in_parallel
+from forerun.predictors.laws.parallel import Communication, communication, in_parallel
 from forerun.workload import Workload
 
 if TYPE_CHECKING:
@@ -107,13 +108,7 @@ def table(
         same = {column: [value] * n for column, value in (*request.items(), ("error", str(e)))}
         return {**same, "device": [d.id for d in devices]}
     graph = question.graph
-    shards, exchange = question.shards, {}
-    if shards is not None:
-        for i, device in enumerate(devices):
-            try:
-                exchange[i] = communication(shards.row, device, shards.layout)
-            except ForerunError as e:
-                problems[i] = problems[i] or str(e)
+    shards, exchange = question.shards, _exchange(question, devices, problems)
     able = [i for i, p in enumerate(problems) if p is None]
     able_devices = devices.only(able)
     predicted = question.ask(predictor, able_devices) if able else None
@@ -175,6 +170,18 @@ def table(
         "cost_usd": latency * np.where([m.fits is False for m in memory], np.nan, price),
         "basis": [predictor.basis_for(d) for d in devices], "error": problems,
     }  # fmt: skip
+
+
+def _exchange(question: Question, devices: Sequence[Device], problems: list[str | None]) -> dict[int, Communication]:
+    """What collectives take on each device, by its place; one without a link that is known gets its problem."""
+    found = {}
+    for i, device in enumerate(devices if question.shards is not None else ()):
+        assert question.shards is not None
+        try:
+            found[i] = communication(question.shards.row, device, question.shards.layout)
+        except ForerunError as e:
+            problems[i] = problems[i] or str(e)
+    return found
 
 
 def joined(tables: Sequence[Mapping[str, list[Any] | np.ndarray]]) -> pd.DataFrame:

@@ -48,7 +48,7 @@ def measured(store: Store) -> pd.DataFrame:
     names = ", ".join(f"'{name}'" for name in SETS)
     rows = store.query(
         "select dataset, protocol, device, devices, model, parameters, dtype, amp, batch, seq_len, parallel, "
-        f"throughput, throughput_unit from models where dataset in ({names}) and throughput is not null"
+        f"throughput from models where dataset in ({names}) and throughput is not null"
     )
     if rows.empty:
         sets = " and ".join(f"forerun data import {name} FOLDER" for name in SETS)

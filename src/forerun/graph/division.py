@@ -182,6 +182,19 @@ class Walk:
         storage = self.graph.tensors[t].storage
         self.out.weights.setdefault(self._casts.get(storage, storage), set()).add((1, 1))
 
+    def _of_list(self, t: int) -> State:
+        """The state of a tensor of an optimizer; a weight's is that in which it is read."""
+        tensor = self.graph.tensors[t]
+        if not self._is_weight(t):
+            return self.of(t)
+        read = self.out.weights.get(tensor.storage, set())
+        ways, extent = next(iter(read)) if len(read) == 1 else (1, 1)
+        return Part(tensor.shape.index(extent), ways) if ways > 1 and extent in tensor.shape else None
+
+    def _sent(self, where: dict[int, list[Exchange]], i: int, t: int) -> None:
+        if self.ep > self.tp:
+            where.setdefault(i, []).append(Exchange("all_to_all", t, self.ep))
+
 
 def _readers_and_tables(graph: Graph) -> tuple[dict[int, int], set[int]]:
     """How many ops read every storage that they do not write, and the storages of tables of a vocabulary."""

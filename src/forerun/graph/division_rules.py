@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,7 +10,7 @@ from forerun.graph import op_names
 from forerun.graph.division import VOCABULARY, Addend, Division, Exchange, Part, State, Walk
 from forerun.graph.ir import DTYPE_BYTES, Graph, Op
 from forerun.graph.layout import Layout
-from forerun.graph.views import follow
+from forerun.graph.views import follow, kept_dim
 
 #: Columns that every device must get at least, for a matmul to be worth dividing.
 _COLUMNS = 16
@@ -191,10 +190,6 @@ class _Rules(Walk):
         self._need(i, 1, Part(0, self.ep))
         self._outputs(op, rows)
 
-    def _sent(self, where: dict[int, list[Exchange]], i: int, t: int) -> None:
-        if self.ep > self.tp:
-            where.setdefault(i, []).append(Exchange("all_to_all", t, self.ep))
-
     def _expert_gradient(self, i: int, op: Op, states: list[State]) -> None:
         x, gy = states[:2]
         if self.ep > 1:
@@ -344,7 +339,7 @@ class _Rules(Walk):
         sums = sums and op_names.plain_name(op.name) in _SUMS
         for t in op.outputs:
             out = self.graph.tensors[t]
-            kept = _kept(shape, x.dim, out.shape)
+            kept = kept_dim(shape, x.dim, out.shape)
             if kept is None and not sums:
                 self._opaque(i, op, states)
                 return
@@ -386,15 +381,6 @@ class _Rules(Walk):
             if self.of(t) is None and isinstance(state, Part) and not self._is_weight(t):
                 self._set(t, state)
 
-    def _of_list(self, t: int) -> State:
-        """The state of a tensor of an optimizer; a weight's is that in which it is read."""
-        tensor = self.graph.tensors[t]
-        if not self._is_weight(t):
-            return self.of(t)
-        read = self.out.weights.get(tensor.storage, set())
-        ways, extent = next(iter(read)) if len(read) == 1 else (1, 1)
-        return Part(tensor.shape.index(extent), ways) if ways > 1 and extent in tensor.shape else None
-
     def _finish(self) -> None:
         """What a call returns is put together; a matmul whose result goes nowhere else is better computed whole."""
         graph = self.graph
@@ -409,13 +395,3 @@ class _Rules(Walk):
                 else:
                     at = max(graph.tensors[t].producer, 0)
                     self.out.after.setdefault(at, []).append(Exchange("all_gather", t, state.ways))
-
-
-def _kept(shape: tuple[int, ...], dim: int, out: tuple[int, ...]) -> int | None:
-    """Where a dimension remains in the result of a reduction; None where it is summed over."""
-    if len(out) == len(shape):
-        return dim if out[dim] == shape[dim] else None
-    for gone in itertools.combinations(range(len(shape)), len(shape) - len(out)):
-        if dim not in gone and tuple(e for k, e in enumerate(shape) if k not in gone) == out:
-            return dim - sum(k < dim for k in gone)
-    return None

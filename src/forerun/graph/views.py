@@ -1,10 +1,9 @@
-"""Where a dimension of a tensor is found again in a view of the same memory, which leaves no op in a graph."""
+"""Where a dimension of a tensor is found again: in a view of the same memory, which leaves no op, or in a reduction."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
 
 from forerun.graph.ir import Tensor
 
@@ -108,6 +107,11 @@ def _expanded(a: list[Side], b: list[Side], dim: int) -> int | None:
     return None
 
 
-def broadcast_dim(shape: Sequence[int], dim: int, rank: int) -> int:
-    """The dimension of a tensor of this rank that lines up with dimension `dim` of a result of that shape."""
-    return dim - (len(shape) - rank)
+def kept_dim(shape: tuple[int, ...], dim: int, out: tuple[int, ...]) -> int | None:
+    """Where a dimension remains in the result of a reduction; None where it is summed over."""
+    if len(out) == len(shape):
+        return dim if out[dim] == shape[dim] else None
+    for gone in itertools.combinations(range(len(shape)), len(shape) - len(out)):
+        if dim not in gone and tuple(e for k, e in enumerate(shape) if k not in gone) == out:
+            return dim - sum(k < dim for k in gone)
+    return None

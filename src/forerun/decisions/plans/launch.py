@@ -8,6 +8,7 @@ import shlex
 from forerun.device import Device
 from forerun.device.links import in_machine
 from forerun.graph.language_model import LanguageModel
+from forerun.graph.layout import Layout
 from forerun.predictors.laws.pretraining import Run
 
 #: What transformers' Trainer calls the stages of ZeRO.
@@ -19,8 +20,13 @@ def launch_line(model: LanguageModel, device: Device, run: Run, steps: float) ->
     layout = run.layout
     each = min(layout.devices, in_machine(device))
     start = ["torchrun", "--nnodes", str(math.ceil(layout.devices / each)), "--nproc-per-node", str(each)]
-    plain = layout.tp == layout.pp == layout.cp == layout.ep == 1 and layout.zero != 1
-    return shlex.join([*start, *(_trainer if plain else _megatron)(model, run, math.ceil(steps))])
+    script = _trainer if data_parallel_alone(layout) else _megatron
+    return shlex.join([*start, *script(model, run, math.ceil(steps))])
+
+
+def data_parallel_alone(layout: Layout) -> bool:
+    """Whether PyTorch's own DDP or FSDP do it, which know no ZeRO 1."""
+    return layout.tp == layout.pp == layout.cp == layout.ep == 1 and layout.zero != 1
 
 
 def _trainer(model: LanguageModel, run: Run, steps: int) -> list[str]:

@@ -10,7 +10,7 @@ from forerun._util.rendered import Rendered
 from forerun.advice.cost import choose_instance, price_line
 from forerun.advice.verdict import DOES_NOT, Verdict, verdict, worst
 from forerun.api.arguments import number, whole_number
-from forerun.decisions.plans.launch import launch_line
+from forerun.decisions.plans.launch import data_parallel_alone, launch_line
 from forerun.device import Device, load_device
 from forerun.device.cloud import Instance
 from forerun.device.links import in_machine, link
@@ -208,8 +208,7 @@ def _with_batches(job: _Job, layout: Layout) -> Iterator[law.Run]:
 
 
 def _candidate(job: _Job, run: law.Run, memory: dict[str, float], place: Instance | None) -> Candidate:
-    alone = run.layout.tp == run.layout.pp == run.layout.ep == run.layout.cp == 1
-    name = "llm-foundry" if alone and job.precision != "fp4" else "megatron"
+    name = "llm-foundry" if data_parallel_alone(run.layout) and job.precision != "fp4" else "megatron"
     by = law.framework(name)
     done = law.step(law.work(job.model, job.device, run, place), job.precision, by)
     seconds = Estimate(done.seconds, done.seconds * by.errors[0], done.seconds * by.errors[1], "s")
@@ -264,7 +263,7 @@ def _front(found: Sequence[Candidate]) -> list[Candidate]:
         return tuple(float(f"{value:.3g}") if value is not None else 0.0 for value in values)
 
     kept: dict[tuple[float, ...], Candidate] = {}
-    for one in sorted(found, key=point):
+    for one in sorted(found, key=lambda one: (point(one), one.hours.value)):
         here = point(one)
         if not any(all(a <= b for a, b in zip(other, here, strict=True)) for other in kept):
             kept[here] = one

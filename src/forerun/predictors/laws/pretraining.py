@@ -5,7 +5,7 @@ One device computes `m` microbatches of its replica; t tokens each, in `pp` stag
     linear    = (3 + r) x 2 x weights met x t / (tp pp peak efficiency)         r: 1 where activations are recomputed
     attention = (3.5 + r) x 2 x scores x (length / 2) x t / (tp pp peak attention)     causal: half of all pairs
     other     = passes x layers x width x t x 2 bytes x (2 + r) / 2 / (tp pp bandwidth), and the logits in fp32
-    exchange  = all-reduces (tp), all-to-alls of experts (ep), keys of the sequence (cp), weights and gradients (ZeRO)
+    exchange  = all-reduces (tp), all-to-alls of experts (ep), keys of the sequence (cp), weights, gradients (ZeRO)
     step      = (m + (pp - 1) / v) x (compute + exposed exchange of a microbatch) + exposed sum of gradients + optimizer
 
 `exposed` is the share of an exchange that does not hide behind compute, and all that exceeds compute; the bubble of a
