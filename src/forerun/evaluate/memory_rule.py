@@ -11,7 +11,7 @@ import pandas as pd
 
 from forerun._util.extras import needed
 from forerun.data.splits import hold_out
-from forerun.evaluate.held_out import groups_of, whole_parts
+from forerun.evaluate.held_out import whole_groups
 from forerun.graph.ir import DTYPE_BYTES
 
 NAME = "rule of thumb"
@@ -36,7 +36,7 @@ def answers(rows: pd.DataFrame, target: str, folds: int = 16) -> np.ndarray | No
     states, moved = states_mb(rows), rows["bytes"].to_numpy(dtype=float) / _MB
     measured = rows[target].to_numpy(dtype=float)
     out = np.full(len(rows), np.nan)
-    for train, test in hold_out(groups_of(rows, whole_parts(rows)), folds):
+    for train, test in hold_out(whole_groups(rows, "family"), folds):
         known = train & (measured > 0)
         if known.any():
             held, share = _fitted(measured[known], states[known], moved[known])

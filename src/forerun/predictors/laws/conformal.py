@@ -188,14 +188,16 @@ def device_deviation(
 def _widening(groups: np.ndarray, scores: np.ndarray, disagreement: np.ndarray) -> float:
     """The widening whose intervals have the best interval score: narrow, and near the scores outside."""
 
+    chosen = [groups == group for group in dict.fromkeys(groups)]
+    parts = [(scores[selected], disagreement[selected]) for selected in chosen]
+
     def loss(by: float) -> float:
         total = 0.0
-        for group in dict.fromkeys(groups):
-            selected = groups == group
-            distance = 1 + by * disagreement[selected]
-            quantiles = _quantiles(np.sort(scores[selected] / distance), selected.sum(), _CHOSEN_AT)
+        for score, differing in parts:
+            distance = 1 + by * differing
+            quantiles = _quantiles(np.sort(score / distance), len(score), _CHOSEN_AT)
             low, high = (q * distance for q in quantiles)
-            outside = np.maximum(low - scores[selected], 0) + np.maximum(scores[selected] - high, 0)
+            outside = np.maximum(low - score, 0) + np.maximum(score - high, 0)
             total += float((high - low).sum() + 2 / (1 - _CHOSEN_AT) * outside.sum())
         return total
 
