@@ -23,7 +23,7 @@ from forerun.frontends.onnx import (
 from forerun.graph import cost, features, op_names, variants
 from forerun.graph import profile as profiles
 from forerun.graph.ir import Graph, Op, Storage, Tensor
-from forerun.graph.kinds import CONTRACTIONS, KINDS, Kind
+from forerun.graph.kinds import COLLECTIVES, CONTRACTIONS, KINDS, Kind
 from forerun.graph.profile import CLASS_OF_KIND, CLASSES, profile
 from forerun.graph.validate import validate
 from forerun.workload import Workload
@@ -59,7 +59,8 @@ def emitted() -> set[str]:
     calls = [n for text in sources for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Call)]
     words = {a.value for c in calls if isinstance(c.func, ast.Attribute) and c.func.attr == "emit" for a in c.args[:1]
              if isinstance(a, ast.Constant)}  # fmt: skip
-    return recorded | set(onnx_ops.KINDS_OF.values()) | words
+    # Collectives are put in where a graph is divided among devices (graph/shard.py).
+    return recorded | set(onnx_ops.KINDS_OF.values()) | words | COLLECTIVES
 
 
 @pytest.mark.parametrize("kind", KINDS)

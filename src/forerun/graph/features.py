@@ -17,6 +17,7 @@ import numpy as np
 from forerun.graph import op_names
 from forerun.graph.cost import Shapes, experts_hit
 from forerun.graph.ir import DTYPE_BYTES, Graph, Op
+from forerun.graph.kinds import COLLECTIVES
 from forerun.graph.variants import variant
 
 DIMS = ("rows", "cols", "inner", "count", "window", "stride", "flag", "image")
@@ -280,7 +281,7 @@ SIZES: dict[str, Callable[[Op, Shapes], tuple[Any, ...]]] = {
     "sort": _sort, "fft": _along_last,
     "norm": _norm, "norm_backward": _norm, "reduce": _reduce, "pool": _pool, "pool_backward": _pool, "rnn": _rnn,
     "rnn_backward": _rnn, "resize": _resize,
-    **dict.fromkeys(("fill", "random", "optimizer", "unknown"), _plain),
+    **dict.fromkeys(("fill", "random", "optimizer", "unknown", *COLLECTIVES), _plain),
     "elementwise": _elementwise, "copy": _copy,
     **dict.fromkeys(("gather", "scatter", "embedding", "embedding_backward"), _picked),
 }  # fmt: skip
