@@ -143,9 +143,9 @@ def test_a_device_is_recommended_for_whole_generations() -> None:
 
 def test_costs_of_the_loop_are_not_below_zero() -> None:
     fitted = law.shipped()
-    for costs in fitted.host_us.values():
-        assert all(us >= 0 for name, us in costs.items() if name != "step") and costs["token"] + costs["layer"] > 0
-    loop = law.Loop(tokens=8, layers=12, sequences=4, vocabulary=50257, cache_bytes=1e8)
-    beams = law.Loop(tokens=8, layers=12, sequences=4, vocabulary=50257, cache_bytes=1e8, decoding="beam")
-    assert beams.moved().sum() > loop.moved().sum() > 0
+    for costs in (*fitted.host_us.values(), fitted.device_us):
+        assert all(us >= 0 for us in costs.values()) and costs["token"] > 0 and set(costs) <= set(law.COUNTED)
+    size: dict[str, Any] = {"tokens": 8, "layers": 12, "sequences": 4, "vocabulary": 50257, "cache_bytes": 1e8}
+    loop, beams = law.Loop(**size), law.Loop(**size, decoding="beam")
+    assert beams.moved_bytes() > loop.moved_bytes() > 0
     assert (beams.counts() >= loop.counts()).all() and loop.counts()[0] == 1

@@ -20,10 +20,10 @@ from forerun.predictors.laws.generation import GenerationLaw
 from forerun.predictors.registry import load_predictor
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
-#: Microseconds on the host, and bytes of each logit and cache.
+#: Microseconds on the host and of small kernels on the device, and bytes of a logit.
 LAW = GenerationLaw(
     {"gpu": {"call": 2500.0, "token": 1500.0, "layer": 90.0, "sample": 700.0, "beam": 900.0, "padded": 400.0}},
-    {"greedy": 20.0, "sample": 200.0, "beam": 80.0, "cache": 1.5}, {"greedy": 10.0, "sample": 40.0, "beam": 30.0},
+    {"token": 60.0, "sample": 200.0, "beam layer": 9.0}, {"greedy": 10.0, "sample": 40.0, "beam": 30.0},
 )  # fmt: skip
 SIZES = {"hidden_size": 64, "num_attention_heads": 4, "vocab_size": 4000, "max_position_embeddings": 256}
 MODELS: dict[str, dict[str, Any]] = {

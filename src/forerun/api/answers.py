@@ -246,7 +246,7 @@ class _Values:
         if not more:
             return first, None
         each = (whole.value - first.value) / more
-        shortest, longest = (answers.spread("latency_ms")[0, 0] * each).tolist()
+        shortest, longest = (answers.token_spread()[0, 0] * each).tolist()
         return first, Estimate(each, shortest, longest, "ms")
 
     def _memory(self, question: Question) -> memory_model.MemoryEstimate:

@@ -78,22 +78,22 @@ class GenerationQuestion(Question):
     def memories_from(
         self, devices: Sequence[Device], first: Sequence[MemoryEstimate], last: Sequence[MemoryEstimate]
     ) -> list[MemoryEstimate]:
-        """The larger of what the prompt and the last step need, or the last step's tensors and the logits that a token
-        is chosen from; the allocator keeps pieces of caches that have outgrown them."""
-        choosing = throughout_mb(self.graph) + self.fitted.held_mb(self.loop)
-        kept = self.fitted.reserved * self.loop.cache_bytes / law.MB
-        out = []
+        """Memory of the whole from that of its prefill and of its last step on each device."""
+        throughout, out, spread = throughout_mb(self.graph), [], self.fitted.spread
+        powers = spread.get("memory_allocated_mb", 1.0), spread.get("memory_mb", 1.0)
         for device, prompt, step in zip(devices, first, last, strict=True):
             larger = max((prompt, step), key=lambda one: one.allocated_mb)
-            workspace = step.parts_mb.get("workspace", 0.0)
-            allocated = max(larger.allocated_mb, choosing + workspace)
-            reserved = max(prompt.reserved_mb, step.reserved_mb, allocated) + kept
+            lasting = throughout + step.parts_mb.get("workspace", 0.0)
+            allocated = self.fitted.allocated_mb(self.loop, larger.allocated_mb, lasting)
+            calls_mb = max(prompt.reserved_mb, step.reserved_mb)
             parts = dict(larger.parts_mb)
             if allocated > larger.allocated_mb:
                 parts["activation"] = parts.get("activation", 0.0) + allocated - larger.allocated_mb
-            available = available_mb(device)
-            fits = None if available is None else reserved - kept + larger.context_mb <= available
-            out.append(replace(larger, allocated_mb=allocated, reserved_mb=reserved, parts_mb=parts, fits=fits))
+            available, least = available_mb(device), max(calls_mb, allocated) + larger.context_mb
+            out.append(replace(
+                larger, allocated_mb=allocated, reserved_mb=self.fitted.reserved_mb(self.loop, calls_mb, allocated),
+                parts_mb=parts, fits=None if available is None else least <= available, powers=powers,
+            ))  # fmt: skip
         return out
 
     def fit(self, device: Device, memory: MemoryEstimate) -> Fit | None:
@@ -130,38 +130,27 @@ class GenerationAnswers:
         return Times(
             latency_ms=latency,
             device_ms=self._sum("device_ms") + fitted.device_ms(loop, self.devices),
-            host_ms=self._sum("host_ms") + self._added(loop, device=False),
+            host_ms=self._sum("host_ms") + self._added(loop, moving=False),
             roofline_ms=self._sum("roofline_ms"),
-            energy_j=self._sum("energy_j") + fitted.energy * watts * waits / 1e3,
+            energy_j=self._sum("energy_j") + fitted.waiting * watts * waits / 1e3,
         )
-
-    @functools.cached_property
-    def steps_host_ms(self) -> np.ndarray:
-        """Milliseconds that all steps take the host of each device; a CPU is its own."""
-        total = np.zeros(len(self.devices))
-        is_host = np.array([device.traits.is_host for device in self.devices])
-        for part, answers in list(self._pairs())[1:]:
-            own = np.where(is_host, answers.times.latency_ms, _known(answers.times.host_ms))
-            total += part.calls * own[0]
-        return total
 
     @functools.cached_property
     def first_token_ms(self) -> np.ndarray:
         """The time of a generation of one token."""
         alone = replace(self.question.loop, tokens=1)
-        first = self.each[0].times.latency_ms + self._added(alone, steps=False)
+        first = self.each[0].times.latency_ms + self._added(alone)
         return np.minimum(first, self.times.latency_ms)
 
     def spread(self, target: str) -> np.ndarray:
         """The interval of a target, (low, high) as factors, last axis: those of the calls at once, to a power that was
         fitted to whole generations; what the loop adds is as uncertain as the steps."""
-        value = getattr(self.times, target)
-        steps = self.each[-1].spread(target)
+        value, steps = getattr(self.times, target), self.each[-1].spread(target)
         known = sum((part.calls * getattr(a.times, target))[..., None] * a.spread(target) for part, a in self._pairs())
         rest = (value - self._sum(target))[..., None] * steps
         with np.errstate(invalid="ignore", divide="ignore"):
             factors = np.nan_to_num((known + rest) / value[..., None], nan=1.0)
-        out: np.ndarray = np.maximum(factors, 1e-9) ** self.question.fitted.spread.get(target, 1.0)
+        out: np.ndarray = np.maximum(factors, 1e-9) ** self._power(target)
         if target == "energy_j":
             limit = np.array([np.inf if d.tdp_w is None else d.tdp_w for d in self.devices])
             longest = self.times.latency_ms * self.spread("latency_ms")[..., 1]
@@ -170,9 +159,16 @@ class GenerationAnswers:
 
     def first_token_spread(self) -> np.ndarray:
         """The interval of the time to the first token, as factors."""
-        power = self.question.fitted.spread.get("first_token_ms", self.question.fitted.spread.get("latency_ms", 1.0))
-        out: np.ndarray = self.each[0].spread("latency_ms") ** power
+        out: np.ndarray = self.each[0].spread("latency_ms") ** self._power("first_token_ms")
         return not_below(out, self.first_token_ms, self.each[0].times.roofline_ms)
+
+    def token_spread(self) -> np.ndarray:
+        """The interval of the time of each further token, as factors: that of the whole, to a power of its own."""
+        out: np.ndarray = self.spread("latency_ms") ** (self._power("token_ms") / self._power("latency_ms"))
+        return out
+
+    def _power(self, target: str) -> float:
+        return self.question.fitted.spread.get(target, 1.0)
 
     def of_device(self, place: int) -> GenerationAnswers:
         each = tuple(one.of_device(place) for one in self.each)
@@ -189,11 +185,11 @@ class GenerationAnswers:
         total: np.ndarray = sum(part.calls * getattr(a.times, target) for part, a in self._pairs())
         return total
 
-    def _added(self, loop: law.Loop, *, steps: bool = True, device: bool = True) -> np.ndarray:
-        """What the loop adds to a generation, in milliseconds over [batch sizes, devices]."""
-        fitted, within = self.question.fitted, self.steps_host_ms if steps else np.zeros(len(self.devices))
-        added = fitted.extra_ms(loop, self.devices, within, self.predictor.assumed_slowness)
-        return (added + device * fitted.device_ms(loop, self.devices))[None, :]
+    def _added(self, loop: law.Loop, *, moving: bool = True) -> np.ndarray:
+        """What the loop adds to the latency of a generation, in milliseconds over [batch sizes, devices]."""
+        fitted = self.question.fitted
+        added = fitted.host_ms(loop, self.devices, self.predictor.assumed_slowness)
+        return (added + moving * fitted.moving_ms(loop, self.devices))[None, :]
 
 
 def question_of(workload: Workload) -> Question:

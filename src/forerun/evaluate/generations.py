@@ -2,8 +2,9 @@
 out at a time.
 
 The calls of a generation are predicted by the default predictor as it is shipped, which has seen single calls of most
-of these families; what the loop adds is fitted without the family that is scored. The baselines: the plain sum of
-prefill and steps, which leaves the loop out, and that sum times one ratio.
+of these families; what the loop adds is fitted without the family that is scored, on hosts as fast as their probes say.
+The baselines know those hosts too: the plain sum of prefill and steps, which leaves the loop out, and that sum times
+one ratio. Intervals are those of a host that was not probed.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from forerun.evaluate import relatives
 from forerun.evaluate.results import Section
 from forerun.measure.cases import workload_of
 from forerun.predictors.base import Predictor
-from forerun.predictors.laws.generation import BYTES, HOST, GenerationLaw
+from forerun.predictors.laws.bounds import throughout_mb
+from forerun.predictors.laws.generation import COUNTED, GenerationLaw, Loop
 from forerun.predictors.laws.memory import MemoryEstimate, needed_interval, with_interval
 from forerun.predictors.registry import load_predictor
 from forerun.workload import DECODINGS
@@ -38,54 +40,66 @@ TARGETS = {
     "memory_mb": "memory_mb", "memory_allocated_mb": "memory_allocated_mb", "device_ms": "device_ms",
 }  # fmt: skip
 #: Columns of the table that are shares.
-SHARE_COLUMNS = ("mape", "one ratio", "without the loop", "interval_coverage", "repeats differ by")
-#: Within these shares of a step's host time the loop may change it.
-_STEP = (-0.5, 3.0)
-#: A law that adds nothing.
-NOTHING = GenerationLaw({"gpu": {}, "cpu": {}}, {}, energy=1.0)
-_CONFIDENCE = 0.9
+SHARE_COLUMNS = ("mape", "host probed", "one ratio", "without the loop", "interval_coverage", "repeats differ by")
+#: A law that adds no costs of the host, no small kernels and no memory.
+NOTHING = GenerationLaw({"gpu": {}, "cpu": {}})
+#: The share of rows that intervals hold where their powers are fitted: with this, they hold about 90 % of the rows of
+#: groups that they were fitted without, as groups differ.
+_HELD = 0.92
 
 
 @dataclass(frozen=True)
 class Generated:
-    """One measured generation, and the answers for its calls."""
+    """One measured generation, and the answers for its calls on a host as fast as the one that measured it, and on the
+    one that is assumed where none was probed."""
 
     row: dict[str, Any]
     answers: GenerationAnswers
+    unprobed: GenerationAnswers
 
     @property
     def part(self) -> str:
         return str(self.answers.devices[0].traits.part)
 
-    def under(self, fitted: GenerationLaw) -> GenerationAnswers:
+    def under(self, fitted: GenerationLaw, probed: bool = True) -> GenerationAnswers:
         """The answers under another law of the loop."""
-        return replace(self.answers, question=replace(self.answers.question, fitted=fitted))
+        answers = self.answers if probed else self.unprobed
+        return replace(answers, question=replace(answers.question, fitted=fitted))
 
     def value(self, target: str) -> float:
         found = self.row[TARGETS[target]]
         return np.nan if found is None else float(found)
 
     @functools.cached_property
-    def _memory_of_calls(self) -> tuple[list[MemoryEstimate], list[MemoryEstimate]]:
+    def _calls(self) -> tuple[list[MemoryEstimate], list[MemoryEstimate]]:
         return self.answers.question.memories_of_calls(self.answers.devices)
+
+    @functools.cached_property
+    def memory_of_calls(self) -> tuple[float, float, float, float]:
+        """Megabytes of the largest call's tensors, of what lives throughout, of what the calls reserve, and of the
+        context."""
+        (prompt,), (step,) = self._calls
+        lasting = throughout_mb(self.answers.question.graph) + step.parts_mb.get("workspace", 0.0)
+        reserved = max(prompt.reserved_mb, step.reserved_mb)
+        return max(prompt.allocated_mb, step.allocated_mb), lasting, reserved, step.context_mb
 
     def memory(self, fitted: GenerationLaw) -> MemoryEstimate:
         """Simulated memory under a law."""
-        return self.under(fitted).question.memories_from(self.answers.devices, *self._memory_of_calls)[0]
+        return self.under(fitted).question.memories_from(self.answers.devices, *self._calls)[0]
 
-    def predicted(self, fitted: GenerationLaw) -> dict[str, tuple[float, float, float]]:
+    def predicted(self, fitted: GenerationLaw, probed: bool = True) -> dict[str, tuple[float, float, float]]:
         """Every quantity with the ends of its interval."""
-        answers, device = self.under(fitted), self.answers.devices[0]
+        answers, device = self.under(fitted, probed), self.answers.devices[0]
         out: dict[str, tuple[float, float, float]] = {}
         for target in ("latency_ms", "energy_j", "device_ms"):
             value, ends = float(getattr(answers.times, target)[0, 0]), answers.spread(target)[0, 0]
             out[target] = value, value * float(ends[0]), value * float(ends[1])
         first, ends = float(answers.first_token_ms[0, 0]), answers.first_token_spread()[0, 0]
         out["first_token_ms"] = first, first * float(ends[0]), first * float(ends[1])
-        whole, low, high = out["latency_ms"]
+        whole, (low, high) = out["latency_ms"][0], answers.token_spread()[0, 0].tolist()
         more = answers.question.loop.tokens - 1
         each = (whole - first) / more if more else np.nan
-        out["token_ms"] = each, each * low / whole, each * high / whole
+        out["token_ms"] = each, each * low, each * high
         mode = answers.question.workload.mode
         memory = with_interval(self.memory(fitted), answers.predictor, mode)
         allocated = memory.allocated_mb
@@ -95,8 +109,7 @@ class Generated:
 
 
 def measured(store: Store, progress: Progress | None = None) -> list[Generated]:
-    """Every whole generation of the store that our protocol measured, with the answers for its calls on a host as fast
-    as the one that measured it."""
+    """Every whole generation of the store that our protocol measured, with the answers for its calls."""
     rows = store.read("models")
     rows = rows[rows["mode"].eq("generate") & rows["status"].eq("ok") & rows["protocol"].str.startswith("forerun/")]
     if rows.empty:
@@ -111,47 +124,48 @@ def measured(store: Store, progress: Progress | None = None) -> list[Generated]:
             question = generation(workload_of(json.loads(row["case"])), NOTHING)
         except ForerunError:  # an architecture that cannot be captured
             continue
-        out.append(Generated(row, question.ask(chosen, [device])))
+        out.append(Generated(row, question.ask(chosen, [device]), question.ask(predictor, [device])))
     return out
 
 
 def _slowness(predictor: Predictor, row: dict[str, Any]) -> float | None:
-    """How slow the host was just before the row was measured, as its probe says."""
-    probe = json.loads(row["extra"] or "{}").get("host_probe_before") or {}
-    return predictor.probed_slowness(probe["launch_us"]) if probe.get("launch_us") else None
+    """How slow the host was around the row, as the probes before and after it say."""
+    extra = json.loads(row["extra"] or "{}")
+    probes = [extra.get(name) or {} for name in ("host_probe_before", "host_probe_after")]
+    launches = [np.log(probe["launch_us"]) for probe in probes if probe.get("launch_us")]
+    return predictor.probed_slowness(float(np.exp(np.mean(launches)))) if launches else None
 
 
 def fitted(cases: Sequence[Generated]) -> GenerationLaw:
     """The law of these rows, without intervals."""
     parts = sorted({case.part for case in cases})
-    moves = _moves([case for case in cases if np.isfinite(case.value("device_ms"))])
     law = GenerationLaw(
-        {part: _host([case for case in cases if case.part == part], replace(NOTHING, moves=moves)) for part in parts},
-        moves,
+        {part: _host([case for case in cases if case.part == part]) for part in parts},
+        _device([case for case in cases if np.isfinite(case.value("device_ms"))]),
     )
     on_gpu = [case for case in cases if np.isfinite(case.value("memory_allocated_mb"))]
     law = replace(law, held=_held(on_gpu))
-    return replace(law, reserved=_reserved(on_gpu, law), energy=_waiting(cases, law))
+    return replace(law, reserved=_reserved(on_gpu, law), waiting=_waiting(cases, law))
 
 
 def with_intervals(law: GenerationLaw, scored: pd.DataFrame) -> GenerationLaw:
     """The law with the powers of intervals that hold as many held-out rows as they promise."""
     spread = {}
     for target, own in scored.groupby("target"):
-        if not str(target).startswith("memory"):
-            spread[str(target)] = float(np.quantile(own["power"].dropna(), _CONFIDENCE))
+        spread[str(target)] = float(np.quantile(own["power"].dropna(), _HELD))
     return replace(law, spread=spread)
 
 
 def held_out(cases: Sequence[Generated]) -> pd.DataFrame:
-    """A line for each row and quantity, predicted without the row's family and its relatives; `power` is that of the
-    single calls' interval that just holds the row."""
+    """A line for each row and quantity, predicted without the row's family and its relatives; `probed` knows the host.
+    `power` is that of the single calls' interval that just holds the row, of a host that was not probed."""
     group = pd.Series(_groups([str(case.row["family"]) for case in cases]))
     laws = {name: fitted([c for c, own in zip(cases, group, strict=True) if own != name]) for name in group.unique()}
     sums = [case.predicted(NOTHING) for case in cases]
     lines = []
     for case, name, plain in zip(cases, group, sums, strict=True):
-        for target, (value, low, high) in case.predicted(laws[name]).items():
+        probed = case.predicted(laws[name])
+        for target, (value, low, high) in case.predicted(laws[name], probed=False).items():
             real = case.value(target)
             if not np.isfinite(real) or not np.isfinite(value):
                 continue
@@ -159,6 +173,7 @@ def held_out(cases: Sequence[Generated]) -> pd.DataFrame:
             lines.append({
                 "target": target, "group": name, "part": case.part, "measured": real, "law": value,
                 "plain": plain[target][0], "low": low, "high": high, "error": abs(value / real - 1),
+                "probed": abs(probed[target][0] / real - 1),
                 "power": off / ends[1] if off > 0 else off / ends[0] if ends[0] else np.nan,
                 "case_key": case.row["case_key"], **_kind(case),
             })  # fmt: skip
@@ -212,72 +227,71 @@ def _line(name: str, own: pd.DataFrame) -> dict[str, Any]:
     again = own.groupby("case_key")["measured"]
     spread = (again.max() / again.min() - 1)[again.size() > 1]
     return {
-        "what": name, "n": len(own), "mape": own["error"].mean(), "one ratio": own["one_ratio"].mean(),
+        "what": name, "n": len(own), "mape": own["error"].mean(), "host probed": own["probed"].mean(),
+        "one ratio": own["one_ratio"].mean(),
         "without the loop": own["plain"].mean(), "interval_coverage": own["inside"].mean(),
         "repeats differ by": spread.mean() if len(spread) else np.nan,
     }  # fmt: skip
 
 
 def _inside(lines: pd.DataFrame) -> pd.Series:
-    """Whether a row lies in the interval whose power was fitted to the other groups; memory in the single calls'."""
+    """Whether a row lies in the interval whose power was fitted to the other groups."""
     inside = lines["measured"].between(lines["low"], lines["high"])
     for (target, part, name), own in lines.groupby(["target", "part", "group"]):
         rest = lines[lines["target"].eq(target) & lines["part"].eq(part) & lines["group"].ne(name)]["power"].dropna()
-        if not str(target).startswith("memory") and len(rest):
-            inside[own.index] = own["power"] <= np.quantile(rest, _CONFIDENCE)
+        if len(rest):
+            inside[own.index] = own["power"] <= np.quantile(rest, _HELD)
     return inside
 
 
-def _host(cases: Sequence[Generated], law: GenerationLaw) -> dict[str, float]:
+def _host(cases: Sequence[Generated]) -> dict[str, float]:
     """The costs of the host with the least relative error of whole times and of times to the first token."""
-    with needed("fitting the law of generations", "evaluate"):
-        from scipy.optimize import lsq_linear
-
     counts, left, whole = [], [], []
     for case in cases:
-        answers, loop = case.under(law), case.answers.question.loop
-        slow = 1.0 if case.part == "cpu" else answers.predictor.assumed_slowness
-        steps_us = 1e3 * float(answers.steps_host_ms[0]) / slow
-        first = float(answers.first_token_ms[0, 0])
-        for real, plain, own in (
-            (case.value("latency_ms"), float(answers.times.latency_ms[0, 0]), loop.counts(steps_us)),
-            (case.value("first_token_ms"), first, replace(loop, tokens=1).counts()),
-        ):
-            counts.append(own * slow / 1e3)
-            left.append(real - plain)
-            whole.append(real)
-    sides, y, total = np.array(counts), np.array(left), np.array(whole)
-    seen = sides.any(axis=0)
-    low = np.where(np.array(HOST) == "step", _STEP[0], 0.0)[seen]
-    high = np.where(np.array(HOST) == "step", _STEP[1], np.inf)[seen]
-    weight = 1 / total
-    for _ in range(20):  # absolute errors by their squares, weighted anew
-        found = lsq_linear(sides[:, seen] * weight[:, None], y * weight, (low, high)).x
-        off = np.abs(sides[:, seen] @ found - y) / total
-        weight = 1 / total / np.sqrt(np.maximum(off, 0.02))
-    return dict(zip(np.array(HOST)[seen].tolist(), found.tolist(), strict=True))
+        answers, loop = case.under(NOTHING), case.answers.question.loop
+        slow = 1.0 if answers.devices[0].traits.is_host else answers.predictor.assumed_slowness
+        for target, plain, own in (
+            ("latency_ms", answers.times.latency_ms, loop), ("first_token_ms", answers.first_token_ms, _first(loop)),
+        ):  # fmt: skip
+            counts.append(slow * own.counts() / 1e3)
+            left.append(case.value(target) - float(plain[0, 0]))
+            whole.append(case.value(target))
+    return _costs(np.array(counts), np.array(left), np.array(whole))
 
 
-def _moves(cases: Sequence[Generated]) -> dict[str, float]:
-    """Bytes per logit and of reordered caches, from what device times exceed those of the calls."""
-    with needed("fitting the law of generations", "evaluate"):
-        from scipy.optimize import nnls
+def _first(loop: Loop) -> Loop:
+    return replace(loop, tokens=1)
 
+
+def _device(cases: Sequence[Generated]) -> dict[str, float]:
+    """The costs of the loop's small kernels, from what device times exceed those of the calls and of moved bytes."""
     if not cases:
         return {}
     real = np.array([case.value("device_ms") for case in cases])
     plain = np.array([float(case.under(NOTHING).times.device_ms[0, 0]) for case in cases])
-    rate = np.array([(case.answers.devices[0].bandwidth_gbs or np.inf) * 1e6 for case in cases])
-    moved = np.array([case.answers.question.loop.moved() for case in cases]) / rate[:, None]
-    found, _ = nnls(moved / real[:, None], np.maximum(real - plain, 0.0) / real)
-    return dict(zip(BYTES, found.tolist(), strict=True))
+    return _costs(np.array([case.answers.question.loop.counts() / 1e3 for case in cases]), real - plain, real)
+
+
+def _costs(counts: np.ndarray, left: np.ndarray, whole: np.ndarray) -> dict[str, float]:
+    """The non-negative cost of each count with the least error of `left`, relative to the whole that it is part of."""
+    with needed("fitting the law of generations", "evaluate"):
+        from scipy.optimize import nnls
+
+    weight = 1 / whole
+    for _ in range(20):  # absolute errors by their squares, weighted anew
+        found, _ = nnls(counts * weight[:, None], left * weight)
+        off = np.abs(counts @ found - left) / whole
+        weight = 1 / whole / np.sqrt(np.maximum(off, 0.02))
+    return dict(zip(COUNTED, found.tolist(), strict=True))
 
 
 def _held(cases: Sequence[Generated]) -> dict[str, float]:
     """Bytes of a logit while a token is chosen, by decoding: those with the least error of memory of tensors."""
 
     def error(own: Sequence[Generated], each: float) -> float:
-        return _memory_error(own, replace(NOTHING, held=dict.fromkeys(DECODINGS, each)), "memory_allocated_mb")
+        law = replace(NOTHING, held=dict.fromkeys(DECODINGS, each))
+        found = [law.allocated_mb(case.answers.question.loop, *case.memory_of_calls[:2]) for case in own]
+        return _mean_error(found, own, "memory_allocated_mb")
 
     out = {}
     for decoding in DECODINGS:
@@ -289,25 +303,28 @@ def _held(cases: Sequence[Generated]) -> dict[str, float]:
 
 def _reserved(cases: Sequence[Generated], law: GenerationLaw) -> float:
     """How much more the allocator keeps, as a share of the cache: that with the least error of memory needed."""
-    tried = [n / 20 for n in range(0, 61)] if cases else [0.0]
-    return min(tried, key=lambda share: _memory_error(cases, replace(law, reserved=share), "memory_mb"))
 
+    def error(share: float) -> float:
+        found = []
+        for case in cases:
+            loop, (calls, throughout, reserved, context) = case.answers.question.loop, case.memory_of_calls
+            allocated = law.allocated_mb(loop, calls, throughout)
+            found.append(replace(law, reserved=share).reserved_mb(loop, reserved, allocated) + context)
+        return _mean_error(found, cases, "memory_mb")
 
-def _memory_error(cases: Sequence[Generated], law: GenerationLaw, target: str) -> float:
-    name = {"memory_mb": "needed_mb"}.get(target, "allocated_mb")
-    off = [abs(getattr(case.memory(law), name) / case.value(target) - 1) for case in cases]
-    return float(np.mean(off)) if off else 0.0
+    return min([n / 20 for n in range(0, 61)], key=error) if cases else 0.0
 
 
 def _waiting(cases: Sequence[Generated], law: GenerationLaw) -> float:
-    """The power of a device that waits for the loop, as a share of its waiting power."""
-    tried = [n / 20 for n in range(0, 61)]
+    """The power of a device while the host does the loop's work, as a share of its waiting power."""
     known = [case for case in cases if np.isfinite(case.value("energy_j"))]
 
     def error(share: float) -> float:
-        one = replace(law, energy=share)
-        return float(np.mean([
-            abs(float(case.under(one).times.energy_j[0, 0]) / case.value("energy_j") - 1) for case in known
-        ]))  # fmt: skip
+        found = [float(case.under(replace(law, waiting=share)).times.energy_j[0, 0]) for case in known]
+        return _mean_error(found, known, "energy_j")
 
-    return min(tried, key=error) if known else 1.0
+    return min([n / 20 for n in range(0, 61)], key=error) if known else 1.0
+
+
+def _mean_error(found: Sequence[float], cases: Sequence[Generated], target: str) -> float:
+    return float(np.mean([abs(one / case.value(target) - 1) for one, case in zip(found, cases, strict=True)]))

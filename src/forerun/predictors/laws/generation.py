@@ -3,10 +3,10 @@
 Between two tokens its Python prepares the inputs of the next step, chooses a token from the logits and waits for the
 device to say whether all sequences are done; a beam search also reorders the KV cache. So a generation takes
 
-    prefill + steps + (costs x counts) x slowness of the host + bytes of logits and caches / bandwidth
+    prefill + steps + (costs of the host x counts) x slowness of the host + bytes of logits and caches / bandwidth
 
-where prefill and steps are single calls of the model. The costs, in microseconds of the reference host, are fitted to
-whole generations (`evaluate/generations.py`).
+where prefill and steps are single calls of the model. The costs are in microseconds of the reference host. They are
+fitted to whole generations (`evaluate/generations.py`), and so is what the loop's small kernels take on the device.
 """
 
 from __future__ import annotations
@@ -23,15 +23,18 @@ import numpy as np
 from forerun.device.device import Device
 from forerun.device.kinds import GPU
 
-#: What costs the host time: a generation, and each of its tokens; more for each layer whose cache is updated, by
-#: decoding, prompt and cache; and every microsecond that a step costs the host outside the loop.
-HOST = (
-    "call", "token", "layer", "sample", "beam", "beam layer", "padded", "padded layer", "static", "static layer",
-    "encodes", "step",
+#: What is counted: the generation, its layers that keep keys and values, an encoder that reads the prompt; the tokens,
+#: and those of each layer; tokens that are sampled or chosen among beams, tokens after padded prompts, with a static
+#: cache, beside an encoder.
+COUNTED = (
+    "call", "call layer", "call encodes", "token", "layer", "sample", "beam", "beam layer", "padded", "padded layer",
+    "static layer", "encodes",
 )  # fmt: skip
-#: What costs the device time: bytes that are moved to choose a token, by decoding, and those of a reordered cache.
-BYTES = ("greedy", "sample", "beam", "cache")
-#: Bytes that one logit has in memory while a token is chosen.
+#: Bytes that are moved for each logit until its token is chosen: a copy in fp32 and a search for the greatest; besides,
+#: to sample, a top-k, a sort, a softmax and masks; among beams, a softmax, sums and a top-k.
+LOGIT_BYTES = {"greedy": 12.0, "sample": 150.0, "beam": 60.0}
+#: A beam search reads and writes the whole cache at every token.
+REORDERED = 2.0
 FILE = Path(__file__).parents[1] / "shipped" / "generation.json"
 MB = 2**20
 
@@ -50,58 +53,63 @@ class Loop:
     static: bool = False
     encodes: bool = False  # an encoder reads the prompt
 
-    def counts(self, step_us: float = 0.0) -> np.ndarray:
-        """How often each of HOST happens; `step_us` is what the host spends on all steps outside the loop."""
+    def counts(self) -> np.ndarray:
+        """How often each of COUNTED happens."""
         n, each = self.tokens, self.tokens * self.layers
         sample, beam = self.decoding == "sample", self.decoding == "beam"
         return np.array([
-            1, n, each, n * sample, n * beam, each * beam, n * self.padded, each * self.padded, n * self.static,
-            each * self.static, n * self.encodes, step_us,
+            1, self.layers, self.encodes, n, each, n * sample, n * beam, each * beam, n * self.padded,
+            each * self.padded, each * self.static, n * self.encodes,
         ], dtype=float)  # fmt: skip
 
-    def moved(self) -> np.ndarray:
-        """Logits of all tokens by decoding, and the bytes of caches that are reordered: read and written."""
-        logits = float(self.tokens * self.sequences * self.vocabulary)
-        chosen = [logits * (self.decoding == name) for name in BYTES[:-1]]
-        return np.array([*chosen, 2.0 * self.cache_bytes * (self.tokens - 1) * (self.decoding == "beam")])
+    def moved_bytes(self) -> float:
+        """Bytes of logits and of reordered caches that the device moves for the loop."""
+        logits = LOGIT_BYTES[self.decoding] * self.tokens * self.sequences * self.vocabulary
+        return logits + REORDERED * self.cache_bytes * (self.tokens - 1) * (self.decoding == "beam")
 
 
 @dataclass(frozen=True)
 class GenerationLaw:
-    """The fitted costs. Of a CPU, which is its own host, by a set of costs of its own."""
+    """The fitted costs. A CPU, which is its own host, has costs of its own."""
 
-    host_us: Mapping[str, Mapping[str, float]]  # part of the devices (GPU, CPU) -> each of HOST
-    moves: Mapping[str, float]  # bytes per logit, and per byte of a reordered cache: each of BYTES
+    host_us: Mapping[str, Mapping[str, float]]  # part of the devices (gpu, cpu) -> each of COUNTED
+    device_us: Mapping[str, float] = field(default_factory=dict)  # each of COUNTED, of small kernels on a GPU
     held: Mapping[str, float] = field(default_factory=dict)  # bytes of a logit in memory while a token is chosen
-    reserved: float = 0.0  # of what the cache grew by, how much more the allocator keeps
-    energy: float = 1.0  # the power of a device that waits for the loop, as a share of its waiting power
+    reserved: float = 0.0  # of the longest cache, how much more the allocator keeps
+    waiting: float = 1.0  # the power of a device while the host does the loop's work, as a share of its waiting power
     spread: Mapping[str, float] = field(default_factory=dict)  # powers of the intervals of single calls, by quantity
-    rows: Mapping[str, Any] = field(default_factory=dict)  # what it was fitted to
 
-    def extra_ms(self, loop: Loop, devices: Sequence[Device], steps_ms: np.ndarray, slowness: float) -> np.ndarray:
-        """Milliseconds of the host that the loop adds on each device; `steps_ms` is the host time of all steps."""
-        out = np.empty(len(devices))
-        for at, device in enumerate(devices):
-            costs = self._costs(device)
-            slow = 1.0 if device.traits.is_host else slowness
-            out[at] = slow * float(loop.counts(1e3 * float(steps_ms[at]) / slow) @ costs) / 1e3
-        return out
+    def host_ms(self, loop: Loop, devices: Sequence[Device], slowness: float) -> np.ndarray:
+        """Milliseconds that the loop takes the host of each device."""
+        costs = [self.host_us.get(d.traits.part or GPU.part) or next(iter(self.host_us.values())) for d in devices]
+        slow = np.array([1.0 if d.traits.is_host else slowness for d in devices])
+        return slow * np.array([_total(loop, each) for each in costs])
+
+    def moving_ms(self, loop: Loop, devices: Sequence[Device]) -> np.ndarray:
+        """Milliseconds in which each device moves logits and caches for the loop."""
+        return np.array([loop.moved_bytes() / (d.bandwidth_gbs or np.inf) / 1e6 for d in devices])
 
     def device_ms(self, loop: Loop, devices: Sequence[Device]) -> np.ndarray:
-        """Milliseconds in which each device moves logits and caches for the loop."""
-        moved = float(loop.moved() @ np.array([self.moves.get(name, 0.0) for name in BYTES]))
-        return np.array([moved / (device.bandwidth_gbs or np.inf) / 1e6 for device in devices])
+        """The same with the small kernels of the loop, which run while the host prepares more."""
+        kernels = np.array([0.0 if d.traits.is_host else _total(loop, self.device_us) for d in devices])
+        return self.moving_ms(loop, devices) + kernels
 
-    def held_mb(self, loop: Loop) -> float:
-        """Megabytes that logits take while a token is chosen."""
-        return self.held.get(loop.decoding, 0.0) * loop.sequences * loop.vocabulary / MB
+    def allocated_mb(self, loop: Loop, calls_mb: float, throughout_mb: float) -> float:
+        """Memory of tensors: that of the largest call, or what lives throughout and the logits of a token's choice."""
+        logits = self.held.get(loop.decoding, 0.0) * loop.sequences * loop.vocabulary / MB
+        return max(calls_mb, throughout_mb + logits)
 
-    def _costs(self, device: Device) -> np.ndarray:
-        known = self.host_us.get(device.traits.part or GPU.part) or next(iter(self.host_us.values()))
-        return np.array([known.get(name, 0.0) for name in HOST])
+    def reserved_mb(self, loop: Loop, calls_mb: float, allocated_mb: float) -> float:
+        """What the allocator reserves; it keeps pieces of caches that have outgrown them."""
+        return max(calls_mb, allocated_mb) + self.reserved * loop.cache_bytes / MB
 
     def to_json(self) -> dict[str, Any]:
         return dict(vars(self))
+
+
+def _total(loop: Loop, costs_us: Mapping[str, float]) -> float:
+    """Milliseconds of all that is counted."""
+    return float(loop.counts() @ np.array([costs_us.get(name, 0.0) for name in COUNTED])) / 1e3
 
 
 @functools.cache

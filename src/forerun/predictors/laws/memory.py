@@ -51,6 +51,8 @@ class MemoryEstimate:
     calibration_group: str
     spread: tuple[float, float]  # interval factors of what is allocated
     fits: bool | None  # None: the device's memory is not known
+    #: Powers of the interval factors of tensors and of memory needed: whole generations are less sure than a call.
+    powers: tuple[float, float] = (1.0, 1.0)
 
     @property
     def needed_mb(self) -> float:
@@ -81,7 +83,8 @@ def with_predicted(memory: MemoryEstimate, times: Times, device: Device) -> Memo
 def with_interval(memory: MemoryEstimate, predictor: Predictor, mode: str) -> MemoryEstimate:
     """The estimate with the interval that the predictor gives to what is allocated, at its confidence."""
     own = predictor.memory_spread("memory_allocated_mb", memory.calibration_group, mode)
-    return replace(memory, spread=own or at_confidence(memory.spread, predictor.confidence))
+    low, high = own or at_confidence(memory.spread, predictor.confidence)
+    return replace(memory, spread=(low ** memory.powers[0], high ** memory.powers[0]))
 
 
 def needed_interval(memory: MemoryEstimate, device: Device, predictor: Predictor, mode: str) -> tuple[float, float]:
@@ -89,7 +92,7 @@ def needed_interval(memory: MemoryEstimate, device: Device, predictor: Predictor
     measured_context = "context_mb" in device.calibrated
     own = predictor.memory_spread("memory_mb", memory.calibration_group, mode) if measured_context else None
     if own is not None:
-        return memory.needed_mb * own[0], memory.needed_mb * own[1]
+        return memory.needed_mb * own[0] ** memory.powers[1], memory.needed_mb * own[1] ** memory.powers[1]
     low, high = at_confidence((0.9, 1.1) if measured_context else CONTEXT_SPREAD, predictor.confidence)
     return (
         memory.reserved_mb * memory.spread[0] + memory.context_mb * low,
