@@ -26,7 +26,7 @@ from forerun.errors import ForerunError
 from forerun.evaluate import relatives
 from forerun.evaluate.results import Section
 from forerun.measure.cases import workload_of
-from forerun.predictors.default.predictor import DefaultPredictor
+from forerun.predictors.base import Predictor
 from forerun.predictors.laws.bounds import throughout_mb
 from forerun.predictors.laws.generation import COUNTED, GenerationLaw, Loop
 from forerun.predictors.laws.memory import MemoryEstimate, needed_interval, with_interval
@@ -115,7 +115,6 @@ def measured(store: Store, progress: Progress | None = None) -> list[Generated]:
     if rows.empty:
         raise ForerunError("the store has no whole generations: forerun sweep sweeps/h200_generate.yaml")
     predictor = load_predictor("default")
-    assert isinstance(predictor, DefaultPredictor)
     lines = rows.to_dict("records")
     out = []
     for row in progress(lines, len(lines)) if progress else lines:
@@ -129,14 +128,12 @@ def measured(store: Store, progress: Progress | None = None) -> list[Generated]:
     return out
 
 
-def _slowness(predictor: DefaultPredictor, row: dict[str, Any]) -> float | None:
+def _slowness(predictor: Predictor, row: dict[str, Any]) -> float | None:
     """How slow the host was around the row, as the probes before and after it say."""
-    host, extra = predictor.weights.host, json.loads(row["extra"] or "{}")
+    extra = json.loads(row["extra"] or "{}")
     probes = [extra.get(name) or {} for name in ("host_probe_before", "host_probe_after")]
     launches = [np.log(probe["launch_us"]) for probe in probes if probe.get("launch_us")]
-    if host.probe_law is None or not launches:
-        return None
-    return float(host.probe_scale * np.exp(host.probe_law[0] + host.probe_law[1] * np.mean(launches)))
+    return predictor.slowness_of_launch(float(np.exp(np.mean(launches)))) if launches else None
 
 
 def fitted(cases: Sequence[Generated]) -> GenerationLaw:

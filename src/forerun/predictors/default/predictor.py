@@ -231,6 +231,12 @@ class DefaultPredictor(Predictor):
     def assumed_slowness(self) -> float:
         return self.weights.host.default_slowness if self.host_slowness is None else self.host_slowness
 
+    def slowness_of_launch(self, launch_us: float) -> float | None:
+        host = self.weights.host
+        if host.probe_law is None:
+            return None
+        return float(host.probe_scale * np.exp(host.probe_law[0] + host.probe_law[1] * np.log(launch_us)))
+
     def host_slowness_of(self, cases: Cases) -> np.ndarray:
         from forerun.predictors.default.fit_host import slowness
 
