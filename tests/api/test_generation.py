@@ -26,7 +26,8 @@ def test_a_generation_takes_longer_than_its_calls_one_by_one() -> None:
     calls = prefill.latency_ms.value + 31 * step.latency_ms.value
     assert 1.1 * calls < p.latency_ms.value < 5 * calls
     assert p.first_token_ms.value > prefill.latency_ms.value and p.token_ms.value > 1.1 * step.latency_ms.value
-    assert p.device_ms.value == pytest.approx(prefill.device_ms.value + 31 * step.device_ms.value, rel=0.1)
+    busy = prefill.device_ms.value + 31 * step.device_ms.value  # and the small kernels that choose the tokens
+    assert busy < p.device_ms.value < 1.3 * busy
     assert p.flops == pytest.approx(prefill.flops + 31 * step.flops, rel=0.01)
 
 
@@ -44,7 +45,7 @@ def test_the_parts_of_a_generation_add_up() -> None:
 
 def test_one_token_is_the_first_one() -> None:
     p = answer(new_tokens=1)
-    assert p.first_token_ms == p.latency_ms and p.token_ms is None
+    assert p.first_token_ms.value == p.latency_ms.value and p.token_ms is None
 
 
 @pytest.mark.parametrize("more", [{"new_tokens": 64}, {"decoding": "sample"}, {"decoding": "beam"}, {"seq_len": 512}])

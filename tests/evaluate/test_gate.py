@@ -25,7 +25,7 @@ from forerun.predictors.laws import memory
 from forerun.predictors.laws.host import HostCosts
 from forerun.predictors.registry import saved_folder
 from forerun.runtimes.registry import names
-from forerun.workload import DTYPES, MODES
+from forerun.workload import CALL_MODES, DTYPES
 
 Run = Callable[..., Any]
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -40,7 +40,7 @@ def settings(name: str, usual: Any) -> set[Any]:
 
 def test_the_questions_reach_everywhere() -> None:
     assert len(ROWS) >= 400 and sum(bool(row["measured"]) for row in ROWS) >= 150
-    assert settings("mode", "inference") == set(MODES)
+    assert settings("mode", "inference") == set(CALL_MODES)
     assert settings("runtime", "eager") == set(names(measured=True))
     assert settings("dtype", "fp32") >= set(DTYPES)
     assert settings("amp", None) == {None, "fp16", "bf16"} and settings("channels_last", False) == {False, True}
@@ -49,7 +49,7 @@ def test_the_questions_reach_everywhere() -> None:
     assert {device.vendor for device in devices if device.kind == "gpu"} >= {"NVIDIA", "AMD", "Intel"}
     assert len({device.architecture for device in devices if device.vendor == "NVIDIA"}) >= 6
     measured = {row["settings"].get("mode", "inference") for row in ROWS if row["measured"]}
-    assert measured == set(MODES)
+    assert measured == set(CALL_MODES)
     refused = [row for row in ROWS if row["answer"].get("refused")]
     assert 0 < len(refused) < len(ROWS) / 5
     assert gate.FROZEN.stat().st_size < 200_000
@@ -192,7 +192,7 @@ def test_errors_that_grow_are_found_and_errors_that_shrink_are_not() -> None:
     assert gate.grown(known, [nearer(row, 0.5) for row in known]) == []
     farther = gate.grown(known, [nearer(row, -0.5) for row in known])
     assert len(farther) >= 7 and all("the mean error of latency_ms was" in line for line in farther)
-    assert {line.split(" on ")[0] for line in farther} == set(MODES)
+    assert {line.split(" on ")[0] for line in farther} == set(CALL_MODES)
 
 
 def test_moves_are_of_the_devices_that_held_out_predictions_are_of() -> None:

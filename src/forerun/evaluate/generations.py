@@ -133,7 +133,7 @@ def _slowness(predictor: Predictor, row: dict[str, Any]) -> float | None:
     extra = json.loads(row["extra"] or "{}")
     probes = [extra.get(name) or {} for name in ("host_probe_before", "host_probe_after")]
     launches = [np.log(probe["launch_us"]) for probe in probes if probe.get("launch_us")]
-    return predictor.probed_slowness(float(np.exp(np.mean(launches)))) if launches else None
+    return predictor.slowness_of_launch(float(np.exp(np.mean(launches)))) if launches else None
 
 
 def fitted(cases: Sequence[Generated]) -> GenerationLaw:

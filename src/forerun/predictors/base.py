@@ -296,13 +296,12 @@ class Predictor(Saved, abc.ABC):
         on_hosts = [self.with_settings(confidence=self.confidence, host_slowness=slow) for slow in slowness]
         return [float(one.times(profile, [device], workload).latency_ms[0, 0]) for one in on_hosts]
 
-    def host_slowness_of(self, cases: Cases) -> np.ndarray | None:
-        """How many times slower than the reference host the host was at each row; None: it does not model hosts."""
+    def slowness_of_launch(self, launch_us: float) -> float | None:
+        """How many times slower than the reference host one is whose tiny launches take so long; None: not modelled."""
         return None
 
-    def probed_slowness(self, launch_us: float) -> float | None:
-        """How many times slower a host is than the reference host, where a tiny launch takes so many microseconds;
-        None: it does not model hosts."""
+    def host_slowness_of(self, cases: Cases) -> np.ndarray | None:
+        """How many times slower than the reference host the host was at each row; None: it does not model hosts."""
         return None
 
     def best_host_slowness(self, cases: Cases, device_ms: np.ndarray, latency_ms: np.ndarray) -> float | None:

@@ -242,14 +242,14 @@ class DefaultPredictor(Predictor):
     def assumed_slowness(self) -> float:
         return self.weights.host.default_slowness if self.host_slowness is None else self.host_slowness
 
+    def slowness_of_launch(self, launch_us: float) -> float | None:
+        return self.weights.host.slowness_of_launch(launch_us)
+
     def host_slowness_of(self, cases: Cases) -> np.ndarray:
         from forerun.predictors.default.fit_host import slowness
 
         device_ms = cases.rows["device_ms"].to_numpy(dtype=float)
         return slowness(cases.rows, self.weights.host, cases.launches, device_ms)
-
-    def probed_slowness(self, launch_us: float) -> float | None:
-        return self.weights.host.probed_slowness(launch_us)
 
     def best_host_slowness(self, cases: Cases, device_ms: np.ndarray, latency_ms: np.ndarray) -> float:
         from forerun.predictors.default.fit_host import nearest_slowness

@@ -68,7 +68,7 @@ class HostCosts:
         slow = self.default_slowness if slowness is None else slowness
         return smooth_max(busy, slow * self.host_ms(counts, runtime), self.sharpness)
 
-    def probed_slowness(self, launch_us: float) -> float | None:
+    def slowness_of_launch(self, launch_us: float) -> float | None:
         """Times slower than the reference host where a tiny launch takes so many microseconds; None: never fitted."""
         if self.probe_law is None:
             return None
