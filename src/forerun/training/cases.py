@@ -37,9 +37,10 @@ def model_cases(
     """Our own model rows (with a `case`); rows whose model cannot be captured are dropped. `saved` has the graphs of
     rows of Python files, which are not run for their rows."""
     workloads = []
-    for text, source, name in zip(rows["case"], rows["source"], rows["graph_hash"], strict=True):
-        workload = workload_of(json.loads(text))
-        if source == python_file.SOURCE and name in (saved or {}):
+    for text, name in zip(rows["case"], rows.get("graph_hash", [None] * len(rows)), strict=True):
+        case = json.loads(text)
+        workload = workload_of(case)
+        if case["source"] == python_file.SOURCE and name in (saved or {}):
             workload = replace(workload, model=(saved or {})[name], input_shape=None)
         workloads.append(workload)
     return workload_cases(rows, workloads, progress)
