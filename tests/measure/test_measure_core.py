@@ -21,6 +21,7 @@ from forerun.measure.core import (
     operator_profile,
     plan,
     rows,
+    serving_cases,
     specs,
     supervisor,
 )
@@ -249,12 +250,15 @@ def test_there_are_sweeps_to_expand() -> None:
 @pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
 def test_expansion_is_the_same_every_time(path: Path) -> None:
     spec = specs.load(str(path))
-    once, again = plan.lane(spec, 1.0, 5, set()), plan.lane(spec, 1.0, 5, set())
+    serves = spec.get("kind") == serving_cases.KIND
+    once, again = (
+        serving_cases.units(spec, 5, set()) if serves else plan.lane(spec, 1.0, 5, set()).units for _ in range(2)
+    )
     assert once == again
-    total = sum(len(unit.cases) for unit in once.units)
-    repeated = sum(len(unit.cases) for unit in once.units if unit.repeat)
+    total = sum(len(unit.cases) for unit in once)
+    repeated = sum(len(unit.cases) for unit in once if unit.repeat)
     assert repeated >= 0.08 * (total - repeated)
-    keys = Counter((specs.key_of(case), unit.repeat) for unit in once.units for case in unit.cases)
+    keys = Counter((specs.key_of(case), unit.repeat) for unit in once for case in unit.cases)
     assert set(keys.values()) == {1}
 
 
