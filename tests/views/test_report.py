@@ -199,7 +199,7 @@ def test_a_model_that_cannot_be_trained_has_the_other_levels(monkeypatch: pytest
         ({"epochs": 0}, "epochs must be a whole number"), ({"dataset_size": 1.5}, "dataset_size must be"),
         ({"optimizer": "adagrad"}, "optimizer 'adagrad' is not known"), ({"model": "resnet5O"}, "no model is called"),
         ({"output": "no/such/folder/x.html"}, "there is no folder no/such/folder"), ({"output": "."}, "is a folder"),
-        ({"bacth": 4}, "'bacth' is not a setting of a workload. Did you mean batch"),
+        ({"bacth": 4}, "'bacth' is not a setting of a workload. Did you mean batch, cache?"),
     ],
 )  # fmt: skip
 def test_mistakes_are_one_sentence(change: dict[str, Any], message: str) -> None:
