@@ -111,6 +111,9 @@ def test_a_trace_from_a_file(tmp_path, capsys: pytest.CaptureFixture[str]) -> No
         ({}, "how much is asked of the engine"),
         ({"rate": 1, "concurrency": 2}, "give rate or concurrency, not both"),
         ({"rate": 0}, "rate must be a number above 0"),
+        ({"rate": 1e-310}, "rate must be at least 1e-09 requests per second"),
+        ({"rate": 1, "seed": -1}, "seed must be a whole number of 0 or more, got -1"),
+        ({"rate": 1, "seed": 1.5}, "seed must be a whole number of 0 or more, got 1.5"),
         (
             {"rate": 1, "max_itl_ms": 0.01},
             "max_itl of 0.01 ms is below the bound of physics for .* reading the weights",

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from forerun._util.readable import short
 from forerun.advice.cost import choose_instance, price_line
 from forerun.advice.verdict import verdict
 from forerun.api.arguments import number, whole_number
@@ -30,6 +31,8 @@ from forerun.serving.trace import read_trace
 
 #: Requests of a load that is drawn, and at least so many for each client of a closed loop.
 REQUESTS, PER_CLIENT, MOST = 1000, 8, 20_000
+#: Requests per second: one in thirty years.
+SLOWEST_RATE = 1e-9
 SECONDS_PER_HOUR = 3600
 
 
@@ -130,6 +133,11 @@ def load_of(
     if rate is None and concurrency is None and trace is None:
         raise ArgumentError("how much is asked of the engine? give {}, {} or {}", "rate", "concurrency", "trace")
     rate = None if rate is None else number("rate", rate, zero=False)
+    if rate is not None and rate < SLOWEST_RATE:
+        raise ArgumentError("{} must be at least {least} requests per second, got {got}", "rate", least=SLOWEST_RATE,
+                            got=rate)  # fmt: skip
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise ArgumentError("{} must be a whole number of 0 or more, got {got}", "seed", got=short(seed))
     clients = None if concurrency is None else whole_number("concurrency", concurrency, most=100_000)
     cv = number("cv", cv, most=100)
     for name, lengths in (("input", input), ("output", output)):

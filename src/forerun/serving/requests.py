@@ -10,6 +10,8 @@ from forerun.errors import ForerunError
 
 #: Tokens of the longest request: positions beyond are no engine's.
 LONGEST = 2**24
+#: Gaps that vary less than this are all alike.
+_METRONOME = 1e-6
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ def arrivals(rng: np.random.Generator, count: int, rate: float | None, cv: float
     drawn. Without a rate, all arrive at once."""
     if rate is None:
         return np.zeros(count)
-    if cv == 0:
+    if cv < _METRONOME:
         return np.arange(count) / rate
     when = np.cumsum(rng.gamma(1 / cv**2, cv**2 / rate, count))
     when -= when[0]
