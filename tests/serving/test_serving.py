@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import argparse
+import io
 import json
+import shlex
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 import forerun
 from forerun.cli import run
 from forerun.errors import ForerunError
+from forerun.frontends.huggingface import catalog
 from forerun.prediction import Estimate
 from forerun.serving.answer import ServingPrediction
 from forerun.serving.engines import replica
-from forerun.serving.launch import launch_line
+from forerun.serving.launch import bench_line, checkpoint_note, launch_line
 from forerun.serving.physics import held
 from forerun.serving.requests import Lengths, drawn
+from forerun.views.serving import serving_view
 
 MODEL = "Qwen/Qwen2.5-0.5B"
 FEW: dict[str, Any] = {"requests": 60, "input": 128, "output": 16}
@@ -60,6 +66,34 @@ def test_no_end_of_an_interval_is_beyond_physics() -> None:
     assert held_["itl_ms.p99"].low == pytest.approx(read_ms, rel=0.05)
     assert held_["ttft_ms.mean"].low == pytest.approx(2 * 494e6 * 128 / 989e12 * 1e3, rel=0.05)
     assert held_["power_w"].high == 2 * device.tdp_w and held_["goodput"].high == wide.high
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_terminal_shows_the_verdict_first_and_every_interval(answer, width: int) -> None:
+    console = Console(width=width, record=True, file=io.StringIO())
+    for block in serving_view(answer, width):
+        console.print(block)
+    lines = console.export_text().splitlines()
+    verdict = next(
+        at for at, line in enumerate(lines) if "TTFT of 500 ms for 90 % of the requests: p90 of TTFT" in line
+    )
+    table = next(at for at, line in enumerate(lines) if {"mean", "p50", "p90", "p99"} <= set(line.split()))
+    assert verdict < table and "Under each number its 90 % interval" in lines[table - 1]
+    below = next(line for line in lines[table:] if "…" in line)
+    assert below.count("…") == 4  # mean and three quantiles
+    shown = " ".join(" ".join(lines).split())
+    assert "published runs of engines" in shown and "docs/SERVING.md" in shown
+    assert "vllm bench serve --model Qwen/Qwen2.5-0.5B" in shown and "--request-rate 20" in shown
+
+
+def test_checkpoints_with_quantised_weights_are_served() -> None:
+    """Their dtype is what is published, of which no device has a peak."""
+    own = catalog.architecture(MODEL)
+    assert own is not None
+    config = {**own.config, "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
+    found = forerun.serving(config, "h200", rate=5, max_ttft_ms=500, **FEW)
+    assert found.dtype == "published" and found.ttft_ms.mean.value > 0
+    assert "weights as published" in str(found)
 
 
 def test_json_and_back(answer) -> None:
@@ -136,6 +170,50 @@ def test_what_cannot_be_is_one_sentence(settings, sentence) -> None:
 def test_more_devices_than_a_machine_without_a_network_are_refused() -> None:
     with pytest.raises(ForerunError, match="need a network between machines"):
         forerun.serving(MODEL, "l40s", rate=1, tp=16)
+
+
+#: Options of each engine's server and benchmark, as its own documentation lists them (vLLM 0.11, SGLang 0.5,
+#: TensorRT-LLM 1.0), of those that forerun may write.
+_OPTIONS = {
+    "vllm serve": "tensor-parallel-size pipeline-parallel-size data-parallel-size enable-expert-parallel quantization "
+    "dtype max-num-batched-tokens max-num-seqs max-model-len",
+    "python -m sglang.launch_server": "model-path tp-size pp-size ep-size quantization dtype chunked-prefill-size "
+    "max-running-requests",
+    "trtllm-serve": "backend tp_size pp_size ep_size max_num_tokens max_batch_size",
+    "vllm bench serve": "model dataset-name ignore-eos random-input-len random-output-len num-prompts request-rate "
+    "max-concurrency",
+    "python -m sglang.bench_serving": "backend model dataset-name random-range-ratio random-input-len "
+    "random-output-len num-prompts request-rate max-concurrency",
+    "python -m tensorrt_llm.serve.scripts.benchmark_serving": "model backend dataset-name random-ids ignore-eos "
+    "random-input-len random-output-len num-prompts request-rate max-concurrency",
+}
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "tensorrt-llm"])
+@pytest.mark.parametrize("load", [{"rate": 2.5}, {"concurrency": 8}])
+def test_commands_have_only_documented_options(engine: str, load: dict[str, float]) -> None:
+    one = replica(MODEL, forerun.load_device("h100-sxm"), "vllm", "fp8", 2)
+    asked = replace(one, one_stage=replace(one.one_stage, engine=engine), pp=2, ep=2).with_budgets(512, 64)
+    bench = bench_line(asked, {"input": 100.0, "output": 10.0, **load}, 50)
+    assert bench is not None and bench_line(asked, {"input": 1, "output": 1, "cv": 3, **load}, 5) is None
+    for line in (launch_line(asked, {"replicas": 3}), bench):
+        start = next(words for words in _OPTIONS if line.startswith(words + " "))
+        parser = argparse.ArgumentParser(exit_on_error=False, allow_abbrev=False)
+        for name in _OPTIONS[start].split():
+            alone = name in ("enable-expert-parallel", "ignore-eos", "random-ids")
+            parser.add_argument(f"--{name}", **({"action": "store_true"} if alone else {}))
+        parser.add_argument("given", nargs="?")
+        known = parser.parse_args(shlex.split(line.removeprefix(start)))
+        assert MODEL in (known.given, getattr(known, "model", None), getattr(known, "model_path", None))
+
+
+def test_a_short_cache_bounds_the_context_and_what_no_engine_runs_has_no_command() -> None:
+    one = replica(MODEL, forerun.load_device("h100-sxm"), "vllm", None)
+    small = replace(one, one_stage=replace(one.one_stage, kv_tokens=5003), model=replace(one.one_stage, kv_tokens=5003))
+    assert launch_line(small, {}).endswith(" --max-model-len 4992") and "--max-model-len" not in launch_line(one, {})
+    static = forerun.serving(MODEL, "h100-sxm", concurrency=4, static=True, **FEW)
+    assert static.launch is None and static.check is None and "no engine runs it" in static.notes[-1]
+    assert checkpoint_note("tensorrt-llm", "fp8") and checkpoint_note("vllm", "fp8") is None
 
 
 def test_launch_lines_have_the_options_that_the_engines_document() -> None:

@@ -59,6 +59,7 @@ class ServingPrediction(Rendered):
     notes: tuple[str, ...] = ()
     basis: str = "learned"
     launch: str | None = None  # the engine's own command
+    check: str | None = None  # the engine's own benchmark with this load, against the running server
     confidence: float = 0.9
 
     def to_dict(self) -> dict[str, Any]:

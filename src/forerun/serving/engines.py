@@ -16,6 +16,7 @@ from forerun.predictors.laws.collectives import collective
 from forerun.serving.engine_model import EngineModel, engine_model
 from forerun.serving.metrics import Limits
 from forerun.serving.pipeline import Pipelined
+from forerun.workload import PUBLISHED
 
 #: Numbers of devices that tensor parallelism is tried with.
 TENSOR_PARALLEL = (1, 2, 4, 8, 16)
@@ -88,12 +89,13 @@ class Replica:
     def least_ttft_ms(self, tokens: float) -> float | None:
         """The products of a prompt at the peak of the devices: no first token comes earlier."""
         # An engine that stores 8 or 4 bits may compute in the fastest of its dtypes.
-        peaks = [self.device.peak(dtype) for dtype in {self.dtype, "bf16", "fp16", *_FASTER.get(self.dtype, ())}]
+        own = () if self.dtype == PUBLISHED else (self.dtype,)
+        peaks = [self.device.peak(dtype) for dtype in {*own, "bf16", "fp16", *_FASTER.get(self.dtype, ())}]
         known = [peak for peak in peaks if peak]
         return 2 * self.one_stage.active_parameters * tokens / (max(known) * 1e9 * self.tp) if known else None
 
 
-_FASTER = {"int4": ("int8", "fp8", "fp4"), "published": ("int8", "fp8", "fp4"), "fp8": ("int8",), "int8": ("fp8",)}
+_FASTER = {"int4": ("int8", "fp8", "fp4"), PUBLISHED: ("int8", "fp8", "fp4"), "fp8": ("int8",), "int8": ("fp8",)}
 
 
 @functools.lru_cache(maxsize=512)

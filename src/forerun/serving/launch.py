@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from shlex import quote
 from typing import Any
 
+from forerun.frontends.huggingface import catalog
+
 _START = {
     "vllm": "vllm serve {model}", "sglang": "python -m sglang.launch_server --model-path {model}",
     "tensorrt-llm": "trtllm-serve {model} --backend pytorch",
@@ -22,6 +24,15 @@ _BUDGETS = {
     "vllm": ("--max-num-batched-tokens {}", "--max-num-seqs {}"),
     "sglang": ("--chunked-prefill-size {}", "--max-running-requests {}"),
     "tensorrt-llm": ("--max_num_tokens {}", "--max_batch_size {}"),
+}
+#: The load of a benchmark against the running server, from each engine's own documentation. Lengths do not vary, and
+#: an end token does not end an answer early.
+_BENCH = {
+    "vllm": "vllm bench serve --model {model} --dataset-name random --ignore-eos",
+    "sglang": "python -m sglang.bench_serving --backend sglang --model {model} --dataset-name random "
+    "--random-range-ratio 1.0",
+    "tensorrt-llm": "python -m tensorrt_llm.serve.scripts.benchmark_serving --model {model} --backend openai "
+    "--dataset-name random --random-ids --ignore-eos",
 }
 #: Dtypes that need a word in vLLM and SGLang; the checkpoint's own formats need none.
 _DTYPES = {
@@ -40,4 +51,32 @@ def launch_line(one: Any, layout: Mapping[str, int]) -> str:
         form.format(n)
         for form, n in zip(_BUDGETS[engine], (one.model.max_tokens, one.model.max_sequences), strict=True)
     ]
-    return " ".join(words)
+    return " ".join(words + _context(one, engine))
+
+
+def _context(one: Any, engine: str) -> list[str]:
+    """vLLM does not start where its cache cannot hold a request as long as the model's context."""
+    known = catalog.architecture(str(one.model.name)) if engine == "vllm" else None
+    config = {} if known is None else known.config.get("text_config", known.config)
+    context = config.get("max_position_embeddings")
+    room = int(one.model.kv_tokens)
+    return [f"--max-model-len {room - room % 16}"] if isinstance(context, int) and 16 <= room < context else []
+
+
+def bench_line(one: Any, load: Mapping[str, Any], requests: int) -> str | None:
+    """The command that puts this load on the running server and reports the same quantities; None for a load that the
+    engine's own benchmark does not have."""
+    if "trace" in load or {"input_spread", "output_spread", "prefix", "cv"} & set(load):
+        return None
+    asked = f"--request-rate {load['rate']:g}" if "rate" in load else f"--max-concurrency {load['concurrency']}"
+    return (
+        f"{_BENCH[one.one_stage.engine].format(model=quote(str(one.model.name)))} --random-input-len "
+        f"{load['input']:.0f} --random-output-len {load['output']:.0f} --num-prompts {requests} {asked}"
+    )
+
+
+def checkpoint_note(engine: str, dtype: str) -> str | None:
+    """What the command leaves to the checkpoint: formats that no option of the engine converts weights to."""
+    if dtype in ("int8", "int4") or (dtype == "fp8" and engine == "tensorrt-llm"):
+        return f"{engine} runs {dtype} from a checkpoint stored in {dtype}: give the command the name of one"
+    return None

@@ -20,7 +20,7 @@ from forerun.prediction import CONFIDENCES, Estimate
 from forerun.serving.answer import Quantiles, ServingPrediction
 from forerun.serving.engines import Replica, check_limits, no_room, replica_of, smallest
 from forerun.serving.forecast import DRAWS, Fleet, Forecast, forecast
-from forerun.serving.launch import launch_line
+from forerun.serving.launch import bench_line, checkpoint_note, launch_line
 from forerun.serving.metrics import DEFINITIONS, Limits, timeline
 from forerun.serving.physics import held
 from forerun.serving.policies import STATIC, policy_of
@@ -248,6 +248,7 @@ def _answer(
         unknown["cost_per_million_usd"] = f"no price of {one.device.id} is known"
     else:
         assumptions["cost_per_million_usd"] = price_line(price)
+    runs = not fleet.policy.static and fleet.disaggregated is None  # the command below is of what was simulated
     names = ("busy", "kv_use", "in_engine", "waiting", "prefix_hits", "good_share")
     return ServingPrediction(
         model=one.model.name, device=one.device.id, devices=fleet.devices, engine=one.one_stage.engine,
@@ -262,8 +263,10 @@ def _answer(
         kv_tokens=one.model.kv_tokens,
         budgets={"max_tokens": one.model.max_tokens, "max_sequences": one.model.max_sequences},
         preemptions=made.simulated.preemptions, requests=len(load.requests), timeline=timeline(made.simulated),
-        assumptions=assumptions, unknown=unknown, notes=_notes(one, load, numbers, capacity),
-        launch=launch_line(one, layout), confidence=confidence,
+        assumptions=assumptions, unknown=unknown,
+        notes=(*_notes(one, load, numbers, capacity), *_launch_notes(one, fleet)),
+        launch=launch_line(one, layout) if runs else None,
+        check=bench_line(one, load.words, len(load.requests)) if runs else None, confidence=confidence,
     )  # fmt: skip
 
 
@@ -305,3 +308,16 @@ def _notes(one: Replica, load: Load, numbers: Mapping[str, float], capacity: Est
     if numbers.get("prefix_hits"):
         notes.append(f"{100 * numbers['prefix_hits']:.0f} % of the prompt tokens were in the prefix cache")
     return tuple(notes)
+
+
+def _launch_notes(one: Replica, fleet: Fleet) -> tuple[str, ...]:
+    """What the engine's command leaves to the user."""
+    if fleet.policy.static:
+        return ("static batching is for comparison: no engine runs it, so there is no command",)
+    if fleet.disaggregated is not None:
+        return (
+            "prefill and decode replicas are started one by one, with a connector for their caches and a router: see "
+            "the engine's guide to disaggregated prefill",
+        )
+    note = checkpoint_note(one.one_stage.engine, one.dtype)
+    return () if note is None else (note,)

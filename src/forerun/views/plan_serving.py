@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from forerun._util.readable import in_readable_units, pretty
 from forerun.decisions.plans.serving_answer import Deployment, LeftOut, ServingPlan
-from forerun.views.blocks import BLANK, Block, Cell, Column, Folded, Line, Notes, Row, Table, readable_cells
+from forerun.prediction import Estimate
+from forerun.views.blocks import (
+    BLANK,
+    Block,
+    Cell,
+    Column,
+    Folded,
+    Line,
+    Notes,
+    Row,
+    Span,
+    Table,
+    number_cells,
+    readable_cells,
+)
 from forerun.views.rendering import blocks
-from forerun.views.words import interval_heading
+from forerun.views.serving import BASIS
+from forerun.views.words import dtype_words, interval_heading
+from forerun.workload import PUBLISHED
 
 _GOALS = {"cost": "the least cost", "energy": "the least energy", "devices": "the fewest devices"}
 _LIMITS = {"ttft_ms": "TTFT", "itl_ms": "ITL"}
@@ -32,12 +50,31 @@ def plan_view(p: ServingPlan, width: int | None = 160) -> Iterator[Block]:
     yield BLANK
     if len(p.front) > 1:
         front = [_deployment(one) for one in p.front[:_FRONT]]
-        yield Folded(f"Pareto front of cost and token gap: {len(p.front)} deployments", front)
+        yield Folded(
+            f"Pareto front of cost and token gap: {len(p.front)} deployments (by the closed form where not simulated)",
+            front,
+        )
     if p.left_out:
         yield Folded(f"{len(p.left_out)} layouts left out", [*_reasons(p.left_out)])
     if p.notes:
         yield Notes(p.notes)
+    yield Line(f"Basis: learned ({BASIS})", "faint")
     yield Line("Serve it: ", code=p.best.launch, wrap=False)
+    yield Line("Every number of it, and the command that checks them: ", "faint", code=serving_command(p), wrap=False)
+
+
+def serving_command(p: ServingPlan) -> str:
+    """`forerun serving` of the best deployment under the same load."""
+    best, words = p.best, ["forerun", "serving", p.model, "--device", p.best.device, "--engine", p.engine]
+    words += ["--tp", f"{best.tp}", *(["--pp", f"{best.pp}"] if best.pp > 1 else [])]
+    words += [*(["--ep", f"{best.ep}"] if best.ep > 1 else []), "--count", f"{best.devices}"]
+    words += [] if best.dtype == PUBLISHED else ["--dtype", best.dtype]
+    words += ["--max-tokens", f"{best.max_tokens}"]
+    for name, value in p.load.items():
+        words += [f"--{name.replace('_', '-')}", f"{value:.15g}"]
+    for name, value in p.limits.items():
+        words += [f"--max-{name.removesuffix('_ms')}", f"{value:.15g}ms"]
+    return shlex.join(words)
 
 
 def load_words(p: ServingPlan) -> str:
@@ -68,7 +105,7 @@ def _deployment(one: Deployment) -> str:
         "" if one.cost_per_million_usd is None else f", {pretty(one.cost_per_million_usd.value)} USD per million tokens"
     )
     return (
-        f"{one.devices} x {one.device} ({layout_words(one)}, {one.dtype}): "
+        f"{one.devices} x {one.device} ({layout_words(one)}, {dtype_words(one.dtype)}): "
         f"{pretty(one.itl_ms.value)} ms between tokens{cost}"
     )
 
@@ -77,32 +114,40 @@ def _answer(p: ServingPlan) -> str:
     best = p.best
     price = "" if best.usd_per_hour is None else f", {pretty(best.usd_per_hour)} USD per hour"
     return (
-        f"{best.devices} x {best.device}, {layout_words(best)}, {best.dtype}, {best.max_tokens:,} tokens an "
-        f"iteration{price}; {best.verdict}"
+        f"{best.devices} x {best.device}, {layout_words(best)}, {dtype_words(best.dtype)}, {best.max_tokens:,} tokens "
+        f"an iteration{price}; {best.verdict}"
     )
 
 
 def _table(p: ServingPlan, rows: Sequence[Deployment], width: int | None) -> Table:
     wide = width is None or width >= _WIDE
-    heads = [Column("device"), Column("devices", right=True), Column("layout"), Column("dtype")]
+    heads = [Column("deployment", wrap=True, least=None if wide else 18)]
     heads += [Column("token budget", right=True, rank=2)] if wide else []
-    for name in ("TTFT", "ITL", "tokens/s", "USD per million"):
-        heads += [Column(name, right=True), Column(interval_heading(p.confidence), right=True)] if wide else [
-            Column(name, right=True)]  # fmt: skip
+    heads += [Column("TTFT", right=True), Column("ITL", right=True)]
+    heads += [Column("tokens/s", right=True)] if wide else []
+    heads += [Column("USD per million" if wide else "USD/M", right=True)]
     heads += [Column("J per token", right=True, rank=3)] if wide else []
-    heads += [Column("verdict")]
+    heads += [Column("verdict", wrap=True, least=None if wide else 8)]
     out = []
     for one in rows:
-        cells: list[Cell] = [one.device, f"{one.devices:,}", layout_words(one), one.dtype]
+        cells: list[Cell] = [f"{one.devices:,} x {one.device}, {layout_words(one)}, {dtype_words(one.dtype)}"]
         cells += [f"{one.max_tokens:,}"] if wide else []
-        for e in (one.ttft_ms, one.itl_ms, one.throughput, one.cost_per_million_usd):
-            value, interval = readable_cells(e)
-            exact = e is not None and e.low == e.high
-            cells += [value, "" if exact else interval] if wide else [value]
-        cells += [pretty(one.energy_per_token_j.value)] if wide else []
+        cells += [_stacked(one.ttft_ms), _stacked(one.itl_ms)]
+        cells += [_stacked(one.throughput, bare=True)] if wide else []
+        cells += [_stacked(one.cost_per_million_usd, bare=True)]
+        cells += [_stacked(one.energy_per_token_j, bare=True)] if wide else []
         cells += [one.verdict if one.confirmed else f"{one.verdict} (closed form)"]
         out.append(Row(cells, _TONES.get(one.verdict, "")))
-    return Table(heads, out, gap=2 if wide else 1)
+    title = f"The best of each device; means over the requests, below each its {interval_heading(p.confidence)}"
+    return Table(heads, out, title, gap=2 if wide else 1)
+
+
+def _stacked(e: Estimate | None, bare: bool = False) -> Cell:
+    """A number with its interval below it; the closed form has none."""
+    value, interval = number_cells(e) if bare else readable_cells(e)
+    if not isinstance(interval, Span) or e is None or e.low == e.high:
+        return value
+    return replace(interval, number=value)
 
 
 def _reasons(left: Sequence[LeftOut]) -> Iterator[str]:

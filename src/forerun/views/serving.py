@@ -3,27 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from forerun._util.readable import in_readable_units, pretty
 from forerun.prediction import Estimate
 from forerun.serving.answer import Quantiles, ServingPrediction
 from forerun.serving.metrics import DEFINITIONS
-from forerun.views.blocks import BLANK, Block, Cell, Column, Line, Notes, Row, Table, readable_cells
+from forerun.views.blocks import BLANK, Block, Cell, Column, Line, Notes, Row, Span, Table, readable_cells
 from forerun.views.html.bars import COLOURS, text
 from forerun.views.html.fragments import fragment
 from forerun.views.rendering import blocks, html
 from forerun.views.rendering import text as as_text
-from forerun.views.words import basis_line, interval_heading
+from forerun.views.words import dtype_words, interval_heading
 
 _LABELS = {"ttft_ms": "TTFT", "itl_ms": "ITL", "tpot_ms": "TPOT", "e2e_ms": "End to end"}
 _TOTALS = {
     "throughput": "Throughput", "throughput_per_device": "  per device", "requests_per_s": "Requests answered",
-    "goodput": "Goodput", "capacity": "Capacity", "energy_per_token_j": "Energy per output token",
+    "goodput": "Goodput", "capacity": "Capacity", "energy_per_token_j": "Energy per token",
     "energy_per_request_j": "Energy per request", "power_w": "Power", "cost_per_million_usd": "Cost per million",
 }  # fmt: skip
 _LIMITS = {"ttft_ms": "TTFT", "itl_ms": "ITL"}
+#: The quantity whose 90th percentile decides about a limit; that of gaps is the mean gap of each request.
+_DECIDES = {"ttft_ms": "ttft_ms", "itl_ms": "tpot_ms"}
+_VERDICTS = {"meets": ("Meets", "best"), "probably": ("Probably meets", "doubtful"), "does not": ("Misses", "bad")}
+#: What every answer about a serving engine is based on.
+BASIS = (
+    "iterations by a law fitted to published runs of engines, requests simulated; its errors on models and devices "
+    "held out: docs/SERVING.md"
+)
 #: From this width on a terminal has room for the intervals of all quantiles.
-_WIDE_TABLE = 140
+_WIDE_TABLE = 150
+_PARTS = ("mean", "p50", "p90", "p99")
 
 
 @blocks.register
@@ -31,19 +41,19 @@ def serving_view(p: ServingPrediction, width: int | None = 160) -> Iterator[Bloc
     """Distributions over requests, totals, limits, and the command that starts the engine."""
     yield Line(headline(p), "title")
     yield Line(load_words(p), "faint")
+    yield from _verdicts(p)
     yield _distributions(p, width)
     yield BLANK
     yield _totals(p)
     yield BLANK
-    for name, limit in p.limits.items():
-        tone = {"meets": "best", "probably": "doubtful"}.get(p.verdicts.get(name, ""), "bad")
-        yield Line(f"{_LIMITS[name]} of {_ms(limit)} in 90 % of the requests: {p.verdicts.get(name, 'unknown')}", tone)
     yield Line(_use_words(p), "faint")
-    yield Line(basis_line(p.basis), "faint")
+    yield Line(f"Basis: {p.basis} ({BASIS})", "faint")
     if p.notes:
         yield Notes(p.notes)
     if p.launch:
         yield Line("Serve it: ", code=p.launch, wrap=False)
+    if p.check:
+        yield Line("Check it, against the running server: ", "faint", code=p.check, wrap=False)
 
 
 @as_text.register
@@ -64,7 +74,23 @@ def headline(p: ServingPrediction) -> str:
     """'llama on 2 x h100-sxm, vllm: tp 2, bf16'."""
     layout = ", ".join(f"{name.replace('_', ' ')} {n}" for name, n in p.layout.items() if n > 1 or name == "tp")
     policy = "" if p.policy == p.engine else f", {p.policy} batching"
-    return f"{p.model} on {p.devices} x {p.device}, {p.engine}{policy}: {layout}, {p.dtype}"
+    return f"{p.model} on {p.devices} x {p.device}, {p.engine}{policy}: {layout}, {dtype_words(p.dtype)}"
+
+
+def _verdicts(p: ServingPrediction) -> Iterator[Line]:
+    """Whether each limit is met, with the number that decides."""
+    for name, limit in p.limits.items():
+        column, words, tone = _DECIDES[name], *_VERDICTS.get(p.verdicts.get(name, ""), ("Unknown whether it meets", ""))
+        found = getattr(p, column)
+        told = "" if found is None else (
+            f": p90 of {_LABELS[column]} is {_readable(found.p90)}, {interval_heading(p.confidence)}")  # fmt: skip
+        yield Line(f"{words} {_LIMITS[name]} of {_ms(limit)} for 90 % of the requests{told}", tone)
+
+
+def _readable(e: Estimate) -> str:
+    """'131 ms (81 … 190)'."""
+    value, low, high, unit = in_readable_units(e.value, e.low, e.high, e.unit)
+    return f"{value} {unit} ({low} … {high})"
 
 
 def load_words(p: ServingPrediction) -> str:
@@ -87,25 +113,25 @@ def _spread(words: dict[str, float], name: str) -> str:
 
 
 def _distributions(p: ServingPrediction, width: int | None) -> Table:
-    """Mean and quantiles; on a narrow terminal only the means have their intervals, and no definitions."""
+    """Mean and quantiles; on a narrow terminal each has its interval below it, and there are no definitions."""
     wide = width is None or width >= _WIDE_TABLE
-    heads = [Column("")]
-    for part in ("mean", "p50", "p90", "p99"):
-        heads += [Column(part, right=True)]
-        if wide or part == "mean":
-            heads += [Column(interval_heading(p.confidence) if part == "mean" else "", right=True)]
+    heads, rows = [Column("")], list[Row]()
+    for part in _PARTS:
+        heads += [Column(part, right=True), *([Column(interval_heading(p.confidence), right=True)] if wide else [])]
     heads += [Column("", wrap=True, tone="faint")] if wide else []
-    rows = []
     for name, label in _LABELS.items():
         found: Quantiles | None = getattr(p, name)
         if found is None:
             rows.append(Row((label, "unknown", *[""] * (len(heads) - 2)), "faint"))
             continue
-        cells: list[Cell] = [label, *readable_cells(found.mean)]
-        for estimate in (found.p50, found.p90, found.p99):
-            cells += readable_cells(estimate)[: 2 if wide else 1]
+        cells: list[Cell] = [label]
+        for part in _PARTS:
+            value, interval = readable_cells(getattr(found, part))
+            assert isinstance(interval, Span)
+            cells += [value, interval] if wide else [replace(interval, number=value)]
         rows.append(Row((*cells, *([DEFINITIONS[name]] if wide else [])), ""))
-    return Table(heads, rows, gap=1)
+    title = "" if wide else f"Under each number its {interval_heading(p.confidence)}"
+    return Table(heads, rows, title, gap=1 if wide else 2)
 
 
 def _totals(p: ServingPrediction) -> Table:
@@ -125,7 +151,9 @@ def _remark(p: ServingPrediction, name: str) -> str:
     remarks = {
         "throughput": "output tokens per second",
         "goodput": f"requests that meet every limit: {100 * p.means.get('good_share', 0.0):.0f} %",
-        "capacity": "requests per second at most, in closed form", "cost_per_million_usd": "output tokens",
+        "capacity": "at most, in closed form", "cost_per_million_usd": "output tokens",
+        "energy_per_token_j": "output tokens; idle time included",
+        "power_w": f"of all {p.devices:,} devices" if p.devices > 1 else "",
     }  # fmt: skip
     return "; ".join(filter(None, (remarks.get(name, ""), p.assumptions.get(name, ""))))
 
@@ -133,8 +161,8 @@ def _remark(p: ServingPrediction, name: str) -> str:
 def _use_words(p: ServingPrediction) -> str:
     m = p.means
     words = [f"{m['in_engine']:.3g} requests in the engine on average, {pretty(m['waiting'])} of them waiting"]
-    words.append(f"KV cache {100 * m['kv_use']:.0f} % in use ({p.kv_tokens:,} tokens a replica)")
-    words.append(f"busy {100 * m['busy']:.0f} % of the time")
+    words.append(f"KV cache {100 * m['kv_use']:.0f} % in use ({p.kv_tokens:,} tokens in each replica)")
+    words.append(f"an iteration running {100 * m['busy']:.0f} % of the time")
     if p.preemptions:
         words.append(f"{p.preemptions:,} preemptions")
     return "; ".join(words)

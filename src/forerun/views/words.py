@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from forerun.runtimes.registry import USUAL
-from forerun.workload import GENERATION
+from forerun.workload import GENERATION, PUBLISHED
 
 #: From this width on a terminal has all columns.
 WIDE = 120
@@ -53,6 +53,11 @@ def _dtype_words(w: Mapping[str, Any]) -> str:
     """'bf16', or 'bf16 with mxfp4 weights' where the checkpoint's own quantised weights are used."""
     stored = str(w.get("published") or "").partition(" ")[2]
     return f"{w['dtype']} with {stored} weights" if stored else w.get("dtype") or ""
+
+
+def dtype_words(dtype: str) -> str:
+    """'bf16'; quantised weights as they are published have a format in place of a dtype."""
+    return "weights as published" if dtype == PUBLISHED else dtype
 
 
 def count(x: float) -> str:
