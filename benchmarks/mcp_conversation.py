@@ -28,9 +28,9 @@ CASE = {"model": "timm/convnext_tiny", "device": "a100", "batch": 32}
 _INTRO = """\
 # forerun for assistants (MCP)
 
-`forerun mcp` gives an assistant nine tools: `predict`, `compare`, `recommend`, `optimise`, `explain`, `serving`,
-`plan_serving`, `devices` and `models`. An assistant that starts programs is told the command; one that speaks HTTP is
-given `http://127.0.0.1:8000/mcp` of a running `forerun serve`.
+`forerun mcp` gives an assistant ten tools: `predict`, `compare`, `recommend`, `optimise`, `explain`, `serving`,
+`plan_serving`, `plan_training`, `devices` and `models`. An assistant that starts programs is told the command; one that
+speaks HTTP is given `http://127.0.0.1:8000/mcp` of a running `forerun serve`.
 
 ```json
 {"mcpServers": {"forerun": {"command": "forerun", "args": ["mcp"]}}}

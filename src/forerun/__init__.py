@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from forerun.decisions.mig.packing import pack_mig
     from forerun.decisions.optimise.optimise import optimise
     from forerun.decisions.plans.serving import plan_serving
+    from forerun.decisions.plans.training import plan_training
     from forerun.decisions.recommend.recommend import recommend
     from forerun.device import Device, load_device
     from forerun.errors import ForerunError
@@ -33,7 +34,7 @@ _HOME = {
     "predict_population": "api.population", "register": "api.register",
     "recommend": "decisions.recommend.recommend", "optimise": "decisions.optimise.optimise",
     "budget": "decisions.budget.budget", "pack_mig": "decisions.mig.packing", "plan_serving": "decisions.plans.serving",
-    "make_report": "report.make",
+    "plan_training": "decisions.plans.training", "make_report": "report.make",
     "Device": "device", "load_device": "device", "ForerunError": "errors",
     "Estimate": "prediction", "Prediction": "prediction", "Workload": "api.questions",
 }  # fmt: skip
@@ -52,6 +53,7 @@ __all__ = [
     "optimise",
     "pack_mig",
     "plan_serving",
+    "plan_training",
     "predict",
     "predict_many",
     "predict_population",

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from forerun import ForerunError
+from forerun.cli import run
 from forerun.decisions.plans.launch import launch_line
 from forerun.decisions.plans.training import plan_training
 from forerun.device import load_device
@@ -62,6 +63,25 @@ def test_the_command_is_that_of_the_layout() -> None:
         "'full_shard auto_wrap'",
     ):
         assert words in fsdp
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_answer_comes_first_and_every_number_has_its_interval(
+    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    words = ["plan", "training", MODEL, "--device", "a100-sxm4-80gb", "--count", "8", "--tokens", "10B", "-s", "4096"]
+    assert run(words) == 0
+    title, answer, *rest = capsys.readouterr().out.splitlines()
+    assert title.startswith(f"Pre-training {MODEL} on 10 B tokens in sequences of 4,096, bf16")
+    assert answer.startswith("8 x a100-sxm4-80gb, ") and " … " in answer
+    shown = "\n".join(rest)
+    assert "90 % interval" in shown and "docs/PARALLEL.md" in shown and "Check it: run the command" in shown
+    head = next(line for line in rest if "layout" in line and "days" in line)
+    assert "limits" not in head  # none was given
+    assert max(len(line) for line in rest if not line.startswith("Start it: ")) <= width
+    numbers = rest[rest.index(head) + 1]
+    assert numbers.rstrip().split()[-1].replace(".", "").isdigit()  # the last column is whole
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,8 @@ def _data(result: Any) -> Any:
 
 def _judge(found: dict[str, Any]) -> None:
     assert set(found["tools"]) == {
-        "predict", "compare", "recommend", "optimise", "explain", "serving", "plan_serving", "devices", "models"
+        "predict", "compare", "recommend", "optimise", "explain", "serving", "plan_serving", "plan_training",
+        "devices", "models",
     }  # fmt: skip
     schema = found["tools"]["predict"].input_schema
     assert set(schema["required"]) == {"model", "device"}

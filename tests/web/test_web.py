@@ -90,6 +90,21 @@ def test_serving_is_that_of_the_library(served: Served) -> None:
     assert plan.body["rows"] == json.loads(expected_plan.to_json())["rows"] and "candidates" not in plan.body
 
 
+def test_several_devices_and_a_plan_of_pre_training_are_those_of_the_library(served: Served) -> None:
+    asked = {"mode": "decode", "seq_len": 128, "tp": 2}
+    reply = served.ask("/v1/predict", {"model": LANGUAGE, "device": "h100-sxm", **asked})
+    expected = forerun.predict(LANGUAGE, "h100-sxm", **asked)
+    assert reply.status == 200 and reply.body["devices"] == 2, reply.body
+    assert reply.body["latency_ms"] == json.loads(json.dumps(expected.to_dict()))["latency_ms"]
+    rows = served.ask("/v1/predict_many", {"workloads": [{"model": LANGUAGE, **asked}], "devices": ["h100-sxm"]}).body
+    assert rows[0]["latency_ms"] == pytest.approx(expected.latency_ms.value)
+    job = {"device": "h100-sxm", "count": 4, "tokens": 1e9, "seq_len": 2048, "goal": "cost"}
+    reply = served.ask("/v1/plan_training", {"model": LANGUAGE, **job})
+    plan = forerun.plan_training(LANGUAGE, job.pop("device"), **job)
+    assert reply.status == 200 and reply.body == json.loads(json.dumps(plan.to_dict())), reply.body
+    assert reply.body["confidence"] == 0.9 and reply.body["best"]["launch"].startswith("torchrun")
+
+
 def test_a_device_may_be_given_by_its_fields(served: Served) -> None:
     fields = {"id": "mine", "kind": "gpu", "memory_gb": 16, "bandwidth_gbs": 300, "fp32_tflops": 10, "tdp_w": 100}
     reply = served.ask("/v1/predict", {"model": MODEL, "device": fields})

@@ -50,6 +50,8 @@ ENERGY = Kind(
 )  # fmt: skip
 CARBON = Kind("an amount of carbon", "5g", {"g": 1.0, "mg": 1e-3, "kg": 1e3, "t": 1e6}, milli_or_mega=True)
 
+TOKENS = Kind("a number of tokens", "100B, 15T or 3e9", {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12})
+
 _FORM = re.compile(r"(?P<number>\d{1,15}(?:,\d{3})*(?:\.\d*)?(?:[eE][+-]?\d{1,2})?|\.\d+)\s*(?P<unit>[a-zA-Zµμ/]*)")
 
 

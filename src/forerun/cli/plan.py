@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from forerun._util.quantities import LATENCY, optional_quantity
+from forerun._util.quantities import LATENCY, TOKENS, optional_quantity, quantity
 from forerun.cli.options import (
     ConfidenceOption,
     DeviceOption,
@@ -31,8 +31,6 @@ from forerun.cli.terminal import show, terminal_width, waiting
 from forerun.errors import ForerunError
 
 app = typer.Typer(help="Plan devices and layouts for a service or a training.", no_args_is_help=True)
-#: What a letter behind a number of tokens means.
-_UNITS = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 
 
 @app.command("serving", cls=PlainCommand)
@@ -107,13 +105,15 @@ def training(
 
     with waiting(f"reading {model}", quiet=as_json):
         answer = plan_training(
-            model, device, count=count, tokens=_tokens(tokens), seq_len=seq_len, batch=batch, precision=precision,
-            goal=goal, max_hours=max_hours, max_usd=max_usd, max_kwh=max_kwh, instance=instance,
+            model, device, count=count, tokens=quantity(tokens, TOKENS), seq_len=seq_len, batch=batch,
+            precision=precision, goal=goal, max_hours=max_hours, max_usd=max_usd, max_kwh=max_kwh, instance=instance,
         )  # fmt: skip
     if as_json:
         print(json.dumps(answer.to_dict(), indent=2))
-    else:
-        show(answer)
+        return
+    from forerun.views.plans import plan_view
+
+    show(*plan_view(answer, terminal_width()))
 
 
 def _words(option: str, text: str) -> list[str]:
@@ -121,13 +121,3 @@ def _words(option: str, text: str) -> list[str]:
     if not words:
         raise ForerunError(f"{option} needs at least one name")
     return words
-
-
-def _tokens(text: str) -> float:
-    """'100B' as a number."""
-    worth = _UNITS.get(text[-1:].upper(), 1.0)
-    digits = text[:-1] if worth > 1 else text
-    try:
-        return float(digits.replace(",", "")) * worth
-    except ValueError:
-        raise ForerunError(f"--tokens {text[:40]!r} is not a number of tokens such as 100B, 15T or 3e9") from None

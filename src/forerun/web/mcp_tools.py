@@ -19,6 +19,7 @@ from forerun.web.requests import (
     ExplainRequest,
     OptimiseRequest,
     PlanServingRequest,
+    PlanTrainingRequest,
     PredictRequest,
     RecommendRequest,
     ServingRequest,
@@ -67,6 +68,10 @@ class ServingArguments(ServingRequest, Shown):
 
 class PlanServingArguments(PlanServingRequest, Shown):
     """`plan_serving`."""
+
+
+class PlanTrainingArguments(PlanTrainingRequest, Shown):
+    """`plan_training`."""
 
 
 class ListArguments(Shown):
@@ -181,6 +186,11 @@ TOOLS = {
             "plan_serving", "Which devices, how many, in which layout, to serve a language model under a load within "
             "limits, with the engine's command.", PlanServingArguments,
             Brief(without=("candidates", "front", "left_out"), first={"rows": 4}),
+        ),
+        Tool(
+            "plan_training", "How to pre-train a language model on up to so many devices: the layout, time, cost and "
+            "energy with intervals, memory, and the command.", PlanTrainingArguments,
+            Brief(without=("front.launch", "front.memory_mb", "front.parts"), first={"front": 4}),
         ),
         Tool(
             "devices", "The device catalogue by id, or one device with the source of every field.", ListArguments,

@@ -12,17 +12,17 @@ from forerun._util.readable import short
 from forerun.errors import ForerunError
 from forerun.web.catalogues import records
 from forerun.web.models import device_of, model_of
-from forerun.web.requests import WorkloadFields
+from forerun.web.requests import DividedFields
 
 
 def workload_settings(request: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of the workload, its model as the library takes it; the library has the defaults."""
-    settings = {n: request[n] for n in WorkloadFields.model_fields if n != "model" and request.get(n) is not None}
+    settings = {n: request[n] for n in DividedFields.model_fields if n != "model" and request.get(n) is not None}
     return {"model": model_of(request["model"]), **settings}
 
 
 def others(request: Mapping[str, Any], *without: str) -> dict[str, Any]:
-    known = (*WorkloadFields.model_fields, *without)
+    known = (*DividedFields.model_fields, *without)
     return {n: v for n, v in request.items() if n not in known and v is not None}
 
 
@@ -111,7 +111,7 @@ def budget(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def served(request: Mapping[str, Any], *without: str) -> dict[str, Any]:
-    """The arguments of a question about a serving engine, as the library takes them."""
+    """The arguments of a question about a serving engine or a pre-training, as the library takes them."""
     settings = {n: v for n, v in request.items() if v is not None and n not in without}
     places = {n: devices_given(settings[n]) for n in ("device", "devices") if n in settings}
     if "trace" in settings:
@@ -138,6 +138,13 @@ def plan_serving(request: dict[str, Any]) -> dict[str, Any]:
     return content
 
 
+def plan_training(request: dict[str, Any]) -> dict[str, Any]:
+    """`forerun plan training --json`."""
+    from forerun.decisions.plans.training import plan_training as ask
+
+    return ask(**served(request)).to_dict()
+
+
 def scoreboard(_: dict[str, Any]) -> dict[str, Any]:
     """The shipped predictor on held-out data; takes some seconds."""
     from forerun.web.catalogues import scoreboard as read
@@ -149,8 +156,11 @@ Operation = Callable[[dict[str, Any]], Any]
 
 OPERATIONS: dict[str, Operation] = {
     f.__name__: f
-    for f in (predict, predict_many, compare, explain, optimise, recommend, budget, serving, plan_serving, scoreboard)
-}
+    for f in (
+        predict, predict_many, compare, explain, optimise, recommend, budget, serving, plan_serving, plan_training,
+        scoreboard,
+    )
+}  # fmt: skip
 
 
 def add_operation(name: str, operation: Operation) -> None:

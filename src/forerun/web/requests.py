@@ -79,6 +79,13 @@ class WorkloadFields(Asked):
     cache: Literal[*CACHES] | None = None  # type: ignore[valid-type]
 
 
+class DividedFields(WorkloadFields):
+    """A workload that several devices may run together."""
+
+    tp: Annotated[int, Field(ge=1, le=1024, description="Devices that divide every layer (tensor parallel).")] = 1
+    pp: Annotated[int, Field(ge=1, le=64, description="Pipeline stages.")] = 1
+
+
 class Setting(Asked):
     """The predictor, its interval, and the host."""
 
@@ -96,7 +103,7 @@ class Place(Setting):
     instance: Word | None = None
 
 
-class PredictRequest(WorkloadFields, Place):
+class PredictRequest(DividedFields, Place):
     """One model on one device."""
 
     device: DeviceField
@@ -116,7 +123,7 @@ class PredictRequest(WorkloadFields, Place):
 class PredictManyRequest(Place):
     """Many workloads on many devices."""
 
-    workloads: Annotated[list[WorkloadFields], Field(min_length=1, max_length=64)]
+    workloads: Annotated[list[DividedFields], Field(min_length=1, max_length=64)]
     devices: Annotated[list[DeviceField], Field(min_length=1, max_length=64)]
 
     model_config = ConfigDict(
@@ -128,7 +135,7 @@ class PredictManyRequest(Place):
     )  # fmt: skip
 
 
-class CompareRequest(WorkloadFields, Place):
+class CompareRequest(DividedFields, Place):
     """One model on several devices."""
 
     devices: Annotated[list[DeviceField], Field(min_length=1, max_length=64)]
@@ -283,5 +290,31 @@ class PlanServingRequest(ServedFields):
         extra="forbid",
         json_schema_extra={"examples": [{
             "model": "meta-llama/Llama-3.1-8B", "devices": ["l40s", "h100-sxm"], "rate": 20, "max_itl_ms": 30,
+        }]},
+    )  # fmt: skip
+
+
+class PlanTrainingRequest(Asked):
+    """The layout in which up to so many devices pre-train a language model."""
+
+    model: Annotated[str, Field(min_length=1, max_length=500, description="A causal language model: a Hugging Face id "
+                                "of the catalogue, or the name that POST /v1/uploads returned.")]  # fmt: skip
+    device: DeviceField
+    count: Annotated[int, Field(ge=1, le=2**17, description="The most devices.")]
+    tokens: Annotated[float, Field(gt=0, le=1e18, allow_inf_nan=False, description="Tokens to train on: 1e11.")]
+    seq_len: Annotated[int, Field(ge=1, le=2**24, description="Tokens of a sequence.")]
+    batch: Size | None = Field(None, description="Sequences of a step of all devices. Default: 4 M tokens.")
+    precision: Literal["bf16", "fp8", "fp4"] = "bf16"
+    goal: Literal["time", "cost", "energy"] = "time"
+    max_hours: Amount | None = None
+    max_usd: Amount | None = None
+    max_kwh: Amount | None = None
+    instance: Word | None = None
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"examples": [{
+            "model": "meta-llama/Llama-3.2-1B", "device": "a100-sxm4-80gb", "count": 16, "tokens": 1e11,
+            "seq_len": 4096, "goal": "time",
         }]},
     )  # fmt: skip

@@ -18,6 +18,7 @@ from forerun.web.requests import (
     ExplainRequest,
     OptimiseRequest,
     PlanServingRequest,
+    PlanTrainingRequest,
     PredictManyRequest,
     PredictRequest,
     RecommendRequest,
@@ -122,6 +123,12 @@ async def serving(request: Request, body: ServingRequest) -> Response:
 async def plan_serving(request: Request, body: PlanServingRequest) -> Response:
     """Which devices, how many, in which layout, to serve a model under a load within limits."""
     return await _answer(request, "plan_serving", body)
+
+
+@router.post("/plan_training", response_model=None, responses=_OBJECT)
+async def plan_training(request: Request, body: PlanTrainingRequest) -> Response:
+    """The layout in which up to so many devices pre-train a language model: time, cost, energy, memory, the command."""
+    return await _answer(request, "plan_training", body)
 
 
 Named = Annotated[str | None, Query(min_length=1, max_length=200)]

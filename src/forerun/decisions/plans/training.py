@@ -81,6 +81,9 @@ class TrainingPlan(Rendered):
     reasons: tuple[str, ...]  # why the others lost, a sentence for each kind
     considered: int
     notes: tuple[str, ...]
+    limits: dict[str, float]  # hours, usd, kwh
+    confidence: float = 0.9  # of the intervals, as the law of a step was fitted
+    basis: str = "learned"
 
     def to_dict(self) -> dict[str, Any]:
         own = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in ("best", "front")}
@@ -167,7 +170,7 @@ def _planned(job: _Job, count: int, goal: str, named: bool) -> TrainingPlan:
     return TrainingPlan(
         job.model.name, job.device.id, job.tokens, job.seq_len, job.batch, job.precision, goal, ranked[0],
         tuple(sorted(front, key=lambda one: one.hours.value)), tuple(_reasons(ranked, too_large, judged, measure)),
-        considered, tuple(_notes(job)),
+        considered, tuple(_notes(job)), {name: value for name, value in job.limits.items() if value is not None},
     )  # fmt: skip
 
 
@@ -289,9 +292,10 @@ def _reasons(ranked: Sequence[Candidate], too_large: int, judged: Sequence[Candi
         more = getattr(one, measure).value / getattr(best, measure).value - 1
         lost = max(("bubble", "exchange", "compute"), key=lambda part: one.parts[part] * one.step_s.value
                    - best.parts[part] * best.step_s.value)  # fmt: skip
-        why = {"bubble": "the pipeline's bubble", "exchange": "exchange", "compute": "compute"}[lost]
+        why = {"bubble": "the pipeline's bubble", "exchange": "communication", "compute": "compute"}[lost]
+        what = {"hours": "time", "usd": "cost", "kwh": "energy"}[measure]
         again = ", activations recomputed" if one.recomputed else ""
-        yield f"{one.layout}{again}: {more:.1%} more, of it most for {why}"
+        yield f"{one.layout}{again}: {100 * more:.1f} % more {what}, mostly for {why}"
         if len(seen) > 4:
             return
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from forerun.errors import ForerunError
 from forerun.web.page import again
 from forerun.web.page.compared import AXES, PageCompareRequest
-from forerun.web.page.form import about, devices_of, place_of, workload_of
+from forerun.web.page.form import about, devices_of, division_of, place_of, workload_of
 from forerun.web.page.question import Question, Values, number
 
 ABOUT = "How throughput, latency, memory and energy grow on each device, and what each costs."
@@ -43,7 +43,7 @@ def _request(values: Values) -> PageCompareRequest:
     if len(numbers) > _MOST:
         raise ForerunError(f"at most {_MOST} values can be drawn, got {len(numbers)}")
     fields: Values = {axis: numbers[0], "axis": axis, "values": numbers, "devices": devices_of(values)}
-    return PageCompareRequest(**{**workload_of(values), **place_of(values), **fields})
+    return PageCompareRequest(**{**workload_of(values), **division_of(values), **place_of(values), **fields})
 
 
 def _payload(request: BaseModel) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from forerun.prediction import Estimate
 from forerun.report import charts
 from forerun.report.parts import Chart, Key
 from forerun.views import rendering
-from forerun.web.operations import devices_given, others, workload_settings
+from forerun.web.operations import devices_given, others, served, workload_settings
 from forerun.web.page.figures import charts_html
 from forerun.web.page.scatter import Point, scatter
 
@@ -69,12 +69,30 @@ def optimise(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def budget(request: dict[str, Any]) -> dict[str, Any]:
-    """`forerun.budget`."""
+    """`forerun.budget`, or `forerun.plan_training` of a number of tokens."""
+    if "tokens" in request:
+        return _training_plan(request)
     from forerun.decisions.budget.budget import budget as ask
 
     device = {"device": devices_given(request["device"])} if request.get("device") else {}
     answer = ask(**workload_settings(request), **device, **others(request, "device"))
     return {"html": rendering.html(answer) + _budget_charts(answer)}
+
+
+def _training_plan(request: dict[str, Any]) -> dict[str, Any]:
+    from forerun.decisions.plans.training import plan_training as ask
+    from forerun.views.plans import layout_words
+
+    answer = ask(**served(request))
+    points = [
+        Point(
+            one.hours.value / 24, one.usd.value, f"{one.devices} × {answer.device}, {layout_words(one)}",
+            charts.colour(0),
+        )
+        for one in answer.front if one.usd is not None
+    ]  # fmt: skip
+    drawn = scatter("Time and cost", "days", "USD", points)
+    return {"html": rendering.html(answer) + charts_html("The Pareto front", drawn)}
 
 
 def _budget_charts(answer: Any) -> str:

@@ -116,6 +116,9 @@ def shared_fields() -> Values:
         with gr.Row(elem_classes="pair"):
             fields["prompt"] = _choice(PROMPTS[1:], "Prompts", PROMPTS[0], min_width=100)
             fields["cache"] = _choice(CACHES[1:], "KV cache", CACHES[0], min_width=100)
+        with gr.Row(elem_classes="pair"):
+            fields["run_tp"] = number_box(None, "Tensor parallel", placeholder="1", elem_id="run_tp", min_width=100)
+            fields["run_pp"] = number_box(None, "Pipeline stages", placeholder="1", elem_id="run_pp", min_width=100)
         fields["channels_last"] = gr.Checkbox(False, label="Channels last in memory")
     with gr.Accordion("More about the place", open=False, elem_id="place"):
         with gr.Row(elem_classes="pair"):
@@ -146,6 +149,12 @@ def workload_of(values: Values) -> Values:
         "model": model,
         **({"input_shape": shape} if shape else {}),
     }
+
+
+def division_of(values: Values) -> Values:
+    """How many devices run the model together, where it was given: of the tabs Predict and Compare. The tab Serving
+    has fields of its own."""
+    return {name.removeprefix("run_"): n for name, n in numbers(values, ("run_tp", "run_pp")).items()}
 
 
 def place_of(values: Values, *without: str) -> Values:

@@ -6,7 +6,7 @@ import gradio as gr
 from pydantic import BaseModel
 
 from forerun.web.page import again
-from forerun.web.page.form import about, devices_of, number_box, place_of, workload_of
+from forerun.web.page.form import about, devices_of, division_of, number_box, place_of, workload_of
 from forerun.web.page.predicted import PagePredictRequest
 from forerun.web.page.question import Question, Values, numbers
 
@@ -30,6 +30,7 @@ def predict_tab() -> Question:
 
 def _request(values: Values) -> PagePredictRequest:
     fields = {"measured": bool(values["measured"]), **numbers(values, ("samples",))}
+    fields |= division_of(values)
     return PagePredictRequest(**workload_of(values), **place_of(values), devices=devices_of(values), **fields)
 
 

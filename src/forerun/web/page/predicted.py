@@ -45,6 +45,8 @@ def predict(request: dict[str, Any]) -> dict[str, Any]:
         except ForerunError as error:
             problems.append(str(error))
             continue
+        if predictions[-1].devices > 1:  # where the time goes is explained for one device
+            continue
         try:
             times.append(explain(device=device_of(device), **workload, **setting))
         except ForerunError as error:
