@@ -31,6 +31,7 @@ from forerun.workload import PUBLISHED
 
 _GOALS = {"cost": "the least cost", "energy": "the least energy", "devices": "the fewest devices"}
 _LIMITS = {"ttft_ms": "TTFT", "itl_ms": "ITL"}
+_MET = {"meets": "meets every limit", "probably": "probably meets every limit", "does not": "misses a limit"}
 _TONES = {"meets": "", "probably": "doubtful", "does not": "faint"}
 #: Below this width a terminal has fewer columns.
 _WIDE = 120
@@ -55,7 +56,7 @@ def plan_view(p: ServingPlan, width: int | None = 160) -> Iterator[Block]:
             front,
         )
     if p.left_out:
-        yield Folded(f"{len(p.left_out)} layouts left out", [*_reasons(p.left_out)])
+        yield Folded(f"{len(p.left_out)} layout{'s' if len(p.left_out) > 1 else ''} left out", [*_reasons(p.left_out)])
     if p.notes:
         yield Notes(p.notes)
     yield Line(f"Basis: learned ({BASIS})", "faint")
@@ -112,10 +113,11 @@ def _deployment(one: Deployment) -> str:
 
 def _answer(p: ServingPlan) -> str:
     best = p.best
+    met = f"; {_MET.get(best.verdict, best.verdict)}" if p.limits else ""
     price = "" if best.usd_per_hour is None else f", {pretty(best.usd_per_hour)} USD per hour"
     return (
         f"{best.devices} x {best.device}, {layout_words(best)}, {dtype_words(best.dtype)}, {best.max_tokens:,} tokens "
-        f"an iteration{price}; {best.verdict}"
+        f"an iteration{price}{met}"
     )
 
 
