@@ -14,6 +14,8 @@ from forerun.views.words import count, interval_heading
 _GOALS = {"time": "the shortest time", "cost": "the least cost", "energy": "the least energy"}
 #: Below this width a terminal has each interval below its number.
 _WIDE = 150
+#: And below this one no column of microbatches and tokens per second.
+_NARROW = 100
 _PARTS = {"exchange": "communication", "bubble": "pipeline bubble"}
 _BASIS = (
     "Basis: learned (a law of the step, fitted to published runs of Megatron and LLM Foundry; its errors on models and "
@@ -78,19 +80,24 @@ def _answer(p: TrainingPlan) -> str:
 
 def _table(p: TrainingPlan, width: int | None) -> Table:
     beside = width is not None and width >= _WIDE
-    heads = [Column("devices", right=True), Column("layout", wrap=True, least=20), Column("microbatches", right=True)]
-    heads += [Column("tokens/s each", right=True, rank=2)]
+    roomy = width is None or width >= _NARROW
+    heads = [Column("devices", right=True), Column("layout", wrap=True, least=20)]
+    heads += [Column("microbatches", right=True), Column("tokens/s each", right=True, rank=2)] if roomy else []
     for name in ("days", "kUSD", "MWh"):
         heads += [Column(name, right=True), *([Column(interval_heading(p.confidence), right=True)] if beside else [])]
     heads += [Column("GB each", right=True), *([Column("limits")] if p.limits else [])]
-    rows = [_row(p, p.best, "best", beside), *(_row(p, one, "", beside) for one in p.front if one is not p.best)]
+    rows = [
+        _row(p, p.best, "best", beside, roomy),
+        *(_row(p, one, "", beside, roomy) for one in p.front if one is not p.best),
+    ]
     below = "" if beside else f"; under each number its {interval_heading(p.confidence)}"
     return Table(heads, rows, f"The best, then the Pareto front of time, devices, cost and energy{below}", gap=1)
 
 
-def _row(p: TrainingPlan, one: Candidate, tone: str, beside: bool) -> Row:
-    cells: list[Cell] = [f"{one.devices:,}", layout_words(one), f"{one.micro_batches} of {one.micro_batch}"]
-    cells += [f"{one.tokens_per_s_per_device:,.0f}"]
+def _row(p: TrainingPlan, one: Candidate, tone: str, beside: bool, roomy: bool) -> Row:
+    cells: list[Cell] = [f"{one.devices:,}", layout_words(one)]
+    if roomy:
+        cells += [f"{one.micro_batches} of {one.micro_batch}", f"{one.tokens_per_s_per_device:,.0f}"]
     for e, factor in ((one.hours, 1 / 24), (one.usd, 1e-3), (one.kwh, 1e-3)):
         cells += _cells(e, factor, beside)
     cells += [f"{one.needed_mb / 1024:,.1f}", *([str(one.verdict.value)] if p.limits else [])]
