@@ -47,6 +47,8 @@ def test_prefixes_by_any_name() -> None:
         ("", "t.csv has no requests"),
         ("0,5,5,p,9", "t.csv, line 1: a prefix of 9 tokens is longer than its prompt of 5"),
         ('{"arrival_s": 0', "t.csv, line 1: this is no JSON object"),
+        ('{"arrival_s": 1' + "0" * 400 + ', "input_tokens": 1, "output_tokens": 1}', "t.csv, line 1: arrival_s must"),
+        ("0,1,1\n" + "1" * 200_000, "t.csv, line 2: this is no CSV: field larger than"),
         ('{"arrival_s": true, "input_tokens": 1, "output_tokens": 1}', "t.csv, line 1: arrival_s must be a number"),
     ],
 )
@@ -63,3 +65,7 @@ def test_files_that_cannot_be_read(tmp_path) -> None:
     binary.write_bytes(b"\xff\xfe\x00\xff")
     with pytest.raises(ForerunError, match="cannot be read: no UTF-8"):
         read_trace(binary)
+    with pytest.raises(ForerunError, match="cannot be read: embedded null"):
+        read_trace("a\0b.csv")
+    with pytest.raises(ForerunError, match="a trace is a file or requests, got 5"):
+        read_trace(5)  # type: ignore[arg-type]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -31,15 +32,16 @@ MOST_ROWS = 1_000_000
 
 def read_trace(path: str | Path) -> Requests:
     """The requests of a trace file, sorted by arrival. A bad row is refused in one sentence with its line."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise ForerunError(f"a trace is a file or requests, got {short(path)}")
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise ForerunError(f"there is no trace {path}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ForerunError(
-            f"the trace {path} cannot be read: {getattr(error, 'strerror', None) or 'no UTF-8'}"
-        ) from None
+    except (OSError, ValueError) as error:
+        why = "no UTF-8" if isinstance(error, UnicodeDecodeError) else getattr(error, "strerror", None) or error
+        raise ForerunError(f"the trace {short(str(path))} cannot be read: {why}") from None
     return parse_trace(text, path.name)
 
 
@@ -78,7 +80,7 @@ def _number(row: Mapping[str, Any], column: str, where: str) -> float:
     given = row[column]
     try:
         value = math.nan if isinstance(given, bool) else float(given)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         value = math.nan
     if not math.isfinite(value):
         raise ForerunError(f"{where}: {column} must be a number, got {short(given)}")
@@ -96,7 +98,7 @@ def _csv_rows(text: str, name: str) -> Iterator[tuple[int, dict[str, Any]]]:
     """Rows by the columns' names; without a heading the columns are in their order."""
     reader = csv.reader(text.splitlines())
     heading: list[str] | None = None
-    for cells in reader:
+    for cells in _cells(reader, name):
         cells = [cell.strip() for cell in cells]
         if not any(cells):
             continue
@@ -110,6 +112,14 @@ def _csv_rows(text: str, name: str) -> Iterator[tuple[int, dict[str, Any]]]:
         row = dict(zip(heading, cells, strict=False))
         _check_row(row, f"{name}, line {reader.line_num}")
         yield reader.line_num, row
+
+
+def _cells(reader: Any, name: str) -> Iterator[list[str]]:
+    """The rows of a CSV reader; what it cannot take apart is refused in one sentence."""
+    try:
+        yield from reader
+    except csv.Error as error:
+        raise ForerunError(f"{name}, line {reader.line_num}: this is no CSV: {error}") from None
 
 
 def _json_rows(text: str, name: str) -> Iterator[tuple[int, dict[str, Any]]]:
