@@ -11,15 +11,25 @@ from analytic_engine import AnalyticEngine
 
 from forerun.errors import ForerunError
 from forerun.serving.iteration import Load
+from forerun.serving.kv_cache import KVCache
 from forerun.serving.latency_model import LatencyModel
 from forerun.serving.log import Times
 from forerun.serving.metrics import Limits, measured, steady_window, timeline, whole_window
+from forerun.serving.pipeline import Pipelined
 from forerun.serving.policies import POLICIES, STATIC, VLLM
 from forerun.serving.requests import Lengths, Requests, arrivals, drawn
 from forerun.serving.simulator import Disaggregated, Simulated, simulate
 from forerun.serving.steady import curve
 
 FEW = Lengths(200, 0.5), Lengths(40, 0.5)
+
+
+def test_energy_of_a_pipeline_is_that_of_the_batches_in_flight_and_of_waiting() -> None:
+    engine = AnalyticEngine()  # 500 W while a batch is computed
+    four = Pipelined.of(engine, 4, 400_000, 0.0, waiting_w=100.0)
+    for load, busy in ((Load(1, 100), 1), (Load(2, 200), 2), (Load(64, 6400), 4), (Load(0, 0, 100, 5050, 1), 1)):
+        watts = float(four.energy_j(load) / four.latency_ms(load)) * 1e3
+        assert watts == pytest.approx(busy * 500 + (4 - busy) * 100)
 
 
 def requests_at(when: list[float], inputs: list[int], outputs: list[int], **more: object) -> Requests:
@@ -98,6 +108,18 @@ def test_an_unused_prefix_leaves_when_its_room_is_needed() -> None:
     assert not np.isnan(s.times.last).any()
 
 
+def test_many_cached_prefixes_leave_quickly() -> None:
+    cache = KVCache(20_000, 16)
+    for prefix in range(20_000):
+        cache.take(1)
+        cache.keep(prefix, 16)
+        cache.leave(prefix)
+    began = time.process_time()
+    for _ in range(20_000):
+        cache.take(1)
+    assert cache.room == 0 and time.process_time() - began < 2
+
+
 def test_static_batching_is_slower_than_continuous_batching() -> None:
     asked = drawn(400, Lengths(200, 0.8), Lengths(100, 0.8), rate=25.0)
     static, continuous = (simulate(AnalyticEngine(), asked, policy=policy) for policy in (STATIC, VLLM))
@@ -162,6 +184,17 @@ def test_drawn_loads_are_as_asked_and_repeat() -> None:
     )
     again = [drawn(50, *FEW, rate=3.0, seed=4) for _ in range(2)]
     assert (again[0].inputs == again[1].inputs).all() and (again[0].arrivals_s == again[1].arrivals_s).all()
+
+
+@pytest.mark.parametrize("rate", [1e3, 1e5, 1e12])
+def test_an_engine_that_is_asked_too_much_gives_what_it_can(rate) -> None:
+    asked = drawn(300, *FEW, rate=rate)
+    s, at_once = (simulate(AnalyticEngine(), each) for each in (asked, replace(asked, arrivals_s=np.zeros(300))))
+    numbers = measured(s, steady_window(s), Limits())
+    most = asked.outputs.sum() / at_once.times.last.max()
+    assert numbers["throughput"] == pytest.approx(most, rel=0.3)
+    assert numbers["requests_per_s"] * asked.outputs.mean() == pytest.approx(numbers["throughput"], rel=0.1)
+    assert numbers["energy_per_token_j"] > 0
 
 
 def test_metrics_are_what_their_definitions_say() -> None:

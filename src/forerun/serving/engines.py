@@ -118,9 +118,9 @@ def replica_of(
         room = _room_bytes(model, made, device, engine, dtype, tp)
         cache = float(sum(one.cache_bytes for one in made.kinds))
         tokens = max(0, int((room - made.weights_bytes / pp) / (cache / pp)))
-        # One token's hidden state; a few kilobytes, whatever the model.
-        send = collective("send_recv", 16384, device, 2).ms
-        staged = Pipelined.of(made, pp, tokens, send)
+        # One token's hidden state; a few kilobytes, whatever the model. The next stage may be in another machine.
+        send = collective("send_recv", 16384, device, tp * pp).ms
+        staged = Pipelined.of(made, pp, tokens, send, made.devices * made.watts["waiting_w"])
     return Replica(staged, made, device, tp, ep, pp)
 
 

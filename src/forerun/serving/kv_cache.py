@@ -74,13 +74,11 @@ class KVCache:
 
     def take(self, blocks: int) -> None:
         """Takes blocks, evicting unused prefixes as needed."""
-        if blocks > self.free:
-            for prefix in [p for p, entry in self._prefixes.items() if entry.users == 0]:
-                evicted = self._prefixes.pop(prefix).blocks
-                self.free += evicted
-                self._unused -= evicted
-                if blocks <= self.free:
-                    break
+        while blocks > self.free and self._unused:
+            prefix = next(p for p, entry in self._prefixes.items() if entry.users == 0)  # most are, the oldest first
+            evicted = self._prefixes.pop(prefix).blocks
+            self.free += evicted
+            self._unused -= evicted
         self.free -= blocks
 
     def give(self, blocks: int) -> None:

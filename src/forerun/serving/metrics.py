@@ -48,7 +48,8 @@ class Window:
 
 
 def steady_window(s: Simulated) -> Window:
-    """Without the ramp at the beginning and the end: requests that arrive between, and the time in which they do."""
+    """Without the ramp at the beginning and the end: requests that arrive between, and the time in which they do. All
+    of them where they arrive in less time than one is answered in: there is no steady state then."""
     count, clients = len(s.requests), s.requests.concurrency or 0
     order = np.argsort(s.times.arrival, kind="stable")
     low = min(max(int(_BEFORE * count), 2 * clients), count // 2)
@@ -56,7 +57,9 @@ def steady_window(s: Simulated) -> Window:
     which = np.zeros(count, dtype=bool)
     which[order[low:high]] = True
     start, end = (float(s.times.arrival[order[at]]) for at in (low, high - 1))
-    return Window(which, start, end) if end > start else whole_window(s)
+    answered_s = float(np.median((s.times.last - s.times.arrival)[which]))
+    steady = end > start and (clients or end - start > answered_s)
+    return Window(which, start, end) if steady else whole_window(s)
 
 
 def whole_window(s: Simulated) -> Window:

@@ -25,19 +25,33 @@ class Pipelined:
     devices: int
     block: int
     request_ms: float
+    waiting_w: float = 0.0  # of the devices of one stage while they wait
 
     @classmethod
-    def of(cls, inner: IterationModel, stages: int, kv_tokens: int, transfer_ms: float) -> Pipelined:
+    def of(
+        cls, inner: IterationModel, stages: int, kv_tokens: int, transfer_ms: float, waiting_w: float = 0.0
+    ) -> Pipelined:
         return cls(
             inner, stages, transfer_ms, kv_tokens, inner.max_tokens, inner.max_sequences, inner.name,
-            inner.devices * stages, inner.block, inner.request_ms,
+            inner.devices * stages, inner.block, inner.request_ms, waiting_w,
         )  # fmt: skip
 
     def latency_ms(self, load: Load) -> np.ndarray:
         return np.asarray(self.inner.latency_ms(self._share(load))) + self.stages * self.transfer_ms
 
     def energy_j(self, load: Load) -> np.ndarray:
-        return np.asarray(self.inner.energy_j(self._share(load))) * self.stages
+        """That of every batch in flight; stages that have none, and all of them while they wait for others, wait."""
+        share = self._share(load)
+        decode, finished = (np.asarray(size, dtype=float) for size in (load.decode, load.finished))
+        prompts = np.where(np.asarray(load.prefill) > 0, np.clip(finished, 1, self.stages), 0.0)
+        plain = np.maximum(np.clip(decode, 0, self.stages) - prompts, 0.0)  # batches without a prompt
+        none = np.zeros_like(decode)
+        without = Load(share.decode, share.context, none, none, none)  # type: ignore[arg-type]
+        with_j, plain_j = (np.asarray(self.inner.energy_j(one)) for one in (share, without))
+        with_ms, plain_ms = (np.asarray(self.inner.latency_ms(one)) for one in (share, without))
+        waiting_ms = self.stages * self.latency_ms(load) - prompts * with_ms - plain * plain_ms
+        waiting_j = self.waiting_w * np.maximum(waiting_ms, 0.0) / 1e3
+        return np.asarray(prompts * with_j + plain * plain_j + waiting_j)
 
     def drawn(self, rng: np.random.Generator) -> Pipelined:
         return replace(self, inner=self.inner.drawn(rng))
