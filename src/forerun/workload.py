@@ -140,6 +140,10 @@ class Workload:
                 f"mode generate is transformers' own loop, which runs eagerly: runtime {self.runtime} is of one call; "
                 "give mode prefill or decode"
             )
+        if self.devices > 1:
+            raise ForerunError(
+                "mode generate is transformers' own loop on one device: leave out tp and pp, or give prefill or decode"
+            )
         if isinstance(self.input_shape, dict):
             raise ForerunError("mode generate takes a prompt of seq_len tokens, no inputs by name")
 

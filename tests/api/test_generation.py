@@ -113,6 +113,7 @@ def test_other_modes_have_neither_the_fields_nor_the_settings() -> None:
         ("bert-base-uncased", {}, "has no cache, so it has no decode mode"),
         ("gpt2", {"runtime": "cudagraph"}, "transformers' own loop, which runs eagerly: runtime cudagraph is of one"),
         ("gpt2", {"runtime": "compile"}, "transformers' own loop, which runs eagerly"),
+        ("gpt2", {"tp": 2}, "transformers' own loop on one device: leave out tp and pp"),
         ("gpt2", {"new_tokens": 0}, "new_tokens must be a whole number of 1 or more"),
         ("gpt2", {"new_tokens": None}, "mode generate needs new_tokens"),
         ("gpt2", {"new_tokens": 1000}, "a prompt of 64 and 1,000 new tokens need 1,064 positions; gpt2 has 1,024"),
