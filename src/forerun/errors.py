@@ -38,5 +38,5 @@ def did_you_mean(name: str, known: Iterable[str], limit: int = 3) -> str:
     from difflib import get_close_matches  # of use after a mistake alone
 
     by_lower = {k.lower(): k for k in known}
-    near = get_close_matches(name.lower(), by_lower, n=limit, cutoff=0.6)
+    near = get_close_matches(str(name).lower(), by_lower, n=limit, cutoff=0.6)
     return f" Did you mean {', '.join(by_lower[n] for n in near)}?" if near else ""

@@ -63,7 +63,11 @@ def test_views_and_json(plan, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"rate": 1, "goal": "speed"}, "goal 'speed' is not known"),
+        ({"rate": 1, "goal": "speed"}, "goal 'speed' is not known. Choose from cost, energy, devices.$"),
+        ({"rate": 1, "goal": "cots"}, "goal 'cots' is not known. Did you mean cost. Choose from cost"),
+        ({"rate": 1, "budgets": [0]}, "budgets must be a whole number of 1 or more"),
+        ({"rate": 1, "dtypes": "fp8"}, "dtypes must be a list, got 'fp8'"),
+        ({"rate": 1, "confidence": 2}, "confidence must be from"),
         ({}, "give rate or concurrency"),
         ({"rate": 1, "max_itl_ms": 0.001}, "no layout serves this load .* below the bound of physics"),
         ({"rate": 1e5, "max_devices": 1}, "no layout serves this load within the limits: .* more than 1"),

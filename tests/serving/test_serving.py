@@ -25,6 +25,7 @@ from forerun.serving.requests import Lengths, drawn
 from forerun.views.serving import serving_view
 
 MODEL = "Qwen/Qwen2.5-0.5B"
+TRACE = drawn(4, Lengths(64), Lengths(4), rate=1.0)
 FEW: dict[str, Any] = {"requests": 60, "input": 128, "output": 16}
 
 
@@ -159,6 +160,16 @@ def test_a_trace_from_a_file(tmp_path, capsys: pytest.CaptureFixture[str]) -> No
         ({"rate": 1, "disaggregate": "2"}, "such as 2:1"),
         ({"rate": 1, "input": 10_000_000, "output": 10}, "one request has 10,000,010"),
         ({"rate": 1, "router": "any"}, "router 'any' is not known"),
+        ({"rate": 1, "engine": "transformers"}, "engine 'transformers' is not known. Choose from vllm, sglang, tens"),
+        ({"rate": 1, "engine": ["vllm"]}, "engine .* is not known"),
+        ({"rate": 1, "dtype": []}, "dtype is a name, such as bf16 or fp8, got"),
+        ({"rate": 1, "dtype": ""}, "dtype is a name"),
+        ({"rate": 1, "prefix": ""}, "prefix must be a whole number"),
+        ({"rate": 1, "confidence": "0.9"}, "confidence must be from 0.5 to 0.99"),
+        ({"rate": 1, "disaggregate": 2}, "such as 2:1, got 2"),
+        ({"rate": 1, "count": 10**9}, "count must be at most 4,096"),
+        ({"trace": TRACE, "requests": -1}, "requests must be a whole number"),
+        ({"trace": TRACE, "requests": "x"}, "requests must be a whole number"),
     ],
 )
 def test_what_cannot_be_is_one_sentence(settings, sentence) -> None:

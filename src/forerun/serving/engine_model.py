@@ -183,7 +183,7 @@ def engine_model(
     """The iteration model of a language model on `tp` devices; `dtype` None is what its checkpoint is published in."""
     chip = load_device(device)
     run = engine_named(engine)
-    wanted = dtype or PUBLISHED
+    wanted = PUBLISHED if dtype is None else dtype
     workload = Workload(model, batch=1, dtype=wanted, mode="decode", seq_len=LENGTHS[0], runtime=run.name, **settings)
     for problem in (run.problem(workload), run.device_problem(chip)):
         if problem is not None:

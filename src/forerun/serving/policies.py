@@ -21,17 +21,15 @@ class Policy:
 VLLM = Policy("vllm")
 SGLANG = Policy("sglang", mixed=False)
 TENSORRT_LLM = Policy("tensorrt-llm", chunked=False, reserve=True)
-#: Continuous batching of transformers: prompts and decoding share iterations, as in vLLM.
-TRANSFORMERS = Policy("transformers")
 #: What engines replaced: for comparison.
 STATIC = Policy("static", mixed=False, chunked=False, reserve=True, static=True)
 
-POLICIES = {policy.name: policy for policy in (VLLM, SGLANG, TENSORRT_LLM, TRANSFORMERS)}
+POLICIES = {policy.name: policy for policy in (VLLM, SGLANG, TENSORRT_LLM)}
 
 
 def policy_of(engine: str) -> Policy:
     """The policy of an engine by its name."""
-    if engine not in POLICIES:
+    if not isinstance(engine, str) or engine not in POLICIES:
         hint = did_you_mean(engine, POLICIES) or f" Choose from {', '.join(POLICIES)}."
         raise ForerunError(f"engine {engine!r} is not known.{hint}")
     return POLICIES[engine]

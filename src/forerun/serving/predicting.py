@@ -26,13 +26,15 @@ from forerun.serving.physics import held
 from forerun.serving.policies import STATIC, policy_of
 from forerun.serving.requests import Lengths, Requests, drawn
 from forerun.serving.simulator import Disaggregated
-from forerun.serving.steady import Curve, curve
-from forerun.serving.trace import read_trace
+from forerun.serving.steady import curve
+from forerun.serving.trace import MOST_ROWS, read_trace
 
 #: Requests of a load that is drawn, and at least so many for each client of a closed loop.
 REQUESTS, PER_CLIENT, MOST = 1000, 8, 20_000
 #: Requests per second: one in thirty years.
 SLOWEST_RATE = 1e-9
+#: Devices of a service at most: each of its replicas is simulated.
+MOST_DEVICES = 4096
 SECONDS_PER_HOUR = 3600
 
 
@@ -88,14 +90,14 @@ def serving(
     more replicas. `static` runs the same with static batching. `disaggregate="2:1"` gives two replicas that only
     compute prompts and one that only decodes. `max_ttft_ms` and `max_itl_ms` are the service level that goodput counts.
     """
-    if not CONFIDENCES[0] <= confidence <= CONFIDENCES[1]:
-        raise ForerunError("confidence must be from {} to {}, got {}".format(*CONFIDENCES, confidence))
+    check_confidence(confidence)
+    check_dtype(dtype)
     chip = load_device(device)
     load = load_of(rate, concurrency, Lengths(input, input_spread), Lengths(output, output_spread), cv=cv,
                    prefix=prefix, trace=trace, count=requests, seed=seed)  # fmt: skip
     limits = limits_of(max_ttft_ms, max_itl_ms)
     most = int((load.requests.inputs + load.requests.outputs).max())
-    counts = None if count is None else whole_number("count", count)
+    counts = None if count is None else whole_number("count", count, most=MOST_DEVICES)
     one = _one(model, chip, engine, dtype, (tp, pp, ep), counts, most)
     one = one.with_budgets(
         *(None if n is None else whole_number(name, n) for name, n in
@@ -107,6 +109,19 @@ def serving(
     made = forecast(fleet, load.requests, limits, whole=load.whole, idle_w=one.idle_w, draws=DRAWS,
                     confidence=confidence, seed=seed)  # fmt: skip
     return _answer(one, fleet, layout, load, limits, made, price, confidence)
+
+
+def check_confidence(confidence: Any) -> None:
+    """Refuses what is no coverage of an interval."""
+    known = isinstance(confidence, (int, float)) and not isinstance(confidence, bool)
+    if not known or not CONFIDENCES[0] <= confidence <= CONFIDENCES[1]:
+        raise ForerunError("confidence must be from {} to {}, got {}".format(*CONFIDENCES, short(confidence)))
+
+
+def check_dtype(dtype: Any) -> None:
+    """Refuses what is no name; whether a name is known, its workload says."""
+    if dtype is not None and not (isinstance(dtype, str) and dtype):
+        raise ForerunError(f"dtype is a name, such as bf16 or fp8, got {short(dtype)}")
 
 
 def limits_of(max_ttft_ms: float | None, max_itl_ms: float | None) -> Limits:
@@ -145,6 +160,7 @@ def load_of(
         number(f"{name}_spread", lengths.spread, most=100)
     arriving: dict[str, Any] = {"rate": rate, "concurrency": clients}
     words = {name: value for name, value in arriving.items() if value is not None}
+    count = None if count is None else whole_number("requests", count, most=MOST_ROWS)
     if words and rate is not None and cv != 1:
         words["cv"] = cv
     if trace is not None:
@@ -159,8 +175,8 @@ def load_of(
         words |= {"trace": "requests" if isinstance(trace, Requests) else Path(trace).name}
         return Load(found, input, output, words | _lengths(input, output), whole=not (rate or clients))
     number_of = REQUESTS if clients is None else min(max(REQUESTS, PER_CLIENT * clients), MOST)
-    number_of = number_of if count is None else whole_number("requests", count, most=1_000_000)
-    prefix = 0 if not prefix else whole_number("prefix", prefix, most=2**24)
+    number_of = number_of if count is None else count
+    prefix = 0 if prefix == 0 else whole_number("prefix", prefix, most=2**24)
     made = drawn(number_of, input, output, **arriving, cv=cv, prefix=prefix, seed=seed)
     return Load(made, input, output, words | _lengths(input, output) | ({"prefix": prefix} if prefix else {}), False)
 
@@ -218,19 +234,13 @@ def _fleet(
 
 def _pools(text: str) -> tuple[int, int]:
     """'2:1' as numbers of replicas that compute prompts, and that decode."""
-    parts = text.split(":")
+    parts = str(text).split(":")
     if len(parts) != 2 or not all(part.strip().isdecimal() and 0 < int(part) <= 4096 for part in parts):
         raise ArgumentError(
             "{} takes replicas that compute prompts and replicas that decode, such as 2:1, got {got}", "disaggregate",
-            got=text[:40],
+            got=short(text),
         )  # fmt: skip
     return int(parts[0]), int(parts[1])
-
-
-def steady_curve(one: Any, load: Load, policy: Any, cached: float = 0.0) -> Curve:
-    """The closed form of one replica under a load."""
-    closed = load.requests.concurrency is not None
-    return curve(one, load.input, load.output, policy=policy, cached=cached, closed=closed)
 
 
 def _answer(
@@ -240,7 +250,9 @@ def _answer(
     e, numbers = held(made.estimates, one, fleet.devices, load.requests), made.numbers
     capacity = None
     if not fleet.policy.static and fleet.disaggregated is None:
-        most = float(curve(one.model, load.input, load.output, policy=fleet.policy).rate.max()) * fleet.replicas
+        cached = numbers.get("prefix_hits", 0.0) * load.input.mean
+        form = curve(one.model, load.input, load.output, policy=fleet.policy, cached=cached)
+        most = float(form.rate.max()) * fleet.replicas
         ratio = e["itl_ms.mean"] if "itl_ms.mean" in e else e["ttft_ms.mean"]
         capacity = Estimate(most, most * ratio.value / ratio.high, most * ratio.value / ratio.low, "requests/s")
     unknown, assumptions = {}, {}

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from forerun._util.readable import pretty
+from forerun._util.readable import pretty, short
 from forerun.advice.cost import choose_instance
 from forerun.advice.limits import pareto_front
 from forerun.advice.verdict import DOES_NOT, PROBABLY, Verdict, verdict, worst
@@ -16,7 +16,7 @@ from forerun.api.arguments import several, whole_number
 from forerun.decisions.plans.serving_answer import Deployment, LeftOut, ServingPlan
 from forerun.device import Device, load_device
 from forerun.device.cloud import Instance
-from forerun.errors import ForerunError, did_you_mean
+from forerun.errors import ArgumentError, ForerunError, did_you_mean
 from forerun.prediction import Estimate
 from forerun.serving.engines import TENSOR_PARALLEL, Replica, impossible, no_room, replica, replica_of
 from forerun.serving.forecast import Fleet, forecast
@@ -24,7 +24,14 @@ from forerun.serving.launch import launch_line
 from forerun.serving.metrics import Limits
 from forerun.serving.physics import held
 from forerun.serving.policies import policy_of
-from forerun.serving.predicting import Load, cost_per_million, limits_of, load_of
+from forerun.serving.predicting import (
+    Load,
+    check_confidence,
+    check_dtype,
+    cost_per_million,
+    limits_of,
+    load_of,
+)
 from forerun.serving.requests import Lengths
 from forerun.serving.steady import Curve, Steady, curve
 
@@ -52,6 +59,12 @@ class _Candidate:
     @property
     def devices(self) -> int:
         return self.replicas * self.one.devices
+
+    @property
+    def energy_j(self) -> float:
+        """Of a request, with what the devices take between iterations."""
+        idle_s = (1 - self.steady.busy) / self.steady.rate
+        return self.steady.energy_j + self.one.idle_w * self.one.devices * idle_s
 
 
 def plan_serving(
@@ -81,11 +94,15 @@ def plan_serving(
     """
     if goal not in GOALS:
         raise ForerunError(
-            f"goal {goal!r} is not known.{did_you_mean(str(goal), GOALS) or ' Choose from '}{', '.join(GOALS)}"
+            f"goal {short(goal)} is not known.{did_you_mean(goal, GOALS)} Choose from {', '.join(GOALS)}."
         )
     if rate is None and concurrency is None:
-        raise ForerunError("how much is asked of the engine? give rate or concurrency")
+        raise ArgumentError("how much is asked of the engine? give {} or {}", "rate", "concurrency")
     policy_of(engine)
+    check_confidence(confidence)
+    tried = [whole_number("budgets", budget) for budget in several("budgets", budgets or BUDGETS)]
+    for dtype in several("dtypes", dtypes) if dtypes else ():
+        check_dtype(dtype)
     chips = [load_device(d) for d in several("devices", devices)]
     load = load_of(rate, concurrency, Lengths(input, input_spread), Lengths(output, output_spread), count=REQUESTS)
     limits = limits_of(max_ttft_ms, max_itl_ms)
@@ -95,7 +112,7 @@ def plan_serving(
     considered = 0
     for chip in dict.fromkeys(chips):
         for one in _layouts(model, chip, engine, dtypes, load, limits, most, left):
-            for budget in budgets or BUDGETS:
+            for budget in tried:
                 considered += 1
                 made = _candidate(one.with_budgets(budget, None), load, limits, most, left)
                 found += [made] if made is not None else []
@@ -227,7 +244,7 @@ def _worth(c: _Candidate, goal: str) -> tuple[float, ...]:
     """What is minimised, and then the others."""
     hourly = c.price.usd_per_device_hour * c.devices if c.price is not None else np.inf
     tokens = c.replicas * c.steady.rate
-    cost, energy = hourly / max(tokens, 1e-12), c.steady.energy_j
+    cost, energy = hourly / max(tokens, 1e-12), c.energy_j
     first = {"cost": cost, "energy": energy, "devices": float(c.devices)}[goal]
     return (first, cost, float(c.devices), c.steady.token_ms)
 
@@ -280,7 +297,7 @@ def _deployment(c: _Candidate, load: Load, limits: Limits) -> Deployment:
         dtype=c.one.dtype, max_tokens=c.one.model.max_tokens, max_sequences=c.one.model.max_sequences,
         ttft_ms=None if s.ttft_ms is None else _exactly(s.ttft_ms, "ms"), itl_ms=_exactly(s.token_ms, "ms"),
         throughput=throughput, capacity=s.capacity * c.replicas,
-        energy_per_token_j=_exactly(s.energy_j / output, "J"),
+        energy_per_token_j=_exactly(c.energy_j / output, "J"),
         usd_per_hour=None if c.price is None else c.price.usd_per_device_hour * c.devices,
         cost_per_million_usd=cost_per_million(throughput, c.devices, c.price),
         verdict=str(PROBABLY), reasons=("by the closed form, not simulated",), confirmed=False,
