@@ -91,6 +91,8 @@ def test_the_answer_comes_first_and_every_number_has_its_interval(
         ({"max_hours": 0.01}, "no layout that fits meets 0.01 h .at least"),
         ({"goal": "tiem"}, "Did you mean time"),
         ({"tokens": 0}, "tokens must be a number above 0"),
+        ({"goal": ["time"]}, "goal .* is not known"),
+        ({"count": 61, "batch": 7}, "no layout divides a step of 7 sequences among 61 devices"),
         ({"precision": "fp8"}, "a100-sxm4-80gb has no fp8 units"),
         ({"precision": "int8"}, "precision 'int8' is not known"),
     ],

@@ -114,7 +114,7 @@ def plan_training(
     Searched are tensor, pipeline, context, expert and data parallelism, stages of ZeRO, microbatches and recomputed
     activations, of which those are left out that do not fit a device's memory. `batch` is in sequences a step.
     """
-    if goal not in GOALS:
+    if not isinstance(goal, str) or goal not in GOALS:
         raise ForerunError(f"goal {goal!r} is not known.{did_you_mean(goal, GOALS)} Choose from {', '.join(GOALS)}.")
     if precision not in law.PRECISIONS:
         raise ForerunError(f"precision {precision!r} is not known: choose from {', '.join(law.PRECISIONS)}")
@@ -154,6 +154,10 @@ def _planned(job: _Job, count: int, goal: str, named: bool) -> TrainingPlan:
             continue
         found.append(_candidate(job, run, memory, place))
     considered = len(found) + too_large
+    if not considered:
+        raise ForerunError(
+            f"no layout divides a step of {job.batch:,} sequences among {count:,} devices: give another count or batch"
+        )
     if not found:
         least = f": at least {closest / 1024:,.0f} GB on each" if too_large else ""
         raise ForerunError(f"no layout of {job.model.name} on up to {count} {job.device.id} fits{least}")
