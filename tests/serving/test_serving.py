@@ -158,7 +158,7 @@ def test_a_trace_from_a_file(tmp_path, capsys: pytest.CaptureFixture[str]) -> No
         ({"rate": 1, "tp": 5}, "tp=5 does not divide the 14 attention heads"),
         ({"rate": 1, "engine": "vlm"}, "engine 'vlm' is not known. Did you mean vllm"),
         ({"rate": 1, "disaggregate": "2"}, "such as 2:1"),
-        ({"rate": 1, "input": 10_000_000, "output": 10}, "one request has 10,000,010"),
+        ({"rate": 1, "input": 10_000_000, "output": 10}, "takes 32,768 tokens at most, and one request has 10,000,010"),
         ({"rate": 1, "router": "any"}, "router 'any' is not known"),
         ({"rate": 1, "engine": "transformers"}, "engine 'transformers' is not known. Choose from vllm, sglang, tens"),
         ({"rate": 1, "engine": ["vllm"]}, "engine .* is not known"),

@@ -54,6 +54,11 @@ def test_a_long_prompt_is_computed_in_chunks_of_the_token_budget() -> None:
     assert s.replicas[0].load.pairs.sum() == 1200 * 1201 / 2  # as many as in one go
 
 
+def test_lengths_are_cut_to_the_context() -> None:
+    cut = requests_at([0.0, 0.0, 0.0], [10, 900, 400], [20, 50, 5000]).within(1000)
+    assert cut.inputs.tolist() == [10, 900, 1] and cut.outputs.tolist() == [20, 50, 999]
+
+
 def test_a_request_that_arrives_while_others_decode_joins_the_next_iteration() -> None:
     engine = AnalyticEngine()
     s = simulate(engine, requests_at([0.0, 0.1], [100, 100], [1000, 2]))

@@ -172,14 +172,15 @@ def no_room(found: Replica, tokens: int) -> str:
     """Why a replica does not hold a request."""
     devices = found.where
     weights = pretty(found.weights_bytes / 2**30)
+    held = "the dtype of its checkpoint" if found.dtype == PUBLISHED else found.dtype
     if found.model.kv_tokens == 0:
         return (
-            f"{found.model.name} in {found.dtype} does not fit {devices}: {weights} GB of weights on each device leave "
+            f"{found.model.name} in {held} does not fit {devices}: {weights} GB of weights on each device leave "
             "no room for a KV cache"
         )
     return (
         f"{devices} leave room for {found.model.kv_tokens:,} tokens of KV cache beside {found.model.name} in "
-        f"{found.dtype}, and one request has {tokens:,}"
+        f"{held}, and one request has {tokens:,}"
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from shlex import quote
 from typing import Any
 
-from forerun.frontends.huggingface import catalog
+from forerun.serving.context import context_tokens
 
 _START = {
     "vllm": "vllm serve {model}", "sglang": "python -m sglang.launch_server --model-path {model}",
@@ -41,9 +41,10 @@ _DTYPES = {
 
 
 def launch_line(one: Any, layout: Mapping[str, int]) -> str:
-    """The command line of one replica. Several replicas are as many commands behind a router; vLLM starts its own."""
+    """The command line of one replica. Several replicas are as many commands behind a router; vLLM starts its own, where
+    experts are not divided, which it would divide among all of them."""
     engine = one.one_stage.engine
-    sizes = {"tp": one.tp, "pp": one.pp, "ep": one.ep, "replicas": layout.get("replicas", 1)}
+    sizes = {"tp": one.tp, "pp": one.pp, "ep": one.ep, "replicas": layout.get("replicas", 1) if one.ep == 1 else 1}
     words = [_START[engine].format(model=quote(str(one.model.name)))]
     words += [form.format(sizes[name]) for name, form in _SIZES[engine].items() if sizes[name] > 1]
     words += [_DTYPES[one.dtype]] if engine != "tensorrt-llm" and one.dtype in _DTYPES else []
@@ -56,11 +57,9 @@ def launch_line(one: Any, layout: Mapping[str, int]) -> str:
 
 def _context(one: Any, engine: str) -> list[str]:
     """vLLM does not start where its cache cannot hold a request as long as the model's context."""
-    known = catalog.architecture(str(one.model.name)) if engine == "vllm" else None
-    config = {} if known is None else known.config.get("text_config", known.config)
-    context = config.get("max_position_embeddings")
-    room = int(one.model.kv_tokens)
-    return [f"--max-model-len {room - room % 16}"] if isinstance(context, int) and 16 <= room < context else []
+    context, room = context_tokens(str(one.model.name)), int(one.model.kv_tokens)
+    short = engine == "vllm" and context is not None and 16 <= room < context
+    return [f"--max-model-len {room - room % 16}"] if short else []
 
 
 def bench_line(one: Any, load: Mapping[str, Any], requests: int) -> str | None:

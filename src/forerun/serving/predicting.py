@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from forerun.device.cloud import Instance
 from forerun.errors import ArgumentError, ForerunError
 from forerun.prediction import CONFIDENCES, Estimate
 from forerun.serving.answer import Quantiles, ServingPrediction
+from forerun.serving.context import context_tokens
 from forerun.serving.engines import Replica, check_limits, no_room, replica_of, smallest
 from forerun.serving.forecast import DRAWS, Fleet, Forecast, forecast
 from forerun.serving.launch import bench_line, checkpoint_note, launch_line
@@ -47,6 +48,16 @@ class Load:
     output: Lengths
     words: dict[str, Any]
     whole: bool  # all requests count: those of a trace as it was recorded
+
+    def of(self, model: Any) -> Load:
+        """The load as the model can take it: drawn lengths end at its context; longer requests are refused."""
+        most, longest = context_tokens(model), int((self.requests.inputs + self.requests.outputs).max())
+        if most is None or longest <= most:
+            return self
+        if "trace" in self.words or self.input.mean + self.output.mean > most:
+            named = model if isinstance(model, str) else "the model"
+            raise ForerunError(f"{named} takes {most:,} tokens at most, and one request has {longest:,}")
+        return replace(self, requests=self.requests.within(most))
 
 
 def serving(
@@ -94,7 +105,7 @@ def serving(
     check_dtype(dtype)
     chip = load_device(device)
     load = load_of(rate, concurrency, Lengths(input, input_spread), Lengths(output, output_spread), cv=cv,
-                   prefix=prefix, trace=trace, count=requests, seed=seed)  # fmt: skip
+                   prefix=prefix, trace=trace, count=requests, seed=seed).of(model)  # fmt: skip
     limits = limits_of(max_ttft_ms, max_itl_ms)
     most = int((load.requests.inputs + load.requests.outputs).max())
     counts = None if count is None else whole_number("count", count, most=MOST_DEVICES)

@@ -56,6 +56,12 @@ class Requests:
         names = ("arrivals_s", "inputs", "outputs", "prefixes", "prefix_tokens")
         return replace(self, **{name: getattr(self, name)[which] for name in names})
 
+    def within(self, tokens: int) -> Requests:
+        """The same with lengths cut to so many tokens of a request: first its prompt, then its answer."""
+        outputs = np.minimum(self.outputs, tokens - 1)
+        inputs = np.minimum(self.inputs, tokens - outputs)
+        return replace(self, inputs=inputs, outputs=outputs, prefix_tokens=np.minimum(self.prefix_tokens, inputs))
+
     def arriving(
         self, rng: np.random.Generator, *, rate: float | None = None, cv: float = 1.0, concurrency: int | None = None
     ) -> Requests:

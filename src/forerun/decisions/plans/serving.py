@@ -104,7 +104,8 @@ def plan_serving(
     for dtype in several("dtypes", dtypes) if dtypes else ():
         check_dtype(dtype)
     chips = [load_device(d) for d in several("devices", devices)]
-    load = load_of(rate, concurrency, Lengths(input, input_spread), Lengths(output, output_spread), count=REQUESTS)
+    lengths = Lengths(input, input_spread), Lengths(output, output_spread)
+    load = load_of(rate, concurrency, *lengths, count=REQUESTS).of(model)
     limits = limits_of(max_ttft_ms, max_itl_ms)
     most = whole_number("max_devices", max_devices, most=MOST_DEVICES)
     left: list[LeftOut] = []
@@ -263,9 +264,8 @@ def _confirmed(c: _Candidate, load: Load, limits: Limits, confidence: float) -> 
         fleet = Fleet(c.one.model, policy_of(c.one.one_stage.engine), replicas)
         count = REQUESTS if load.requests.concurrency is None else max(REQUESTS, 4 * load.requests.concurrency)
         if count > len(requests):
-            requests = load_of(
-                load.words.get("rate"), load.requests.concurrency, load.input, load.output, count=count
-            ).requests
+            again = load_of(load.words.get("rate"), load.requests.concurrency, load.input, load.output, count=count)
+            requests = again.of(c.one.model.name).requests
         made = forecast(fleet, requests, limits, idle_w=c.one.idle_w, draws=DRAWS, part=PART, confidence=confidence)
         e = held(made.estimates, c.one, fleet.devices, requests)
         checks = [
