@@ -1,7 +1,10 @@
-"""Fits the law of pre-training steps to published runs, and writes its constants and its table to docs/PARALLEL.md.
+"""Fits the law of pre-training steps to published runs, and writes its constants and its tables to docs/PARALLEL.md.
+
+The table of training on many devices (MLPerf) has the shipped constants of that law.
 
 forerun data import llmfoundry_mfu FOLDER
 forerun data import nemo_megatron_perf FOLDER
+forerun data import mlperf_training FOLDER
 python benchmarks/fit_pretraining.py            minutes; --check writes nothing and exits with 1 if a file differs
 """
 
@@ -15,12 +18,13 @@ import textwrap
 from pathlib import Path
 
 from forerun.data.store import Store
-from forerun.evaluate import pretraining
+from forerun.evaluate import mlperf_scaling, pretraining
 from forerun.evaluate.report import markdown
+from forerun.evaluate.results import Section
 from forerun.predictors.laws.pretraining import FILE, to_json
 
 PAGE = Path(__file__).parents[1] / "docs" / "PARALLEL.md"
-_PLACE = re.compile(r"(<!-- pretraining -->\n).*?(<!-- end -->)", re.S)
+_PLACE = re.compile(r"(<!-- (pretraining|mlperf_scaling) -->\n).*?(<!-- end -->)", re.S)
 
 
 def main() -> int:
@@ -28,10 +32,14 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="write nothing")
     check = parser.parse_args().check
     rows = pretraining.measured(Store())
-    one = pretraining.section(rows)
-    table = f"{textwrap.fill(one.words, 120)}\n\n{markdown(one.table, pretraining.SHARE_COLUMNS)}\n"
+    scaled = mlperf_scaling.section(mlperf_scaling.measured(Store()))
+    tables = {
+        "pretraining": _table(pretraining.section(rows), pretraining.SHARE_COLUMNS),
+        "mlperf_scaling": _table(scaled, mlperf_scaling.SHARE_COLUMNS),
+    }
     constants = json.dumps(_rounded(to_json(pretraining.laws(rows))), separators=(",", ":")) + "\n"
-    made = {FILE: constants, PAGE: _PLACE.sub(lambda place: place[1] + table + place[2], PAGE.read_text("utf-8"))}
+    page = _PLACE.sub(lambda place: place[1] + tables[place[2]] + place[3], PAGE.read_text("utf-8"))
+    made = {FILE: constants, PAGE: page}
     for path, text in made.items():
         if check and path.read_text(encoding="utf-8") != text:
             print(f"{path.name} differs: run python benchmarks/fit_pretraining.py", file=sys.stderr)
@@ -39,6 +47,10 @@ def main() -> int:
         if not check:
             path.write_text(text, encoding="utf-8")
     return 0
+
+
+def _table(one: Section, shares: tuple[str, ...]) -> str:
+    return f"{textwrap.fill(one.words, 120)}\n\n{markdown(one.table, shares)}\n"
 
 
 def _rounded(value: object) -> object:

@@ -59,6 +59,9 @@ def evaluate(
     pretraining: Annotated[
         bool, typer.Option("--pretraining", help="Only score steps of pre-training on many GPUs (imported sets).")
     ] = False,
+    mlperf_scaling: Annotated[
+        bool, typer.Option("--mlperf-scaling", help="Only score training from few devices to many (imported set).")
+    ] = False,
     serving: Annotated[
         bool, typer.Option("--serving", help="Only score serving engines on published runs (imported sets; minutes).")
     ] = False,
@@ -84,7 +87,7 @@ def evaluate(
     alone = (
         (groups, _print_groups), (fits, _print_fits), (collectives, _print_collectives),
         (generations, _print_generations), (serving_runs, _print_serving_runs),
-        (pretraining, _print_pretraining),
+        (pretraining, _print_pretraining), (mlperf_scaling, _print_mlperf_scaling),
         (serving, _print_serving),
     )  # fmt: skip
     for wanted_alone, print_alone in alone:
@@ -292,6 +295,16 @@ def _print_pretraining(as_json: bool) -> None:
     with waiting("fitting with each model and each GPU held out", quiet=as_json):
         found = pretraining.section(pretraining.measured(Store()))
     _print_section(found, pretraining.SHARE_COLUMNS, as_json)
+
+
+def _print_mlperf_scaling(as_json: bool) -> None:
+    """The errors of larger systems given the smallest, a submitter or a benchmark held out, as a table or as JSON."""
+    from forerun.data.store import Store
+    from forerun.evaluate import mlperf_scaling
+
+    with waiting("fitting with each submitter and each benchmark held out", quiet=as_json):
+        found = mlperf_scaling.section(mlperf_scaling.measured(Store()))
+    _print_section(found, mlperf_scaling.SHARE_COLUMNS, as_json)
 
 
 def _print_section(found: Section, shares: tuple[str, ...], as_json: bool) -> None:
