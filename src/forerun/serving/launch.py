@@ -41,8 +41,8 @@ _DTYPES = {
 
 
 def launch_line(one: Any, layout: Mapping[str, int]) -> str:
-    """The command line of one replica. Several replicas are as many commands behind a router; vLLM starts its own, where
-    experts are not divided, which it would divide among all of them."""
+    """The command line of one replica. Several replicas are as many commands behind a router; vLLM starts its own, but
+    not where experts are divided, which it would divide among all of them."""
     engine = one.one_stage.engine
     sizes = {"tp": one.tp, "pp": one.pp, "ep": one.ep, "replicas": layout.get("replicas", 1) if one.ep == 1 else 1}
     words = [_START[engine].format(model=quote(str(one.model.name)))]
