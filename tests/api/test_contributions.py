@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -48,14 +52,22 @@ def test_devices_of_different_kinds_are_refused() -> None:
         contributions(WORKLOAD, load_device("h200"), device)
 
 
-def test_shares_are_those_of_shap(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")  # compiling shap's loops takes longer than 32 sums of five
-    shap = pytest.importorskip("shap")
+_BY_SHAP = """
+import json, sys
+import numpy as np, shap
+values = np.array(json.load(sys.stdin))
+many = lambda rows: np.array([values[tuple(row.astype(int))] for row in rows])
+explain = shap.explainers.Exact(many, shap.maskers.Independent(np.zeros((1, 5))))
+print(json.dumps(explain(np.ones((1, 5))).values[0].tolist()))
+"""
+
+
+def test_shares_are_those_of_shap() -> None:
+    pytest.importorskip("shap")
     values = np.random.default_rng(0).normal(size=(2,) * 5)
-
-    def many(rows: np.ndarray) -> np.ndarray:
-        return np.array([values[tuple(row.astype(int))] for row in rows])
-
-    background = np.zeros((1, 5))
-    expected = shap.explainers.Exact(many, shap.maskers.Independent(background))(np.ones((1, 5))).values[0]
-    assert shapley(5, lambda chosen: float(values[chosen])) == pytest.approx(expected.tolist())
+    # Compiling shap's loops takes longer than 32 sums of five; numba reads the switch once in a process.
+    env = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
+    given = json.dumps(values.tolist())
+    ran = subprocess.run([sys.executable, "-c", _BY_SHAP], input=given, env=env, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    assert shapley(5, lambda chosen: float(values[chosen])) == pytest.approx(json.loads(ran.stdout))
