@@ -1,7 +1,7 @@
 """Fits the constants of serving engines to published operators and runs, and writes the tables of docs/SERVING.md.
 
     forerun data import aiconfigurator FOLDER        and splitwise, llm_inference_bench, ml_energy
-    python benchmarks/fit_engines.py                 writes engines.json and the tables (half an hour on two cores)
+    python benchmarks/fit_engines.py                 writes engines.json and the tables (an hour on two cores)
     python benchmarks/fit_engines.py --check         exits with 1 if either would change
 
 Efficiencies of operators come from the operators alone, before any run of a whole model is read.
@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 
 from forerun.data.store import Store
-from forerun.evaluate import engine_fit, engine_operators, serving
+from forerun.evaluate import engine_fit, engine_operators, serving, serving_requests
 from forerun.evaluate.report import markdown
 from forerun.evaluate.serving_fit import fit, with_runs
 from forerun.predictors.laws.engines import FILE, EngineLaw
@@ -44,9 +44,14 @@ def law_of(operators: EngineLaw, tables: Mapping[str, pd.DataFrame]) -> EngineLa
     seen = serving.quantiles(by_model)
     beyond = serving.quantiles(by_card)
     unseen = (min(seen[0], beyond[0]), max(seen[1], beyond[1]))
-    intervals = {"seen card": seen, "unseen card": unseen}
+    first = serving_requests.held_out(current, current["unit"])
+    of_first = serving.quantiles(first[first["target"] == "TTFT"])
+    intervals = {"seen card": seen, "unseen card": unseen, "ttft": of_first}
     energy = fit(tables["ml_energy"].assign(engine=""), serving.ENERGY)[""]
-    made = with_runs(operators, found, {name: tuple(np.exp(ends)) for name, ends in intervals.items()})
+    request_ms = {engine: by["request_ms"] for engine, by in serving_requests.of_all(current).items()}
+    request_ms[_AMD] = request_ms[_AMD.split()[0]]  # the same program on the host
+    factors = {name: tuple(np.exp(ends)) for name, ends in intervals.items()}
+    made = with_runs(operators, found, factors, request_ms)
     return EngineLaw(
         made.weights, made.overheads, made.parts, dict(zip(serving.ENERGY, np.exp(energy).tolist(), strict=True)),
         tuple(sorted(rows["device"].unique())), made.intervals,

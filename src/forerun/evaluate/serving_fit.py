@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
@@ -97,12 +98,15 @@ def predicted(rows: pd.DataFrame, found: Mapping[str, np.ndarray], names: Sequen
 
 
 def with_runs(
-    law: EngineLaw, found: Mapping[str, np.ndarray], intervals: Mapping[str, tuple[float, float]]
-) -> EngineLaw:
-    """The law of operators with what runs of whole models show."""
+    law: EngineLaw, found: Mapping[str, np.ndarray], intervals: Mapping[str, tuple[float, float]],
+    request_ms: Mapping[str, float] = MappingProxyType({}),
+) -> EngineLaw:  # fmt: skip
+    """The law of operators with what runs of whole models show; `request_ms` by engine."""
     parts, overheads = {}, {}
     for engine, logs in found.items():
         by = dict(zip(NAMES, np.exp(logs).tolist(), strict=True))
         parts[engine] = {name: by[name] for name in FACTORS}
-        overheads[engine] = Overhead(**{name: value * by[name] for name, (value, _) in OVERHEAD.items()})
+        beside = {name: value * by[name] for name, (value, _) in OVERHEAD.items()}
+        own = {"request_ms": request_ms[engine]} if engine in request_ms else {}
+        overheads[engine] = Overhead(**beside, **own)
     return replace(law, parts=parts, overheads=overheads, intervals=dict(intervals))

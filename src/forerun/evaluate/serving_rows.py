@@ -41,6 +41,8 @@ _BY_DEVICE = ("llm_inference_bench",)
 _CHAT = 300.0
 #: Runs whose prompts would take more than this share of the peak came with prompts from a prefix cache.
 _PEAK = 0.6
+#: Why runs are left out that the law of memory refuses.
+NO_ROOM = "weights that leave no room for a cache"
 #: Sets by name, and the importer of each.
 SETS = {"serving_end_to_end": "aiconfigurator", "splitwise": "splitwise",
         "llm_inference_bench": "llm_inference_bench", "ml_energy": "ml_energy"}  # fmt: skip
@@ -199,6 +201,9 @@ def _of_models(name: str, rows: pd.DataFrame, left: dict[str, int]) -> Iterator[
                 target=f"{target}, {_MAKERS.get(model.device.maker or '', 'others')}" if len(makers) > 1 else target,
                 unit=own["device"] if name in _BY_DEVICE else own["family"].fillna(own["model"]),
                 tp=int(key[4]),
+                ttft_ms=own["ttft_ms"].astype(float),
+                ttft_roofline=_least_ttft_ms(model, own["seq_len"], int(key[4])),
+                replica=[model] * len(own),
                 measured=measured,
                 **run.columns,
             )
@@ -209,9 +214,14 @@ def _of_models(name: str, rows: pd.DataFrame, left: dict[str, int]) -> Iterator[
                 watts = model.devices * model.watts["limit_w"]
                 line["roofline"] *= watts / 1e3 / line["sequences"]
             rate = own["batch"] / (own["ttft_ms"] + own["tokens_out"] * own["tpot_ms"]) * 1e3
-            peak = (model.device.peak("fp8") or model.device.peak("fp16") or 1.0) * 1e12 * int(key[4])
-            line["peak_share"] = rate * own["seq_len"] * 2 * model.active_parameters / peak
+            line["peak_share"] = rate * line["ttft_roofline"] / 1e3
             yield line[np.isfinite(line["measured"]) & (line["measured"] > 0)]
+
+
+def _least_ttft_ms(model: EngineModel, tokens: pd.Series, tp: int) -> pd.Series:
+    """The products of a prompt at the peak of the devices."""
+    peak = (model.device.peak("fp8") or model.device.peak("fp16") or 1.0) * 1e12 * tp
+    return tokens * 2 * model.active_parameters / peak * 1e3
 
 
 def _model(name: str, device: str, engine: str, dtype: str, tp: int, ep: int) -> EngineModel | str:
@@ -227,7 +237,7 @@ def _model(name: str, device: str, engine: str, dtype: str, tp: int, ep: int) ->
     except ForerunError as error:
         text = str(error)
         return "its model is not in the catalogue" if "not" in text and name in text else text[:80]
-    return model if model.kv_tokens > 0 else "weights that leave no room for a cache"
+    return model if model.kv_tokens > 0 else NO_ROOM
 
 
-__all__ = ["PARTS", "SETS", "runs"]
+__all__ = ["NO_ROOM", "PARTS", "SETS", "runs"]

@@ -1,13 +1,28 @@
-"""Bounds that no estimate of a serving engine passes: what the devices can at best, and what the load offers."""
+"""What simulated estimates are held to: bounds that none passes (what the devices can at best, what the load offers),
+and errors of published runs that no draw of an iteration's time knows."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from statistics import NormalDist
 
 from forerun.prediction import Estimate
 from forerun.serving.engines import Replica
 from forerun.serving.metrics import PARTS
 from forerun.serving.requests import Requests
+
+
+def with_ttft_errors(estimates: Mapping[str, Estimate], one: Replica, confidence: float) -> dict[str, Estimate]:
+    """The estimates with intervals of TTFT at least as wide as its errors on held-out runs: much of it happens beside
+    iterations."""
+    z = NormalDist().inv_cdf((1 + confidence) / 2) / NormalDist().inv_cdf(0.95)
+    low, high = (end**z for end in one.one_stage.law.ttft_interval)
+    out = dict(estimates)
+    for key in (f"ttft_ms.{part}" for part in PARTS):
+        if key in out:
+            e = out[key]
+            out[key] = Estimate(e.value, min(e.low, e.value * low), max(e.high, e.value * high), e.unit)
+    return out
 
 
 def held(estimates: Mapping[str, Estimate], one: Replica, devices: int, requests: Requests) -> dict[str, Estimate]:

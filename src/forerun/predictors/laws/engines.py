@@ -92,7 +92,7 @@ class EngineLaw:
     energy: Mapping[str, float] = field(default_factory=dict)
     #: Cards that runs of whole models were published of.
     cards: tuple[str, ...] = ()
-    #: Factors of 90 % intervals of an iteration's time, where the card was seen and where not.
+    #: Factors of 90 % intervals: of an iteration's time, where the card was seen and where not, and of TTFT.
     intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     def factor(self, engine: str, kind: str, dtype: str, x: np.ndarray) -> np.ndarray:
@@ -107,6 +107,11 @@ class EngineLaw:
     def interval(self, seen: bool) -> tuple[float, float]:
         """Factors of the 90 % interval of a time, on cards that runs were published of and on others."""
         return self.intervals.get("seen card" if seen else "unseen card", _UNKNOWN)
+
+    @property
+    def ttft_interval(self) -> tuple[float, float]:
+        """Factors of the 90 % interval of a time to the first token."""
+        return self.intervals.get("ttft", _UNKNOWN)
 
     def factors(self, name: str) -> Mapping[str, float]:
         """Factors on the parts of an iteration, likewise."""
