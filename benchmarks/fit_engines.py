@@ -46,8 +46,10 @@ def law_of(operators: EngineLaw, tables: Mapping[str, pd.DataFrame]) -> EngineLa
     unseen = (min(seen[0], beyond[0]), max(seen[1], beyond[1]))
     first = serving_requests.held_out(current, current["unit"])
     of_first = serving.quantiles(first[first["target"] == "TTFT"])
-    intervals = {"seen card": seen, "unseen card": unseen, "ttft": of_first}
-    energy = fit(tables["ml_energy"].assign(engine=""), serving.ENERGY)[""]
+    powered = tables["ml_energy"]
+    of_energy = serving.quantiles(serving.held_out(powered, powered["unit"], serving.ENERGY))
+    intervals = {"seen card": seen, "unseen card": unseen, "ttft": of_first, "energy": of_energy}
+    energy = fit(powered.assign(engine=""), serving.ENERGY)[""]
     request_ms = {engine: by["request_ms"] for engine, by in serving_requests.of_all(current).items()}
     request_ms[_AMD] = request_ms[_AMD.split()[0]]  # the same program on the host
     factors = {name: tuple(np.exp(ends)) for name, ends in intervals.items()}

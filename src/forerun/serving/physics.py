@@ -11,17 +11,21 @@ from forerun.serving.engines import Replica
 from forerun.serving.metrics import PARTS
 from forerun.serving.requests import Requests
 
+_FIRST = tuple(f"ttft_ms.{part}" for part in PARTS)
+_ENERGY = ("energy_per_token_j", "energy_per_request_j", "power_w")
 
-def with_ttft_errors(estimates: Mapping[str, Estimate], one: Replica, confidence: float) -> dict[str, Estimate]:
-    """The estimates with intervals of TTFT at least as wide as its errors on held-out runs: much of it happens beside
-    iterations."""
+
+def with_run_errors(estimates: Mapping[str, Estimate], one: Replica, confidence: float) -> dict[str, Estimate]:
+    """The estimates with intervals of TTFT and of energy at least as wide as their errors on held-out runs: much of
+    TTFT happens beside iterations, and a draw of their time moves power little."""
     z = NormalDist().inv_cdf((1 + confidence) / 2) / NormalDist().inv_cdf(0.95)
-    low, high = (end**z for end in one.one_stage.law.ttft_interval)
-    out = dict(estimates)
-    for key in (f"ttft_ms.{part}" for part in PARTS):
-        if key in out:
-            e = out[key]
-            out[key] = Estimate(e.value, min(e.low, e.value * low), max(e.high, e.value * high), e.unit)
+    law, out = one.one_stage.law, dict(estimates)
+    for names, ends in ((_FIRST, law.ttft_interval), (_ENERGY, law.energy_interval)):
+        low, high = (end**z for end in ends)
+        for name in names:
+            if name in out:
+                e = out[name]
+                out[name] = Estimate(e.value, min(e.low, e.value * low), max(e.high, e.value * high), e.unit)
     return out
 
 
@@ -38,7 +42,11 @@ def held(estimates: Mapping[str, Estimate], one: Replica, devices: int, requests
             if key in out:
                 out[key] = _within(out[key], bound, float("inf"))
     if one.device.tdp_w is not None and "power_w" in out:
-        out["power_w"] = _within(out["power_w"], 0.0, one.device.tdp_w * devices)
+        limit = one.device.tdp_w * devices
+        out["power_w"] = _within(out["power_w"], 0.0, limit)
+        for name, rate in (("energy_per_token_j", "throughput"), ("energy_per_request_j", "requests_per_s")):
+            if name in out and out[rate].low > 0:
+                out[name] = _within(out[name], 0.0, max(limit / out[rate].low, out[name].value))
     if "goodput" in out:
         out["goodput"] = _within(out["goodput"], 0.0, out["requests_per_s"].high)
     return out

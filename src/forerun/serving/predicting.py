@@ -23,7 +23,7 @@ from forerun.serving.engines import Replica, check_limits, no_room, replica_of, 
 from forerun.serving.forecast import DRAWS, Fleet, Forecast, forecast
 from forerun.serving.launch import bench_line, checkpoint_note, launch_line
 from forerun.serving.metrics import DEFINITIONS, Limits, timeline
-from forerun.serving.physics import held, with_ttft_errors
+from forerun.serving.physics import held, with_run_errors
 from forerun.serving.policies import STATIC, policy_of
 from forerun.serving.requests import Lengths, Requests, drawn
 from forerun.serving.simulator import Disaggregated
@@ -258,7 +258,7 @@ def _answer(
     one: Replica, fleet: Fleet, layout: dict[str, int], load: Load, limits: Limits, made: Forecast,
     price: Instance | None, confidence: float,
 ) -> ServingPrediction:  # fmt: skip
-    estimates, numbers = with_ttft_errors(made.estimates, one, confidence), made.numbers
+    estimates, numbers = with_run_errors(made.estimates, one, confidence), made.numbers
     e = held(estimates, one, fleet.devices, load.requests)
     capacity = None
     if not fleet.policy.static and fleet.disaggregated is None:

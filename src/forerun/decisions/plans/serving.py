@@ -22,7 +22,7 @@ from forerun.serving.engines import TENSOR_PARALLEL, Replica, impossible, no_roo
 from forerun.serving.forecast import Fleet, forecast
 from forerun.serving.launch import launch_line
 from forerun.serving.metrics import Limits
-from forerun.serving.physics import held, with_ttft_errors
+from forerun.serving.physics import held, with_run_errors
 from forerun.serving.policies import policy_of
 from forerun.serving.predicting import (
     Load,
@@ -267,7 +267,7 @@ def _confirmed(c: _Candidate, load: Load, limits: Limits, confidence: float) -> 
             again = load_of(load.words.get("rate"), load.requests.concurrency, load.input, load.output, count=count)
             requests = again.of(c.one.model.name).requests
         made = forecast(fleet, requests, limits, idle_w=c.one.idle_w, draws=DRAWS, part=PART, confidence=confidence)
-        e = held(with_ttft_errors(made.estimates, c.one, confidence), c.one, fleet.devices, requests)
+        e = held(with_run_errors(made.estimates, c.one, confidence), c.one, fleet.devices, requests)
         checks = [
             (f"TTFT of {pretty(limits.ttft_ms)} ms", e["ttft_ms.p90"], limits.ttft_ms) if limits.ttft_ms else None,
             (f"ITL of {pretty(limits.itl_ms)} ms", e.get("tpot_ms.p90"), limits.itl_ms) if limits.itl_ms else None,

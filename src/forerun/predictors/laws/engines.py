@@ -92,7 +92,7 @@ class EngineLaw:
     energy: Mapping[str, float] = field(default_factory=dict)
     #: Cards that runs of whole models were published of.
     cards: tuple[str, ...] = ()
-    #: Factors of 90 % intervals: of an iteration's time, where the card was seen and where not, and of TTFT.
+    #: Factors of 90 % intervals: of an iteration's time, where the card was seen and where not, of TTFT, of energy.
     intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     def factor(self, engine: str, kind: str, dtype: str, x: np.ndarray) -> np.ndarray:
@@ -112,6 +112,11 @@ class EngineLaw:
     def ttft_interval(self) -> tuple[float, float]:
         """Factors of the 90 % interval of a time to the first token."""
         return self.intervals.get("ttft", _UNKNOWN)
+
+    @property
+    def energy_interval(self) -> tuple[float, float]:
+        """Factors of the 90 % interval of an energy."""
+        return self.intervals.get("energy", _UNKNOWN)
 
     def factors(self, name: str) -> Mapping[str, float]:
         """Factors on the parts of an iteration, likewise."""
