@@ -80,7 +80,9 @@ def forecast(
     simulated = fleet.run(requests)
     numbers = measured(simulated, window(simulated), limits, idle_w=idle_w)
     clients = requests.concurrency or 0
-    few = requests.taken(slice(0, max(part, min(4 * clients, 2000))))
+    # Several times as many as are in the engine at once: else a draw moves the ramp, and not what is steady.
+    at_once = clients or (requests.rate or 0.0) * numbers["e2e_ms.mean"] / 1e3
+    few = requests.taken(slice(0, max(part, int(min(at_once * (4 if clients else 2.5), 2000)))))
     first = fleet.run(few)
     base = measured(first, window(first), limits, idle_w=idle_w)
     moved = []

@@ -48,11 +48,15 @@ class Window:
 
 
 def steady_window(s: Simulated) -> Window:
-    """Without the ramp at the beginning and the end: requests that arrive between, and the time in which they do. All
-    of them where they arrive in less time than one is answered in: there is no steady state then."""
+    """Without the ramp at the beginning and the end: requests that arrive between, and the time in which they do. The
+    ramp takes at least as long as a request is answered in. All of them where the rest is shorter than that: there is
+    no steady state then."""
     count, clients = len(s.requests), s.requests.concurrency or 0
     order = np.argsort(s.times.arrival, kind="stable")
     low = min(max(int(_BEFORE * count), 2 * clients), count // 2)
+    if not clients:
+        arrived, answered_s = s.times.arrival[order], float(np.median(s.times.last - s.times.arrival))
+        low = min(max(low, int(np.searchsorted(arrived, arrived[0] + answered_s))), count - 1)
     high = max(count - max(int(_AFTER * count), min(clients, count // 4)), low + 1)
     which = np.zeros(count, dtype=bool)
     which[order[low:high]] = True

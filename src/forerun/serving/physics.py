@@ -47,6 +47,10 @@ def held(estimates: Mapping[str, Estimate], one: Replica, devices: int, requests
         for name, rate in (("energy_per_token_j", "throughput"), ("energy_per_request_j", "requests_per_s")):
             if name in out and out[rate].low > 0:
                 out[name] = _within(out[name], 0.0, max(limit / out[rate].low, out[name].value))
+    if requests.rate is not None:  # no more is answered than is asked
+        for name, most in (("requests_per_s", requests.rate), ("throughput", requests.rate * requests.outputs.mean())):
+            out[name] = _within(out[name], 0.0, max(most, out[name].value))
+        out["throughput_per_device"] = _within(out["throughput_per_device"], 0.0, out["throughput"].high / devices)
     if "goodput" in out:
         out["goodput"] = _within(out["goodput"], 0.0, out["requests_per_s"].high)
     return out

@@ -30,8 +30,8 @@ from forerun.serving.simulator import Disaggregated
 from forerun.serving.steady import curve
 from forerun.serving.trace import MOST_ROWS, read_trace
 
-#: Requests of a load that is drawn, and at least so many for each client of a closed loop.
-REQUESTS, PER_CLIENT, MOST = 1000, 8, 20_000
+#: Requests of a load that is drawn: at least so many for each client of a closed loop, and so many seconds of a rate.
+REQUESTS, PER_CLIENT, SECONDS, MOST = 1000, 8, 60, 20_000
 #: Requests per second: one in thirty years.
 SLOWEST_RATE = 1e-9
 #: Devices of a service at most: each of its replicas is simulated.
@@ -185,7 +185,8 @@ def load_of(
         )
         words |= {"trace": "requests" if isinstance(trace, Requests) else Path(trace).name}
         return Load(found, input, output, words | _lengths(input, output), whole=not (rate or clients))
-    number_of = REQUESTS if clients is None else min(max(REQUESTS, PER_CLIENT * clients), MOST)
+    wanted = SECONDS * (rate or 0.0) if clients is None else PER_CLIENT * clients
+    number_of = int(min(max(REQUESTS, wanted), MOST))
     number_of = number_of if count is None else count
     prefix = 0 if prefix == 0 else whole_number("prefix", prefix, most=2**24)
     made = drawn(number_of, input, output, **arriving, cv=cv, prefix=prefix, seed=seed)

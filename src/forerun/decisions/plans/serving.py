@@ -105,7 +105,7 @@ def plan_serving(
         check_dtype(dtype)
     chips = [load_device(d) for d in several("devices", devices)]
     lengths = Lengths(input, input_spread), Lengths(output, output_spread)
-    load = load_of(rate, concurrency, *lengths, count=REQUESTS).of(model)
+    load = load_of(rate, concurrency, *lengths, count=REQUESTS if rate is None else None).of(model)
     limits = limits_of(max_ttft_ms, max_itl_ms)
     most = whole_number("max_devices", max_devices, most=MOST_DEVICES)
     left: list[LeftOut] = []
