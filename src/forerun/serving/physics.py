@@ -49,8 +49,9 @@ def held(estimates: Mapping[str, Estimate], one: Replica, devices: int, requests
                 out[name] = _within(out[name], 0.0, max(limit / out[rate].low, out[name].value))
     if requests.rate is not None:  # no more is answered than is asked
         for name, most in (("requests_per_s", requests.rate), ("throughput", requests.rate * requests.outputs.mean())):
-            out[name] = _within(out[name], 0.0, max(most, out[name].value))
-        out["throughput_per_device"] = _within(out["throughput_per_device"], 0.0, out["throughput"].high / devices)
+            for key, share in ((name, 1), (f"{name}_per_device", devices)):
+                if key in out:
+                    out[key] = _within(out[key], 0.0, max(most / share, out[key].value))
     if "goodput" in out:
         out["goodput"] = _within(out["goodput"], 0.0, out["requests_per_s"].high)
     return out
