@@ -21,7 +21,7 @@ from forerun.data.store import Store
 from forerun.evaluate import mlperf_scaling, pretraining
 from forerun.evaluate.report import markdown
 from forerun.evaluate.results import Section
-from forerun.predictors.laws.pretraining import FILE, to_json
+from forerun.predictors.laws.pretraining import FILE, framework, to_json
 
 PAGE = Path(__file__).parents[1] / "docs" / "PARALLEL.md"
 _PLACE = re.compile(r"(<!-- (pretraining|mlperf_scaling) -->\n).*?(<!-- end -->)", re.S)
@@ -32,21 +32,27 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="write nothing")
     check = parser.parse_args().check
     rows = pretraining.measured(Store())
+    constants = json.dumps(_rounded(to_json(pretraining.laws(rows))), separators=(",", ":")) + "\n"
+    if not _made(FILE, constants, check):
+        return 1
+    framework.cache_clear()  # the table of many devices has the new constants
     scaled = mlperf_scaling.section(mlperf_scaling.measured(Store()))
     tables = {
         "pretraining": _table(pretraining.section(rows), pretraining.SHARE_COLUMNS),
         "mlperf_scaling": _table(scaled, mlperf_scaling.SHARE_COLUMNS),
     }
-    constants = json.dumps(_rounded(to_json(pretraining.laws(rows))), separators=(",", ":")) + "\n"
     page = _PLACE.sub(lambda place: place[1] + tables[place[2]] + place[3], PAGE.read_text("utf-8"))
-    made = {FILE: constants, PAGE: page}
-    for path, text in made.items():
-        if check and path.read_text(encoding="utf-8") != text:
-            print(f"{path.name} differs: run python benchmarks/fit_pretraining.py", file=sys.stderr)
-            return 1
-        if not check:
-            path.write_text(text, encoding="utf-8")
-    return 0
+    return 0 if _made(PAGE, page, check) else 1
+
+
+def _made(path: Path, text: str, check: bool) -> bool:
+    """Writes a file, or says whether it is what would be written."""
+    if not check:
+        path.write_text(text, encoding="utf-8")
+    elif path.read_text(encoding="utf-8") != text:
+        print(f"{path.name} differs: run python benchmarks/fit_pretraining.py", file=sys.stderr)
+        return False
+    return True
 
 
 def _table(one: Section, shares: tuple[str, ...]) -> str:

@@ -66,7 +66,8 @@ def test_no_end_of_an_interval_is_beyond_physics() -> None:
     read_ms = 494e6 * 2 / 3.35e12 * 1e3  # 494 M weights of two bytes at 3.35 TB/s
     assert held_["itl_ms.p99"].low == pytest.approx(read_ms, rel=0.05)
     assert held_["ttft_ms.mean"].low == pytest.approx(2 * 494e6 * 128 / 989e12 * 1e3, rel=0.05)
-    assert held_["power_w"].high == 2 * device.tdp_w and held_["goodput"].high == wide.high
+    assert held_["power_w"].high == 2 * device.tdp_w
+    assert held_["goodput"].high == held_["requests_per_s"].high == 5.0  # no more is answered than asked
 
 
 @pytest.mark.parametrize("width", [80, 120])
