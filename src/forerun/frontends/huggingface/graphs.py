@@ -13,9 +13,9 @@ from forerun.frontends.huggingface import data as hf_data
 from forerun.frontends.huggingface import quantised as hf_quantised
 from forerun.frontends.huggingface.checks import check_parameters
 from forerun.frontends.huggingface.config import plain_config
-from forerun.frontends.huggingface.inputs import InputMaker, context_limit
+from forerun.frontends.huggingface.inputs import InputMaker
 from forerun.frontends.huggingface.model_class import TASKS, Chosen, choose
-from forerun.frontends.huggingface.sizes import preprocessor_of
+from forerun.frontends.huggingface.sizes import context_limit, preprocessor_of
 from forerun.frontends.pytorch.arguments import Argument, Arguments
 from forerun.frontends.pytorch.module_graphs import capture, folding
 from forerun.graph.ir import Graph

@@ -14,13 +14,11 @@ from forerun.frontends.huggingface.model_class import (
     reads_audio,
     reads_images,
 )
-from forerun.frontends.huggingface.sizes import CLASSIFIER_SIZE, DEFAULT_SEQ_LEN, image_size
+from forerun.frontends.huggingface.sizes import CLASSIFIER_SIZE, DEFAULT_SEQ_LEN, context_limit, image_size
 from forerun.frontends.pytorch.arguments import Argument, Arguments
 from forerun.workload import Workload
 
 _IMAGE_TEXT_LENGTH = 77
-#: RoBERTa and its kin, which reserve positions up to the padding index.
-_RESERVED_POSITIONS = ("roberta", "xlm-roberta", "camembert", "longformer", "mpnet", "xlm-roberta-xl")
 #: Tasks whose classes compute their own loss from labels that are as long as the text.
 _LABELLED = ("causal-lm", "seq2seq", "speech-to-text", "masked-lm", "image-text-to-text", "audio-text-to-text")
 
@@ -225,12 +223,3 @@ def _has_language_head(config: Any) -> bool:
 
     encoder = config.model_type in auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES
     return config.model_type in auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and not encoder
-
-
-def context_limit(text: Any) -> int | None:
-    """How many tokens the model takes at most, where its config says so."""
-    for field in ("max_position_embeddings", "n_positions", "max_target_positions", "max_seq_len", "n_ctx"):
-        limit = getattr(text, field, None)
-        if isinstance(limit, int) and limit > 0:
-            return limit - 2 if text.model_type in _RESERVED_POSITIONS else limit
-    return None

@@ -1,4 +1,4 @@
-"""Image sizes of a Hugging Face model: as given, by its preprocessor, by its config, or the default."""
+"""Sizes of a Hugging Face model: its context; its images as given, by its preprocessor, by its config, by default."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from forerun.workload import Workload
 
 #: Tokens where a question names no length.
 DEFAULT_SEQ_LEN = 128
+#: RoBERTa and its kin, which reserve positions up to the padding index.
+_RESERVED_POSITIONS = ("roberta", "xlm-roberta", "camembert", "longformer", "mpnet", "xlm-roberta-xl")
 #: Where the config has no size and the family is one of classifiers.
 CLASSIFIER_SIZE = 224
 #: For detectors and segmenters without a preprocessor of their family: the sizes of COCO's photographs, enlarged.
@@ -99,3 +101,12 @@ def _usual(kind: str) -> tuple[int, int] | None:
         if processor is not None and isinstance(getattr(processor, "size", None), dict):
             return _from_preprocessor({"size": processor.size}, int(getattr(processor, "size_divisor", None) or 1))
     return _from_preprocessor({"size": _PHOTOGRAPH}, divisor=32)
+
+
+def context_limit(text: Any) -> int | None:
+    """How many tokens the model takes at most, where its config says so."""
+    for field in ("max_position_embeddings", "n_positions", "max_target_positions", "max_seq_len", "n_ctx"):
+        limit = getattr(text, field, None)
+        if isinstance(limit, int) and limit > 0:
+            return limit - 2 if text.model_type in _RESERVED_POSITIONS else limit
+    return None
