@@ -84,14 +84,12 @@ def evaluate(
     from forerun.evaluate.collect import targets_of
     from forerun.evaluate.held_out import check_split
 
-    alone = (
-        (groups, _print_groups), (fits, _print_fits), (collectives, _print_collectives),
-        (generations, _print_generations), (serving_runs, _print_serving_runs),
-        (pretraining, _print_pretraining), (mlperf_scaling, _print_mlperf_scaling),
-        (serving, _print_serving),
-    )  # fmt: skip
-    for wanted_alone, print_alone in alone:
-        if wanted_alone:
+    for print_alone, wanted in (
+        (_print_groups, groups), (_print_fits, fits), (_print_collectives, collectives),
+        (_print_generations, generations), (_print_serving_runs, serving_runs), (_print_pretraining, pretraining),
+        (_print_mlperf_scaling, mlperf_scaling), (_print_serving, serving),
+    ):  # fmt: skip
+        if wanted:
             return print_alone(as_json)
     check_split(split)  # before anything is gathered, which may take hours
     chosen = [word.strip() for word in names.split(",") if word.strip()]
@@ -99,22 +97,22 @@ def evaluate(
     if document is not None or figures is not None:
         return _write_comparison(chosen, document, figures)
     request = _Evaluation(chosen, split, exam, refit, where, operators, folds, steps, as_json)
-    wanted = targets_of(targets)
+    scored = targets_of(targets)
     frames = request.frames()
     if targets:
-        _check_measured(frames, wanted)
+        _check_measured(frames, scored)
     of_other_code = [] if request.again else _of_other_code(chosen, split)
     for sentence in of_other_code:
         print(sentence, file=sys.stderr)
-    made = full.board_of_test_set(frames, wanted, split) if exam else full.study_board(frames, split, wanted)
+    made = full.board_of_test_set(frames, scored, split) if exam else full.study_board(frames, split, scored)
     if made.lines.empty:
         raise ForerunError("fewer than five cases are left to score")
-    extra = request.tables(frames, wanted)
+    extra = request.tables(frames, scored)
     if devices or parts:
         extra += request.tables_of_hours(frames, devices, parts)
     _print_board(made, frames, f"held out: {'the test set' if exam else split}", extra, as_json)
     if out is not None:
-        request.write_scoreboard(made, frames, wanted, extra, of_other_code, out)
+        request.write_scoreboard(made, frames, scored, extra, of_other_code, out)
 
 
 @dataclass(frozen=True)

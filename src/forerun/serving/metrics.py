@@ -54,16 +54,14 @@ def steady_window(s: Simulated) -> Window:
     count, clients = len(s.requests), s.requests.concurrency or 0
     order = np.argsort(s.times.arrival, kind="stable")
     low = min(max(int(_BEFORE * count), 2 * clients), count // 2)
-    if not clients:
-        arrived, answered_s = s.times.arrival[order], float(np.median(s.times.last - s.times.arrival))
-        low = min(max(low, int(np.searchsorted(arrived, arrived[0] + answered_s))), count - 1)
+    answered_s = 0.0 if clients else float(np.median(s.times.last - s.times.arrival))
+    arrived = s.times.arrival[order]
+    low = min(max(low, int(np.searchsorted(arrived, arrived[0] + answered_s))), count - 1)
     high = max(count - max(int(_AFTER * count), min(clients, count // 4)), low + 1)
     which = np.zeros(count, dtype=bool)
     which[order[low:high]] = True
-    start, end = (float(s.times.arrival[order[at]]) for at in (low, high - 1))
-    answered_s = float(np.median((s.times.last - s.times.arrival)[which]))
-    steady = end > start and (clients or end - start > answered_s)
-    return Window(which, start, end) if steady else whole_window(s)
+    start, end = float(arrived[low]), float(arrived[high - 1])
+    return Window(which, start, end) if end - start > answered_s else whole_window(s)
 
 
 def whole_window(s: Simulated) -> Window:

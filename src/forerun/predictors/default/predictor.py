@@ -6,8 +6,7 @@ larger of the two. Energy: waiting, arithmetic and bytes. Each has an interval c
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -17,10 +16,11 @@ import numpy as np
 from forerun.device import Device
 from forerun.device.kinds import GPU
 from forerun.device.together import Devices, together
-from forerun.graph.profile import CLASSES, UNITS, Profile
+from forerun.graph.profile import CLASSES, Profile
 from forerun.graph.variants import VARIANTS
 from forerun.predictors.base import TARGETS, OutOfDistribution, Predictor, Times
 from forerun.predictors.baselines.roofline import RooflinePredictor
+from forerun.predictors.default.domain import domain_of, sigma, unseen_device, unseen_ops
 from forerun.predictors.default.weights import Weights, load_weights, network_name
 from forerun.predictors.hold_out import HoldOut
 from forerun.predictors.laws import energy as energy_law
@@ -29,11 +29,10 @@ from forerun.predictors.laws.conformal import Calibration, at_confidence, ood_de
 from forerun.predictors.laws.engines import in_engine
 from forerun.predictors.laws.features import op_table
 from forerun.predictors.laws.host import launch_counts
-from forerun.predictors.laws.specs import slowest_unit
 from forerun.predictors.laws.spreads import not_below
 from forerun.predictors.saved import SHIPPED
 from forerun.runtimes.cudagraph import CudaGraph
-from forerun.runtimes.registry import BUILT_IN, USUAL, names_of, of_row
+from forerun.runtimes.registry import USUAL, names_of, of_row
 from forerun.workload import Workload
 
 if TYPE_CHECKING:
@@ -175,38 +174,12 @@ class DefaultPredictor(Predictor):
         if self._network(device, workload.runtime) is None:
             reason = f"nothing like {device.id} ({device.kind}) was measured: roofline only"
             return [OutOfDistribution("device", reason)]
-        seen = self._domain(workload)
-        found = []
-        if device.id not in seen.get("devices", ()):
-            known = [
-                ("models_of", "others published times of a few models"),
-                ("operators_of", "only operators were measured"),
-            ]
-            what = next((text for name, text in known if device.id in seen.get(name, ())), "nothing was measured")
-            reason = f"{what} on {device.id}: the rest is inferred from its spec sheet"
-            found.append(OutOfDistribution("device", reason))
-        if device.generation_note:
-            found.append(OutOfDistribution("generation", device.generation_note))
-        return found + self._unseen_ops(profile, workload)
+        return [*unseen_device(self.weights, device, workload), *unseen_ops(self.weights, profile, workload)]
 
     def ood_sigma(self, profile: Profile, devices: Sequence[Device], workload: Workload) -> np.ndarray:
         weights = self.weights  # part of the key, and kept alive with it
         key = ("ood_sigma", id(weights), workload.runtime, together(devices))
-        return profile.once(key, lambda: (weights, self._ood_sigma(profile, devices, workload)))[1]
-
-    def _ood_sigma(self, profile: Profile, devices: Sequence[Device], workload: Workload) -> np.ndarray:
-        known = set(self._domain(workload).get("devices", ()))
-        unseen = [found.what for found in self._unseen_ops(profile, workload)]
-        deviation = functools.cache(self.weights.calibration.deviation)
-        wider = np.array([
-            deviation(
-                (*unseen, *(() if d.id in known else ("device",)), *(("generation",) if d.generation_note else ()))
-            )
-            for d in devices
-        ])  # fmt: skip
-        new = np.array([d.id not in known for d in devices])
-        found: np.ndarray = np.hypot(wider, new * power_deviation(slowest_unit(devices, profile.units_used)))
-        return found
+        return profile.once(key, lambda: (weights, sigma(weights, profile, devices, workload)))[1]
 
     def ood_sigma_of_cases(self, cases: Cases) -> np.ndarray:
         known = set(self.weights.domain["ops"])
@@ -220,7 +193,7 @@ class DefaultPredictor(Predictor):
     def learned_share(self, profile: Profile, device: Device, workload: Workload) -> float:
         if self._network(device, workload.runtime) is None:
             return 0.0
-        known = set(self._domain(workload).get("ops", ()))
+        known = set(domain_of(self.weights, workload).get("ops", ()))
         seen = np.array([
             f"{CLASSES[c]}/{VARIANTS[v]}" in known for c, v in zip(profile.classes, profile.variants, strict=True)
         ])  # fmt: skip
@@ -328,37 +301,6 @@ class DefaultPredictor(Predictor):
         names = np.array([of_kind[d.kind] for d in devices])
         places = {name: np.flatnonzero(names == name).tolist() for name in sorted(set(of_kind.values()))}
         return [(name, chosen, devices.only(chosen)) for name, chosen in places.items()]
-
-    def _domain(self, workload: Workload) -> Mapping[str, Any]:
-        """The domain of the training data, under the runtime of the workload where that has rows of its own."""
-        domain, part = self.weights.domain, of_row(workload.runtime).part
-        return domain if part is None else domain.get(part, {})
-
-    def _unseen_ops(self, profile: Profile, workload: Workload) -> list[OutOfDistribution]:
-        """The respects in which ops and runtime are outside the training data, on any device."""
-        seen, run = self._domain(workload), of_row(workload.runtime)
-        found = []
-        shown = self.weights.domain.get("runtimes", BUILT_IN)  # older weights do not say: they saw those of forerun
-        if run.name not in shown and run.column_of_eager is None:
-            found.append(
-                OutOfDistribution("runtime", f"nothing was measured under runtime {run.name}: its costs are assumed")
-            )
-        kinds = sorted({f"{CLASSES[c]}/{VARIANTS[v]}" for c, v in profile.kinds} - set(seen.get("ops", ())))
-        if kinds:
-            names = ", ".join(kind.strip("/") for kind in kinds[:4])
-            found.append(OutOfDistribution("ops", f"kinds of op that no measurement shows: {names}"))
-        used = {UNITS[u] for u in profile.units_used}
-        if run.part is not None:  # its rows are of CPUs, which have no TF32
-            used = {"fp32" if unit == "tf32" else unit for unit in used}
-        units = used - set(seen.get("units", ()))
-        if units:
-            found.append(OutOfDistribution("dtype", f"no measurement in {', '.join(sorted(units))}"))
-        elif "fp8" in {UNITS[u] for u in profile.units_used}:
-            # Of fp8, matmuls alone were measured: neither whole models nor the casts around the matmuls.
-            reason = "no model was measured in fp8, single matmuls alone: the rest is extrapolated"
-            casts = "casts to fp8, which no measurement shows"
-            found += [OutOfDistribution("dtype", reason), OutOfDistribution("ops", casts)]
-        return found
 
     def _learned(self, profile: Profile, devices: Sequence[Device], workload: Workload) -> Times:
         """The times on devices of one kind that has a network, all in one matrix."""
