@@ -135,7 +135,7 @@ def section(store: Store) -> Section:
 WORDS = (
     "Runs as published, each predicted by factors that were fitted to the other models, or devices, of its set. `MAPE` "
     "is the mean error, `target` the most that was asked for (of TTFT, for the median); `one ratio` is the roofline of "
-    "weights, caches and logits, for TTFT of the prompt's products, times one constant of the other runs, `roofline` "
+    "weights, caches and logits, for TTFT of the prompt's matmuls, times one constant of the other runs, `roofline` "
     "that alone (both mean errors). Intervals come from the held-out errors of the other units, every unit weighing "
     "the same; `width` is their upper over their lower end."
 )

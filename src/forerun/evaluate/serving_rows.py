@@ -219,7 +219,7 @@ def _of_models(name: str, rows: pd.DataFrame, left: dict[str, int]) -> Iterator[
 
 
 def _least_ttft_ms(model: EngineModel, tokens: pd.Series, tp: int) -> pd.Series:
-    """The products of a prompt at the peak of the devices."""
+    """The matmuls of a prompt at the peak of the devices."""
     peak = (model.device.peak("fp8") or model.device.peak("fp16") or 1.0) * 1e12 * tp
     return tokens * 2 * model.active_parameters / peak * 1e3
 

@@ -87,7 +87,7 @@ class Replica:
         return met / self.device.bandwidth_gbs / 1e6
 
     def least_ttft_ms(self, tokens: float) -> float | None:
-        """The products of a prompt at the peak of the devices: no first token comes earlier."""
+        """The matmuls of a prompt at the peak of the devices: no first token comes earlier."""
         # An engine that stores 8 or 4 bits may compute in the fastest of its dtypes.
         own = () if self.dtype == PUBLISHED else (self.dtype,)
         peaks = [self.device.peak(dtype) for dtype in {*own, "bf16", "fp16", *_FASTER.get(self.dtype, ())}]

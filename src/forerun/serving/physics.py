@@ -31,7 +31,7 @@ def with_run_errors(estimates: Mapping[str, Estimate], one: Replica, confidence:
 
 def held(estimates: Mapping[str, Estimate], one: Replica, devices: int, requests: Requests) -> dict[str, Estimate]:
     """The estimates within their bounds: gaps no shorter than reading the weights, first tokens no earlier than the
-    products of the shortest prompt, no more power than the limit, no more good requests than requests."""
+    matmuls of the shortest prompt, no more power than the limit, no more good requests than requests."""
     gap = one.least_itl_ms or 0.0
     shortest = int((requests.inputs - requests.prefix_tokens).min())  # the shared part may be cached
     first = one.least_ttft_ms(max(shortest, 1)) or 0.0
