@@ -4,9 +4,9 @@ and errors of published runs that no draw of an iteration's time knows."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from statistics import NormalDist
 
 from forerun.prediction import Estimate
+from forerun.predictors.laws.conformal import at_confidence
 from forerun.serving.engines import Replica
 from forerun.serving.metrics import PARTS
 from forerun.serving.requests import Requests
@@ -18,10 +18,9 @@ _ENERGY = ("energy_per_token_j", "energy_per_request_j", "power_w")
 def with_run_errors(estimates: Mapping[str, Estimate], one: Replica, confidence: float) -> dict[str, Estimate]:
     """The estimates with intervals of TTFT and of energy at least as wide as their errors on held-out runs: much of
     TTFT happens beside iterations, and a draw of their time moves power little."""
-    z = NormalDist().inv_cdf((1 + confidence) / 2) / NormalDist().inv_cdf(0.95)
     law, out = one.one_stage.law, dict(estimates)
     for names, ends in ((_FIRST, law.ttft_interval), (_ENERGY, law.energy_interval)):
-        low, high = (end**z for end in ends)
+        low, high = at_confidence(ends, confidence)
         for name in names:
             if name in out:
                 e = out[name]
