@@ -49,28 +49,49 @@ def cases() -> list[dict[str, Any]]:
             for name, config in MODELS.items() for setting in SETTINGS]  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
-    """Generations on an H200 that take what LAW says, beside one of which nothing but the reason is known."""
-    store, device = Store(tmp_path_factory.mktemp("generations"), shipped=False), load_device("h200")
-    rows: list[dict[str, Any]] = []
-    for place, case in enumerate(cases()):
-        answers = replace(generation(workload_of(case), LAW).ask(load_predictor("default"), [device]))
+def rows(device_name: str, law: GenerationLaw, chosen: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Generations that take what a law says."""
+    device, out = load_device(device_name), []
+    for place, case in enumerate(chosen):
+        answers = replace(generation(workload_of(case), law).ask(load_predictor("default"), [device]))
         assert isinstance(answers, GenerationAnswers)
         memory, first = answers.question.memories([device])[0], float(answers.first_token_ms[0, 0])
         whole, tokens = float(answers.times.latency_ms[0, 0]), case["new_tokens"]
-        rows.append({
-            "row_id": f"row{place}", "dataset": "own", "device": "h200", "device_reported": "NVIDIA H200",
+        on_gpu = not device.traits.is_host
+        out.append({
+            "row_id": f"{device_name}{place}", "dataset": "own", "device": device_name, "device_reported": device.name,
             "protocol": "forerun/2", "status": "ok", "model": case["name"], "source": "hf", "family": case["family"],
-            "case": case, "case_key": f"case{place}", "repeat": 0, "mode": "generate", "dtype": "bf16",
+            "case": case, "case_key": f"case{place}", "repeat": 0, "mode": "generate", "dtype": case["dtype"],
             "batch": case["batch"], "tokens_out": tokens, "latency_ms": whole, "ttft_ms": first,
-            "tpot_ms": (whole - first) / (tokens - 1), "device_ms": float(answers.times.device_ms[0, 0]),
-            "energy_j": float(answers.times.energy_j[0, 0]), "memory_mb": memory.needed_mb,
-            "memory_allocated_mb": memory.allocated_mb, "runtime": "eager", "extra": {},
+            "tpot_ms": (whole - first) / (tokens - 1),
+            "device_ms": float(answers.times.device_ms[0, 0]) if on_gpu else None,
+            "energy_j": float(answers.times.energy_j[0, 0]) if on_gpu else None, "memory_mb": memory.needed_mb,
+            "memory_allocated_mb": memory.allocated_mb if on_gpu else None, "runtime": "eager", "extra": {},
         })  # fmt: skip
-    failed = {**rows[0], "row_id": "failed", "status": "oom", "reason": "out of memory", "latency_ms": None}
-    store.append("models", [*rows, failed])
+    return out
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """Generations on an H200 that take what LAW says, beside one of which nothing but the reason is known."""
+    store = Store(tmp_path_factory.mktemp("generations"), shipped=False)
+    made = rows("h200", LAW, cases())
+    failed = {**made[0], "row_id": "failed", "status": "oom", "reason": "out of memory", "latency_ms": None}
+    store.append("models", [*made, failed])
     return store
+
+
+def test_a_cpu_has_costs_and_a_process_of_its_own(tmp_path: Path) -> None:
+    store, one = Store(tmp_path, shipped=False), [{**case, "dtype": "fp32"} for case in cases()[:4]]
+    law = GenerationLaw({"cpu": {"token": 4000.0, "sample": 900.0}}, process_mb={"cpu": 300.0})
+    store.append("models", rows("xeon-emr-2vcpu", law, one))
+    measured = generations.measured(store)
+    found = generations.fitted(measured)
+    assert found.process_mb["cpu"] == pytest.approx(300.0, rel=0.02)
+    for each in measured:
+        assert each.predicted(found)["latency_ms"][0] == pytest.approx(each.value("latency_ms"), rel=0.02)
+    powers = generations.with_intervals(found, generations.held_out(measured)).spread
+    assert set(powers) == {"cpu"} and "energy_j" not in powers["cpu"]
 
 
 def test_the_costs_of_the_loop_come_back(store: Store) -> None:

@@ -35,6 +35,8 @@ def served(layers: int, heads: int, host_ms: float) -> Served:
 
 
 MODELS = {"a": served(16, 32, 9.0), "b": served(28, 24, 16.0), "c": served(32, 32, 18.0), "d": served(40, 40, 24.0)}
+#: How many times as long as usual a launch took around the runs of each model.
+SLOW = {"a": 1.0, "b": 1.0, "c": 0.8, "d": 1.6}
 
 
 def run_of(case: dict[str, Any], model: str, law: BatchingLaw) -> Replay:
@@ -45,18 +47,19 @@ def run_of(case: dict[str, Any], model: str, law: BatchingLaw) -> Replay:
     return Replay(whole, 100, iteration_ms, 400)
 
 
-def row_of(case: dict[str, Any], model: str) -> dict[str, Any]:
-    """A run as the store has it, made by the true law."""
-    replay = run_of(case, model, TRUE)
+def row_of(case: dict[str, Any], model: str, slow: float = 1.0) -> dict[str, Any]:
+    """A run as the store has it, made by the true law on a host of which a probe says how slow it was."""
+    law = TRUE.slowed(slow)
+    replay = run_of(case, model, law)
     got = replay.until(WINDOW)
     lines = []
     for row in got["iterations"]:
         load = dict(zip(COLUMNS, row, strict=True))
         args = [np.array([float(load[name])]) for name in ("decode", "context", "prefill", "finished")]
         decode, context, prefill, finished = args
-        step = TRUE.step(MODELS[model], decode + prefill, context + prefill)
-        prepare = TRUE.prepare(MODELS[model], decode, context, prefill, finished)
-        update = TRUE.update(decode, finished)
+        step = law.step(MODELS[model], decode + prefill, context + prefill)
+        prepare = law.prepare(MODELS[model], decode, context, prefill, finished)
+        update = law.update(decode, finished)
         lines.append([row[0], float(prepare[0]), float(step[0]), float(update[0]), *row[4:]])
     trace = {"window": got["window"], "columns": list(range(6)), "rows": got["trace"]}
     return {
@@ -65,13 +68,14 @@ def row_of(case: dict[str, Any], model: str) -> dict[str, Any]:
         **{name: case.get(name) for name in ("arrivals", "rate", "concurrency", "prompt", "output", "spread")},
         **{name: got[name] for name in ("itl_ms", "ttft_ms", "output_tokens_per_s")}, "trace": json.dumps(trace),
         "iteration_times": json.dumps({"columns": COLUMNS, "rows": lines}),
+        "extra": {f"host_probe_{side}": {"launch_us": 8.0 * slow} for side in ("before", "after")},
     }  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     store = Store(tmp_path_factory.mktemp("store"), shipped=False)
-    store.append("serving", [row_of(case, model) for model in MODELS for case in CASES])
+    store.append("serving", [row_of(case, model, slow) for model, slow in SLOW.items() for case in CASES])
     return store
 
 
@@ -81,8 +85,8 @@ def test_a_held_out_model_is_predicted(store: Store) -> None:
     assert "12 runs of 4 models" in section(judged).words
     errors = section(judged).table.query("arrivals == 'all'").set_index("quantity")
     assert (errors["runs"] == len(MODELS) * len(CASES)).all()
-    assert errors.loc["itl_ms", "mape"] < 0.03 and errors.loc["output_tokens_per_s", "mape"] < 0.03
-    assert errors.loc["ttft_ms", "mape"] < 0.1
+    assert errors.loc["itl_ms", "host probed"] < 0.03 and errors.loc["output_tokens_per_s", "host probed"] < 0.03
+    assert errors.loc["ttft_ms", "host probed"] < 0.1 and errors.loc["itl_ms", "mape"] > 0.05
     assert judged.law.mask_ms == pytest.approx(TRUE.mask_ms, rel=0.2)
     assert judged.law.launch * 20 + judged.law.layer_ms * 30 == pytest.approx(1.3 * 20 + 0.15 * 30, rel=0.05)
 

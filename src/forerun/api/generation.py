@@ -79,9 +79,9 @@ class GenerationQuestion(Question):
         self, devices: Sequence[Device], first: Sequence[MemoryEstimate], last: Sequence[MemoryEstimate]
     ) -> list[MemoryEstimate]:
         """Memory of the whole from that of its prefill and of its last step on each device."""
-        throughout, out, spread = throughout_mb(self.graph), [], self.fitted.spread
-        powers = spread.get("memory_allocated_mb", 1.0), spread.get("memory_mb", 1.0)
-        for device, prompt, step in zip(devices, first, last, strict=True):
+        throughout, out = throughout_mb(self.graph), []
+        powers = (self.fitted.powers(target, devices).tolist() for target in ("memory_allocated_mb", "memory_mb"))
+        for device, prompt, step, *power in zip(devices, first, last, *powers, strict=True):
             larger = max((prompt, step), key=lambda one: one.allocated_mb)
             lasting = throughout + step.parts_mb.get("workspace", 0.0)
             allocated = self.fitted.allocated_mb(self.loop, larger.allocated_mb, lasting)
@@ -89,10 +89,12 @@ class GenerationQuestion(Question):
             parts = dict(larger.parts_mb)
             if allocated > larger.allocated_mb:
                 parts["activation"] = parts.get("activation", 0.0) + allocated - larger.allocated_mb
-            available, least = available_mb(device), max(calls_mb, allocated) + larger.context_mb
+            context = larger.context_mb + self.fitted.process_mb.get(device.traits.part, 0.0)
+            available, least = available_mb(device), max(calls_mb, allocated) + context
             out.append(replace(
                 larger, allocated_mb=allocated, reserved_mb=self.fitted.reserved_mb(self.loop, calls_mb, allocated),
-                parts_mb=parts, fits=None if available is None else least <= available, powers=powers,
+                context_mb=context, parts_mb=parts, fits=None if available is None else least <= available,
+                powers=tuple(power),
             ))  # fmt: skip
         return out
 
@@ -150,7 +152,7 @@ class GenerationAnswers:
         rest = (value - self._sum(target))[..., None] * steps
         with np.errstate(invalid="ignore", divide="ignore"):
             factors = np.nan_to_num((known + rest) / value[..., None], nan=1.0)
-        out: np.ndarray = np.maximum(factors, 1e-9) ** self._power(target)
+        out: np.ndarray = np.maximum(factors, 1e-9) ** self._powers(target)
         if target == "energy_j":
             limit = np.array([np.inf if d.tdp_w is None else d.tdp_w for d in self.devices])
             longest = self.times.latency_ms * self.spread("latency_ms")[..., 1]
@@ -159,16 +161,17 @@ class GenerationAnswers:
 
     def first_token_spread(self) -> np.ndarray:
         """The interval of the time to the first token, as factors."""
-        out: np.ndarray = self.each[0].spread("latency_ms") ** self._power("first_token_ms")
+        out: np.ndarray = self.each[0].spread("latency_ms") ** self._powers("first_token_ms")
         return not_below(out, self.first_token_ms, self.each[0].times.roofline_ms)
 
     def token_spread(self) -> np.ndarray:
         """The interval of the time of each further token, as factors: that of the whole, to a power of its own."""
-        out: np.ndarray = self.spread("latency_ms") ** (self._power("token_ms") / self._power("latency_ms"))
+        out: np.ndarray = self.spread("latency_ms") ** (self._powers("token_ms") / self._powers("latency_ms"))
         return out
 
-    def _power(self, target: str) -> float:
-        return self.question.fitted.spread.get(target, 1.0)
+    def _powers(self, target: str) -> np.ndarray:
+        """Over [devices, ends]."""
+        return self.question.fitted.powers(target, self.devices)[:, None]
 
     def of_device(self, place: int) -> GenerationAnswers:
         each = tuple(one.of_device(place) for one in self.each)

@@ -129,11 +129,17 @@ def measured(store: Store, progress: Progress | None = None) -> list[Generated]:
 
 
 def _slowness(predictor: Predictor, row: dict[str, Any]) -> float | None:
-    """How slow the host was around the row, as the probes before and after it say."""
+    """How slow the host was around the row, as its probes say."""
+    found = launch_us(row)
+    return None if np.isnan(found) else predictor.slowness_of_launch(found)
+
+
+def launch_us(row: dict[str, Any]) -> float:
+    """Microseconds of a tiny launch, by the probes before and after a measured row; NaN where none was timed."""
     extra = json.loads(row["extra"] or "{}")
     probes = [extra.get(name) or {} for name in ("host_probe_before", "host_probe_after")]
     launches = [np.log(probe["launch_us"]) for probe in probes if probe.get("launch_us")]
-    return predictor.slowness_of_launch(float(np.exp(np.mean(launches)))) if launches else None
+    return float(np.exp(np.mean(launches))) if launches else np.nan
 
 
 def fitted(cases: Sequence[Generated]) -> GenerationLaw:
@@ -145,14 +151,15 @@ def fitted(cases: Sequence[Generated]) -> GenerationLaw:
     )
     on_gpu = [case for case in cases if np.isfinite(case.value("memory_allocated_mb"))]
     law = replace(law, held=_held(on_gpu))
-    return replace(law, reserved=_reserved(on_gpu, law), waiting=_waiting(cases, law))
+    law = replace(law, reserved=_reserved(on_gpu, law), waiting=_waiting(cases, law))
+    return replace(law, process_mb=_process(cases, law))
 
 
 def with_intervals(law: GenerationLaw, scored: pd.DataFrame) -> GenerationLaw:
     """The law with the powers of intervals that hold as many held-out rows as they promise."""
-    spread = {}
-    for target, own in scored.groupby("target"):
-        spread[str(target)] = float(np.quantile(own["power"].dropna(), _HELD))
+    spread: dict[str, dict[str, float]] = {}
+    for (part, target), own in scored.groupby(["part", "target"]):
+        spread.setdefault(str(part), {})[str(target)] = float(np.quantile(own["power"].dropna(), _HELD))
     return replace(law, spread=spread)
 
 
@@ -313,6 +320,15 @@ def _reserved(cases: Sequence[Generated], law: GenerationLaw) -> float:
         return _mean_error(found, cases, "memory_mb")
 
     return min([n / 20 for n in range(0, 61)], key=error) if cases else 0.0
+
+
+def _process(cases: Sequence[Generated], law: GenerationLaw) -> dict[str, float]:
+    """What the loop's own code takes a process whose memory is the device's: the median of what measurements exceed."""
+    found: dict[str, list[float]] = {}
+    for case in cases:
+        if case.answers.devices[0].traits.is_host and np.isfinite(case.value("memory_mb")):
+            found.setdefault(case.part, []).append(case.value("memory_mb") - case.memory(law).needed_mb)
+    return {part: max(0.0, float(np.median(left))) for part, left in found.items()}
 
 
 def _waiting(cases: Sequence[Generated], law: GenerationLaw) -> float:

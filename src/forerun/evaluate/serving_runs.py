@@ -1,7 +1,8 @@
 """Fits the law of transformers' continuous batching to measured runs, and judges it with one model held out at a time.
 
 The law knows iterations of the other models, and of the model that is held out only our predictor's times of its decode
-step and its config. Every run of it is replayed with these iterations and compared with what was measured.
+step and its config. Every run of it is replayed with these iterations and compared with what was measured: on a host
+as fast as usual, which is all that is known without a probe, and on one as fast as its own probes say.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from forerun.data import serving
 from forerun.data.store import Store
 from forerun.device import load_device
 from forerun.errors import ForerunError
+from forerun.evaluate.generations import launch_us
 from forerun.evaluate.results import Section
 from forerun.evaluate.serving_replay import Replay
 from forerun.measure.core.serving_metrics import Window
@@ -26,7 +28,7 @@ from forerun.predictors.laws.batching import BatchingLaw, Served
 
 QUANTITIES = ("itl_ms", "ttft_ms", "output_tokens_per_s")
 #: Columns of the table that are shares.
-SHARE_COLUMNS = ("mape", "median")
+SHARE_COLUMNS = ("mape", "host probed", "median, host probed", "repeats differ by")
 #: Columns of an iteration that the law asks for.
 _LOAD = ("decode", "context", "prefill", "finished")
 _GRID = (1, 8, 32, 64, 128, 256, 512, 1024, 2048)
@@ -34,6 +36,9 @@ _CACHED = 16  # tokens of the decode steps that are predicted: few, since attent
 _PER_MODEL = 300  # iterations of a model that the law is fitted to
 #: How strongly constants are held to where the fit begins, in logarithms.
 _SHRINK = 0.02
+#: What a replay knows of the host: nothing, or its probes.
+_HOSTS = ("usual", "probed")
+_KEPT = ("model", "arrivals", "rate", "concurrency", "prompt", "output", "repeat", "case_key")
 
 
 @dataclass(frozen=True)
@@ -50,13 +55,17 @@ class Judged:
         return float(np.mean(list(self.iterations.values())))
 
     def errors(self) -> pd.DataFrame:
-        """Absolute relative errors of replayed runs: mean and median, by arrivals and of all, for each quantity."""
+        """Absolute relative errors of replayed runs: mean, and median, by arrivals and of all, for each quantity."""
         lines = []
         for arrivals in (*sorted(self.runs["arrivals"].unique()), "all"):
             part = self.runs if arrivals == "all" else self.runs[self.runs["arrivals"] == arrivals]
             for name in QUANTITIES:
-                off = (part[f"predicted_{name}"].astype(float) / part[name] - 1).abs().dropna()
-                lines.append((arrivals, name, len(off), off.mean(), off.median()))
+                usual, probed = (
+                    (part[f"{kind}_{name}"].astype(float) / part[name] - 1).abs().dropna() for kind in _HOSTS
+                )
+                again = part.groupby("case_key")[name].agg(["min", "max", "size"])
+                spread = (again["max"] / again["min"] - 1)[again["size"] > 1].mean()
+                lines.append((arrivals, name, len(usual), usual.mean(), probed.mean(), probed.median(), spread))
         return pd.DataFrame(lines, columns=["arrivals", "quantity", "runs", *SHARE_COLUMNS])
 
 
@@ -67,7 +76,7 @@ def section(judged: Judged) -> Section:
         f"{len(judged.runs)} runs of {len(judged.iterations)} models with transformers' continuous batching, each "
         "replayed with its own requests. The law of an iteration is fitted to the other models; of the model itself it "
         "has our predictor's times of a decode step. An iteration is off by "
-        f"{judged.iteration_error:.1%} on average.",
+        f"{judged.iteration_error:.1%} on average on a host that was probed beside it.",
     )  # fmt: skip
 
 
@@ -78,6 +87,7 @@ def judge(store: Store, dataset: str = "", known: Mapping[str, Served] | None = 
     if runs["model"].nunique() < 2:
         raise ForerunError("the store has no serving runs of two models: forerun sweep sweeps/h200_serving_runs.yaml")
     served = {model: (known or {}).get(model) or served_of(part.iloc[0]) for model, part in runs.groupby("model")}
+    runs = runs.assign(launches=_launches(runs))
     steps = {model: _iterations(part) for model, part in runs.groupby("model")}
     lines, by_model = [], {}
     for model, part in runs.groupby("model"):
@@ -87,6 +97,13 @@ def judge(store: Store, dataset: str = "", known: Mapping[str, Served] | None = 
         )
         lines += [_replayed(row, law, served[model]) for row in part.to_dict("records")]
     return Judged(pd.DataFrame(lines), by_model, fit(steps, served))
+
+
+def _launches(runs: pd.DataFrame) -> np.ndarray:
+    """How many times as long as usual a launch took around each run; 1 where none was timed."""
+    launch = np.array([launch_us(row) for row in runs.to_dict("records")])
+    usual = np.nanmedian(launch) if np.isfinite(launch).any() else 1.0
+    return np.nan_to_num(launch / usual, nan=1.0)
 
 
 def served_of(row: Any) -> Served:
@@ -132,6 +149,7 @@ def fit(steps: Mapping[str, pd.DataFrame], served: Mapping[str, Served]) -> Batc
 
 def _residuals(law: BatchingLaw, served: Served, steps: pd.DataFrame) -> list[np.ndarray]:
     decode, context, prefill, finished = (steps[name].to_numpy(float) for name in _LOAD)
+    law = law.slowed(steps["launches"].to_numpy(float))
     step = law.step(served, decode + prefill, context + prefill)
     prepare = law.prepare(served, decode, context, prefill, finished)
     update = law.update(decode, finished)
@@ -146,7 +164,8 @@ def _residuals(law: BatchingLaw, served: Served, steps: pd.DataFrame) -> list[np
 
 def _iterations(runs: pd.DataFrame) -> pd.DataFrame:
     """Iterations of the runs of one model, some of them where there are many."""
-    steps = pd.concat([serving.iterations(row) for row in runs.to_dict("records")], ignore_index=True)
+    each = [serving.iterations(row).assign(launches=row["launches"]) for row in runs.to_dict("records")]
+    steps = pd.concat(each, ignore_index=True)
     steps = steps[steps["step_ms"] > 0].dropna(subset=list(_LOAD))
     return steps.sample(min(len(steps), _PER_MODEL), random_state=0)
 
@@ -156,16 +175,19 @@ def _whole(steps: pd.DataFrame) -> np.ndarray:
 
 
 def _predicted(law: BatchingLaw, served: Served, steps: pd.DataFrame) -> np.ndarray:
-    return law.latency_ms(served, *(steps[name].to_numpy(float) for name in _LOAD))
+    slowed = law.slowed(steps["launches"].to_numpy(float))
+    return slowed.latency_ms(served, *(steps[name].to_numpy(float) for name in _LOAD))
 
 
 def _replayed(row: dict[str, Any], law: BatchingLaw, served: Served) -> dict[str, Any]:
     case, (_, window) = json.loads(row["case"]), serving.trace(row)
+    out = {name: row[name] for name in (*_KEPT, *QUANTITIES)}
+    for kind, host in zip(_HOSTS, (law, law.slowed(row["launches"])), strict=True):
 
-    def iteration_ms(*load: int) -> float:
-        return float(law.latency_ms(served, *(np.array([float(n)]) for n in load))[0])
+        def iteration_ms(*load: int, host: BatchingLaw = host) -> float:
+            return float(host.latency_ms(served, *(np.array([float(n)]) for n in load))[0])
 
-    replay = Replay(case, int(case["config"]["vocab_size"]), iteration_ms, int(row["max_requests_per_batch"]))
-    got = replay.until(Window(0.0, *window))
-    kept = {name: row[name] for name in ("model", "arrivals", "rate", "concurrency", "prompt", "output", "repeat")}
-    return {**kept, **{n: row[n] for n in QUANTITIES}, **{f"predicted_{n}": got[n] for n in QUANTITIES}}
+        replay = Replay(case, int(case["config"]["vocab_size"]), iteration_ms, int(row["max_requests_per_batch"]))
+        got = replay.until(Window(0.0, *window))
+        out |= {f"{kind}_{name}": got[name] for name in QUANTITIES}
+    return out

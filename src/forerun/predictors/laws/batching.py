@@ -6,6 +6,8 @@ and repeats the caches of all sequences, and computes attention of all new token
 mask leaves those of their own sequence:
 
     prepare + (host^p + device^p)^(1/p) + update
+
+The host's parts are those of a usual host, times how slow it is by a probe of its launches, to a fitted power.
 """
 
 from __future__ import annotations
@@ -20,13 +22,15 @@ _SHARPNESS = 6.0
 #: New tokens that one block of attention takes; fewer take as long.
 _TILE = 64
 BF16 = 2
+#: Constants of the host.
+_HOST = ("prepare_ms", "mask_ms", "index_ms", "prompt_ms", "launch", "layer_ms", "update_ms", "token_ms")
 
 
 @dataclass(frozen=True)
 class Served:
     """What the time of an iteration depends on in a model and a device, from our predictor and the model's config."""
 
-    host_ms: float  # launching one eager decode step
+    host_ms: float  # launching one eager decode step on the reference host
     tokens: Sequence[float]  # a grid of tokens of an iteration, and the device's time for all but attention over caches
     device_ms: Sequence[float]
     layers: int
@@ -73,6 +77,12 @@ class BatchingLaw:
     read: float = 1e-3
     update_ms: float = 0.05
     token_ms: float = 1e-3  # bookkeeping of a new token
+    clock: float = 0.5  # power of a host's launches beside the usual ones
+
+    def slowed(self, launches: np.ndarray | float) -> BatchingLaw:
+        """The law of hosts on which launches take so many times as long as usual."""
+        slow = np.asarray(launches) ** self.clock
+        return replace(self, **{name: getattr(self, name) * slow for name in _HOST})
 
     def prepare(self, served: Served, decode: np.ndarray, context: np.ndarray, prefill: np.ndarray, finished: np.ndarray
                 ) -> np.ndarray:  # fmt: skip

@@ -77,11 +77,12 @@ class GenerationLaw:
     held: Mapping[str, float] = field(default_factory=dict)  # bytes of a logit in memory while a token is chosen
     reserved: float = 0.0  # of the longest cache, how much more the allocator keeps
     waiting: float = 1.0  # the power of a device while the host does the loop's work, as a share of its waiting power
-    spread: Mapping[str, float] = field(default_factory=dict)  # powers of the intervals of single calls, by quantity
+    process_mb: Mapping[str, float] = field(default_factory=dict)  # what the loop's own code takes a process, by part
+    spread: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # powers of calls' intervals, by part
 
     def host_ms(self, loop: Loop, devices: Sequence[Device], slowness: float) -> np.ndarray:
         """Milliseconds that the loop takes the host of each device."""
-        costs = [self.host_us.get(d.traits.part or GPU.part) or next(iter(self.host_us.values())) for d in devices]
+        costs = [_of(self.host_us, d) for d in devices]
         slow = np.array([1.0 if d.traits.is_host else slowness for d in devices])
         return slow * np.array([_total(loop, each) for each in costs])
 
@@ -103,8 +104,17 @@ class GenerationLaw:
         """What the allocator reserves; it keeps pieces of caches that have outgrown them."""
         return max(calls_mb, allocated_mb) + self.reserved * loop.cache_bytes / MB
 
+    def powers(self, target: str, devices: Sequence[Device]) -> np.ndarray:
+        """The power of each device's interval of a quantity."""
+        return np.array([_of(self.spread, d).get(target, 1.0) for d in devices])
+
     def to_json(self) -> dict[str, Any]:
         return dict(vars(self))
+
+
+def _of(parts: Mapping[str, Mapping[str, float]], device: Device) -> Mapping[str, float]:
+    """What was fitted for the device's part, else for the first one."""
+    return parts.get(device.traits.part or GPU.part) or next(iter(parts.values()), {})
 
 
 def _total(loop: Loop, costs_us: Mapping[str, float]) -> float:
