@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import nn
+from torch import Tensor, nn
 
 from forerun.data.store import Store
 from forerun.device import load_device
@@ -137,6 +137,34 @@ def test_gradients_of_the_step_before_are_gone() -> None:
     graph = load_graph(Workload(model, mode="training", optimizer="adamw", input_shape=(1024,)))
     weights = 2 * 1024 * 1024 * 4 / 2**20
     assert simulate(graph).allocated_mb == pytest.approx(5 * weights, rel=0.01)
+
+
+def test_gradients_of_weights_used_twice_are_summed_in_place() -> None:
+    """The table and its two gradients; the sum takes no memory of its own."""
+
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.between = nn.Embedding(50_000, 256), nn.Linear(256, 256)
+
+        def forward(self, ids: Tensor) -> Tensor:
+            first: Tensor = self.between(self.table(ids))
+            return first + self.table(ids.flip(1))
+
+    work = Workload(Twice(), mode="training", optimizer="sgd", input_shape={"ids": (16,)}, batch=2)
+    table = 50_000 * 256 * 4 / 2**20
+    assert simulate(load_graph(work)).allocated_mb == pytest.approx(3 * table, rel=0.02)
+
+
+@pytest.mark.parametrize("mode", ["inference", "training"])
+def test_a_measured_call_of_both_halves_keeps_no_cache(mode: str) -> None:
+    sizes = {"d_model": 64, "num_layers": 1, "vocab_size": 100, "d_ff": 64, "d_kv": 16, "num_heads": 4}
+    ids = {"shape": [8], "below": 100}
+    case = {"source": "hf", "name": "t5", "config": {"model_type": "t5", **sizes}, "mode": mode, "batch": 2,
+            "dtype": "fp32", "inputs": {"input_ids": ids, "decoder_input_ids": ids}}  # fmt: skip
+    config = workload_of(case).model
+    assert isinstance(config, dict) and config["use_cache"] is False
+    assert "use_cache" not in case["config"]
 
 
 def test_the_allocator_keeps_what_the_first_backward_took() -> None:

@@ -124,6 +124,7 @@ def record(
         for name, p in model.named_parameters():
             recorder.storage_id(p, "parameter", -1, name)
             recorder.parameter_scopes[id(p)] = name
+            recorder.parameter_shapes.add(p.shape)
         for name, b in model.named_buffers():
             recorder.storage_id(b, "buffer", -1, name)
         for role, scope, t in held():

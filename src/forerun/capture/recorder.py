@@ -45,6 +45,7 @@ class Recorder(TorchDispatchMode):
         self.assumed = Assumptions(mask_density)
         self.repeats = repeats  # scope of a folded block -> how many blocks it represents
         self.parameter_scopes: dict[int, str] = {}
+        self.parameter_shapes: set[torch.Size] = set()
         self.recording = False
         self.phase = "forward"
         self.scopes: list[str] = []
@@ -165,15 +166,25 @@ class Recorder(TorchDispatchMode):
             self._place_nodes()
         inputs = tensors_in((args, kwargs) if kwargs else args)
         input_ids = [self.tensor_id(t) for t in inputs]
-        out = cuda_layout(call.name, args, run(self.assumed, func, call.name, args, kwargs))
+        summed = self.phase == "backward" and self._sums_gradients(call.full_name, args)
+        out = args[0] if summed else cuda_layout(call.name, args, run(self.assumed, func, call.name, args, kwargs))
         outputs = tensors_in(out)
-        if call.free or self._launches_nothing(call, inputs, outputs):
+        if not summed and (call.free or self._launches_nothing(call, inputs, outputs)):
             for t in outputs:
                 self.storage_id(t)
             self.host_calls["views"] += self.repeat_of(self.scope())
             return out
         self._record(call, args, inputs, input_ids, outputs)
         return out
+
+    def _sums_gradients(self, name: str, args: Any) -> bool:
+        """Whether a call adds two gradients of a parameter that is used twice, which autograd does in place where it
+        alone holds the first; of tensors without data it makes a third."""
+        if name != "aten::add.Tensor" or not all(isinstance(t, torch.Tensor) for t in args[:2]):
+            return False
+        first, second = args[:2]
+        alike = first.shape == second.shape and first.dtype == second.dtype and first.is_contiguous()
+        return alike and first.shape in self.parameter_shapes
 
     @staticmethod
     def _launches_nothing(call: AtenCall, inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> bool:

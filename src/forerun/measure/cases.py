@@ -135,6 +135,8 @@ def workload_of(case: dict[str, Any], file: str | None = None, trust_remote_code
         whole = given[""] if set(given) == {""} else given
         return Workload(case["name"], input_shape=whole, trust_remote_code=trust_remote_code, **settings)
     overrides = dict(case.get("overrides") or {})
+    if case["source"] == "hf" and "decoder_input_ids" in (case.get("inputs") or {}):
+        overrides["use_cache"] = False  # the core keeps none for a call of both halves
     if case["source"] == "hf" and case.get("class"):
         config = {**case["config"], **overrides, "architectures": [case["class"]]}
         return Workload(config, seq_len=case.get("seq_len"), **settings)
