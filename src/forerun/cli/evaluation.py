@@ -47,6 +47,9 @@ def evaluate(
     fits: Annotated[
         bool, typer.Option("--fits", help="Only score `fits` against batches that ran out of memory (minutes).")
     ] = False,
+    cards: Annotated[
+        bool, typer.Option("--cards", help="Only score training and energy on held-out GPUs (imported sets; minutes).")
+    ] = False,
     collectives: Annotated[
         bool, typer.Option("--collectives", help="Only score collectives of several GPUs (imported sets).")
     ] = False,
@@ -85,7 +88,7 @@ def evaluate(
     from forerun.evaluate.held_out import check_split
 
     for print_alone, wanted in (
-        (_print_groups, groups), (_print_fits, fits), (_print_collectives, collectives),
+        (_print_groups, groups), (_print_fits, fits), (_print_cards, cards), (_print_collectives, collectives),
         (_print_generations, generations), (_print_serving_runs, serving_runs), (_print_pretraining, pretraining),
         (_print_mlperf_scaling, mlperf_scaling), (_print_serving, serving),
     ):  # fmt: skip
@@ -273,6 +276,22 @@ def _print_fits(as_json: bool) -> None:
         return
     for one in found:
         show(table_of(one.table.astype(str), one.title, numbers=one.table))
+
+
+def _print_cards(as_json: bool) -> None:
+    """The errors of training and energy on other GPUs, each held out, as tables or as JSON."""
+    from forerun.cli.data import table_of
+    from forerun.data.store import Store
+    from forerun.evaluate import cards, report
+
+    rows = cards.gathered(Store(), tracked("capturing the models", quiet=as_json))
+    found = cards.sections(cards.judged(rows))
+    if as_json:
+        print(json.dumps({one.name: one.table.to_dict("records") for one in found}, indent=2))
+        return
+    for one in found:
+        shown = report.readable(one.table, cards.SHARE_COLUMNS)
+        show(table_of(shown, f"{one.title}\n\n{one.words}", numbers=one.table))
 
 
 def _print_collectives(as_json: bool) -> None:

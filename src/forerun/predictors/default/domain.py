@@ -18,6 +18,9 @@ from forerun.predictors.laws.specs import slowest_unit
 from forerun.runtimes.registry import BUILT_IN, of_row
 from forerun.workload import Workload
 
+#: Slowdowns at the power limit up to this are among those of the cards that intervals are calibrated on.
+POWER_SHOWN = 1.6
+
 
 def domain_of(weights: Weights, workload: Workload) -> Mapping[str, Any]:
     """The domain of the training data, under the runtime of the workload where that has rows of its own."""
@@ -69,17 +72,22 @@ def unseen_ops(weights: Weights, profile: Profile, workload: Workload) -> list[O
     return found
 
 
-def sigma(weights: Weights, profile: Profile, devices: Sequence[Device], workload: Workload) -> np.ndarray:
-    """How much wider intervals are for what was not measured, over devices."""
+def sigma(
+    weights: Weights, profile: Profile, devices: Sequence[Device], workload: Workload, of_cards: bool = False
+) -> np.ndarray:
+    """How much wider intervals are for what was not measured, over devices; without the device itself where the errors
+    are `of_cards`, which were held out too, nor the slowdown at the power limit as far as these have it."""
     known = set(domain_of(weights, workload).get("devices", ()))
     unseen = [found.what for found in unseen_ops(weights, profile, workload)]
     deviation = functools.cache(weights.calibration.deviation)
+    listed = [(d.id in known or of_cards, not d.generation_note) for d in devices]
     wider = np.array([
-        deviation(
-            (*unseen, *(() if d.id in known else ("device",)), *(("generation",) if d.generation_note else ()))
-        )
-        for d in devices
+        deviation((*unseen, *(() if seen else ("device",)), *(() if named else ("generation",))))
+        for seen, named in listed
     ])  # fmt: skip
     new = np.array([d.id not in known for d in devices])
-    found: np.ndarray = np.hypot(wider, new * power_deviation(slowest_unit(devices, profile.units_used)))
+    slower = slowest_unit(devices, profile.units_used)
+    if of_cards:
+        slower = np.maximum(slower / POWER_SHOWN, 1.0)
+    found: np.ndarray = np.hypot(wider, new * power_deviation(slower))
     return found

@@ -130,9 +130,13 @@ def device_ms(networks: Ensemble, cases: Cases) -> np.ndarray:
     return device_ms_and_spread(networks, cases)[0]
 
 
-def device_ms_and_spread(networks: Ensemble, cases: Cases) -> tuple[np.ndarray, np.ndarray]:
-    """Device time of every case, and how far the networks disagree on its ops, by their share of that time."""
+def device_ms_and_spread(
+    networks: Ensemble, cases: Cases, factors: np.ndarray | float = 1.0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Device time of every case, its ops multiplied by `factors`, and how far the networks disagree on its ops, by
+    their share of that time."""
     seconds, spread = networks.seconds_and_spread(cases.ops)
+    seconds = seconds * factors
     whole = cases.sum(seconds)
     return whole * 1e3, cases.sum(seconds * spread) / np.maximum(whole, 1e-15)
 

@@ -6,7 +6,7 @@ larger of the two. Energy: waiting, arithmetic and bytes. Each has an interval c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -20,14 +20,16 @@ from forerun.graph.profile import CLASSES, Profile
 from forerun.graph.variants import VARIANTS
 from forerun.predictors.base import TARGETS, OutOfDistribution, Predictor, Times
 from forerun.predictors.baselines.roofline import RooflinePredictor
+from forerun.predictors.default import intervals
 from forerun.predictors.default.domain import domain_of, sigma, unseen_device, unseen_ops
 from forerun.predictors.default.weights import Weights, load_weights, network_name
 from forerun.predictors.hold_out import HoldOut
 from forerun.predictors.laws import energy as energy_law
 from forerun.predictors.laws import engines as engine_law
+from forerun.predictors.laws import other_cards
 from forerun.predictors.laws.conformal import Calibration, at_confidence, ood_deviation, power_deviation
 from forerun.predictors.laws.engines import in_engine
-from forerun.predictors.laws.features import op_table
+from forerun.predictors.laws.features import OpTable, op_table
 from forerun.predictors.laws.host import launch_counts
 from forerun.predictors.laws.spreads import not_below
 from forerun.predictors.saved import SHIPPED
@@ -157,18 +159,28 @@ class DefaultPredictor(Predictor):
         network = self._network(device, workload.runtime)
         if network is None:
             return self._roofline().op_times_ms(profile, device, workload)
-        return self._op_times_ms(network, profile, device, in_graph=True)[:, 0]
+        return self._op_times_ms(network, profile, device, workload, in_graph=True)[:, 0]
 
     def op_times_by_batch_ms(self, profile: Profile, device: Device, workload: Workload) -> np.ndarray:
         network = self._network(device, workload.runtime)
         if network is None:
             return super().op_times_by_batch_ms(profile, device, workload)
-        return self._op_times_ms(network, profile, device, in_graph=False)
+        return self._op_times_ms(network, profile, device, workload, in_graph=False)
 
-    @staticmethod
-    def _op_times_ms(network: Ensemble, profile: Profile, device: Device, *, in_graph: bool) -> np.ndarray:
+    def _op_times_ms(
+        self, network: Ensemble, profile: Profile, device: Device, workload: Workload, *, in_graph: bool
+    ) -> np.ndarray:
         table, shape = op_table(profile, [device]), (1, len(profile.classes), len(profile.batches))
-        return in_engine(network.seconds(table).reshape(shape), profile, table, in_graph=in_graph)[0] * 1e3
+        seconds = network.seconds(table) * self._factors(table, [device], workload.mode)
+        return in_engine(seconds.reshape(shape), profile, table, in_graph=in_graph)[0] * 1e3
+
+    def _factors(self, table: OpTable, devices: Sequence[Device], mode: str) -> np.ndarray | float:
+        """By what the time of every op of a table of devices is multiplied, for lack of measurements."""
+        if mode != "training":
+            return 1.0
+        law, each = other_cards.current(), len(table.classes) // len(devices)
+        cache, plain = (np.repeat(ends, each) for ends in law.of_devices(devices, self.weights.domain))
+        return law.factors(table, cache, plain) if cache.any() or plain.any() else 1.0
 
     def out_of_distribution(self, profile: Profile, device: Device, workload: Workload) -> list[OutOfDistribution]:
         if self._network(device, workload.runtime) is None:
@@ -254,7 +266,8 @@ class DefaultPredictor(Predictor):
         }
         if len(names) > 1:
             return super().predict_cases(cases, host_slowness)
-        busy_ms, disagreement = device_ms_and_spread(self.weights.networks[names.pop()], cases)
+        slower = self._factors_of_cases(cases)
+        busy_ms, disagreement = device_ms_and_spread(self.weights.networks[names.pop()], cases, slower)
         memory = {f"predicted_{name}": cases.rows[f"simulated_{name}"] for name in ("memory_mb", "memory_allocated_mb")}
         if all(device.traits.is_host for device in cases.devices):
             none = np.zeros_like(busy_ms)
@@ -275,13 +288,24 @@ class DefaultPredictor(Predictor):
             np.stack([energy_law.factors_of(d, self.weights.joules) for d in cases.devices]),
             in_loop_s(cases, latency, busy_ms),
             busy_ms / 1e3,
-        )
+        ) * other_cards.current().less_energy(cases.devices, self.weights.domain)
         replayed = host.latency_ms(launched, busy_ms, slow, CudaGraph.name)
         return pd.DataFrame({
             "predicted_latency_ms": latency, "predicted_device_ms": busy_ms, "predicted_host_ms": host_ms,
             "predicted_energy_j": joules, "predicted_graph_ms": np.where(runs == USUAL, replayed, np.nan),
             "predicted_disagreement": disagreement,
         }).assign(**memory)  # fmt: skip
+
+    def _factors_of_cases(self, cases: Cases) -> np.ndarray:
+        """`_factors` of every op of a table of cases."""
+        law, devices = other_cards.current(), cases.devices
+        known = {d.id: d for d in devices}
+        found = dict(
+            zip(known, zip(*law.of_devices(list(known.values()), self.weights.domain), strict=True), strict=True)
+        )
+        trains = (cases.rows["mode"] == "training").to_numpy() if "mode" in cases.rows else np.zeros(len(cases), bool)
+        cache, plain = (np.array([found[d.id][at] for d in devices])[cases.case] for at in range(2))
+        return np.where(trains[cases.case], law.factors(cases.ops, cache, plain), 1.0)
 
     def _roofline(self) -> RooflinePredictor:
         return RooflinePredictor().with_settings(confidence=self.confidence, host_slowness=self.host_slowness)
@@ -307,8 +331,12 @@ class DefaultPredictor(Predictor):
         network, on_cpu = self._network(devices[0], workload.runtime), devices[0].traits.is_host
         assert network is not None
         # Neither the host nor the confidence changes these. The network is kept in the value, so that its id stays its.
-        key = ("device_ms", id(network), together(devices))
-        _, least, device_ms, disagreement = profile.once(key, lambda: (network, *_on_device(network, profile, devices)))
+        law, mode = other_cards.current(), workload.mode
+        key = ("device_ms", id(network), together(devices), mode == "training" and id(law))
+        _, _, least, device_ms, disagreement = profile.once(
+            key,
+            lambda: (network, law, *_on_device(network, profile, devices, lambda t: self._factors(t, devices, mode))),
+        )
         if on_cpu:
             host_ms = np.zeros_like(device_ms)
             latency = device_ms
@@ -320,6 +348,7 @@ class DefaultPredictor(Predictor):
             host_ms = np.broadcast_to(self.assumed_slowness * host.host_ms(counts, workload.runtime), device_ms.shape)
             latency = host.latency_ms(counts, device_ms, self.assumed_slowness, workload.runtime)
         joules = energy_law.energy_j(profile, devices, latency, device_ms, self.weights.joules, workload.runtime)
+        joules = joules * law.less_energy(devices, self.weights.domain)
         return Times(
             latency_ms=latency, device_ms=device_ms, host_ms=host_ms, roofline_ms=least, energy_j=joules,
             disagreement=disagreement,
@@ -329,29 +358,16 @@ class DefaultPredictor(Predictor):
         self, target: str, times: Times, profile: Profile, devices: Sequence[Device], workload: Workload
     ) -> np.ndarray:
         """Quantiles of held-out errors, widened where a case is out of distribution."""
-        on_cpu, value = devices[0].traits.is_host, getattr(times, target)
         if of_row(workload.runtime).engine and target in ("latency_ms", "device_ms"):
-            known = engine_law.shipped()
+            value, known = getattr(times, target), engine_law.shipped()
             ends = [at_confidence(known.interval(one.id in known.cards), self.confidence) for one in devices]
             return not_below(np.broadcast_to(np.array(ends), (*value.shape, 2)).copy(), value, times.roofline_ms)
-        calibration, wider = self.weights.calibration, self.ood_sigma(profile, devices, workload)
-        host_bound = times.host_ms > times.device_ms
-        assert times.disagreement is not None
-        out = np.empty((*value.shape, 2))
-        for side, selected in (("host", host_bound), ("device", ~host_bound)):
-            group = (
-                f"{network_name(devices[0].kind, workload.runtime)}/{workload.mode}"
-                if on_cpu
-                else f"{target}/{of_row(workload.runtime).calibration_group(workload.mode, target)}/{side}"
-            )
-            beyond = np.broadcast_to(wider, value.shape)[selected]
-            edges = calibration.intervals(group, self.confidence, beyond, times.disagreement[selected])
-            out[selected] = np.stack(edges, axis=-1)
-        return not_below(out, value, np.zeros_like(value) if target == "energy_j" else times.roofline_ms)
+        wider = self.ood_sigma(profile, devices, workload)
+        return intervals.learned(self.weights, target, times, profile, devices, workload, wider, self.confidence)
 
 
 def _on_device(
-    network: Ensemble, profile: Profile, devices: Sequence[Device]
+    network: Ensemble, profile: Profile, devices: Sequence[Device], factors: Callable[[OpTable], np.ndarray | float]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Over [batch sizes, devices]: the roofline in milliseconds, the device time, and how far the networks disagree."""
     counts = profile.distinct_ops[1]
@@ -359,7 +375,7 @@ def _on_device(
     shape = (len(devices), len(counts), len(profile.batches))
     least = _summed(np.maximum(table.compute_s, table.memory_s).reshape(shape), counts)
     seconds, spread = network.seconds_and_spread(table)
-    seconds = in_engine(seconds.reshape(shape), profile.distinct, table)
+    seconds = in_engine((seconds * factors(table)).reshape(shape), profile.distinct, table)
     device_ms = _summed(seconds, counts)
     disagreement = _summed(seconds * spread.reshape(shape), counts) / np.maximum(device_ms, 1e-12)
     return least, device_ms, disagreement
