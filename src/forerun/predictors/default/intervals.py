@@ -55,13 +55,13 @@ def _of_other_cards(
     weights: Weights, target: str, side: str, profile: Profile, devices: Sequence[Device], workload: Workload,
     confidence: float,
 ) -> tuple[np.ndarray, tuple[float, float], np.ndarray] | None:  # fmt: skip
-    """For times that the device sets: which devices have no rows of whole models, the interval of errors on held-out
+    """For times that the device sets: on which devices nobody measured models, the interval of errors on held-out
     cards, and the deviation, over devices, of all else that is out of distribution. None where no card says."""
     ends = other_cards.current().intervals.get(workload.mode)
     if ends is None or of_row(workload.runtime).name != USUAL or devices[0].traits.is_host:
         return None
     if target not in ("device_ms", "latency_ms") or (target == "latency_ms" and side == "host"):
         return None
-    new = np.array([other_cards.no_rows(one, weights.domain) for one in devices])
+    new = np.array([other_cards.current().unmeasured(one, weights.domain) for one in devices])
     others = domain.sigma(weights, profile, devices, workload, of_cards=True)
     return new, at_confidence(ends, confidence), others

@@ -7,8 +7,10 @@ the logarithm. Convolutions in plain fp32 run by Winograd's algorithm on NVIDIA 
 shows: their time in a step is multiplied by `winograd`.
 
 Energy is multiplied by `energy`: real steps draw less than the power limit. The intervals of device-bound calls are the
-errors on cards that were held out. `benchmarks/fit_cards.py` fits all of it to published sets, `forerun evaluate
---cards` judges it with each card held out.
+errors on cards that were held out. Nothing changes on cards with rows of models, ours or published.
+
+`benchmarks/fit_cards.py` fits all of it to published sets, `forerun evaluate --cards` judges it with each card held
+out.
 """
 
 from __future__ import annotations
@@ -62,8 +64,8 @@ class OtherCards:
 
     def unmeasured(self, device: Device, domain: Mapping[str, Any]) -> bool:
         """Whether nobody measured whole models on a GPU, nor on the GPU that it is a slice of."""
-        published = () if self.judged else domain.get("models_of", ())
-        return no_rows(device, domain) and not _names(device) & set(published)
+        known = {*domain.get("devices", ()), *(() if self.judged else domain.get("models_of", ()))}
+        return device.kind == GPU.name and not {device.id, device.id.partition("/")[0]} & known
 
     def of_devices(self, devices: Sequence[Device], domain: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
         """Of every device, the share of `memory` that its cache makes due, and whether it has plain fp32 alone; nothing
@@ -76,8 +78,10 @@ class OtherCards:
         return cache, plain
 
     def less_energy(self, devices: Sequence[Device], domain: Mapping[str, Any]) -> np.ndarray:
-        """By what the energy on each device is multiplied."""
-        return np.array([self.energy if _no_energy(device, domain) else 1.0 for device in devices])
+        """By what the energy on each device is multiplied; 1 on generations whose energy was measured."""
+        known = _generations(tuple(domain.get("devices", ())))
+        due = [self.unmeasured(device, domain) and device.architecture not in known for device in devices]
+        return np.where(due, self.energy, 1.0)
 
     def to_json(self) -> dict[str, Any]:
         numbers = {name: value for name, value in asdict(self).items() if name != "judged"}
@@ -87,16 +91,6 @@ class OtherCards:
     def from_json(cls, content: Mapping[str, Any]) -> OtherCards:
         ends = {mode: (float(low), float(high)) for mode, (low, high) in content["intervals"].items()}
         return cls(*(float(content[name]) for name in ("memory", "winograd", "energy")), intervals=ends)
-
-
-def no_rows(device: Device, domain: Mapping[str, Any]) -> bool:
-    """Whether we measured no whole models on a GPU, nor on the GPU that it is a slice of."""
-    return device.kind == GPU.name and not _names(device) & set(domain.get("devices", ()))
-
-
-def _names(device: Device) -> set[str]:
-    """The id of a device and of the GPU that it is a slice of."""
-    return {device.id, device.id.partition("/")[0]}
 
 
 def cache_share(device: Device) -> float:
@@ -113,14 +107,9 @@ def _usual_cache_mb(architecture: str | None) -> float:
     return float(np.median(sizes)) if sizes else LARGE_MB
 
 
-def _no_energy(device: Device, domain: Mapping[str, Any]) -> bool:
-    """Whether no energy was measured on a GPU, nor on one of its generation; published times come without it."""
-    return device.kind == GPU.name and device.architecture not in _generations(tuple(domain.get("devices", ())))
-
-
 @functools.lru_cache(maxsize=8)
 def _generations(names: tuple[str, ...]) -> frozenset[str | None]:
-    return frozenset(load_device(name).architecture for name in names)
+    return frozenset(load_device(name).architecture for name in set(names) & set(device_ids()))
 
 
 #: The law that predictors use; `tried` replaces it for a while.
