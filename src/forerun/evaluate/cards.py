@@ -108,6 +108,8 @@ def _predicted(cases: Cases, predictor: Predictor) -> pd.DataFrame:
     predicted_w = plain["predicted_energy_j"] / plain["predicted_latency_ms"]
     measured_w = rows["energy_j"] / rows["latency_ms"]
     cache = rows["device"].map({name: other_cards.cache_share(load_device(name)) for name in rows["device"].unique()})
+    halved = [other_cards.halved(*each) for each in zip(rows["dtype"], rows["amp"], strict=True)]
+    cache = cache * np.array(halved)
     more = asked(OtherCards(memory=2.0))["predicted_device_ms"] - busy
     less = busy - asked(OtherCards(winograd=0.5))["predicted_device_ms"]
     out = rows[["dataset", "device", "family", "model", "mode", "batch", "dtype", "latency_ms", "energy_j"]].assign(

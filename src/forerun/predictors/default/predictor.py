@@ -171,15 +171,16 @@ class DefaultPredictor(Predictor):
         self, network: Ensemble, profile: Profile, device: Device, workload: Workload, *, in_graph: bool
     ) -> np.ndarray:
         table, shape = op_table(profile, [device]), (1, len(profile.classes), len(profile.batches))
-        seconds = network.seconds(table) * self._factors(table, [device], workload.mode)
+        seconds = network.seconds(table) * self._factors(table, [device], workload)
         return in_engine(seconds.reshape(shape), profile, table, in_graph=in_graph)[0] * 1e3
 
-    def _factors(self, table: OpTable, devices: Sequence[Device], mode: str) -> np.ndarray | float:
+    def _factors(self, table: OpTable, devices: Sequence[Device], workload: Workload) -> np.ndarray | float:
         """By what the time of every op of a table of devices is multiplied, for lack of measurements."""
-        if mode != "training":
+        if workload.mode != "training":
             return 1.0
         law, each = other_cards.current(), len(table.classes) // len(devices)
         cache, plain = (np.repeat(ends, each) for ends in law.of_devices(devices, self.weights.domain))
+        cache = cache * other_cards.halved(workload.dtype, workload.amp)
         return law.factors(table, cache, plain) if cache.any() or plain.any() else 1.0
 
     def out_of_distribution(self, profile: Profile, device: Device, workload: Workload) -> list[OutOfDistribution]:
@@ -305,6 +306,9 @@ class DefaultPredictor(Predictor):
         )
         trains = (cases.rows["mode"] == "training").to_numpy() if "mode" in cases.rows else np.zeros(len(cases), bool)
         cache, plain = (np.array([found[d.id][at] for d in devices])[cases.case] for at in range(2))
+        if trains.any():
+            numbers = zip(cases.rows["dtype"], cases.rows["amp"], strict=True)
+            cache = cache * np.array([other_cards.halved(*each) for each in numbers])[cases.case]
         return np.where(trains[cases.case], law.factors(cases.ops, cache, plain), 1.0)
 
     def _roofline(self) -> RooflinePredictor:
@@ -331,11 +335,20 @@ class DefaultPredictor(Predictor):
         network, on_cpu = self._network(devices[0], workload.runtime), devices[0].traits.is_host
         assert network is not None
         # Neither the host nor the confidence changes these. The network is kept in the value, so that its id stays its.
-        law, mode = other_cards.current(), workload.mode
-        key = ("device_ms", id(network), together(devices), mode == "training" and id(law))
+        law = other_cards.current()
+        key = (
+            "device_ms",
+            id(network),
+            together(devices),
+            workload.mode == "training" and (id(law), workload.dtype, workload.amp),
+        )
         _, _, least, device_ms, disagreement = profile.once(
             key,
-            lambda: (network, law, *_on_device(network, profile, devices, lambda t: self._factors(t, devices, mode))),
+            lambda: (
+                network,
+                law,
+                *_on_device(network, profile, devices, lambda t: self._factors(t, devices, workload)),
+            ),
         )
         if on_cpu:
             host_ms = np.zeros_like(device_ms)

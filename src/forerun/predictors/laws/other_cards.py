@@ -34,6 +34,8 @@ from forerun.predictors.saved import SHIPPED
 FILE = SHIPPED / "cards.json"
 #: L2 caches in MB: from here up kernels run as on the H200, and to here down the factor grows.
 LARGE_MB, SMALL_MB = 50.0, 5.0
+#: Numbers of half the size find twice the room: in half precision and under autocast, the cache counts by this much.
+HALF = 0.5
 #: Kernels whose time is that of the memory.
 MEMORY_CLASSES = (
     "norm", "norm_backward", "softmax", "elementwise", "copy", "fill", "reduce", "pool", "resize", "gather", "scatter",
@@ -91,6 +93,11 @@ class OtherCards:
     def from_json(cls, content: Mapping[str, Any]) -> OtherCards:
         ends = {mode: (float(low), float(high)) for mode, (low, high) in content["intervals"].items()}
         return cls(*(float(content[name]) for name in ("memory", "winograd", "energy")), intervals=ends)
+
+
+def halved(dtype: str | None, amp: str | None) -> float:
+    """By how much a small cache counts in a step of this dtype."""
+    return HALF if dtype in ("fp16", "bf16") or isinstance(amp, str) else 1.0
 
 
 def cache_share(device: Device) -> float:
