@@ -92,7 +92,7 @@ class OtherCards:
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> OtherCards:
         ends = {mode: (float(low), float(high)) for mode, (low, high) in content["intervals"].items()}
-        return cls(*(float(content[name]) for name in ("memory", "winograd", "energy")), intervals=ends)
+        return cls(float(content["memory"]), float(content["winograd"]), float(content["energy"]), ends)
 
 
 def halved(dtype: str | None, amp: str | None) -> float:
