@@ -289,7 +289,7 @@ class DefaultPredictor(Predictor):
             np.stack([energy_law.factors_of(d, self.weights.joules) for d in cases.devices]),
             in_loop_s(cases, latency, busy_ms),
             busy_ms / 1e3,
-        ) * other_cards.current().less_energy(cases.devices, self.weights.domain)
+        ) * other_cards.current().less_energy(cases.devices, self.weights.domain, cases.rows["mode"])
         replayed = host.latency_ms(launched, busy_ms, slow, CudaGraph.name)
         return pd.DataFrame({
             "predicted_latency_ms": latency, "predicted_device_ms": busy_ms, "predicted_host_ms": host_ms,
@@ -361,7 +361,7 @@ class DefaultPredictor(Predictor):
             host_ms = np.broadcast_to(self.assumed_slowness * host.host_ms(counts, workload.runtime), device_ms.shape)
             latency = host.latency_ms(counts, device_ms, self.assumed_slowness, workload.runtime)
         joules = energy_law.energy_j(profile, devices, latency, device_ms, self.weights.joules, workload.runtime)
-        joules = joules * law.less_energy(devices, self.weights.domain)
+        joules = joules * law.less_energy(devices, self.weights.domain, workload.mode)
         return Times(
             latency_ms=latency, device_ms=device_ms, host_ms=host_ms, roofline_ms=least, energy_j=joules,
             disagreement=disagreement,

@@ -6,8 +6,8 @@ is multiplied by `memory`, in full from SMALL_MB of cache down, not at all at th
 the logarithm. Convolutions in plain fp32 run by Winograd's algorithm on NVIDIA cards without TF32, which an H200 never
 shows: their time in a step is multiplied by `winograd`.
 
-Energy is multiplied by `energy`: real steps draw less than the power limit. The intervals of device-bound calls are the
-errors on cards that were held out. Nothing changes on cards with rows of models, ours or published.
+Energy of steps is multiplied by `energy`: they draw less than the power limit. The intervals of device-bound calls are
+the errors on cards that were held out. Nothing changes on cards with rows of models, ours or published.
 
 `benchmarks/fit_cards.py` fits all of it to published sets, `forerun evaluate --cards` judges it with each card held
 out.
@@ -79,11 +79,14 @@ class OtherCards:
                 plain[at] = device.vendor == "NVIDIA" and device.supports("tf32") is False
         return cache, plain
 
-    def less_energy(self, devices: Sequence[Device], domain: Mapping[str, Any]) -> np.ndarray:
-        """By what the energy on each device is multiplied; 1 on generations whose energy was measured."""
+    def less_energy(
+        self, devices: Sequence[Device], domain: Mapping[str, Any], mode: str | Sequence[str]
+    ) -> np.ndarray:
+        """By what the energy of steps on each device is multiplied; 1 on generations whose energy was measured. The
+        mode is that of all calls, or of each along the devices."""
         known = _generations(tuple(domain.get("devices", ())))
         due = [self.unmeasured(device, domain) and device.architecture not in known for device in devices]
-        return np.where(due, self.energy, 1.0)
+        return np.where(np.array(due) & (np.asarray(mode) == "training"), self.energy, 1.0)
 
     def to_json(self) -> dict[str, Any]:
         numbers = {name: value for name, value in asdict(self).items() if name != "judged"}
