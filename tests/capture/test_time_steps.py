@@ -35,6 +35,7 @@ def test_a_long_sequence_from_short_ones_is_the_captured_one(
     assert totals(extended) == totals(whole)
     assert sum(op.repeat for op in extended.ops) == sum(op.repeat for op in whole.ops)
     assert extended.facts["host_calls"] == whole.facts["host_calls"]
+    assert extended.facts["python_calls"] == whole.facts["python_calls"]
     assert simulate(extended).allocated_mb == pytest.approx(simulate(whole).allocated_mb, rel=0.05)
     assert any("loops over its tokens one by one" in note for note in extended.notes)
 

@@ -19,6 +19,7 @@ from forerun.capture.capturing import capturing
 from forerun.capture.garbage import watched
 from forerun.capture.known_values import following
 from forerun.capture.nested import tensors_in
+from forerun.capture.python_calls import counting
 from forerun.capture.recorder import Census, Recorder
 from forerun.capture.torch_fast_path import fast_path
 from forerun.capture.torch_leaves import leaf_functions
@@ -41,13 +42,11 @@ def _recording(recorder: Recorder, emulation: Emulation, model: torch.nn.Module,
 
     def enter(module: Any, _args: Any) -> None:
         if threading.get_ident() == thread:
-            recorder.scopes.append(names.get(id(module), recorder.scopes[-1] if recorder.scopes else ""))
-            if recorder.recording:
-                recorder.host_calls["modules"] += recorder.repeat_of(recorder.scopes[-1])
+            recorder.enter(names.get(id(module)))
 
     def leave(_module: Any, _args: Any, _out: Any) -> None:
         if threading.get_ident() == thread:
-            recorder.scopes.pop()
+            recorder.leave()
 
     with contextlib.ExitStack() as undo:
         undo.callback(torch.nn.modules.module.register_module_forward_pre_hook(enter).remove)
@@ -104,12 +103,13 @@ def record(
     held: Callable[[], Iterator[tuple[str, str, torch.Tensor]]],
     follow: bool = False,
     most_calls: int | None = None,
+    count_python: bool = True,
 ) -> Graph:
     """Runs `step` twice (once to create lazy state, once recorded) and returns the graph it launched.
 
     `held` yields (role, scope, tensor) for tensors that exist before the call: inputs, gradients, optimizer state,
     cache. With `follow`, known values of inputs are propagated (`known_values`). Raises TooManyCalls once the first run
-    has launched more than `most_calls`.
+    has launched more than `most_calls`. With `count_python`, the model's own Python is counted (`python_calls`).
     """
     recorder = Recorder(repeats, mask_density, most_calls)
     recorder.host_calls["transformers"] = int(
@@ -130,7 +130,9 @@ def record(
         for role, scope, t in held():
             recorder.storage_id(t, role, -1, scope)
         recorder.recording = True
-        result = step(recorder, emulation)
+        with counting() if count_python else contextlib.nullcontext() as recorder.python:
+            result = step(recorder, emulation)
+            recorder.settle()
         recorder.recording = False
         outputs = tuple(recorder.tensor_id(t) for t in tensors_in(result))
         for role, _, t in held():
@@ -144,7 +146,7 @@ def record(
         parameters=0,
         active_parameters=0,
         outputs=outputs,
-        facts={"host_calls": dict(recorder.host_calls)},
+        facts={"host_calls": dict(recorder.host_calls), **recorder.python_facts()},
         notes=recorder.assumed.notes(),
     )
     return graph

@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_map
 from forerun.capture.assumed import SIZED
 from forerun.capture.aten_calls import aten_call
 from forerun.capture.nested import tensors_in
+from forerun.capture.python_calls import uncounted
 
 #: Results with more elements than this are not propagated: they are activations or masks, and no code branches on them.
 MOST_ELEMENTS = 2**25
@@ -53,6 +54,7 @@ def _on_cpu(x: Any) -> Any:
 class KnownValues(TorchDispatchMode):
     """Propagates values from op to op. Enter it last, so that it sees a call before the recorder does."""
 
+    @uncounted
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         call = aten_call(func)

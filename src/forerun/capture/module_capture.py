@@ -36,26 +36,27 @@ def capture_module(
     """
     folded = (stacks or Folding(build, make_inputs, workload, mask_density).stacks)(most_calls)
 
-    def at(batch: int) -> Graph:
-        return _capture(build, make_inputs(batch), workload, name, mask_density, batch, folded, most_calls)
+    def at(batch: int, python: bool = True) -> Graph:
+        return _capture(build, make_inputs(batch), workload, name, mask_density, batch, folded, most_calls, python)
 
-    def probe(batch: int) -> Graph | None:
+    def probe(batch: int, python: bool = True) -> Graph | None:
         """Batch norm refuses a batch of 1 in training; other models need a batch of their own. The requested one will
         show."""
         try:
-            return at(batch)
+            return at(batch, python)
         except TooManyCalls:
             raise
         except Exception:  # noqa: BLE001 - whatever the model refuses at this batch
             return None
 
-    first, second = probe(1), probe(2)
+    # What is merged keeps the facts of the smaller one, so that the model's Python need not be counted in the larger.
+    first, second = probe(1), probe(2, python=False)
     merged = merge(first, second) if first is not None and second is not None else None
     if merged is not None:
         return [merged]
     # 5 and 7, since 2 or 3 may be confused with a number of classes or channels.
     five = probe(5) if second is not None else None
-    seven = probe(7) if five is not None and not _sample_by_sample(first, second, five) else None
+    seven = probe(7, python=False) if five is not None and not _sample_by_sample(first, second, five) else None
     grown = merge(five, seven) if five is not None and seven is not None else None
     if grown is not None:
         grown.min_batch = 2
@@ -79,18 +80,19 @@ def _capture(
     mask_density: float,
     batch: int,
     stacks: frozenset[str],
-    most_calls: int | None = None,
+    most_calls: int | None,
+    count_python: bool,
 ) -> Graph:
     model = build()
     parameters = sum(p.numel() for p in model.parameters())
     repeats = fold(model, stacks)
     try:
-        graph = _record(model, inputs, workload, repeats, mask_density, most_calls)
+        graph = _record(model, inputs, workload, repeats, mask_density, most_calls, count_python)
     except RuntimeError as e:
         if "device" not in str(e):
             raise
         with torch.device("meta"):  # for code that creates tensors without naming a device
-            graph = _record(build(), inputs, workload, {}, mask_density, most_calls)
+            graph = _record(build(), inputs, workload, {}, mask_density, most_calls, count_python)
     graph.name, graph.batch = name, batch
     graph.parameters, graph.active_parameters = parameters, parameters
     return graph
@@ -103,6 +105,7 @@ def _record(
     repeats: dict[str, int],
     mask_density: float,
     most_calls: int | None,
+    count_python: bool,
 ) -> Graph:
     step = as_step(model, inputs, workload)
     return record(
@@ -114,4 +117,5 @@ def _record(
         held=step.held,
         follow=has_values(inputs),
         most_calls=most_calls,
+        count_python=count_python,
     )

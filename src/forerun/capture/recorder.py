@@ -20,8 +20,9 @@ from forerun.capture.assumed import Assumptions, run
 from forerun.capture.aten_calls import AtenCall, aten_call
 from forerun.capture.layout import copied, cuda_layout, strided
 from forerun.capture.nested import tensors_in
+from forerun.capture.python_calls import PythonCalls, uncounted
 from forerun.capture.torch_ops import attributes
-from forerun.graph.ir import Op, Storage, Tensor
+from forerun.graph.ir import PHASES, Op, Storage, Tensor
 
 #: PyTorch's dtypes by the names of the IR.
 DTYPES: dict[torch.dtype, str] = {
@@ -47,13 +48,15 @@ class Recorder(TorchDispatchMode):
         self.parameter_scopes: dict[int, str] = {}
         self.parameter_shapes: set[torch.Size] = set()
         self.recording = False
-        self.phase = "forward"
+        self._phase = "forward"
         self.scopes: list[str] = []
         self.ops: list[Op] = []
         self.tensors: list[Tensor] = []
         self.storages: list[Storage] = []
         # Host-only work: views and allocations, modules entered, a library's wrappers.
         self.host_calls = {"views": 0, "modules": 0, "transformers": 0}
+        self.python: PythonCalls | None = None  # counts while a call is recorded
+        self.python_calls: dict[str, tuple[float, float]] = dict.fromkeys(PHASES, (0.0, 0.0))
         self._tensor_ids: dict[tuple[Any, ...], int] = {}
         self._storage_ids: dict[int, int] = {}
         self._deaths: dict[int, Any] = {}  # storage -> the reference that reports when it is freed
@@ -98,7 +101,54 @@ class Recorder(TorchDispatchMode):
             self.tensors.append(Tensor(tuple(shape), DTYPES.get(dtype, "fp32"), storage, writer))
         return index
 
-    # -- scopes ------------------------------------------------------------------------------------------------------
+    # -- phases and scopes ---------------------------------------------------------------------------------------------
+
+    @property
+    def phase(self) -> str:
+        return self._phase
+
+    @phase.setter
+    def phase(self, phase: str) -> None:
+        self.settle()
+        self._phase = phase
+
+    def enter(self, scope: str | None) -> None:
+        """A module begins; None: one without a name. What ran since the one before it, a turn of a loop over blocks for
+        example, is repeated as this one is."""
+        scope = scope if scope is not None else self.scopes[-1] if self.scopes else ""
+        self.settle(scope)
+        self.scopes.append(scope)
+        if self.recording:
+            self.host_calls["modules"] += self.repeat_of(self.scopes[-1])
+
+    def leave(self) -> None:
+        self.settle()
+        self.scopes.pop()
+
+    def settle(self, scope: str | None = None) -> None:
+        """Adds the calls of Python since the last change of phase or module, which belong to a scope, or the current
+        one."""
+        if self.python is None:
+            return
+        of_python, of_c = self.python_calls[self._phase]
+        functions, c_functions = self.python.take()
+        times = (
+            self._parameters_each()
+            if self._phase == "optimizer"
+            else self.repeat_of(self.scope() if scope is None else scope)
+        )
+        self.python_calls[self._phase] = of_python + times * functions, of_c + times * c_functions
+
+    def python_facts(self) -> dict[str, Any]:
+        """Calls of Python functions and of C functions in each phase; nothing where they were not counted."""
+        if self.python is None:
+            return {}
+        return {"python_calls": {name: [round(n) for n in counts] for name, counts in self.python_calls.items()}}
+
+    def _parameters_each(self) -> float:
+        """How many parameters each one represents, on average."""
+        each = [self.repeat_of(scope) for scope in self.parameter_scopes.values()]
+        return sum(each) / max(len(each), 1)
 
     def scope(self) -> str:
         if self.phase == "backward":
@@ -148,6 +198,7 @@ class Recorder(TorchDispatchMode):
         """Nothing is compiled in a capture; PyTorch would wrap every call, to keep its compiler out."""
         return False
 
+    @uncounted
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         call = aten_call(func)

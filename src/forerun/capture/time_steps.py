@@ -235,7 +235,26 @@ def _extrapolated(folded: list[tuple[Graph, list[list[int]]]], length: int) -> G
     numbers = [_at(points, length) for points in zip(*columns, strict=True)]
     if any(n is None for n in numbers):
         return None
-    return _rebuilt(folded[0], iter(numbers))
+    graph = _rebuilt(folded[0], iter(numbers))
+    graph.facts.update(_python_calls(graphs, length))
+    return graph
+
+
+def _python_calls(graphs: list[Graph], length: int) -> dict[str, Any]:
+    """Calls of Python at a length; where they are on no curve, on the line through the shortest and the longest."""
+    counted = [g.facts.get("python_calls") for g in graphs]
+    if not all(counted):
+        return {}
+
+    def at(points: tuple[int, ...]) -> int:
+        found = _at(points, length)
+        if found is not None:
+            return int(found)
+        slope = (points[-1] - points[0]) / (LENGTHS[len(points) - 1] - LENGTHS[0])
+        return max(0, round(points[0] + slope * (length - LENGTHS[0])))
+
+    phases = {phase: zip(*(each[phase] for each in counted), strict=True) for phase in counted[0]}
+    return {"python_calls": {phase: [at(points) for points in columns] for phase, columns in phases.items()}}
 
 
 def _structure(g: Graph) -> tuple[Any, ...]:

@@ -8,6 +8,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from forerun.capture.assumed import Assumptions
+from forerun.capture.python_calls import uncounted
 from forerun.capture.torch_library import defined_once
 from forerun.capture.torch_recurrent import lengths_on_cpu, recurrent
 
@@ -210,7 +211,12 @@ class Emulation(TorchFunctionMode):
         self._weights.clear()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
+        if func is torch.Tensor.backward:  # in which functions of the model's own may run
+            return func(*args, **(kwargs or {}))
+        return self._called(func, args, kwargs or {})
+
+    @uncounted
+    def _called(self, func: Any, args: Any, kwargs: Any) -> Any:
         name = getattr(func, "__name__", "").partition(".")[0]  # 'linear.default' is an exported program's linear
         if self.amp is not None and (cast := self._cast(name, (args, kwargs))) is not None:
             args, kwargs = torch.utils._pytree.tree_map(cast, (args, kwargs))

@@ -182,4 +182,8 @@ def _facts(graph: Graph, copied: dict[int, int]) -> dict[str, object]:
     for name, by in (("modules", share), ("views", share * of_all)):
         if name in calls:
             calls[name] = round(calls[name] * (1 + by))
-    return {**graph.facts, **({"host_calls": calls} if calls else {})}
+    facts = {**graph.facts, **({"host_calls": calls} if calls else {})}
+    if python := graph.facts.get("python_calls"):
+        again = [had + round(share * n) for had, n in zip(python["backward"], python["forward"], strict=True)]
+        facts["python_calls"] = {**python, "backward": again}
+    return facts
