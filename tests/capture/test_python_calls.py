@@ -11,6 +11,7 @@ import torch
 from networks import Transformer
 from torch import nn
 
+import forerun
 from forerun.frontends import load_graph
 from forerun.graph.checkpointing import checkpointed
 from forerun.graph.ir import Graph
@@ -126,3 +127,10 @@ def test_where_the_user_profiles_nothing_is_counted() -> None:
     if sys.version_info < (3, 12):
         assert "python_calls" not in graph.facts
     assert seen and [op.kind for op in graph.ops] == ["matmul"]
+
+
+def test_explain_says_how_much_python_a_model_runs() -> None:
+    busy = forerun.explain(Block(calls=1000), "h200", input_shape=(8,))
+    assert busy.python_calls is not None and busy.python_calls[0] > 1000
+    assert busy.to_dict()["python_calls"]["c_functions"] >= 2000
+    assert "Python outside PyTorch: 1,0" in busy._repr_html_()

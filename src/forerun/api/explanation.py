@@ -49,6 +49,8 @@ class Explanation(Rendered):
     latency_ms: float
     ops: tuple[OpTime, ...]
     host: str | None = None  # the host that was assumed, in words
+    #: Calls of Python functions and of C functions that the model itself makes beside PyTorch's; None: not counted.
+    python_calls: tuple[int, int] | None = None
 
     def by_kernel(self) -> list[tuple[str, int, float, float]]:
         """(kernel class, calls, ms, share), largest first."""
@@ -61,9 +63,11 @@ class Explanation(Rendered):
         return sorted(rows, key=lambda r: -r[2])
 
     def to_dict(self) -> dict[str, Any]:
+        calls = self.python_calls
         return {
             "model": self.model, "device": self.device, "device_ms": self.device_ms, "host_ms": self.host_ms,
             "latency_ms": self.latency_ms, "host": self.host, "ops": [vars(o) for o in self.ops],
+            "python_calls": calls and {"functions": calls[0], "c_functions": calls[1]},
         }  # fmt: skip
 
 
@@ -107,5 +111,5 @@ def explain_ops(
     rows.sort(key=lambda r: -r.time_ms)
     return Explanation(
         graph.name, device.id, float(times.device_ms[0, 0]), float(times.host_ms[0, 0]), float(times.latency_ms[0, 0]),
-        tuple(rows),
+        tuple(rows), python_calls=graph.python_calls(),
     )  # fmt: skip

@@ -170,6 +170,15 @@ class Graph:
         canon = json.dumps([ops, tensors, storages, self.parameters], sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canon.encode()).hexdigest()[:32]
 
+    def python_calls(self) -> tuple[int, int] | None:
+        """How many Python functions, and how many C functions that are not PyTorch's, the model itself calls in one
+        call of it; None where they were not counted, as in ONNX files, which have none."""
+        phases = self.facts.get("python_calls")
+        if not phases:
+            return None
+        functions, c_functions = (sum(counts) for counts in zip(*phases.values(), strict=True))
+        return functions, c_functions
+
     def conv_weight(self, op: Op) -> Tensor:
         """The weight of a convolution or of its backward pass."""
         return self.tensors[op.inputs[2 if op.kind == "conv_backward" else 1]]

@@ -32,6 +32,11 @@ def explanation_lines(e: Explanation) -> Iterator[Line]:
     yield Line(f"{e.model} on {e.device}: {pretty(e.latency_ms)} ms, {bound}", "title")
     where = f" on {e.host}" if e.host else ""
     yield Line(f"device time {pretty(e.device_ms)} ms, host time {pretty(e.host_ms)} ms{where}", "faint")
+    if e.python_calls is not None and e.host is not None:
+        functions, c_functions = e.python_calls
+        yield Line(
+            f"Python outside PyTorch: {functions:,} calls of functions and {c_functions:,} of C functions", "faint"
+        )
     if e.host_ms > e.device_ms:
         yield Line(
             "The device waits for the host to launch kernels: fewer and larger ops, or CUDA graphs, help. "
