@@ -12,6 +12,7 @@ from networks import Transformer
 from torch import nn
 
 import forerun
+from forerun.decisions.optimise.graph_changes import findings
 from forerun.frontends import load_graph
 from forerun.graph.checkpointing import checkpointed
 from forerun.graph.ir import Graph
@@ -129,8 +130,13 @@ def test_where_the_user_profiles_nothing_is_counted() -> None:
     assert seen and [op.kind for op in graph.ops] == ["matmul"]
 
 
-def test_explain_says_how_much_python_a_model_runs() -> None:
-    busy = forerun.explain(Block(calls=1000), "h200", input_shape=(8,))
+def test_explain_and_optimise_say_what_python_takes_that_usual_models_do_not_run() -> None:
+    plain, busy = (forerun.explain(Block(calls=n), "h200", input_shape=(8,)) for n in (0, 1000))
     assert busy.python_calls is not None and busy.python_calls[0] > 1000
     assert busy.to_dict()["python_calls"]["c_functions"] >= 2000
-    assert "Python outside PyTorch: 1,0" in busy._repr_html_()
+    assert plain.host_ms == busy.host_ms  # it is in no prediction
+    assert plain.python_ms < 0.01 and 0.3 < busy.python_ms < 1.5
+    assert "Python outside PyTorch: 1,0" in busy._repr_html_() and "no predicted time" in busy._repr_html_()
+    assert "no predicted time" not in plain._repr_html_()
+    assert forerun.explain(Block(calls=1000), "h200", input_shape=(8,), runtime="cudagraph").python_ms == 0.0
+    assert [f.of for f in findings(busy, training=False)] == ["host time"] and not list(findings(plain, training=False))

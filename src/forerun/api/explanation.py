@@ -14,7 +14,9 @@ from forerun.predictors.base import Predictor
 from forerun.predictors.baselines.roofline import with_losses
 from forerun.predictors.laws.bounds import ask
 from forerun.predictors.laws.kernels import FLOOR_US, HOST_US, launch_costs
+from forerun.predictors.laws.python_calls import beyond_usual_ms
 from forerun.predictors.laws.specs import op_roofline_s, power_slowdown
+from forerun.runtimes.registry import USUAL
 from forerun.workload import Workload
 
 #: Kinds of op whose uses differ by their second input, the weight.
@@ -51,6 +53,8 @@ class Explanation(Rendered):
     host: str | None = None  # the host that was assumed, in words
     #: Calls of Python functions and of C functions that the model itself makes beside PyTorch's; None: not counted.
     python_calls: tuple[int, int] | None = None
+    #: Milliseconds of the host for those beyond what usual models call, which `host_ms` does not have.
+    python_ms: float = 0.0
 
     def by_kernel(self) -> list[tuple[str, int, float, float]]:
         """(kernel class, calls, ms, share), largest first."""
@@ -68,6 +72,7 @@ class Explanation(Rendered):
             "model": self.model, "device": self.device, "device_ms": self.device_ms, "host_ms": self.host_ms,
             "latency_ms": self.latency_ms, "host": self.host, "ops": [vars(o) for o in self.ops],
             "python_calls": calls and {"functions": calls[0], "c_functions": calls[1]},
+            "python_ms": self.python_ms,
         }  # fmt: skip
 
 
@@ -112,4 +117,5 @@ def explain_ops(
     return Explanation(
         graph.name, device.id, float(times.device_ms[0, 0]), float(times.host_ms[0, 0]), float(times.latency_ms[0, 0]),
         tuple(rows), python_calls=graph.python_calls(),
+        python_ms=beyond_usual_ms(graph) * predictor.assumed_slowness if workload.runtime == USUAL else 0.0,
     )  # fmt: skip

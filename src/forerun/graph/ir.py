@@ -172,11 +172,11 @@ class Graph:
 
     def python_calls(self) -> tuple[int, int] | None:
         """How many Python functions, and how many C functions that are not PyTorch's, the model itself calls in one
-        call of it; None where they were not counted, as in ONNX files, which have none."""
+        call of it, the optimizer aside; None where they were not counted, as in ONNX files, which have none."""
         phases = self.facts.get("python_calls")
         if not phases:
             return None
-        functions, c_functions = (sum(counts) for counts in zip(*phases.values(), strict=True))
+        functions, c_functions = (sum(counts) for counts in zip(phases["forward"], phases["backward"], strict=True))
         return functions, c_functions
 
     def conv_weight(self, op: Op) -> Tensor:

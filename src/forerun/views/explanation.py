@@ -13,6 +13,8 @@ from forerun.views.html.fragments import fragment
 from forerun.views.rendering import blocks, html
 from forerun.views.words import WIDE
 
+#: The share of the latency from which on Python beyond that of usual models is named.
+NOTED = 0.05
 #: The number of ops that a terminal and a notebook show by default.
 TOP = 15
 
@@ -34,9 +36,10 @@ def explanation_lines(e: Explanation) -> Iterator[Line]:
     yield Line(f"device time {pretty(e.device_ms)} ms, host time {pretty(e.host_ms)} ms{where}", "faint")
     if e.python_calls is not None and e.host is not None:
         functions, c_functions = e.python_calls
-        yield Line(
-            f"Python outside PyTorch: {functions:,} calls of functions and {c_functions:,} of C functions", "faint"
-        )
+        words = f"Python outside PyTorch: {functions:,} calls of functions, {c_functions:,} of C functions"
+        if e.python_ms >= NOTED * e.latency_ms:
+            words += f"; about {pretty(e.python_ms)} ms more than in usual models, which no predicted time has"
+        yield Line(words, "faint")
     if e.host_ms > e.device_ms:
         yield Line(
             "The device waits for the host to launch kernels: fewer and larger ops, or CUDA graphs, help. "

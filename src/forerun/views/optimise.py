@@ -154,7 +154,7 @@ def _network(answer: Optimisation) -> Iterator[Block]:
         words = f"{line.name}: {gain} [{interval}], {line.verdict}; memory {_memory(line)}; {line.code} ({line.risk})"
         yield Line(words)
     for finding in answer.findings:
-        yield Line(f"{finding.what}: {finding.share:.0%} of the device time; {finding.suggestion}")
+        yield Line(f"{finding.what}: {finding.share:.0%} of the {finding.of}; {finding.suggestion}")
 
 
 def _elsewhere(answer: Optimisation) -> Iterator[Block]:

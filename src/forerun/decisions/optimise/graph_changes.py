@@ -18,6 +18,8 @@ from forerun.graph.ir import Graph
 
 #: Shares of the device time above which a part of a network is reported.
 _DEPTHWISE, _HEAD, _TABLE = 0.1, 0.25, 0.15
+#: The same of the host time of a host-bound call, for Python beyond that of usual models.
+_PYTHON = 0.1
 
 
 def _with(question: Asked, name: str, kind: str, change: Callable[[Graph], Graph], code: str, risk: str,
@@ -111,15 +113,16 @@ GRAPH_PROPOSERS: tuple[Callable[[Asked], Found], ...] = (fused, checkpointing, o
 
 @dataclass(frozen=True)
 class Finding:
-    """A part of the network that takes a large share of the device time, and the usual remedy."""
+    """A part of the network that takes a large share of the device's or the host's time, and the usual remedy."""
 
     what: str
     share: float
     suggestion: str
+    of: str = "device time"
 
 
 def findings(explained: Explanation, training: bool) -> Iterator[Finding]:
-    """Memory-bound depthwise layers, and a head or embedding table that dominates."""
+    """Memory-bound depthwise layers, a head or embedding table that dominates, and Python of the model's own."""
     depthwise = [op for op in explained.ops if op.kernel.startswith("conv_depthwise") and op.bound == "memory"]
     share = sum(op.share for op in depthwise)
     if share >= _DEPTHWISE:
@@ -144,4 +147,13 @@ def findings(explained: Explanation, training: bool) -> Iterator[Finding]:
             f"embeddings ({tables[0].scope}) dominate",
             share,
             "sparse gradients, a smaller table" if training else "a smaller table, or one in half precision",
+        )
+    host_ms = explained.host_ms + explained.python_ms
+    if explained.python_calls is not None and explained.python_ms >= _PYTHON * host_ms > _PYTHON * explained.device_ms:
+        yield Finding(
+            f"{sum(explained.python_calls):,} calls of Python outside PyTorch, more than usual models make and in no "
+            "predicted time",
+            explained.python_ms / host_ms,
+            "work on settings, names and lists done once, not in every call; CUDA graphs or torch.compile skip it",
+            "host time",
         )
