@@ -14,8 +14,8 @@ from forerun.predictors.base import Predictor
 from forerun.predictors.baselines.roofline import with_losses
 from forerun.predictors.laws.bounds import ask
 from forerun.predictors.laws.kernels import FLOOR_US, HOST_US, launch_costs
-from forerun.predictors.laws.python_calls import beyond_usual_ms
 from forerun.predictors.laws.specs import op_roofline_s, power_slowdown
+from forerun.predictors.laws.usual_python import beyond_usual_ms
 from forerun.runtimes.registry import USUAL
 from forerun.workload import Workload
 

@@ -22,7 +22,8 @@ from typing import Any, ParamSpec, TypeVar
 
 import torch
 
-P, T = ParamSpec("P"), TypeVar("T")
+P = ParamSpec("P")
+T = TypeVar("T")
 
 #: Parts of PyTorch that run in a capture only (meta tensors, modes), or that implement its operators.
 _TORCH = str(Path(torch.__file__).parent) + os.sep
@@ -114,8 +115,7 @@ def _is_torch(owner: Any) -> bool:
 def counting() -> Iterator[PythonCalls | None]:
     """Counts the calls of this thread inside the block; None where they cannot be counted."""
     calls = PythonCalls()
-    report = _by_profile if sys.version_info < (3, 12) else _by_monitoring
-    with report(calls) as reported:
+    with _reported(calls) as reported:
         yield calls if reported else None
 
 
@@ -222,3 +222,10 @@ if sys.version_info >= (3, 12):
                 if not _threads:
                     sys.monitoring.set_events(_TOOL, 0)
                     sys.monitoring.free_tool_id(_TOOL)
+
+
+def _reported(calls: PythonCalls) -> contextlib.AbstractContextManager[bool]:
+    """Reports the calls of this thread inside the block; False where something else is told of them."""
+    if sys.version_info >= (3, 12):
+        return _by_monitoring(calls)
+    return _by_profile(calls)
