@@ -11,6 +11,7 @@ import contextlib
 import importlib
 import json
 import os
+import pkgutil
 import runpy
 import select
 import signal
@@ -23,13 +24,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+import psutil
+
 #: What commands import, by the seconds that it takes.
 HEAVY = (
     "torch", "torch._dynamo", "torch._decomp", "torch._refs", "torch.distributed", "torch.utils.flop_counter",
     "torchvision", "timm", "transformers", "transformers.modeling_utils", "transformers.models.auto",
     "transformers.models.auto.modeling_auto", "transformers.cache_utils", "transformers.models.llama.modeling_llama",
     "pandas", "pyarrow.parquet", "duckdb", "scipy.optimize", "scipy.stats", "sklearn.ensemble", "xgboost", "onnx",
-    "rich.console", "typer", "forerun.cli.app",
+    "rich.console", "typer",
+)  # fmt: skip
+#: Packages of ours that commands import: all modules, but for servers and what they alone need.
+OURS = ("forerun.cli", "forerun.api", "forerun.advice", "forerun.capture", "forerun.data", "forerun.decisions",
+    "forerun.device", "forerun.evaluate", "forerun.frontends", "forerun.graph", "forerun.landscape", "forerun.measure",
+    "forerun.networks", "forerun.predictors", "forerun.report", "forerun.runtimes", "forerun.serving",
+    "forerun.training", "forerun.views", "forerun._util",
 )  # fmt: skip
 #: What a server imports besides.
 OF_SERVERS = (
@@ -56,6 +65,8 @@ OF_THE_START = (
     "NO_COLOR",
     "FORCE_COLOR",
 )
+#: Libraries set these themselves while they are imported.
+NOT_OF_THE_START = ("TRANSFORMERS_VERBOSITY", "TORCHINDUCTOR_CACHE_DIR")
 
 #: Seconds that imports may take on a busy machine.
 START_S = 600.0
@@ -80,28 +91,39 @@ class Running:
 class WarmPython:
     """One warm process; what it forks runs one at a time, but for what is left to `run_on`."""
 
-    def __init__(self, env: Mapping[str, str], also: Sequence[str] = ()) -> None:
-        mine, its = socket.socketpair()
-        self.socket, self._last = mine, None
-        work = f"import warm; warm.serve({its.fileno()}, {tuple(also)!r})"
-        code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); {work}"
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", code], pass_fds=[its.fileno()], env=dict(env), stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-        )  # fmt: skip
+    def __init__(self, env: Mapping[str, str], also: Sequence[str] = (), base: WarmPython | None = None) -> None:
+        """One that has imported `also` more modules is forked from its `base`, where there is one."""
+        self.socket, its = socket.socketpair()
+        if base is not None:
+            forked = base._sent({"also": list(also), "run_on": True}, [its.fileno()])
+            self.process: psutil.Process = psutil.Process(forked.pid)
+        else:
+            work = f"import warm; warm.serve({its.fileno()}, {tuple(also)!r})"
+            code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); {work}"
+            self.process = psutil.Popen(
+                [sys.executable, "-c", code], pass_fds=[its.fileno()], env=dict(env), stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+            )  # fmt: skip
         its.close()
 
     def start(
         self, words: Sequence[str], *, cwd: str | Path, env: Mapping[str, str], stdout: int, stderr: int,
-        run_on: bool = False,
+        stdin: int | None = None, run_on: bool = False,
     ) -> Running:  # fmt: skip
         """`python WORDS`, where the words are `-m module ...` or `-c code ...`. With `run_on` others may be started
         before it ends, which is seen by its number and not by its exit code."""
         task = {"words": [os.fspath(w) for w in words], "cwd": os.fspath(cwd), "env": dict(env), "run_on": run_on}
+        return self._sent(task, [stdout, stderr, *([] if stdin is None else [stdin])])
+
+    def _sent(self, task: dict[str, Any], files: list[int]) -> Running:
         data = json.dumps(task).encode()
-        socket.send_fds(self.socket, [len(data).to_bytes(8, "big")], [stdout, stderr])
+        socket.send_fds(self.socket, [len(data).to_bytes(8, "big")], files)
         self.socket.sendall(data)
         return Running(self, int(self.answer(timeout=START_S)))
+
+    @property
+    def ended(self) -> bool:
+        return not self.process.is_running() or self.process.status() == psutil.STATUS_ZOMBIE
 
     def answer(self, timeout: float | None) -> str:
         """A line: the number of the process that was forked, and later its exit code."""
@@ -128,14 +150,15 @@ def python(env: Mapping[str, str], *of_the_start: str, also: Sequence[str] = ())
     """The warm Python of an environment, which has imported `also` these modules; these variables, too, have their
     values from its start on."""
     names = (*OF_THE_START, *of_the_start)
-    key = (*also, *sorted((name, value) for name, value in env.items() if name.startswith(names)))
-    if key not in _started or _started[key].process.poll() is not None:
-        _started[key] = WarmPython(env, also)
+    set_before = {name: value for name, value in env.items() if name not in NOT_OF_THE_START}
+    key = (*also, *sorted((name, value) for name, value in set_before.items() if name.startswith(names)))
+    if key not in _started or _started[key].ended:
+        _started[key] = WarmPython(env, also, python(env, *of_the_start) if also else None)
     return _started[key]
 
 
 def close_all() -> None:
-    for one in _started.values():
+    for one in reversed(_started.values()):  # those that were forked from another first
         one.close()
     _started.clear()
 
@@ -166,19 +189,30 @@ def run(
     return subprocess.CompletedProcess([sys.executable, *words], code, *texts)
 
 
+def _modules() -> list[str]:
+    """Every module of OURS. They remember nothing of the environment while they are imported."""
+    packages = [importlib.import_module(name) for name in OURS]
+    inner = [m.name for p in packages for m in pkgutil.walk_packages(p.__path__, f"{p.__name__}.")]
+    return [*OURS, *inner]
+
+
 def serve(number: int, also: Sequence[str]) -> NoReturn:
     """The warm process: forks for every task that comes through the socket, until its other end is closed."""
     sys.path.remove(str(Path(__file__).parent))
     connection = socket.socket(fileno=number)
-    import gc
-
     from forerun.capture import torch_compat
 
     torch_compat.prepare()  # as everything of ours that imports torch does first
-    for name in (*HEAVY, *also):
+    _fork_for(connection, (*HEAVY, *_modules(), *also))
+
+
+def _fork_for(connection: socket.socket, modules: Sequence[str]) -> NoReturn:
+    """Imports the modules, then forks for each task."""
+    import gc
+
+    for name in modules:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
-
     gc.collect()
     gc.freeze()
     running: set[int] = set()
@@ -191,7 +225,7 @@ def serve(number: int, also: Sequence[str]) -> NoReturn:
 
     signal.signal(signal.SIGCHLD, ended)
     while True:
-        head, streams, _, _ = socket.recv_fds(connection, 8, 2)
+        head, streams, _, _ = socket.recv_fds(connection, 8, 3)
         if not head:
             os._exit(0)
         while len(head) < 8:
@@ -204,6 +238,8 @@ def serve(number: int, also: Sequence[str]) -> NoReturn:
         if child == 0:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             connection.close()
+            if "also" in task:
+                _fork_for(socket.socket(fileno=streams[0]), task["also"])
             _work(task, *streams)
         for stream in streams:
             os.close(stream)
@@ -217,9 +253,13 @@ def serve(number: int, also: Sequence[str]) -> NoReturn:
         connection.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
 
 
-def _work(task: dict[str, Any], stdout: int, stderr: int) -> NoReturn:
+def _work(task: dict[str, Any], stdout: int, stderr: int, stdin: int | None = None) -> NoReturn:
     code = 1
     try:
+        if stdin is not None:
+            os.dup2(stdin, 0)
+            os.close(stdin)
+            sys.stdin = os.fdopen(0, "r", encoding=sys.stdin.encoding, errors=sys.stdin.errors, closefd=False)
         for stream, place, name in ((stdout, 1, "stdout"), (stderr, 2, "stderr")):
             os.dup2(stream, place)
             os.close(stream)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
 import os
 import re
@@ -85,7 +86,7 @@ def test_over_standard_input_and_output(tmp_path: Path) -> None:
     _judge(asyncio.run(ask()))
 
 
-def test_the_recorded_conversation_is_what_forerun_answers(tmp_path: Path) -> None:
+def test_the_recorded_conversation_is_what_forerun_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """docs/MCP.md is written by a command, which also compares; a page with another number is found out."""
     command = [sys.executable, str(ROOT / "benchmarks" / "mcp_conversation.py"), "--check"]
     page = ROOT / "docs" / "MCP.md"
@@ -95,5 +96,13 @@ def test_the_recorded_conversation_is_what_forerun_answers(tmp_path: Path) -> No
     assert latency is not None
     wrong = tmp_path / "MCP.md"
     wrong.write_text(page.read_text().replace(latency[1], f"{1.1 * float(latency[1]):.3g}"))
-    result = subprocess.run([*command, "--out", str(wrong)], capture_output=True, text=True)
-    assert result.returncode == 1 and "is not what forerun answers now" in result.stderr
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    script = importlib.import_module("mcp_conversation")
+
+    async def as_before() -> str:
+        return page.read_text()
+
+    monkeypatch.setattr(script, "recorded", as_before)
+    monkeypatch.setattr(sys, "argv", ["mcp_conversation.py", "--check", "--out", str(wrong)])
+    with pytest.raises(SystemExit, match="is not what forerun answers now"):
+        script.main()

@@ -257,7 +257,17 @@ def test_other_hosts_are_not_answered(attacked: Served, path: str) -> None:
 
 def test_a_name_may_be_allowed_and_the_address_that_is_bound_is(tmp_path: Path) -> None:
     token = "a-token-of-some-length"
-    options = ("--no-page", "--host", "0.0.0.0", "--allowed-host", "forerun.example", "--trusted-proxy", "127.0.0.9")
+    options = (
+        "--no-page",
+        "--workers",
+        "1",
+        "--host",
+        "0.0.0.0",
+        "--allowed-host",
+        "forerun.example",
+        "--trusted-proxy",
+        "127.0.0.9",
+    )
     with serving(tmp_path, *options, FORERUN_TOKEN=token, forked=True) as served:
         for host in ("forerun.example", "127.0.0.1"):
             assert b" 200 " in raw(served, head("GET", "/healthz", Host=host))[:20]
@@ -271,7 +281,9 @@ def test_a_name_may_be_allowed_and_the_address_that_is_bound_is(tmp_path: Path) 
 
 
 def test_rates_hold_on_every_route_and_before_the_token_and_no_header_lifts_them(tmp_path: Path) -> None:
-    with serving(tmp_path, "--rate", "0.05", FORERUN_TOKEN="a-token-of-some-length", forked=True) as served:
+    with serving(
+        tmp_path, "--rate", "0.05", "--workers", "1", FORERUN_TOKEN="a-token-of-some-length", forked=True
+    ) as served:
         for path in ("/v1/devices", "/", "/metrics", "/nothing", "/healthz"):
             reply = [served.ask(path, X_Forwarded_For=f"10.0.0.{number}").status for number in range(20)]
             assert reply.count(429) > 5, (path, reply)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from importlib import import_module
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import typer
 from typer.core import TyperGroup
@@ -27,10 +27,9 @@ _MODULES = {
 
 
 class _Commands(Mapping[str, Any]):
-    """The commands by name, in the order of the help text; each is built when it is first used."""
+    """The commands by name, in the order of the help text; each is built once, when it is first used."""
 
-    def __init__(self) -> None:
-        self._built: dict[str, Any] = {}
+    _built: ClassVar[dict[str, Any]] = {}
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._built:

@@ -26,7 +26,7 @@ NOISE = {
 }  # fmt: skip
 
 Key = tuple[Any, ...]
-_index: dict[tuple[str, int], dict[Key, list[dict[str, Any]]]] = {}
+_index: dict[tuple[str, int], _Filed] = {}
 
 
 @dataclass(frozen=True)
@@ -93,16 +93,33 @@ def ran_out_at(graph_hash: str, workload: Workload, device: str, store: Store) -
 
 
 def _rows(graph_hash: str, workload: Workload, device: str, store: Store) -> list[dict[str, Any]]:
-    settings = {name: getattr(workload, name) for name in _SETTINGS}
-    return _by_case(store).get(_key(graph_hash, device, settings), [])
+    case = (device, *(getattr(workload, name) for name in _SETTINGS))
+    return _filed(store).cases(graph_hash).get(case, [])
 
 
-def _key(graph_hash: str, device: str, settings: dict[str, Any]) -> Key:
-    return (graph_hash, device, *(settings[name] for name in _SETTINGS))
+class _Filed:
+    """Rows of our protocol, found by the hash of their graph. They are taken apart when a graph is asked for: a process
+    asks for few of them."""
+
+    def __init__(self, rows: pd.DataFrame) -> None:
+        self._rows = rows
+        self._cases: dict[str, dict[Key, list[dict[str, Any]]]] = {}
+        self._places = rows.groupby("graph_hash", sort=False).indices
+
+    def cases(self, graph_hash: str) -> dict[Key, list[dict[str, Any]]]:
+        """The rows of a graph by device and settings."""
+        if graph_hash not in self._places:
+            return {}
+        if graph_hash not in self._cases:
+            cases: dict[Key, list[dict[str, Any]]] = {}
+            for row in self._rows.iloc[self._places[graph_hash]].to_dict("records"):
+                cases.setdefault((row["device"], *(_plain(row[name]) for name in _SETTINGS)), []).append(row)
+            self._cases[graph_hash] = cases
+        return self._cases[graph_hash]
 
 
-def _by_case(store: Store) -> dict[Key, list[dict[str, Any]]]:
-    """Rows of our protocol by case; reread only when the store's files change."""
+def _filed(store: Store) -> _Filed:
+    """What is in the store; reread only when its files change."""
     from pyarrow import compute
 
     place = store.folder / "models"
@@ -112,13 +129,9 @@ def _by_case(store: Store) -> dict[Key, list[dict[str, Any]]]:
         wanted = ["graph_hash", "device", "status", "protocol", "quantised", *_SETTINGS, *_RESULTS, *_ABOUT]
         filed = compute.field("status").isin(["ok", "oom"]) & compute.field("graph_hash").is_valid()
         frame = store.read("models", columns=wanted, filters=filed)
-        frame = frame[frame["protocol"].str.startswith("forerun/") & in_priced_format(frame)]
-        cases: dict[Key, list[dict[str, Any]]] = {}
-        for row in frame.to_dict("records"):
-            settings = {name: _plain(row[name]) for name in _SETTINGS}
-            cases.setdefault(_key(row["graph_hash"], row["device"], settings), []).append(row)
+        rows = _Filed(frame[frame["protocol"].str.startswith("forerun/") & in_priced_format(frame)])
         _index.clear()
-        _index[signature] = cases
+        _index[signature] = rows
     return _index[signature]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import combinations
 
@@ -18,7 +19,15 @@ def independent(rows: pd.DataFrame) -> pd.Series:
     RoBERTa, Llama and Mistral. Rows without blocks are grouped by their graphs only.
     """
     blocks = family_blocks(rows)
-    return _joined(rows, [{a, b} for a, b in combinations(sorted(blocks), 2) if related(blocks[a], blocks[b])])
+    return _joined(rows, _relatives(tuple((name, tuple(blocks[name].items())) for name in sorted(blocks))))
+
+
+@functools.lru_cache(maxsize=8)
+def _relatives(blocks: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]) -> list[set[str]]:
+    """Pairs of families with similar blocks, of families by name with their blocks by mode. Every table of a scoreboard
+    is of the same families."""
+    known = [(name, dict(by_mode)) for name, by_mode in blocks]
+    return [{a, b} for (a, one), (b, other) in combinations(known, 2) if related(one, other)]
 
 
 def by_name(rows: pd.DataFrame) -> pd.Series:

@@ -66,7 +66,7 @@ def noise_floor(frame: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     """Mean and median difference between repeats by group and quantity: the least error that a predictor can reach."""
     lines = []
     for value in (name for name in REPEATED if name in frame):
-        repeated = repeats(frame, value)
+        repeated = repeats(frame[list(dict.fromkeys(("device", "case_key", "repeat", value, *by)))], value)
         if repeated.empty:
             continue
         for group, rows in repeated.groupby(by):

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from forerun._util.documents import read_json
-from forerun._util.source_hash import defining_file, modules, source_hash
+from forerun._util.source_hash import defining_file, modules, remembered_source_hash
 from forerun.device import load_device
 from forerun.errors import ForerunError
 from forerun.graph.cache import CAPTURING
@@ -37,7 +37,9 @@ def folder_of(name: str) -> Path:
 def prediction_hash(name: str) -> str:
     """A hash of all that the predictions of a predictor depend on: code, weights, datasheets of measured devices."""
     folder, kind = folder_of(name), predictor_class(name)
-    digest = hashlib.sha256(source_hash(_modules_behind(kind), _PACKAGE.parent).encode())
+    files, root = _modules_behind(kind), _PACKAGE.parent
+    of_folder = hashlib.sha256(str(folder).encode()).hexdigest()[:16]
+    digest = hashlib.sha256(remembered_source_hash(files, root, f"prediction_code_{of_folder}").encode())
     for file in (folder / FILE, folder / ARRAYS):
         digest.update(content(file) or b"")
     for device in sorted(load_predictor(name).measured_devices() or ()):
