@@ -61,7 +61,7 @@ def served(tmp_path_factory: pytest.TempPathFactory, _own_folders: None) -> Iter
     """One server, for each test worker, of the tests that only ask; its store has nothing of what other tests measured
     before."""
     store = str(tmp_path_factory.mktemp("store"))
-    with serving(tmp_path_factory.mktemp("server"), "--rate", "0", FORERUN_STORE=store) as found:
+    with serving(tmp_path_factory.mktemp("server"), "--rate", "0", forked=True, FORERUN_STORE=store) as found:
         yield found
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+import warm
 
 import forerun
 from forerun.data.store import Store
@@ -87,9 +86,7 @@ def test_rows_that_ship_are_judged_where_several_devices_have_the_same_case() ->
 def test_without_published_sets_the_benchmark_says_how_to_import_them(tmp_path: Path) -> None:
     script = Path(__file__).parents[2] / "benchmarks" / "recommend_measured.py"
     env = {**os.environ, "FORERUN_STORE": str(tmp_path / "store")}
-    done = subprocess.run(
-        [sys.executable, script, "--cases", "2"], env=env, capture_output=True, text=True, check=False
-    )
+    done = warm.run([str(script), "--cases", "2"], env=env)
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr
     assert "forerun data import timm" in done.stdout.splitlines()[-1]

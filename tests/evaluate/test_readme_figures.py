@@ -6,11 +6,11 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pandas as pd
 import pytest
+import warm
 
 from forerun.evaluate import fits, memory_rule, results, stamp
 from forerun.evaluate.collect import stored_frame
@@ -25,8 +25,7 @@ PAGES = ("README.md", "docs/PREDICT.md", "docs/SERVE.md", "docs/TRAIN.md")
 
 
 def check(root: Path) -> subprocess.CompletedProcess[str]:
-    words = [sys.executable, str(SCRIPT), "--check", "--root", str(root)]
-    return subprocess.run(words, capture_output=True, text=True, check=False)
+    return warm.run([str(SCRIPT), "--check", "--root", str(root)])
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
+from collections.abc import Callable
 
 import pytest
 
@@ -13,6 +13,8 @@ from forerun.frontends import load_graph
 from forerun.graph.cost import totals
 from forerun.graph.ir import Graph
 from forerun.workload import Workload
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def _boxes(graph: Graph, name: str) -> list[int]:
@@ -62,12 +64,10 @@ def test_training_a_detector_is_refused_in_one_sentence() -> None:
 
 
 @pytest.mark.parametrize("model", ["facebook/detr-resnet-50", "torchvision/ssd300_vgg16"])
-def test_the_command_answers_by_name(model: str) -> None:
-    run = subprocess.run(
-        [sys.executable, "-m", "forerun", "predict", model, "--device", "l4", "--json"],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert json.loads(run.stdout)["latency_ms"]["value"] > 0
+def test_the_command_answers_by_name(model: str, run_forerun: Run) -> None:
+    done = run_forerun("predict", model, "--device", "l4", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["latency_ms"]["value"] > 0
 
 
 @pytest.mark.parametrize(

@@ -110,8 +110,8 @@ class WarmPython:
         self, words: Sequence[str], *, cwd: str | Path, env: Mapping[str, str], stdout: int, stderr: int,
         stdin: int | None = None, run_on: bool = False,
     ) -> Running:  # fmt: skip
-        """`python WORDS`, where the words are `-m module ...` or `-c code ...`. With `run_on` others may be started
-        before it ends, which is seen by its number and not by its exit code."""
+        """`python WORDS`, where the words are `-m module ...`, `-c code ...` or `script ...`. With `run_on` others may
+        be started before it ends, which is seen by its number and not by its exit code."""
         task = {"words": [os.fspath(w) for w in words], "cwd": os.fspath(cwd), "env": dict(env), "run_on": run_on}
         return self._sent(task, [stdout, stderr, *([] if stdin is None else [stdin])])
 
@@ -273,8 +273,9 @@ def _work(task: dict[str, Any], stdout: int, stderr: int, stdin: int | None = No
         sys.path[:] = ["", *_python_path(), *(place for place in sys.path if place and place not in before)]
         os.chdir(task["cwd"])
         importlib.invalidate_caches()
-        how, what, *words = task["words"]
-        sys.argv = [what if how == "-m" else how, *words]
+        how, *words = task["words"]
+        what = words.pop(0) if how in ("-m", "-c") else how
+        sys.argv = [how if how == "-c" else what, *words]
         code = _exit_code(how, what)
         sys.stdout.flush()
         sys.stderr.flush()
@@ -290,6 +291,9 @@ def _exit_code(how: str, what: str) -> int:
     try:
         if how == "-m":
             runpy.run_module(what, run_name="__main__", alter_sys=True)
+        elif how == what:
+            sys.path[0] = str(Path(what).parent)
+            runpy.run_path(what, run_name="__main__")
         else:
             exec(compile(what, "<string>", "exec"), {"__name__": "__main__"})
     except SystemExit as error:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import warm
 from landscape_rows import write_tables
 
 from forerun.errors import ForerunError, MissingPackage
@@ -90,7 +89,7 @@ def test_hostile_notes_come_to_an_end(word: str, times: int, found: int) -> None
         "from forerun.landscape.fill.units import mentions, sentences\n"
         f"print(sum(len(mentions(one)) for one in sentences({word!r} * {times})))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
+    done = warm.run(["-c", code], timeout=600)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) == found
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pytest
 import warm
 
@@ -45,25 +46,32 @@ def parts(store: Path) -> dict[str, int]:
     return {str(path): path.stat().st_mtime_ns for path in store.glob("evaluations/*-family-*/part_*.parquet")}
 
 
-def start(store: Path, out: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", "from forerun.cli import main; main()", *COMMAND, "--out", str(out)]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-        env={**os.environ, "FORERUN_STORE": str(store)},
-    )  # fmt: skip
+def killed_with_all_its_processes(store: Path, out: Path) -> None:
+    """Trains until a part is finished, and is killed then."""
+    env = {**os.environ, "FORERUN_STORE": str(store)}
+    with open(os.devnull, "wb") as nothing:
+        first = warm.python(env).start(
+            ["-m", "forerun", *COMMAND, "--out", str(out)], cwd=store, env=env, stdout=nothing.fileno(),
+            stderr=nothing.fileno(),
+        )  # fmt: skip
+    process = psutil.Process(first.pid)
+    began = time.monotonic()
+    while not parts(store) and process.is_running() and time.monotonic() - began < LIMIT_S:
+        time.sleep(0.02)
+    process.suspend()  # it starts no further ones
+    children = process.children(recursive=True)
+    first.kill()
+    for child in children:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.kill()
+    assert first.wait(LIMIT_S) == -signal.SIGKILL, "the run ended before it could be killed"
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     """Trains once: killed, with all its processes, as soon as a part is finished; then run to the end."""
     store, out = tmp_path_factory.mktemp("store"), tmp_path_factory.mktemp("weights") / "mine"
-    first = start(store, out)
-    began = time.monotonic()
-    while not parts(store) and first.poll() is None and time.monotonic() - began < LIMIT_S:
-        time.sleep(0.02)
-    os.killpg(first.pid, signal.SIGKILL)
-    first.communicate()
-    assert first.returncode == -signal.SIGKILL, "the run ended before it could be killed"
+    killed_with_all_its_processes(store, out)
     before = parts(store)
     env = {**os.environ, "FORERUN_STORE": str(store)}
     again = warm.run(["-m", "forerun", *COMMAND, "--out", str(out)], env=env)

@@ -196,7 +196,7 @@ def test_workers_are_replaced_and_the_server_goes_on(served: Served) -> None:
 def test_a_token_is_asked_for_a_client_is_slowed_and_the_queue_is_bounded(tmp_path: Path) -> None:
     token = "a-token-of-some-length"
     options = ("--no-page", "--rate", "1", "--workers", "1", "--waiting", "0")
-    with serving(tmp_path, *options, FORERUN_TOKEN=token, forked=True) as served:
+    with serving(tmp_path, *options, FORERUN_TOKEN=token) as served:  # as a user starts it, in a fresh process
         assert served.ask("/v1/devices").status == 401
         assert served.ask("/v1/devices", Authorization="Bearer wrong").status == 401
         assert served.ask("/healthz").status == 200
