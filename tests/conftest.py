@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 import warm
+from filelock import FileLock
 from hypothesis import settings
 from web_server import Served, serving
 
@@ -66,9 +68,20 @@ def served(tmp_path_factory: pytest.TempPathFactory, _own_folders: None) -> Iter
 
 
 @pytest.fixture(scope="session")
-def few_cases(_own_folders: None) -> TrainingCases:
+def few_cases(tmp_path_factory: pytest.TempPathFactory, _own_folders: None) -> TrainingCases:
     """Rows of five small CNNs on our GPU and CPU, and of a U-Net and an autoencoder on the GPU: real, and captured in
-    seconds."""
+    seconds, by one worker for all."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    with FileLock(folder / "few_cases.lock"):
+        stored = folder / "few_cases"
+        if not stored.exists():
+            stored.write_bytes(pickle.dumps(_few_cases()))
+        return cast("TrainingCases", pickle.loads(stored.read_bytes()))
+
+
+def _few_cases() -> TrainingCases:
     from forerun.data.store import Store
     from forerun.training.gather import gather
 
