@@ -133,7 +133,8 @@ def table(
         for at, place in enumerate(able):
             memory[place] = memory_model.with_predicted(memory[place], times.of_device(at), devices[place])
     # Devices that leave a call as much room share an estimate, which is made ready once.
-    ready = {id(m): memory_model.with_interval(m, predictor, mode) for m in memory}
+    distinct = {id(m): m for m in memory}
+    ready = {name: memory_model.with_interval(m, predictor, mode) for name, m in distinct.items()}
     memory = [ready[id(m)] for m in memory]
     ends: dict[tuple[int, bool], tuple[float, float]] = {}
     for m, d in zip(memory, devices, strict=True):
