@@ -71,13 +71,18 @@ class Fit:
 class AssumedHost:
     """The host that a latency is predicted for, and what the latency is on hosts that are known by name."""
 
-    kind: str  # reference | probe (of this machine) | named (in the catalogue) | given (a number) | measured (of a row)
+    #: reference | probe (of this machine) | named (in the catalogue) | cpu (known by its CPU) | given (a number) |
+    #: measured (of a row)
+    kind: str
     name: str  # in words
     slowness: float | None = None  # times slower than the reference host; None: the predictor's default for that host
     measured_at: str | None = None  # of a probe
     reason: str = ""  # what it is based on, or why a saved probe was not used
     fastest_ms: float | None = None  # latency on the fastest host of the catalogue, where the host sets the latency
     slowest_ms: float | None = None  # the same on the slowest one
+    rating: int | None = None  # of a host known by its CPU: its published single-thread rating
+    source: str | None = None  # where the rating, or its launches, were published
+    deviation: float = 0.0  # how uncertain the slowness is beyond what was probed: a standard deviation, in logarithms
 
 
 @dataclass(frozen=True)

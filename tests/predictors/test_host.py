@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import math
 import platform
 import subprocess
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ import entry_points
 import pytest
 
 from forerun import cli, compare, explain, predict
+from forerun.device.cpus import all_cpus, deviation, find_cpu, reference_rating
 from forerun.device.hosts import all_hosts, find_host
 from forerun.errors import ForerunError
 from forerun.measure.core import meters
@@ -267,3 +269,69 @@ def test_predicting_with_a_probe_asks_no_driver(
     done = run_forerun("predict", MODEL, "--device", "a100", "--json", FORERUN_STORE=str(store))
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["host"]["kind"] == "probe"
+
+
+def width(p: Prediction) -> float:
+    assert p.latency_ms is not None
+    return math.log(p.latency_ms.high / p.latency_ms.low)
+
+
+@pytest.mark.parametrize(
+    ("written", "name"),
+    [
+        ("AMD EPYC 7763", "AMD EPYC 7763"), ("epyc_7763", "AMD EPYC 7763"),
+        ("AMD EPYC 7763 64-Core Processor", "AMD EPYC 7763"),
+        ("Intel(R) Xeon(R) Platinum 8380 CPU @ 2.30GHz", "Intel Xeon Platinum 8380"),
+        ("13th Gen Intel(R) Core(TM) i9-13900K", "Intel Core i9-13900K"), ("ryzen-9-7950x", "AMD Ryzen 9 7950X"),
+    ],
+)  # fmt: skip
+def test_a_host_may_be_named_by_its_cpu_as_people_and_systems_write_it(store: Path, written: str, name: str) -> None:
+    cpu = find_cpu(written)
+    assert cpu is not None and cpu.name == name and cpu.rating is not None
+    assert cpu.slowness == pytest.approx(reference_rating() / cpu.rating)
+
+
+def test_a_cpu_says_how_slow_a_host_is_less_surely_than_a_probe(store: Path, run: Words) -> None:
+    cpu = find_cpu("Xeon Platinum 8380")
+    assert cpu is not None and cpu.slowness > 1
+    named, given = predict(MODEL, "a100", host="Xeon Platinum 8380"), predict(MODEL, "a100", host=cpu.slowness)
+    assert latency(named) == latency(given) and width(named) > 1.02 * width(given)
+    assert named.host is not None and named.host_ms is not None and given.host_ms is not None
+    assert named.host_ms.high / named.host_ms.low > given.host_ms.high / given.host_ms.low
+    assert (named.host.kind, named.host.rating, named.host.source) == ("cpu", cpu.rating, cpu.source)
+    (note,) = host_notes(named)
+    assert "a host with Intel Xeon Platinum 8380 is assumed" in note and f"rating of {cpu.rating:,}" in note
+    assert Prediction.from_json(named.to_json()) == named
+    row = compare(MODEL, ["a100"], host="Xeon Platinum 8380").iloc[0]
+    assert row["latency_high_ms"] / row["latency_low_ms"] == pytest.approx(math.exp(width(named)))
+    assert explain(MODEL, "a100", host="Xeon Platinum 8380").host == "a host with Intel Xeon Platinum 8380"
+    roofline = (predict(MODEL, "a100", predictor="roofline", host=host) for host in ("Xeon Platinum 8380", 1.2))
+    assert width(next(roofline)) > 1.02 * width(next(roofline))
+    # Where the device sets the pace, the host's speed is no matter.
+    busy = [predict("cnn:depth=4,filters=64", "t4", batch=512, host=host) for host in ("EPYC 7763", 1.0)]
+    assert width(busy[0]) == pytest.approx(width(busy[1]), rel=1e-3)
+    code, out, _ = run("predict", MODEL, "--device", "a100", "--host", "amd-epyc-7763", "--json")
+    assert code == 0 and json.loads(out)["host"]["name"] == "a host with AMD EPYC 7763"
+
+
+def test_a_misspelt_cpu_is_told_its_near_misses_and_is_not_taken_for_one(run: Words) -> None:
+    for words in (("hosts", "EPYC 7743"), ("predict", MODEL, "--device", "a100", "--host", "EPYC 7743")):
+        code, _, err = run(*words)
+        assert code == 2 and err.count("\n") == 1 and "'EPYC 7743'" in err and "Did you mean epyc-7" in err
+
+
+def test_cpus_are_listed_with_their_source(store: Path, run: Words) -> None:
+    code, out, _ = run("hosts")
+    assert code == 0 and f"{len(all_cpus())} CPUs" in out and "EPYC (" in out
+    listed = json.loads(run("hosts", "--json")[1])["cpus"]
+    assert [cpu["name"] for cpu in listed] == sorted({cpu.name for cpu in all_cpus()})
+    for cpu in listed:
+        assert 0.3 < cpu["slowness"] < 3 and cpu["source"] and cpu["date"] >= "2022" and not find_host(cpu["id"])
+        assert (cpu["rating"] is None and cpu["launches"]) or 1000 < cpu["rating"] < 6000
+    code, out, _ = run("hosts", "EPYC 7763")
+    assert code == 0 and "rating of 2,515" in out and "PassMark" in out
+    assert "published launches" in run("hosts", "Grace")[1]
+    # Of one CPU both are known: its launches are as far from its rating as is assumed of all, or less.
+    measured = find_cpu("Xeon Platinum 8480C")
+    assert measured is not None and measured.rating is not None and measured.launches
+    assert abs(math.log(reference_rating() / measured.rating / measured.slowness)) < deviation()

@@ -21,7 +21,7 @@ from forerun.device.cloud import Instance
 from forerun.errors import ArgumentError, ForerunError
 from forerun.graph.ir import Graph
 from forerun.graph.profile import UNITS, Profile
-from forerun.prediction import AssumedHost, Estimate, Fit, Prediction
+from forerun.prediction import AssumedHost, Estimate, Fit, Prediction, deviations
 from forerun.predictors.base import Predictor
 from forerun.predictors.baselines.roofline import HOST_SPREAD
 from forerun.predictors.laws import memory as memory_model
@@ -30,6 +30,7 @@ from forerun.predictors.laws.conformal import at_confidence
 from forerun.predictors.laws.energy import POWER_SPREAD, back_to_back_ms, power_edges
 from forerun.predictors.laws.parallel import ParallelAnswers, communication, in_parallel
 from forerun.predictors.laws.specs import substituted
+from forerun.predictors.laws.spreads import wider
 from forerun.runtimes.registry import USUAL, filed_under, runtime
 from forerun.workload import Workload, is_onnx_file
 
@@ -217,7 +218,11 @@ class _Values:
         if np.isnan(value):
             self.unknown["host_ms"] = f"the predictor {self.predictor.name} does not predict it"
             return None
-        return spread(value, at_confidence(HOST_SPREAD, self.predictor.confidence), "ms")
+        low, high = at_confidence(HOST_SPREAD, self.predictor.confidence)
+        if self.predictor.host_deviation:
+            more = self.predictor.host_deviation * deviations(self.predictor.confidence)
+            low, high = wider(np.array((low, high)), np.array(more)).tolist()
+        return spread(value, (low, high), "ms")
 
     def _energy(self, predicted: Estimate | None, runtime: str) -> Estimate | None:
         if predicted is None and self.device.tdp_w is None:

@@ -16,7 +16,7 @@ from forerun.frontends import load_graph
 from forerun.graph.family import Family, learn
 from forerun.graph.ir import Graph
 from forerun.graph.profile import profile
-from forerun.measure.assumed_host import slowness
+from forerun.measure.assumed_host import assume
 from forerun.predictors.base import Predictor, Times
 from forerun.predictors.laws.bounds import ask
 from forerun.predictors.registry import load_predictor
@@ -56,7 +56,10 @@ def predict_population(
     if table.empty:
         return table
     chosen = load_device(device)
-    estimator = load_predictor(predictor).with_settings(confidence=confidence, host_slowness=slowness(host))
+    assumed = assume(host)
+    estimator = load_predictor(predictor).with_settings(
+        confidence=confidence, host_slowness=assumed.slowness, host_deviation=assumed.deviation
+    )
     members = _Members(model, workload)
     check(members.workload(table.iloc[0].to_dict()), chosen, estimator)
     answers: dict[str, np.ndarray] = {}

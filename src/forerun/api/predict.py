@@ -16,7 +16,7 @@ from forerun.api.questions import check, given_model, profiled, workload_from
 from forerun.device import Device, load_device
 from forerun.device.together import Devices
 from forerun.errors import ForerunError
-from forerun.measure.assumed_host import assume, slowness
+from forerun.measure.assumed_host import assume
 from forerun.prediction import Prediction
 from forerun.predictors.base import Predictor
 from forerun.predictors.registry import load_predictor
@@ -112,7 +112,9 @@ def predict_workload(
     """`predict` for a workload and a device already at hand; `measured=False` never looks into the store."""
     chosen = load_predictor(predictor)
     assumed = assume(host, device, honoured="host" in chosen.supports)
-    chosen = chosen.with_settings(confidence=confidence, host_slowness=assumed.slowness)
+    chosen = chosen.with_settings(
+        confidence=confidence, host_slowness=assumed.slowness, host_deviation=assumed.deviation
+    )
     # A measured row answers for the machine that measured it, and for no other predictor.
     from_store = measured and predictor == "default" and host == "default"
     return answer(
@@ -141,7 +143,10 @@ def predict_many(
 
     cases = [w if isinstance(w, Workload) else workload_from(w) for w in several("workloads", workloads)]
     chosen = Devices(dict.fromkeys(load_device(d) for d in several("devices", devices)))
-    estimator = load_predictor(predictor).with_settings(confidence=confidence, host_slowness=slowness(host))
+    assumed = assume(host)  # the same for every device
+    estimator = load_predictor(predictor).with_settings(
+        confidence=confidence, host_slowness=assumed.slowness, host_deviation=assumed.deviation
+    )
     prices = cost_advice.choose_instances(chosen, instance)
     grids = [carbon_advice.choose_grid(region, p if instance and p and p.id == instance else None) for p in prices]
     return joined([table(w, chosen, prices, grids, estimator) for w in cases])

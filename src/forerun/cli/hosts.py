@@ -1,25 +1,32 @@
-"""`forerun hosts`: the named hosts for `--host`, and the saved probe of this machine."""
+"""`forerun hosts`: the hosts and CPUs that `--host` takes by name, and the saved probe of this machine."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict
 from typing import Any
 
 from forerun._util.readable import visible
+from forerun.device.cpus import Cpu, all_cpus, cpu_ids, cpu_key, deviation, find_cpu
 from forerun.device.hosts import Host, all_hosts, find_host, host_ids
-from forerun.device.reading import unknown
+from forerun.errors import ForerunError, did_you_mean
 from forerun.measure.saved_host import UnusableProbe, saved
 
 
 def list_hosts(name: str | None) -> tuple[Any, list[Any]]:
-    """All hosts with this machine's probe, or one host: plain data for JSON, and rich objects for a terminal."""
+    """All hosts with this machine's probe, or one host or CPU: plain data for JSON, and rich objects for a terminal."""
     if name is None:
-        probe = _probe()
-        return {"hosts": [asdict(host) for host in all_hosts()], "this": probe}, _table(probe)
+        probe, cpus = _probe(), [asdict(cpu) for cpu in all_cpus()]
+        return {"hosts": [asdict(host) for host in all_hosts()], "this": probe, "cpus": cpus}, _table(probe)
     host = find_host(name)
-    if host is None:
-        raise unknown("host", name, host_ids(), f"Known are {', '.join(host_ids())}.")
-    return asdict(host), _one(host)
+    if host is not None:
+        return asdict(host), _one(host)
+    cpu = find_cpu(name)
+    if cpu is None:
+        hint = f"Known are {', '.join(host_ids())} and {len(cpu_ids())} CPUs."
+        near = did_you_mean(cpu_key(name), [*host_ids(), *cpu_ids()])
+        raise ForerunError(f"unknown host {name!r}.{near} {hint}")
+    return asdict(cpu), _one_cpu(cpu)
 
 
 def _probe() -> dict[str, Any]:
@@ -46,7 +53,30 @@ def _table(probe: dict[str, Any]) -> list[Any]:
         table.add_row(host.id, f"{host.slowness:.2f}", Text(host.name))
     slowness = probe["slowness"]
     table.add_row("this", "" if slowness is None else f"{slowness:.2f}", Text(visible(probe["text"])))
-    return [table, Text("Slowness: times as long per launch as on the reference host.", style="dim")]
+    lines = [
+        "Slowness: times as long per launch as on the reference host.",
+        f"{len(cpu_ids())} CPUs are known by name, too: {', '.join(_families())}.",
+        'forerun hosts "EPYC 7763" shows one, --json lists them all.',
+    ]
+    return [table, Text("\n".join(lines), style="dim")]
+
+
+def _families() -> list[str]:
+    """The families of CPUs, by the word behind the maker's name, each with how many are known."""
+    count = Counter(cpu.name.split()[cpu.name.startswith(("AMD", "Intel", "NVIDIA"))] for cpu in all_cpus())
+    return [f"{family} ({n})" for family, n in count.most_common()]
+
+
+def _one_cpu(cpu: Cpu) -> list[Any]:
+    from rich.text import Text
+
+    lines = [
+        f"A launch takes {cpu.slowness:.2f} times as long as on the reference host",
+        f"From {cpu.basis}",
+        f"Assumed to be off by {deviation():.0%}, as measured hosts are from one another",
+        f"Source: {cpu.source}, {cpu.date}",
+    ]
+    return [Text(f"{cpu.name} ({cpu.id})", style="bold"), *map(Text, lines)]
 
 
 def _one(host: Host) -> list[Any]:

@@ -36,10 +36,10 @@ def devices(
 
 
 def hosts(
-    name: Annotated[str | None, typer.Argument(help="Show the rows and source of this host.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Show the rows and source of this host or CPU.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the named hosts for --host and this machine's probe, or show one with the rows that it is based on."""
+    """List the hosts and CPUs that --host takes by name and this machine's probe, or show what one is based on."""
     from forerun.cli.hosts import list_hosts
 
     rows, view = list_hosts(name)

@@ -34,9 +34,10 @@ def _complete_device(incomplete: str) -> list[str]:
 
 
 def _complete_host(incomplete: str) -> list[str]:
+    from forerun.device.cpus import cpu_ids
     from forerun.measure.assumed_host import host_names
 
-    return [h for h in host_names() if h.startswith(incomplete.lower())]
+    return [h for h in (*host_names(), *cpu_ids()) if h.startswith(incomplete.lower())]
 
 
 def _complete_runtime(incomplete: str) -> list[str]:
@@ -171,8 +172,8 @@ ConfidenceOption = Annotated[
 HostOption = Annotated[
     str,
     typer.Option(
-        help="The host: default, reference, this (after forerun measure host), a name (forerun hosts), or its slowness "
-        "relative to the reference, such as 1.5.",
+        help="The host: default, reference, this (after forerun measure host), a name or its CPU's (forerun hosts), or "
+        "its slowness relative to the reference, such as 1.5.",
         autocompletion=_complete_host,
     ),
 ]

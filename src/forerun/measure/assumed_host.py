@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from forerun._util.readable import short
 from forerun.device import Device
+from forerun.device.cpus import Cpu, cpu_ids, cpu_key, deviation, find_cpu
 from forerun.device.hosts import find_host, host_ids
-from forerun.errors import ForerunError
+from forerun.errors import ForerunError, did_you_mean
 from forerun.measure.saved_host import AGAIN, SLOWNESS, SavedProbe, UnusableProbe, saved
 from forerun.prediction import AssumedHost
 
@@ -19,7 +20,7 @@ def assume(requested: str | float, device: Device | None = None, *, honoured: bo
 
     'default' means this machine's host if `device` belongs to this machine and a recent probe is saved, else the
     reference host; without a `device`, or where the predictor ignores hosts (`honoured`), always the reference host.
-    Other values are explicit: 'reference', 'this' (as probed here), a name of the catalogue, or a number.
+    Other values are explicit: 'reference', 'this' (as probed here), a host or a CPU of the catalogue, or a number.
     """
     if requested == "default":
         if device is None or device.traits.is_host or not honoured:
@@ -36,18 +37,28 @@ def assume(requested: str | float, device: Device | None = None, *, honoured: bo
     if host is not None:
         reason = f"{_times(host.slowness)}: {host.rows}"
         return AssumedHost("named", f"the host {host.id}", host.slowness, reason=reason)
+    cpu = find_cpu(requested) if isinstance(requested, str) else None
+    if cpu is not None:
+        return _with(cpu)
     value = _number(requested)
     return AssumedHost("given", f"a host of slowness {value:g}", value)
 
 
-def slowness(requested: str | float) -> float | None:
-    """How many times slower than the reference host, for tables of many devices; None: the reference host."""
-    return assume(requested).slowness
-
-
 def host_names() -> list[str]:
-    """Every value of `--host` except numbers."""
+    """Every value of `--host` except CPUs and numbers."""
     return [*WORDS, *host_ids()]
+
+
+def _with(cpu: Cpu) -> AssumedHost:
+    """A host that is known by its CPU alone."""
+    reason = (
+        f"{_times(cpu.slowness)} by {cpu.basis} ({cpu.date}), assumed to be off by {deviation():.0%} as measured hosts "
+        "are from one another; forerun measure host calibrates this one"
+    )
+    return AssumedHost(
+        "cpu", f"a host with {cpu.name}", cpu.slowness, reason=reason, rating=cpu.rating, source=cpu.source,
+        deviation=deviation(),
+    )  # fmt: skip
 
 
 def _by_itself(device: Device) -> AssumedHost:
@@ -80,8 +91,9 @@ def _number(requested: str | float) -> float:
     except (TypeError, ValueError, OverflowError):
         value = 0.0
     if not SLOWNESS[0] <= value <= SLOWNESS[1]:
+        near = did_you_mean(cpu_key(requested), [*host_names(), *cpu_ids()]) if isinstance(requested, str) else ""
         raise ForerunError(
-            f"host is one of {', '.join(host_names())}, or how many times slower than the reference host "
-            f"(0.05 to 50), not {short(requested)}"
+            f"host is one of {', '.join(host_names())}, a CPU of forerun hosts, or how many times slower than the "
+            f"reference host (0.05 to 50), not {short(requested)}{near and '.' + near}"
         )
     return value

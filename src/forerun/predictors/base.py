@@ -108,6 +108,7 @@ class Predictor(Saved, abc.ABC):
 
     confidence: float = DEFAULT_CONFIDENCE
     host_slowness: float | None = None  # times slower than the reference host; None: the host was not measured
+    host_deviation: float = 0.0  # how uncertain that is beyond a probe's: a standard deviation, in logarithms
     calibration_: Calibration | None = None
     provenance_: dict[str, Any] = {}  # noqa: RUF012 - replaced as a whole, never changed
 
@@ -275,7 +276,9 @@ class Predictor(Saved, abc.ABC):
         """The parts of `cases.whole_models` that it can predict."""
         return [part for part in cases.whole_models if part not in cases.apart or "runtime" in self.supports]
 
-    def with_settings(self, *, confidence: float = DEFAULT_CONFIDENCE, host_slowness: float | None = None) -> Self:
+    def with_settings(
+        self, *, confidence: float = DEFAULT_CONFIDENCE, host_slowness: float | None = None, host_deviation: float = 0.0
+    ) -> Self:
         """The same predictor for another confidence and another host; settings that it does not support are refused."""
         known = isinstance(confidence, (int, float)) and not isinstance(confidence, bool)
         least, most = CONFIDENCES
@@ -286,7 +289,7 @@ class Predictor(Saved, abc.ABC):
         if host_slowness is not None and "host" not in self.supports:
             raise ForerunError(f"the predictor {self.name} knows nothing of hosts: leave host at default")
         out = copy.copy(self)
-        out.confidence, out.host_slowness = confidence, host_slowness
+        out.confidence, out.host_slowness, out.host_deviation = confidence, host_slowness, host_deviation
         return out
 
     def latency_on_hosts_ms(

@@ -92,7 +92,9 @@ class Setting(Asked):
     predictor: Word = Field("default", description="The name of a registered predictor.")
     confidence: Annotated[float, Field(ge=CONFIDENCES[0], le=CONFIDENCES[1])] = 0.9
     host: Word | Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)] = Field(
-        "default", description="The host around the device: a name, or how many times slower than the reference host."
+        "default",
+        description="The host around the device: a name, its CPU's name (AMD EPYC 7763), or how many times slower than "
+        "the reference host.",
     )
 
 

@@ -25,15 +25,17 @@ from forerun.graph.allocator import MB
 from forerun.graph.ir import Graph, GraphKey
 from forerun.graph.memory import peak_allocated_mb, sizes
 from forerun.graph.profile import Profile
-from forerun.prediction import Estimate
+from forerun.prediction import Estimate, deviations
 from forerun.predictors.base import Predictor, Times
 from forerun.predictors.laws.energy import back_to_back_ms
 from forerun.predictors.laws.specs import op_roofline_s, power_limits
-from forerun.predictors.laws.spreads import not_above, not_below
+from forerun.predictors.laws.spreads import not_above, not_below, wider
 from forerun.workload import Workload
 
 #: What can be held to a bound, in the order of the last axis of `Times.held`.
 HELD = ("latency_ms", "device_ms", "energy_j", "memory_mb", "memory_allocated_mb")
+#: How sharply the larger of host and device sets a latency; about that of the fitted law (predictors/laws/host.py).
+_SHARPNESS = 5.0
 #: Sums over the same operators in another order differ by less than this.
 ROUNDING = 1e-9
 _WHY = {
@@ -68,6 +70,9 @@ class Answers:
     def _spread(self, target: str) -> np.ndarray:
         value = getattr(self.times, target)
         bounded = self.predictor.spread(target, self.times, self.profile, self.devices, self.workload).copy()
+        if target == "latency_ms" and self.predictor.host_deviation:
+            deviation = self.predictor.host_deviation * host_share(self.times)
+            bounded = wider(bounded, deviation * deviations(self.predictor.confidence))
         if target == "energy_j":
             return not_above(bounded, value, self._most_j_at_high_end())
         return not_below(bounded, value, least_ms(self.profile, self.devices, whole_programs=True))
@@ -93,6 +98,13 @@ class Answers:
             value = getattr(self.times, name)
             ends.append(value if np.isnan(value).all() else value * self.spread(name)[..., 1])
         return most_j(ends[0], ends[1], self.devices, self.workload.runtime)
+
+
+def host_share(times: Times) -> np.ndarray:
+    """How much of a change of the host's speed the latency follows: 1 where the host sets it, 0 where the device does,
+    or where the two are not told apart."""
+    host, device = (np.nan_to_num(each) ** _SHARPNESS for each in (times.host_ms, times.device_ms))
+    return np.asarray(np.divide(host, host + device, out=np.zeros_like(host), where=host + device > 0))
 
 
 def ask(predictor: Predictor, profile: Profile, devices: Sequence[Device], workload: Workload) -> Answers:

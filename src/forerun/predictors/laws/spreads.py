@@ -17,3 +17,9 @@ def not_above(spread: np.ndarray, value: np.ndarray, most: np.ndarray) -> np.nda
     ceiling = np.divide(most, value, out=np.full_like(value, np.inf), where=value > 0)
     spread[..., 1] = np.maximum(np.minimum(spread[..., 1], ceiling), 1.0)
     return spread
+
+
+def wider(spread: np.ndarray, more: np.ndarray) -> np.ndarray:
+    """Interval factors with a further, independent distance in logarithms: their squares add."""
+    low, high = (np.hypot(np.log(spread[..., end]), more) for end in (0, 1))
+    return np.exp(np.stack([-low, high], axis=-1))

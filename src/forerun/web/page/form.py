@@ -129,7 +129,9 @@ def shared_fields() -> Values:
                 "", label="Instance", placeholder="p4d.24xlarge", max_length=200, min_width=100
             )
         with gr.Row(elem_classes="pair"):
-            fields["host"] = gr.Textbox("", label="Host", placeholder="default, or 1.5", max_length=200, min_width=100)
+            fields["host"] = gr.Textbox(
+                "", label="Host", placeholder="default, EPYC 7763, or 1.5", max_length=200, min_width=100
+            )
             fields["confidence"] = number_box(0.9, "Confidence", min_width=100)
         fields["device_spec"] = gr.Textbox(
             "", label="A device of your own, as YAML", lines=5, max_lines=14, max_length=20_000, elem_id="device_spec",
