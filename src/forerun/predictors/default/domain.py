@@ -29,7 +29,7 @@ def unseen_device(weights: Weights, device: Device, workload: Workload) -> list[
     """The respects in which a device is outside the training data."""
     seen = domain_of(weights, workload)
     found = []
-    if device.id not in seen.get("devices", ()):
+    if device.adaptation is None and device.id not in seen.get("devices", ()):
         known = [
             ("models_of", "others published times of a few models"),
             ("operators_of", "only operators were measured"),
@@ -74,12 +74,16 @@ def sigma(weights: Weights, profile: Profile, devices: Sequence[Device], workloa
     known = set(domain_of(weights, workload).get("devices", ()))
     unseen = [found.what for found in unseen_ops(weights, profile, workload)]
     deviation = functools.cache(weights.calibration.deviation)
+
+    def seen(device: Device) -> bool:
+        return device.id in known or device.adaptation is not None
+
     wider = np.array([
         deviation(
-            (*unseen, *(() if d.id in known else ("device",)), *(("generation",) if d.generation_note else ()))
+            (*unseen, *(() if seen(d) else ("device",)), *(("generation",) if d.generation_note else ()))
         )
         for d in devices
     ])  # fmt: skip
-    new = np.array([d.id not in known for d in devices])
+    new = np.array([not seen(d) for d in devices])
     found: np.ndarray = np.hypot(wider, new * power_deviation(slowest_unit(devices, profile.units_used)))
     return found

@@ -20,11 +20,14 @@ from forerun.graph.profile import CLASSES, Profile
 from forerun.graph.variants import VARIANTS
 from forerun.predictors.base import TARGETS, OutOfDistribution, Predictor, Times
 from forerun.predictors.baselines.roofline import RooflinePredictor
+from forerun.predictors.default import adapted
 from forerun.predictors.default.domain import domain_of, sigma, unseen_device, unseen_ops
+from forerun.predictors.default.parts import calls_of
 from forerun.predictors.default.weights import Weights, load_weights, network_name
 from forerun.predictors.hold_out import HoldOut
 from forerun.predictors.laws import energy as energy_law
 from forerun.predictors.laws import engines as engine_law
+from forerun.predictors.laws.adaptation import Calls
 from forerun.predictors.laws.conformal import Calibration, at_confidence, ood_deviation, power_deviation
 from forerun.predictors.laws.engines import in_engine
 from forerun.predictors.laws.features import op_table
@@ -49,7 +52,7 @@ class DefaultPredictor(Predictor):
 
     name = "default"
     targets = TARGETS
-    supports = frozenset({"confidence", "host", "runtime"})
+    supports = frozenset({"confidence", "host", "runtime", "adaptation"})
     hold_out = HoldOut(splits=("family", "name", "kind", "device"), fits_kinds_apart=True)
 
     def __init__(self, *, steps: int = 2000, seeds: Sequence[int] = (0, 1, 2)) -> None:
@@ -115,11 +118,15 @@ class DefaultPredictor(Predictor):
     def problem(self, workload: Workload, device: Device) -> str | None:
         part = of_row(workload.runtime).part
         known = part is None or part in self.weights.networks
-        return super().problem(workload, device) or (
-            None if known else f"these weights were fitted without rows of {part}: choose {USUAL}"
+        return (
+            super().problem(workload, device)
+            or adapted.problem(self, device)
+            or (None if known else f"these weights were fitted without rows of {part}: choose {USUAL}")
         )
 
     def basis_for(self, device: Device) -> str:
+        if device.adaptation is not None:
+            return device.adaptation.basis
         return "learned" if self._network(device, USUAL) is not None else "roofline"
 
     def measured_devices(self) -> frozenset[str]:
@@ -136,7 +143,11 @@ class DefaultPredictor(Predictor):
                 found = replace(found, disagreement=np.zeros_like(found.latency_ms))
             for name in _VALUES:
                 getattr(out, name)[:, places] = getattr(found, name)
-        return out
+        return adapted.correct(self, out, profile, devices, workload)
+
+    def calls(self, profile: Profile, device: Device, workload: Workload) -> Calls:
+        network = self._network(device, workload.runtime)
+        return calls_of(network, self.weights.host, self.assumed_slowness, profile, device, workload)
 
     def spread(
         self, target: str, times: Times, profile: Profile, devices: Sequence[Device], workload: Workload
@@ -148,7 +159,7 @@ class DefaultPredictor(Predictor):
                 out[:, places] = self._learned_spread(target, selected, profile, subset, workload)
             else:
                 out[:, places] = self._roofline().spread(target, selected, profile, subset, workload)
-        return out
+        return adapted.narrow(self, out, target, profile, devices, workload)
 
     def memory_spread(self, target: str, group: str, mode: str) -> tuple[float, float]:
         return self.weights.calibration.factors(f"{target}/{group}/{mode}", self.confidence)
@@ -282,6 +293,10 @@ class DefaultPredictor(Predictor):
             "predicted_energy_j": joules, "predicted_graph_ms": np.where(runs == USUAL, replayed, np.nan),
             "predicted_disagreement": disagreement,
         }).assign(**memory)  # fmt: skip
+
+    @property
+    def stamp(self) -> str:
+        return self.weights.stamp
 
     def _roofline(self) -> RooflinePredictor:
         return RooflinePredictor().with_settings(confidence=self.confidence, host_slowness=self.host_slowness)

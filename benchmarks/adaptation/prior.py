@@ -1,0 +1,81 @@
+"""Fits the spread between known devices: src/forerun/predictors/laws/adaptation.yaml.
+
+    python benchmarks/adaptation/prior.py COLLECTED [--write]
+
+For each kind of device, the standard deviations that make the measured times of its devices most likely (type II
+maximum likelihood, each device linear around its own corrections). Devices that ADAPT.md judges are left out.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import yaml
+from scipy.optimize import minimize
+
+sys.path.insert(0, str(Path(__file__).parent))
+from collect import device, saved, specs  # noqa: E402
+
+from forerun.predictors.laws import adaptation as law  # noqa: E402
+from forerun.predictors.laws.adaptation import Calls, Prior  # noqa: E402
+from forerun.training.adapting.fitting import PRIORS, rounding_of  # noqa: E402
+
+ROWS = 48  # of each device
+START = {"common": 0.4, "resource": 0.3, "group": 0.3, "own": 0.3, "host": 0.3, "host_own": 0.2, "model": 0.1,
+         "alike": 0.3, "noise": 0.04}  # fmt: skip
+LEAST, MOST = 0.02, 1.5
+
+
+def surprise(prior: Prior, tables: list[tuple[Calls, np.ndarray, np.ndarray]]) -> float:
+    """The negative logarithm of the likelihood of all devices' rows."""
+    total = 0.0
+    for calls, measured, rounding in tables:
+        found = law.fit(calls, measured, prior, rounding=rounding)
+        _, logdet = np.linalg.slogdet(found.inverse)
+        total += 0.5 * float(found.weights @ np.linalg.solve(found.inverse, found.weights)) - 0.5 * float(logdet)
+    return total
+
+
+def fitted(tables: list[tuple[Calls, np.ndarray, np.ndarray]]) -> dict[str, float]:
+    names = list(START)
+
+    def prior_of(logs: np.ndarray) -> Prior:
+        return Prior.of(dict(zip(names, np.clip(np.exp(logs), LEAST, MOST), strict=True)))
+
+    def loss(logs: np.ndarray) -> float:  # a weak pull to the start: what no device shows stays there
+        start = np.log(list(START.values()))
+        return surprise(prior_of(logs), tables) + 0.5 * float(((logs - start) ** 2).sum())
+
+    best = minimize(loss, np.log(list(START.values())), method="Nelder-Mead", options={"maxfev": 250, "xatol": 0.02})
+    return {name: round(float(value), 3) for name, value in vars(prior_of(best.x)).items()}
+
+
+def main(folder: Path, write: bool) -> None:
+    held_out = {name for name, fields in specs().items() if fields.get("held_out")}
+    tables: dict[str, list[tuple[Calls, np.ndarray, np.ndarray]]] = {"gpu": [], "cpu": []}
+    used: dict[str, list[str]] = {"gpu": [], "cpu": []}
+    for name, (rows, calls) in saved(folder).items():
+        device_id = name.rpartition(".")[0]
+        if device_id in held_out or len(rows) < 20:
+            continue
+        chosen = np.sort(np.random.default_rng(0).permutation(len(rows))[:ROWS])
+        measured = rows["measured"].to_numpy(dtype=float)
+        part = device(device_id).traits.part
+        tables[part].append((calls.take(chosen), measured[chosen], rounding_of(measured)[chosen]))
+        used[part].append(name)
+    made = {"priors": {part: fitted(each) for part, each in tables.items() if each}, "fitted_to": used}
+    text = (
+        "# Standard deviations between devices, in logarithms: what forerun adapt expects before it sees a row.\n"
+        "# Fitted by benchmarks/adaptation/prior.py to published rows of the devices below (sets: cells of NAS-Bench-201\n"
+        "# from help_nas_latency; zoo: torchvision models from pytorch_gpu_benchmark). Judged devices are not among them.\n"
+        + yaml.safe_dump(made, sort_keys=False, default_flow_style=None, width=116)
+    )
+    print(text)
+    if write:
+        PRIORS.write_text(text)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), "--write" in sys.argv)
