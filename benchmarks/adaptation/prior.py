@@ -16,11 +16,11 @@ import yaml
 from scipy.optimize import minimize
 
 sys.path.insert(0, str(Path(__file__).parent))
-from collect import device, saved, specs  # noqa: E402
+from collect import device, saved, specs
 
-from forerun.predictors.laws import adaptation as law  # noqa: E402
-from forerun.predictors.laws.adaptation import Calls, Prior  # noqa: E402
-from forerun.training.adapting.fitting import PRIORS, rounding_of  # noqa: E402
+from forerun.predictors.laws import adaptation as law
+from forerun.predictors.laws.adaptation import Calls, Prior
+from forerun.training.adapting.fitting import PRIORS, rounding_of
 
 ROWS = 48  # of each device
 START = {"common": 0.4, "resource": 0.3, "group": 0.3, "own": 0.3, "host": 0.3, "host_own": 0.2, "model": 0.1,
@@ -68,8 +68,8 @@ def main(folder: Path, write: bool) -> None:
     made = {"priors": {part: fitted(each) for part, each in tables.items() if each}, "fitted_to": used}
     text = (
         "# Standard deviations between devices, in logarithms: what forerun adapt expects before it sees a row.\n"
-        "# Fitted by benchmarks/adaptation/prior.py to published rows of the devices below (sets: cells of NAS-Bench-201\n"
-        "# from help_nas_latency; zoo: torchvision models from pytorch_gpu_benchmark). Judged devices are not among them.\n"
+        "# Fitted by benchmarks/adaptation/prior.py to published rows of the devices below (cells: NAS-Bench-201, of\n"
+        "# help_nas_latency; zoo: torchvision models, of pytorch_gpu_benchmark). Judged devices are not among them.\n"
         + yaml.safe_dump(made, sort_keys=False, default_flow_style=None, width=116)
     )
     print(text)

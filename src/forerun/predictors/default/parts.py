@@ -9,7 +9,7 @@ import numpy as np
 from forerun.device import Device
 from forerun.graph.profile import CLASSES, Profile
 from forerun.predictors.baselines.roofline import with_losses
-from forerun.predictors.laws.adaptation import GROUP_OF_CLASS, GROUPS, HOST_PARTS, RESOURCES, Calls
+from forerun.predictors.laws.adaptation import GROUP_OF_CLASS, GROUPS, HALF_UNITS, HOST_PARTS, RESOURCES, Calls
 from forerun.predictors.laws.features import op_table
 from forerun.predictors.laws.host import idle_ms, launch_counts
 from forerun.predictors.laws.kernels import FLOOR_US, launch_costs
@@ -37,8 +37,10 @@ def calls_of(
         seconds = (reached * first, moved * ~first, launching)
     else:
         seconds = tuple(each.reshape(shape) for each in network.parts(op_table(ops, [device])))
+    arithmetic, memory, launching = seconds
+    half = HALF_UNITS[ops.units][:, None]
     parts = np.zeros((shape[1], len(GROUPS), len(RESOURCES)))
-    for place, each in enumerate(seconds):
+    for place, each in enumerate((arithmetic * ~half, arithmetic * half, memory, launching)):
         np.add.at(parts[:, :, place].T, GROUP_OF_CLASS[ops.classes], each * counts[:, None] * 1e3)
     flat = parts.reshape(shape[1], -1)
     none, no_host = np.zeros(shape[1]), np.zeros((shape[1], len(HOST_PARTS)))

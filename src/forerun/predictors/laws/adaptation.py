@@ -22,7 +22,7 @@ import numpy as np
 
 from forerun.device.adapted import Adaptation
 from forerun.errors import ForerunError
-from forerun.graph.profile import CLASSES
+from forerun.graph.profile import CLASSES, UNITS
 from forerun.predictors.laws.host import smooth_max
 
 #: Groups of ops with corrections of their own: by the beginning of their kernel class, the first that fits.
@@ -35,7 +35,9 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 GROUP_OF_CLASS = np.array([
     next(g for g, starts in enumerate(GROUPS.values()) if name.startswith(starts)) for name in CLASSES
 ])  # fmt: skip
-RESOURCES = ("arithmetic", "memory", "launch")
+#: What an op spends its time on. How well half precision and less run is a matter of its own: other units, other kernels.
+RESOURCES = ("arithmetic", "half precision", "memory", "launch")
+HALF_UNITS = np.array([unit in ("fp16", "bf16", "fp8", "int8") for unit in UNITS])
 #: What the host does: it launches the ops of each group, and does all else of a call.
 HOST_PARTS = (*GROUPS, "calls")
 #: What is corrected: each resource of each group of ops on the device, then the parts of the host's time.
