@@ -22,6 +22,7 @@ from forerun.data.store import Store
 from forerun.device import Device, load_device
 from forerun.errors import ForerunError
 from forerun.graph.profile import profile
+from forerun.networks import nasbench201
 from forerun.predictors.laws.adaptation import Calls, join_calls
 from forerun.predictors.registry import load_predictor
 from forerun.workload import Workload
@@ -29,6 +30,8 @@ from forerun.workload import Workload
 SPECS = Path(__file__).with_name("devices.yaml")
 NAS, ZOO = "help_nas_latency", "pytorch_gpu_benchmark"
 SEED, NETWORKS = 38, 160
+#: From HW-NAS-Bench, whose runtime folds constants.
+FOLDING = ("pixel-3", "raspberry-pi-4")
 
 
 def specs() -> dict[str, dict[str, Any]]:
@@ -56,15 +59,16 @@ def of_cells(store: Store, count: int) -> dict[str, list[Line]]:
     chosen = np.random.default_rng(SEED).permutation(names)[:count]
     out: dict[str, list[Line]] = {}
     for model in chosen:
-        workload = Workload(str(model).replace("/", ":", 1))
-        question = profiled(workload)
-        graph = question.scalable or question.graph
+        whole, cut = (f"nasbench201:{form(str(model).partition('/')[2])}" for form in (str, nasbench201.folded))
         for name, measured in rows[rows["model"] == model].sort_values("batch").groupby("device"):
+            workload = Workload(cut if name in FOLDING else whole)
+            question = profiled(workload)
+            graph = question.scalable or question.graph
             columns = profile(graph, "fp32", measured["batch"].to_numpy(dtype=int))
             calls = predictor.calls(columns, device(str(name)), workload)
             assert calls is not None
             for place, (batch, time) in enumerate(zip(measured["batch"], measured["latency_ms"], strict=True)):
-                line = (workload.model, f"batch {batch}", float(time), calls.take(np.array([place])))
+                line = (whole, f"batch {batch}", float(time), calls.take(np.array([place])))
                 out.setdefault(str(name), []).append(line)
     return out
 

@@ -22,20 +22,17 @@ from forerun.predictors.laws import adaptation as law
 from forerun.predictors.laws.adaptation import Calls, Prior
 from forerun.training.adapting.fitting import PRIORS, rounding_of
 
-ROWS = 48  # of each device
+ROWS = 40  # of each device
+#: Left out: ROCm does not support the chip, and half of its rows are ten times slower than the others say.
+ODD = ("amd-radeon-rx-5700",)
 START = {"common": 0.4, "resource": 0.3, "group": 0.3, "own": 0.3, "host": 0.3, "host_own": 0.2, "model": 0.1,
          "alike": 0.3, "noise": 0.04}  # fmt: skip
 LEAST, MOST = 0.02, 1.5
 
 
 def surprise(prior: Prior, tables: list[tuple[Calls, np.ndarray, np.ndarray]]) -> float:
-    """The negative logarithm of the likelihood of all devices' rows."""
-    total = 0.0
-    for calls, measured, rounding in tables:
-        found = law.fit(calls, measured, prior, rounding=rounding)
-        _, logdet = np.linalg.slogdet(found.inverse)
-        total += 0.5 * float(found.weights @ np.linalg.solve(found.inverse, found.weights)) - 0.5 * float(logdet)
-    return total
+    """The negative logarithm of the likelihood of all devices' rows, each with a noise of its own."""
+    return sum(law.surprise(law.fit_noise(*one[:2], prior, one[2])) for one in tables)
 
 
 def fitted(tables: list[tuple[Calls, np.ndarray, np.ndarray]]) -> dict[str, float]:
@@ -48,7 +45,7 @@ def fitted(tables: list[tuple[Calls, np.ndarray, np.ndarray]]) -> dict[str, floa
         start = np.log(list(START.values()))
         return surprise(prior_of(logs), tables) + 0.5 * float(((logs - start) ** 2).sum())
 
-    best = minimize(loss, np.log(list(START.values())), method="Nelder-Mead", options={"maxfev": 250, "xatol": 0.02})
+    best = minimize(loss, np.log(list(START.values())), method="Nelder-Mead", options={"maxfev": 200, "xatol": 0.02})
     return {name: round(float(value), 3) for name, value in vars(prior_of(best.x)).items()}
 
 
@@ -58,7 +55,7 @@ def main(folder: Path, write: bool) -> None:
     used: dict[str, list[str]] = {"gpu": [], "cpu": []}
     for name, (rows, calls) in saved(folder).items():
         device_id = name.rpartition(".")[0]
-        if device_id in held_out or len(rows) < 20:
+        if device_id in (*held_out, *ODD) or len(rows) < 20:
             continue
         chosen = np.sort(np.random.default_rng(0).permutation(len(rows))[:ROWS])
         measured = rows["measured"].to_numpy(dtype=float)

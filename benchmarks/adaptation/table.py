@@ -115,9 +115,9 @@ def page(every: pd.DataFrame, about: list[tuple[str, str, pd.DataFrame]]) -> str
         "# Adapting to a new device",
         "",
         "How far `forerun adapt` gets with a few rows of a device that neither the weights nor the prior have seen.",
-        f"Means over {DRAWS} random draws: rows come from one half of the models, the other half is judged (a fifth for",
-        "100 rows). Rows are published ones: cells of NAS-Bench-201 (help_nas_latency), torchvision models in inference",
-        "(pytorch_gpu_benchmark). Written by `python benchmarks/adaptation/table.py`.",
+        f"Means over {DRAWS} random draws: rows come from one half of the models, the other half is judged (a fifth",
+        "for 100 rows). Rows are published ones: cells of NAS-Bench-201 (help_nas_latency), torchvision models in",
+        "inference (pytorch_gpu_benchmark). Written by `python benchmarks/adaptation/table.py`.",
         "",
         "| with 32 rows | kind | within 10 % without rows | with | target | worse than without rows, of draws |",
         "|---|---|---|---|---|---|",
@@ -129,11 +129,12 @@ def page(every: pd.DataFrame, about: list[tuple[str, str, pd.DataFrame]]) -> str
         lines.append(
             f"| {name} | {part} | {before:.0f} % | {after:.0f} %{limit} | {TARGETS[part]} % | {_worse(every, name)} |"
         )
-    lines += ["", "One ratio multiplies the spec sheet's predictions; linear is a ridge regression of log time on the logs",
-              "of what a call computes, moves and launches.", ""]  # fmt: skip
+    about_baselines = "One ratio multiplies the spec sheet's predictions; linear is a ridge regression of log time on"
+    lines += ["", about_baselines, "the logs of what a call computes, moves and launches.", ""]
     for name, part, rows in about:
         settings = ", ".join(sorted(rows["settings"].unique())[:6])
-        lines += [f"## {name}", "", f"A {part}: {len(rows)} rows of {rows['models'].nunique()} models ({settings}).", "",
+        models = rows["models"].nunique()
+        lines += [f"## {name}", "", f"A {part}: {len(rows)} rows of {models} models ({settings}).", "",
                   "| rows | method | mean error | within 10 % | Kendall's tau | 90 % intervals cover | seconds |",
                   "|---|---|---|---|---|---|---|"]  # fmt: skip
         for count in (0, *ROWS):
@@ -144,8 +145,8 @@ def page(every: pd.DataFrame, about: list[tuple[str, str, pd.DataFrame]]) -> str
                 one = means.loc[key]
                 inside = f"{one['coverage']:.0f} %" if one["coverage"] == one["coverage"] else ""
                 seconds = f"{one['seconds']:.2f}" if count else ""
-                lines.append(f"| {count} | {method} | {one['mape']:.1f} % | {one['within_10']:.0f} % | {one['tau']:.2f} | "
-                             f"{inside} | {seconds} |")  # fmt: skip
+                figures = f"{one['mape']:.1f} % | {one['within_10']:.0f} % | {one['tau']:.2f}"
+                lines.append(f"| {count} | {method} | {figures} | {inside} | {seconds} |")
         lines.append("")
     return "\n".join(lines)
 

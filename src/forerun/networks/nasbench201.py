@@ -35,6 +35,16 @@ def _setting(edge: tuple[int, int]) -> str:
     return f"from{edge[0]}to{edge[1]}"
 
 
+def folded(cell: str) -> str:
+    """The cell as a runtime runs it that folds away what is zero or reaches no output: those edges are `none`."""
+    words = re.findall(r"(\w+)~\d", cell)
+    live = {edge: word for edge, word in zip(EDGES, words, strict=True) if word != "none"}
+    for _ in EDGES:
+        starts, ends = {start for start, _ in live} | {3}, {end for _, end in live} | {0}
+        live = {edge: word for edge, word in live.items() if edge[0] in ends and edge[1] in starts}
+    return cell_of({_setting(edge): OPERATIONS.index(live.get(edge, "none")) for edge in EDGES})
+
+
 @dataclass(frozen=True)
 class CellFamily(Family):
     """A family whose names are the strings of cells."""

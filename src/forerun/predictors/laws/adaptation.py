@@ -35,7 +35,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 GROUP_OF_CLASS = np.array([
     next(g for g, starts in enumerate(GROUPS.values()) if name.startswith(starts)) for name in CLASSES
 ])  # fmt: skip
-#: What an op spends its time on. How well half precision and less run is a matter of its own: other units, other kernels.
+#: What an op spends its time on. How well half precision runs is a matter of its own: other units, other kernels.
 RESOURCES = ("arithmetic", "half precision", "memory", "launch")
 HALF_UNITS = np.array([unit in ("fp16", "bf16", "fp8", "int8") for unit in UNITS])
 #: What the host does: it launches the ops of each group, and does all else of a call.
@@ -49,8 +49,12 @@ _ARRAYS = ("corrections", "covariance", "slopes", "shares", "weights", "inverse"
 #: Standard deviations between devices of static and dynamic power, and of a row, in logarithms; and how many rows the
 #: usual error counts as.
 POWER_PRIOR, POWER_NOISE, USUAL_ROWS = (0.5, 0.35), 0.1, 4
-_STEPS = 6  # of Gauss-Newton; it settles in three or four
+#: Of Gauss-Newton, which settles in three to six; the most that a correction moves in a step, in logarithms; and in how
+#: many steps rows that stand apart are found: then they stay what they are.
+_STEPS, _STRIDE, _SORTED = 12, 0.7, 5
 _AS_EXPECTED = 8.0
+#: Noise in multiples of the usual one, and how much against them speaks beforehand.
+_NOISES = ((0.5, 0.7), (1.0, 0.0), (2.0, 0.5), (4.0, 1.5))
 #: A row this many standard deviations away from what the others say counts less, as if errors had heavy tails.
 _HUBER = 2.5
 
@@ -197,18 +201,41 @@ def fit(
     device_only, rounding = np.broadcast_to(device_only, count), np.broadcast_to(rounding, count)
     alike, logs = likeness(shares, shares, prior), np.log(measured_ms)
     corrections, trust = np.zeros(len(PARTS)), np.ones(count)
-    for _ in range(_STEPS):
+    for step in range(_STEPS):
         slopes = calls.slopes(corrections, device_only)
         predicted = np.where(device_only, calls.device_ms(corrections), calls.latency_ms(corrections))
         noise = (prior.noise**2 + rounding**2) / trust
         within = alike + np.diag(noise)
         inverse = np.linalg.inv(slopes @ before @ slopes.T + within)
         weights = inverse @ (logs - np.log(predicted) + slopes @ corrections)
-        corrections = before @ slopes.T @ weights
-        apart = np.abs(weights / np.diag(inverse)) * np.sqrt(np.diag(inverse))
-        trust = np.where(apart > _HUBER, (_HUBER / np.maximum(apart, 1e-9)) ** 2, 1.0) if count > 4 else trust
+        stride = before @ slopes.T @ weights - corrections
+        longest = float(np.abs(stride).max())
+        corrections = corrections + stride * min(1.0, _STRIDE / max(longest, 1e-12))
+        if step < _SORTED and count > 4:
+            apart = np.abs(weights) / np.sqrt(np.diag(inverse))
+            trust = np.where(apart > _HUBER, (_HUBER / np.maximum(apart, 1e-9)) ** 2, 1.0)
+        elif longest < 1e-4:
+            break
     after = before - before @ slopes.T @ inverse @ slopes @ before
     return Posterior(corrections, after, slopes, shares, weights, inverse, prior)
+
+
+def surprise(posterior: Posterior) -> float:
+    """The negative logarithm of the likelihood of the rows, under the prior: the linear one around the corrections."""
+    _, logdet = np.linalg.slogdet(posterior.inverse)
+    weights = posterior.weights
+    return 0.5 * float(weights @ np.linalg.solve(posterior.inverse, weights)) - 0.5 * float(logdet)
+
+
+def fit_noise(
+    calls: Calls, measured_ms: np.ndarray, prior: Prior, rounding: np.ndarray | float = 0.0
+) -> Posterior:  # fmt: skip
+    """`fit`, with the noise that makes the rows most likely: some devices are measured with a steadier hand."""
+    found = []
+    for times, doubt in _NOISES:
+        posterior = fit(calls, measured_ms, replace(prior, noise=times * prior.noise), rounding=rounding)
+        found.append((surprise(posterior) + doubt, posterior))
+    return min(found, key=lambda one: one[0])[1]
 
 
 def fit_power(static_j: np.ndarray, dynamic_j: np.ndarray, measured_j: np.ndarray) -> tuple[np.ndarray, float]:

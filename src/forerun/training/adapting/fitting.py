@@ -111,7 +111,7 @@ def fitted(calls: Calls, measured: np.ndarray, prior: Prior, models: np.ndarray)
     rounding = rounding_of(measured)
     before = np.abs(np.log(measured / calls.latency_ms(np.zeros(len(PARTS)))))
     for strength in (1.0, 0.3, 0.1, 0.01):
-        posterior = law.fit(calls, measured, prior.shrunken(strength), rounding=rounding)
+        posterior = law.fit_noise(calls, measured, prior.shrunken(strength), rounding)
         residual, expected = law.held_out(posterior, models)
         if np.abs(residual).mean() <= before.mean():
             break
