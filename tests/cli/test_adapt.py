@@ -119,7 +119,7 @@ def test_folders_of_other_versions_are_refused(chip: Path, run_forerun: Run) -> 
     place = chip / "my_chip" / "adaptation.yaml"
     written = place.read_text()
     for old, new, said in (
-        ("format: 1", "format: 7", "is an adapted device of format 7, and this forerun reads 1"),
+        ("format: 1", "format: 7", "was adapted by another version (format 7, this forerun reads 1)"),
         ("predictor: ", "predictor: x", "was adapted with other weights"),
     ):
         place.write_text(written.replace(old, new, 1))
@@ -150,6 +150,27 @@ def test_what_is_asked_must_be_one_thing(chip: Path, run_forerun: Run) -> None:
     assert (chip / "full" / "thesis.tex").exists()
 
 
+def test_a_new_kind_of_network_is_a_predictor_for_every_device(chip: Path, run_forerun: Run) -> None:
+    lines = []
+    for device, (model, batch) in [(d, case) for d in ("h200", "t4") for case in CASES]:
+        p = forerun.predict(model, device, batch=batch, measured=False)
+        lines.append({"device": device, "model": model, "batch": batch, "latency_ms": 1.25 * p.latency_ms.value})
+    (chip / "family.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    done = run_forerun("adapt", "--architectures", "family.jsonl", "--out", "my_family")
+    assert done.returncode == 0 and "use it with --predictor my_family" in done.stdout, done.stderr
+    for device in ("a100-sxm4-40gb", "t4"):
+        model = "cnn:depth=6,filters=32,classes=10"
+        plain = forerun.predict(model, device, batch=512)
+        adapted = forerun.predict(model, device, batch=512, predictor=chip / "my_family")
+        assert adapted.basis == "adapted (18 rows)"
+        assert adapted.latency_ms.value == pytest.approx(1.25 * plain.latency_ms.value, rel=0.1)
+    explained = forerun.explain(model, "t4", batch=512, predictor=chip / "my_family")
+    assert adapted.device_ms is not None
+    assert explained.device_ms == pytest.approx(adapted.device_ms.value, rel=0.02)
+    done = run_forerun("adapt", "--architectures", "rows.csv", "--out", "other")
+    assert done.returncode == 2 and "name no device" in done.stderr and not (chip / "other").exists()
+
+
 SMALL = [
     {"name": "cnn:depth=2,filters=16,classes=10", "family": "cnn", "source": "cnn",
      "draw": {"depth": [2], "filters": [16], "classes": [10]}},
@@ -167,7 +188,7 @@ def test_a_plan_is_a_sweep_of_what_tells_most_in_the_time(tmp_path: Path, monkey
     times = [case.latency_ms for case in chosen.cases]
     assert times == sorted(times) and len({case.workload.model for case in chosen.cases}) == 2
     planning.write(tmp_path / "plan.yaml", planning.sweep_of(device, chosen))
-    assert len(sweep.wanted(sweep.load(tmp_path / "plan.yaml"), seed=0)) == 5
+    assert len({key for key, _ in sweep.wanted(sweep.load(tmp_path / "plan.yaml"), seed=0)}) == 5
     with pytest.raises(ForerunError, match="too short for two models"):
         planning.plan(device, predictor, 5, 10)
 

@@ -6,6 +6,7 @@
     README.md                 errors before and after
     rows.jsonl                the rows, to adapt again with another version
 
+Of a kind of network, `predictor.json` is in the place of `device.yaml`: the folder is a predictor.
 What the numbers mean is in predictors/laws/adaptation.py.
 """
 
@@ -46,7 +47,12 @@ class Adaptation:
 
 def is_adapted(path: Path) -> bool:
     """Whether a path is the folder of an adapted device."""
-    return (path / CORRECTIONS).is_file()
+    return (path / CORRECTIONS).is_file() and (path / DEVICE).is_file()
+
+
+def corrects_networks(path: Path) -> bool:
+    """Whether a path is the folder of an adapted kind of network."""
+    return (path / CORRECTIONS).is_file() and not (path / DEVICE).is_file()
 
 
 def read_adaptation(folder: Path) -> Adaptation:
@@ -58,8 +64,8 @@ def read_adaptation(folder: Path) -> Adaptation:
     if not isinstance(written, dict) or written.get("format") != FORMAT:
         found = written.get("format") if isinstance(written, dict) else None
         raise ForerunError(
-            f"{folder} is an adapted device of format {short(found)}, and this forerun reads {FORMAT}: adapt it again "
-            f"with forerun adapt --device {folder / DEVICE} --rows {folder / ROWS} --out NEW"
+            f"{folder} was adapted by another version (format {short(found)}, this forerun reads {FORMAT}): adapt it "
+            f"again with forerun adapt and the rows in {folder / ROWS}"
         )
     path = folder / ARRAYS
     try:

@@ -9,12 +9,22 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from forerun.device import Device
+from forerun.device.adapted import Adaptation
 from forerun.device.together import together
 from forerun.graph.profile import Profile
 from forerun.prediction import deviations
 from forerun.predictors.base import Times
 from forerun.predictors.laws import energy as energy_law
-from forerun.predictors.laws.adaptation import HOST, PARTS, Calls, Posterior, posterior_of
+from forerun.predictors.laws.adaptation import (
+    GROUP_OF_CLASS,
+    HALF_UNITS,
+    HOST,
+    PARTS,
+    RESOURCES,
+    Calls,
+    Posterior,
+    posterior_of,
+)
 from forerun.workload import Workload
 
 if TYPE_CHECKING:
@@ -23,27 +33,29 @@ if TYPE_CHECKING:
 
 def problem(predictor: DefaultPredictor, device: Device) -> str | None:
     """Why corrections do not apply: they belong to the weights that they were fitted with."""
-    if device.adaptation is None or device.adaptation.predictor == predictor.stamp:
-        return None
-    return (
-        f"{device.id} was adapted with other weights of the predictor {predictor.name} ({device.adaptation.predictor}, "
-        f"these are {predictor.stamp}): adapt it again with its rows"
-    )
+    for what, found in ((device.id, device.adaptation), ("this kind of network", predictor.corrections)):
+        if found is not None and found.predictor != predictor.stamp:
+            return (
+                f"{what} was adapted with other weights of the predictor {predictor.name} ({found.predictor}, these "
+                f"are {predictor.stamp}): adapt it again with its rows"
+            )
+    return None
 
 
 def correct(
     predictor: DefaultPredictor, times: Times, profile: Profile, devices: Sequence[Device], workload: Workload
 ) -> Times:
-    """The times [batch sizes, devices], those of adapted devices with their corrections, in place."""
-    for place in _adapted(devices):
-        calls, given = predictor.calls(profile, devices[place], workload), predictor.host_slowness is not None
-        found = _corrected(
-            times.of_device(place), calls, profile, devices[place], workload, predictor.weights.joules,
-            host_is_given=given,
-        )  # fmt: skip
+    """The times [batch sizes, devices], corrected in place where the device or the kind of network is adapted."""
+    for place, found in _adapted(predictor, devices):
+        device, calls = devices[place], predictor.calls(profile, devices[place], workload)
+        now, joules = times.of_device(place), predictor.weights.joules
+        for one in found:
+            posterior = _posterior(one, predictor.host_slowness is not None)
+            joules = joules * _power_factors(posterior.power)
+            now = _corrected(now, calls, posterior, profile, device, workload, joules)
         for f in fields(Times):
             if (value := getattr(times, f.name)) is not None:
-                value[:, place] = getattr(found, f.name)[:, 0]
+                value[:, place] = getattr(now, f.name)[:, 0]
     return times
 
 
@@ -51,28 +63,35 @@ def narrow(
     predictor: DefaultPredictor, spread: np.ndarray, target: str, profile: Profile, devices: Sequence[Device],
     workload: Workload,
 ) -> np.ndarray:  # fmt: skip
-    """Interval factors [batch sizes, devices, 2], those of adapted devices as their rows say, in place."""
-    for place in _adapted(devices):
-        beyond = predictor.ood_sigma(profile, [devices[place]], workload)[0]
-        calls, given = predictor.calls(profile, devices[place], workload), predictor.host_slowness is not None
-        found = _factors(target, calls, devices[place], beyond, predictor.confidence, host_is_given=given)
-        if found is not None:
-            spread[:, place] = found
+    """Interval factors [batch sizes, devices, 2], as the rows of a device or kind of network say, in place."""
+    for place, found in _adapted(predictor, devices):
+        calls = predictor.calls(profile, devices[place], workload)
+        sigma = predictor.ood_sigma(profile, [devices[place]], workload)[0]
+        for one in found:
+            more = _deviation(target, calls, _posterior(one, predictor.host_slowness is not None))
+            if more is None:
+                break
+            sigma = np.hypot(sigma, more)
+        else:
+            ends = deviations(predictor.confidence) * sigma
+            spread[:, place] = np.exp(np.stack([-ends, ends], axis=-1))
     return spread
 
 
-def _adapted(devices: Sequence[Device]) -> list[int]:
-    """The places of adapted devices."""
+def _adapted(predictor: DefaultPredictor, devices: Sequence[Device]) -> list[tuple[int, list[Adaptation]]]:
+    """The corrections that apply on each device, by its place; those of a device come first."""
     them = together(devices)
-    return them.once("adapted", lambda: [place for place, one in enumerate(them) if one.adaptation is not None])
+    own = them.once("adapted", lambda: [place for place, one in enumerate(them) if one.adaptation is not None])
+    places = own if predictor.corrections is None else range(len(them))
+    each = ((place, (them[place].adaptation, predictor.corrections)) for place in places)
+    return [(place, [one for one in both if one is not None]) for place, both in each]
 
 
 def _corrected(
-    times: Times, calls: Calls, profile: Profile, device: Device, workload: Workload, joules: np.ndarray, *,
-    host_is_given: bool,
+    times: Times, calls: Calls, posterior: Posterior, profile: Profile, device: Device, workload: Workload,
+    joules: np.ndarray,
 ) -> Times:  # fmt: skip
-    """The times of one device [batch sizes, 1]. A host that the user names takes the place of that of the rows."""
-    posterior = _posterior(device, host_is_given)
+    """The times of one device [batch sizes, 1] with corrections."""
     none, each = np.zeros(len(PARTS)), np.exp(posterior.particular(calls))
     latency = calls.latency_ms(posterior.corrections) / calls.latency_ms(none) * each
     busy = calls.device_ms(posterior.corrections) / calls.device_ms(none) * each
@@ -86,24 +105,35 @@ def _corrected(
     )
     if device.traits.is_host:
         device_ms = latency_ms
-    power = _power_factors(posterior.power)
-    energy_j = energy_law.energy_j(profile, [device], latency_ms, device_ms, joules * power, workload.runtime)
+    energy_j = energy_law.energy_j(profile, [device], latency_ms, device_ms, joules, workload.runtime)
     return replace(times, latency_ms=latency_ms, device_ms=device_ms, host_ms=host_ms, energy_j=energy_j)
 
 
-def _factors(
-    target: str, calls: Calls, device: Device, beyond: np.ndarray | float, confidence: float, *, host_is_given: bool
-) -> np.ndarray | None:  # fmt: skip
-    """[batch sizes, 2] of the interval of a target; None where the rows say nothing of it."""
-    posterior = _posterior(device, host_is_given)
-    if target == "energy_j":
-        if posterior.power_deviation is None:
-            return None
-        sigma = np.hypot(posterior.power_deviation, posterior.deviation(calls))
-    else:
-        sigma = posterior.deviation(calls, device_only=target == "device_ms")
-    ends = deviations(confidence) * np.hypot(sigma, beyond)
-    return np.exp(np.stack([-ends, ends], axis=-1))
+def op_factors(
+    predictor: DefaultPredictor, parts: Sequence[np.ndarray], profile: Profile, device: Device, workload: Workload
+) -> np.ndarray | float:
+    """[ops, batch sizes]: how many times longer each op takes by the corrections; `parts` are its seconds of
+    arithmetic, of memory and of launches."""
+    arithmetic, memory, launching = parts
+    half, whole, by = HALF_UNITS[profile.units][:, None], sum(parts), np.ones(())
+    for _, found in _adapted(predictor, [device]):
+        for one in found:
+            posterior = posterior_of(one)
+            times = np.exp(posterior.corrections[:HOST]).reshape(-1, len(RESOURCES))[GROUP_OF_CLASS[profile.classes]]
+            plain, halved, moved, launched = (times[:, place, None] for place in range(len(RESOURCES)))
+            after = arithmetic * np.where(half, halved, plain) + memory * moved + launching * launched
+            by = by * after / np.maximum(whole, 1e-30)
+            by = by * np.exp(posterior.particular(predictor.calls(profile, device, workload)))
+    return by
+
+
+def _deviation(target: str, calls: Calls, posterior: Posterior) -> np.ndarray | None:
+    """[batch sizes] in logarithms; None where the rows say nothing of the target."""
+    if target != "energy_j":
+        return posterior.deviation(calls, device_only=target == "device_ms")
+    if posterior.power_deviation is None:
+        return None
+    return np.hypot(posterior.power_deviation, posterior.deviation(calls))
 
 
 def _power_factors(power: np.ndarray) -> np.ndarray:
@@ -112,9 +142,9 @@ def _power_factors(power: np.ndarray) -> np.ndarray:
     return out
 
 
-def _posterior(device: Device, host_is_given: bool) -> Posterior:
-    assert device.adaptation is not None
-    found = posterior_of(device.adaptation)
+def _posterior(adaptation: Adaptation, host_is_given: bool) -> Posterior:
+    """Its corrections; a host that the user names takes the place of that of the rows."""
+    found = posterior_of(adaptation)
     if not host_is_given:
         return found
     without = found.corrections.copy()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from forerun.device import Device
+from forerun.device.adapted import Adaptation, corrects_networks, read_adaptation
 from forerun.device.kinds import GPU
 from forerun.device.together import Devices, together
 from forerun.graph.profile import CLASSES, Profile
@@ -58,6 +59,7 @@ class DefaultPredictor(Predictor):
     def __init__(self, *, steps: int = 2000, seeds: Sequence[int] = (0, 1, 2)) -> None:
         self.steps, self.seeds = steps, seeds
         self.weights_: Weights | None = None
+        self.corrections: Adaptation | None = None  # corrections for a kind of network, on every device
 
     @classmethod
     def of(cls, weights: Weights) -> Self:
@@ -83,6 +85,10 @@ class DefaultPredictor(Predictor):
 
     @classmethod
     def load(cls, folder: Path) -> Self:
+        if corrects_networks(folder):
+            out = cls()
+            out.corrections = read_adaptation(folder)
+            return out
         return cls.of(load_weights(folder))
 
     def fit(self, cases: TrainingCases) -> Self:
@@ -125,8 +131,9 @@ class DefaultPredictor(Predictor):
         )
 
     def basis_for(self, device: Device) -> str:
-        if device.adaptation is not None:
-            return device.adaptation.basis
+        found = device.adaptation or self.corrections
+        if found is not None:
+            return found.basis
         return "learned" if self._network(device, USUAL) is not None else "roofline"
 
     def measured_devices(self) -> frozenset[str]:
@@ -168,7 +175,11 @@ class DefaultPredictor(Predictor):
         network = self._network(device, workload.runtime)
         if network is None:
             return self._roofline().op_times_ms(profile, device, workload)
-        return self._op_times_ms(network, profile, device, in_graph=True)[:, 0]
+        each = self._op_times_ms(network, profile, device, in_graph=True)
+        if device.adaptation is not None or self.corrections is not None:
+            parts = [one.reshape(each.shape) for one in network.parts(op_table(profile, [device]))]
+            each = each * adapted.op_factors(self, parts, profile, device, workload)
+        return each[:, 0]
 
     def op_times_by_batch_ms(self, profile: Profile, device: Device, workload: Workload) -> np.ndarray:
         network = self._network(device, workload.runtime)

@@ -40,59 +40,88 @@ class Score:
 
 @dataclass(frozen=True)
 class Fitted:
-    """A device with its corrections, and how good they are."""
+    """Corrections of a device, or of a kind of network on any device, and how good they are."""
 
-    device: Device
+    adaptation: Adaptation
     before: Score
     after: Score
     named: tuple[str, ...]  # rows that contradict each other or the spec sheet
     corrections: dict[str, tuple[float, float]]  # the factor of a part's time, and its deviation in logarithms
     power: dict[str, float]
+    device: Device | None = None  # with its corrections; None: a kind of network
 
 
-def prior_for(device: Device) -> Prior:
-    """The spread between known devices of this kind."""
-    return Prior.of(read_yaml(PRIORS)["priors"][device.traits.part])
+def prior_for(device: Device | None) -> Prior:
+    """The spread between known devices of this kind, or between kinds of network."""
+    return Prior.of(read_yaml(PRIORS)["priors"]["networks" if device is None else device.traits.part])
 
 
 def adapt(device: Device, cases: Sequence[Measured], predictor: Predictor) -> Fitted:
     """Corrections of a device from its cases."""
+    device = replace(device, adaptation=None)
+    kept, posterior, scores, named = _time(
+        [replace(case, device=device) for case in cases], prior_for(device), predictor
+    )
+    posterior, power = _with_power(posterior, kept, device, predictor)
+    made = _adaptation(posterior, kept, predictor, power)
+    device = replace(_with_context(device, kept), adaptation=made)
+    return Fitted(made, *scores, named, _factors(posterior), power, device)
+
+
+def adapt_networks(cases: Sequence[Measured], predictor: Predictor) -> Fitted:
+    """Corrections of a kind of network from cases on known devices."""
+    plain = [replace(case, device=replace(case.device, adaptation=None)) for case in cases]
+    kept, posterior, scores, named = _time(plain, prior_for(None), predictor)
+    return Fitted(_adaptation(posterior, kept, predictor, {}), *scores, named, _factors(posterior), {})
+
+
+def _adaptation(
+    posterior: Posterior, kept: Sequence[Measured], predictor: Predictor, power: dict[str, float]
+) -> Adaptation:
+    summary = {"corrections": _readable(posterior), "power": power}
+    return law.to_adaptation(posterior, len(kept), predictor.stamp, summary)
+
+
+def _time(
+    cases: Sequence[Measured], prior: Prior, predictor: Predictor
+) -> tuple[list[Measured], Posterior, tuple[Score, Score], tuple[str, ...]]:
+    """The cases that count, corrections of their times, errors before and after, and cases to be named."""
     if len({str(case.row["model"]) for case in cases}) < 2:
         only = cases[0].row["model"] if cases else "none"
         raise ForerunError(
             f"all rows are of one model ({only}): whether it or the device is slow shows with a second one alone"
         )
-    device = replace(device, adaptation=None)
-    calls = law.join_calls([_calls(case, device, predictor) for case in cases])
+    calls = law.join_calls([_calls(case, predictor) for case in cases])
     measured = np.array([case.values["latency_ms"] for case in cases])
     off = np.log(measured / calls.latency_ms(np.zeros(len(PARTS))))
     check_unit(off)
-    named: list[str] = []
     apart = np.abs(off - np.median(off)) > np.log(WRONG_UNIT)
-    for place in np.flatnonzero(apart):
-        named.append(f"{cases[place].words}: {measured[place]:.4g} ms looks like another unit; it was left out")
+    named = [
+        f"{cases[place].words}: {measured[place]:.4g} ms looks like another unit; it was left out"
+        for place in np.flatnonzero(apart)
+    ]
     kept = [case for case, wrong in zip(cases, apart, strict=True) if not wrong]
     calls, measured, off = calls.take(~apart), measured[~apart], off[~apart]
-    for case, time in zip(kept, measured, strict=True):
-        least = float(least_ms(case.question.columns, [device], whole_programs=True)[0, 0])
-        if time < 0.95 * least:
-            named.append(
-                f"{case.words}: {time:.4g} ms is less than the {least:.4g} ms that the spec sheet allows: a peak or "
-                "the bandwidth is too low in it, or something else was timed"
-            )
+    named += [line for case, time in zip(kept, measured, strict=True) if (line := _impossible(case, float(time)))]
     models = np.unique([str(case.row["model"]) for case in kept], return_inverse=True)[1]
-    posterior, after = fitted(calls, measured, prior_for(device), models)
+    posterior, after = fitted(calls, measured, prior, models)
     residual, expected = law.left_out(posterior)
     for place in np.flatnonzero((np.abs(residual) > CONTRADICTS * expected) & (np.abs(residual) > BY)):
         others = measured[place] / np.exp(residual[place])
         named.append(f"{kept[place].words}: {measured[place]:.4g} ms, where the other rows say {others:.4g} ms")
-    before = score(measured, np.exp(np.log(measured) - off), None)
-    posterior, power = _with_power(posterior, kept, device, predictor)
-    device = _with_context(device, kept)
-    stamp = predictor.stamp
-    summary = {"corrections": _readable(posterior), "power": power}
-    made: Adaptation = law.to_adaptation(posterior, len(kept), stamp, summary)
-    return Fitted(replace(device, adaptation=made), before, after, tuple(named), _factors(posterior), power)
+    before = score(measured, measured / np.exp(off), None)
+    return kept, posterior, (before, after), tuple(named)
+
+
+def _impossible(case: Measured, time: float) -> str | None:
+    """A sentence where a time is less than the spec sheet allows."""
+    least = float(least_ms(case.question.columns, [case.device], whole_programs=True)[0, 0])
+    if time >= 0.95 * least:
+        return None
+    return (
+        f"{case.words}: {time:.4g} ms is less than the {least:.4g} ms that the spec sheet allows: a peak or the "
+        "bandwidth is too low in it, or something else was timed"
+    )
 
 
 def check_unit(off: np.ndarray) -> None:
@@ -142,8 +171,8 @@ def kendall(a: np.ndarray, b: np.ndarray) -> float:
     return float((first * second).sum() / ties) if ties else float("nan")
 
 
-def _calls(case: Measured, device: Device, predictor: Predictor) -> Calls:
-    calls = predictor.calls(case.question.columns, device, case.workload)
+def _calls(case: Measured, predictor: Predictor) -> Calls:
+    calls = predictor.calls(case.question.columns, case.device, case.workload)
     if calls is None:
         raise ForerunError(f"the predictor {predictor.name} has no parts to correct")
     return calls

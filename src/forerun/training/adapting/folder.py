@@ -15,6 +15,7 @@ from forerun.device import Device
 from forerun.device.adapted import ARRAYS, CARD, CORRECTIONS, DEVICE, FORMAT, ROWS, Adaptation
 from forerun.device.fields import DATASHEET, PEAKS
 from forerun.errors import ForerunError
+from forerun.predictors.saved import FILE
 from forerun.training.adapting.fitting import Fitted, Score
 from forerun.training.adapting.rows import Measured
 
@@ -27,15 +28,19 @@ def write(folder: Path, fitted: Fitted, cases: Sequence[Measured], notes: Sequen
     from safetensors.numpy import save
 
     check_place(folder)
-    device, adaptation = fitted.device, fitted.device.adaptation
-    assert adaptation is not None
+    adaptation = fitted.adaptation
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         made = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     except OSError as error:
         raise ForerunError(f"{folder} cannot be written: {error.strerror or error}") from error
     try:
-        (made / DEVICE).write_text(yaml.safe_dump(fields_of(device), sort_keys=False, allow_unicode=True))
+        if fitted.device is None:
+            about = {"predictor": "default", "corrects": adaptation.predictor}
+            (made / FILE).write_text(json.dumps(about) + "\n")
+        else:
+            fields = fields_of(fitted.device)
+            (made / DEVICE).write_text(yaml.safe_dump(fields, sort_keys=False, allow_unicode=True))
         (made / CORRECTIONS).write_text(yaml.safe_dump(_plain(adaptation), sort_keys=False, allow_unicode=True))
         (made / ARRAYS).write_bytes(save(dict(adaptation.arrays)))
         lines = (json.dumps(case.row, default=str) for case in cases)
@@ -88,21 +93,24 @@ def _plain(adaptation: Adaptation) -> Mapping[str, Any]:
 def card(name: str, fitted: Fitted, cases: Sequence[Measured], notes: Sequence[str]) -> str:
     """README.md of the folder."""
     device = fitted.device
+    title = f"{device.name}, adapted" if device is not None else "A kind of network, adapted"
+    option = "device" if device is not None else "predictor"
+    what = "spec sheet alone" if device is not None else "not adapted"
     models = len({str(case.row["model"]) for case in cases})
     lines = [
-        f"# {device.name}, adapted",
+        f"# {title}",
         "",
-        f"`forerun predict MODEL --device {name}/` predicts with corrections from {len(cases)} measured cases of "
+        f"`forerun predict MODEL --{option} {name}/` predicts with corrections from {len(cases)} measured cases of "
         f"{models} models.",
         "",
         "| held out, a model at a time | mean error | within 10 % | Kendall's tau | 90 % intervals cover |",
         "|---|---|---|---|---|",
-        f"| spec sheet alone | {_cells(fitted.before)} |",
+        f"| {what} | {_cells(fitted.before)} |",
         f"| adapted | {_cells(fitted.after)} |",
         "",
         "## Corrections",
         "",
-        "How many times longer a part takes than predicted from the spec sheet; deviations are in logarithms.",
+        "How many times longer a part takes than predicted without them; deviations are in logarithms.",
         "",
         "| part | times | ± |",
         "|---|---|---|",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import pandas as pd
 
 from forerun._util.readable import short
 from forerun.api.questions import Question, problem, profiled
-from forerun.device import Device
+from forerun.device import Device, load_device
 from forerun.errors import ForerunError
 from forerun.predictors.base import Predictor
 from forerun.workload import Workload
@@ -32,6 +32,7 @@ _RENAMED = ((re.compile(r"^nasbench201/"), "nasbench201:"),)
 class Measured:
     """One case with its graph, and what was measured of it: the median of its repeats."""
 
+    device: Device
     workload: Workload
     question: Question
     values: Mapping[str, float]  # of QUANTITIES, those that are known
@@ -121,11 +122,12 @@ def of_device(rows: pd.DataFrame, device: Device) -> pd.DataFrame:
 
 
 def cases_of(
-    rows: pd.DataFrame, device: Device, predictor: Predictor, progress: Callable[..., Iterable[Any]] | None = None
-) -> Rows:
-    """The cases of rows of one device, each captured; those that cannot be are named."""
+    rows: pd.DataFrame, device: Device | None, predictor: Predictor,
+    progress: Callable[..., Iterable[Any]] | None = None,
+) -> Rows:  # fmt: skip
+    """The cases of rows of a device, or of the devices that they name, each captured; what cannot be is named."""
     notes: list[str] = []
-    columns = [name for name in _WHAT_RAN if name in rows]
+    columns = [name for name in (*_WHAT_RAN, *(("device",) if device is None else ())) if name in rows]
     keys = rows[columns].astype(object).where(rows[columns].notna(), None)
     groups: dict[str, list[int]] = {}
     for place, line in enumerate(keys.to_dict("records")):
@@ -138,8 +140,8 @@ def cases_of(
     for places in progress(kept, len(kept)) if progress else kept:
         line = keys.iloc[places[0]].to_dict()
         try:
-            workload = workload_of_row(line)
-            if (reason := problem(workload, device, predictor)) is not None:
+            workload, on = workload_of_row(line), device or load_device(str(line["device"]))
+            if (reason := problem(workload, replace(on, adaptation=None), predictor)) is not None:
                 raise ForerunError(reason)
             question = profiled(workload)
         except ForerunError as error:
@@ -148,7 +150,7 @@ def cases_of(
         of_case = rows.iloc[places]
         known = {name: pd.to_numeric(of_case[name], errors="coerce") for name in QUANTITIES if name in rows}
         values = {name: float(each.median()) for name, each in known.items() if each.notna().any()}
-        one = Measured(workload, question, values, {k: v for k, v in line.items() if v is not None} | values)
+        one = Measured(on, workload, question, values, {k: v for k, v in line.items() if v is not None} | values)
         least, most = of_case["latency_ms"].min(), of_case["latency_ms"].max()
         if most > REPEATS * least:
             notes.append(f"rows of one case contradict each other: {one.words}: {least:.4g} to {most:.4g} ms")
