@@ -12,6 +12,7 @@ import pytest
 
 import forerun
 from forerun._util import documents
+from forerun.data.store import Store
 from forerun.device import load_device
 from forerun.errors import ForerunError
 from forerun.measure import sweep
@@ -71,8 +72,10 @@ def test_an_adapted_device_is_a_folder_that_predicts_as_its_rows_say(chip: Path,
     assert set(compared["basis"]) == {"learned", "adapted (9 rows)"}
 
 
-def test_its_own_rows_adapt_it_again(chip: Path, run_forerun: Run) -> None:
-    run_forerun("adapt", "--device", "chip.yaml", "--rows", "rows.csv", "--out", "my_chip")
+def test_rows_of_a_store_and_its_own_rows_adapt_it_alike(chip: Path, rows: pd.DataFrame, run_forerun: Run) -> None:
+    Store(chip / "store").append("models", rows.assign(device="chip", mode="inference", dtype="fp32", status="ok"))
+    Store(chip / "store").append("models", rows.assign(device="t4", latency_ms=1.0))  # another's rows do not count
+    run_forerun("adapt", "--device", "chip.yaml", "--rows", "store", "--out", "my_chip")
     first = (chip / "my_chip" / "adaptation.yaml").read_text()
     done = run_forerun("adapt", "--device", "my_chip", "--rows", "my_chip/rows.jsonl", "--out", "my_chip")
     assert done.returncode == 0 and "Written to my_chip" in done.stdout, done.stderr

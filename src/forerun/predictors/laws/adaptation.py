@@ -298,8 +298,8 @@ def held_out(posterior: Posterior, groups: np.ndarray) -> tuple[np.ndarray, np.n
 
 
 def calibrated_scale(residual: np.ndarray, expected: np.ndarray) -> float:
-    """What intervals are multiplied by, so that residuals of held-out rows are as large as expected; shrunken towards 1
-    as if a few rows had been as expected."""
+    """What intervals are multiplied by, so that residuals of held-out rows are as large as expected: shrunken towards 1
+    as if a few rows had been as expected, and wider where rows are few (quantiles of Student's t over normal ones)."""
     squares = np.minimum((residual / expected) ** 2, 16.0)
     scale = np.sqrt((_AS_EXPECTED + squares.sum()) / (_AS_EXPECTED + len(squares)))
-    return float(np.clip(scale, 0.6, 3.0))
+    return float(np.clip(scale, 1.0, 3.0)) * (1 + 1 / (len(squares) + 3))
