@@ -131,7 +131,12 @@ def page(every: pd.DataFrame, about: list[tuple[str, str, pd.DataFrame]]) -> str
             f"| {name} | {part} | {before:.0f} % | {after:.0f} %{limit} | {TARGETS[part]} % | {_worse(every, name)} |"
         )
     about_baselines = "One ratio multiplies the spec sheet's predictions; linear is a ridge regression of log time on"
-    lines += ["", about_baselines, "the logs of what a call computes, moves and launches.", ""]
+    lines += [
+        "",
+        about_baselines,
+        "the logs of what a call computes, moves and launches. Seconds are of one core of a busy machine.",
+        "",
+    ]
     for name, part, rows in about:
         settings = ", ".join(sorted(rows["settings"].unique())[:6])
         models = rows["models"].nunique()

@@ -34,10 +34,9 @@ def calls_of(
         share = launch_costs(device, workload.runtime).floor_share
         launching = np.broadcast_to((kernels * FLOOR_US[ops.classes] * share / 1e6)[:, None], shape)
         first = reached >= moved
-        seconds = (reached * first, moved * ~first, launching)
+        arithmetic, memory = reached * first, moved * ~first
     else:
-        seconds = tuple(each.reshape(shape) for each in network.parts(op_table(ops, [device])))
-    arithmetic, memory, launching = seconds
+        arithmetic, memory, launching = (each.reshape(shape) for each in network.parts(op_table(ops, [device])))
     half = HALF_UNITS[ops.units][:, None]
     parts = np.zeros((shape[1], len(GROUPS), len(RESOURCES)))
     for place, each in enumerate((arithmetic * ~half, arithmetic * half, memory, launching)):

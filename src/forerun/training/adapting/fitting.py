@@ -98,7 +98,7 @@ def _time(
     apart = np.abs(off - np.median(off)) > np.log(WRONG_UNIT)
     named = [
         f"{cases[place].words}: {measured[place]:.4g} ms looks like another unit; it was left out"
-        for place in np.flatnonzero(apart)
+        for place in np.flatnonzero(apart).tolist()
     ]
     kept = [case for case, wrong in zip(cases, apart, strict=True) if not wrong]
     calls, measured, off = calls.take(~apart), measured[~apart], off[~apart]
