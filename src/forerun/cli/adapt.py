@@ -125,7 +125,7 @@ def _plan(name: str, count: int, budget_s: float, out: Path | None, as_json: boo
         print(planning.as_text(spec), end="")
         return
     print(
-        f"{len(chosen.cases)} cases, about {chosen.seconds / 60:.0f} min: the expected error falls from "
+        f"{len(chosen.cases)} cases, about {chosen.seconds:.0f} s: the expected error falls from "
         f"{100 * chosen.before:.0f} % to {100 * chosen.after:.0f} %"
     )
     print(f"Written to {out}: run forerun sweep {out} on the device")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING
+from typing import ClassVar, Protocol
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from forerun.device.together import together
 from forerun.graph.profile import Profile
 from forerun.prediction import deviations
 from forerun.predictors.base import Times
+from forerun.predictors.default.weights import Weights
 from forerun.predictors.laws import energy as energy_law
 from forerun.predictors.laws.adaptation import (
     GROUP_OF_CLASS,
@@ -27,11 +28,27 @@ from forerun.predictors.laws.adaptation import (
 )
 from forerun.workload import Workload
 
-if TYPE_CHECKING:
-    from forerun.predictors.default.predictor import DefaultPredictor
+
+class Corrected(Protocol):
+    """What corrections need of the default predictor."""
+
+    name: ClassVar[str]
+    confidence: float
+    host_slowness: float | None
+    corrections: Adaptation | None  # for a kind of network, on every device
+
+    @property
+    def stamp(self) -> str: ...
+
+    @property
+    def weights(self) -> Weights: ...
+
+    def calls(self, profile: Profile, device: Device, workload: Workload) -> Calls: ...
+
+    def ood_sigma(self, profile: Profile, devices: Sequence[Device], workload: Workload) -> np.ndarray: ...
 
 
-def problem(predictor: DefaultPredictor, device: Device) -> str | None:
+def problem(predictor: Corrected, device: Device) -> str | None:
     """Why corrections do not apply: they belong to the weights that they were fitted with."""
     for what, found in ((device.id, device.adaptation), ("this kind of network", predictor.corrections)):
         if found is not None and found.predictor != predictor.stamp:
@@ -43,7 +60,7 @@ def problem(predictor: DefaultPredictor, device: Device) -> str | None:
 
 
 def correct(
-    predictor: DefaultPredictor, times: Times, profile: Profile, devices: Sequence[Device], workload: Workload
+    predictor: Corrected, times: Times, profile: Profile, devices: Sequence[Device], workload: Workload
 ) -> Times:
     """The times [batch sizes, devices], corrected in place where the device or the kind of network is adapted."""
     for place, found in _adapted(predictor, devices):
@@ -60,7 +77,7 @@ def correct(
 
 
 def narrow(
-    predictor: DefaultPredictor, spread: np.ndarray, target: str, profile: Profile, devices: Sequence[Device],
+    predictor: Corrected, spread: np.ndarray, target: str, profile: Profile, devices: Sequence[Device],
     workload: Workload,
 ) -> np.ndarray:  # fmt: skip
     """Interval factors [batch sizes, devices, 2], as the rows of a device or kind of network say, in place."""
@@ -78,7 +95,7 @@ def narrow(
     return spread
 
 
-def _adapted(predictor: DefaultPredictor, devices: Sequence[Device]) -> list[tuple[int, list[Adaptation]]]:
+def _adapted(predictor: Corrected, devices: Sequence[Device]) -> list[tuple[int, list[Adaptation]]]:
     """The corrections that apply on each device, by its place; those of a device come first."""
     them = together(devices)
     own = them.once("adapted", lambda: [place for place, one in enumerate(them) if one.adaptation is not None])
@@ -110,7 +127,7 @@ def _corrected(
 
 
 def op_factors(
-    predictor: DefaultPredictor, parts: Sequence[np.ndarray], profile: Profile, device: Device, workload: Workload
+    predictor: Corrected, parts: Sequence[np.ndarray], profile: Profile, device: Device, workload: Workload
 ) -> np.ndarray | float:
     """[ops, batch sizes]: how many times longer each op takes by the corrections; `parts` are its seconds of
     arithmetic, of memory and of launches."""

@@ -123,7 +123,7 @@ def sweep_of(device: Device, chosen: Plan) -> dict[str, Any]:
         block = blocks.setdefault(str(w.model), {**_models(entry), "settings": []})
         block["settings"].append({"mode": w.mode, "batch": w.batch, "dtype": w.dtype})
     name = "".join(c if c.isalnum() or c in "-_" else "-" for c in f"adapt-{device.id}")
-    about = f"What tells most about {device.id}, in about {chosen.seconds / 60:.0f} minutes (forerun adapt --plan)."
+    about = f"What tells most about {device.id}, in about {chosen.seconds:.0f} s (forerun adapt --plan)."
     spec = {"name": name, "kind": "model", "about": about, "blocks": list(blocks.values())}
     assert len(specs.cases(spec)) == len(chosen.cases)
     return spec
