@@ -67,6 +67,7 @@ TINY = """
     torch_transformer:design=2,width=32,depth=2
     multi_query:width=64,heads=4,depth=2,groups=1,expand=0,parallel=0
     multi_query:width=64,heads=4,depth=2,groups=2,expand=1,parallel=1
+    nasbench201:|avg_pool_3x3~0|+|none~0|nor_conv_1x1~1|+|skip_connect~0|none~1|nor_conv_3x3~2|
 """.split()
 
 

@@ -12,7 +12,7 @@ _OPTIONS = {"max_latency_ms": "--max-latency", "loading_samples_per_s": "--loadi
 }  # fmt: skip
 
 #: Commands that multiply small matrices alone: starting threads for them takes NumPy a third of its import.
-_QUICK = ("predict", "compare", "explain")
+_QUICK = ("predict", "compare", "explain", "adapt")
 
 
 def main() -> None:

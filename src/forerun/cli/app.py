@@ -22,7 +22,8 @@ _MODULES = {
     "recommend": "recommend", "optimise": "optimise", "budget": "budget", "mig": "mig", "serving": "serving",
     "plan": "plan", "report": "report", "serve": "serve", "mcp": "serve", "measure": "measuring",
     "verify": "measuring", "sweep": "measuring",
-    "train": "training", "evaluate": "evaluation", "tune": "tune", "data": "data", "landscape": "landscape",
+    "adapt": "adapt", "train": "training", "evaluate": "evaluation", "tune": "tune", "data": "data",
+    "landscape": "landscape",
 }  # fmt: skip
 
 

@@ -105,7 +105,7 @@ def _cpus() -> dict[str, Cpu]:
     for name, facts in content["measured"].items():
         id_, rated = cpu_key(name), cpus.get(cpu_key(name))
         title, date = _published(content["sources"][facts["source"]])
-        cpus[id_] = Cpu(id_, name, facts["slowness"], rated and rated.rating, facts["launches"], title, date)
+        cpus[id_] = Cpu(id_, name, facts["slowness"], rated.rating if rated else None, facts["launches"], title, date)
     return cpus
 
 

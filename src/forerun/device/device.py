@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from forerun.device import capacity, fields, kinds
+from forerun.device.adapted import Adaptation
 from forerun.device.generations import Generation, find_generation
 from forerun.errors import ForerunError, did_you_mean
 
@@ -44,6 +45,7 @@ class Device:
     note: str | None = None
     calibrated: Mapping[str, float] = field(default_factory=dict, hash=False)  # measured, separate from the datasheet
     provenance: Mapping[str, str] = field(default_factory=dict, hash=False)  # field -> "source title, date"
+    adaptation: Adaptation | None = None  # corrections from measured calls (forerun adapt)
 
     def __hash__(self) -> int:
         """Hashes the id only: devices are keys of many caches, and equal devices have equal ids."""
@@ -158,7 +160,9 @@ class Device:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, as plain values for JSON; unknown is None."""
-        stated = {f.name: _plain(getattr(self, f.name)) for f in dataclasses.fields(self)}
+        stated = {f.name: _plain(getattr(self, f.name)) for f in dataclasses.fields(self) if f.name != "adaptation"}
+        if self.adaptation is not None:
+            stated["adaptation"] = dict(self.adaptation.values)
         memory = {"memory_mb": self.memory_mb, "usable_mb": self.usable_mb}
         return {**stated, **memory, "provenance": {**self.provenance, **self.capacity_sources}}
 

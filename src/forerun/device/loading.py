@@ -12,6 +12,7 @@ from forerun._util import documents
 from forerun._util.readable import short
 from forerun._util.remembered import remembered
 from forerun.device import fields
+from forerun.device.adapted import DEVICE, is_adapted, read_adaptation
 from forerun.device.building import build
 from forerun.device.device import Device
 from forerun.device.mig import slice_device
@@ -24,7 +25,8 @@ _registered: dict[str, Device] = {}
 
 
 def load_device(spec: str | Path | Device | Mapping[str, Any]) -> Device:
-    """A device from its id or alias ('h200', 'NVIDIA H200'), a MIG slice of one ('h200/1g.18gb'), a YAML file, a dict.
+    """A device from its id or alias ('h200', 'NVIDIA H200'), a MIG slice of one ('h200/1g.18gb'), a YAML file, a folder
+    that `forerun adapt` wrote, a dict.
 
     Names match exactly, but for case and for space, underscore and dash; a near miss is an error with suggestions.
     """
@@ -32,6 +34,9 @@ def load_device(spec: str | Path | Device | Mapping[str, Any]) -> Device:
         return spec
     if isinstance(spec, Mapping):
         return _from_user(dict(spec), "device", default_id=None)
+    if (folder := adapted_folder(spec)) is not None:
+        plain = _from_user(documents.read_yaml(folder / DEVICE), f"{folder.name}/{DEVICE}", default_id=folder.name)
+        return dataclasses.replace(plain, adaptation=read_adaptation(folder))
     if isinstance(spec, Path) or str(spec).lower().endswith((".yaml", ".yml")):
         path = Path(spec)
         return _from_user(documents.read_yaml(path), path.name, default_id=path.stem)
@@ -44,6 +49,16 @@ def load_device(spec: str | Path | Device | Mapping[str, Any]) -> Device:
     if slash and key(parent) in names:
         return slice_device(devices[names[key(parent)]], profile)
     raise unknown("device", spec, names, "List them with forerun devices, or give a .yaml file of your own.")
+
+
+def adapted_folder(spec: Any) -> Path | None:
+    """The folder of an adapted device that is named: a path, never a bare name of the catalogue."""
+    if not isinstance(spec, (str, Path)) or not 0 < len(str(spec)) < 1000:
+        return None
+    if isinstance(spec, str) and ("\0" in spec or key(spec) in _catalogue()[1]):
+        return None
+    folder = Path(spec)
+    return folder if is_adapted(folder) else None
 
 
 def register_device(device: Device) -> None:

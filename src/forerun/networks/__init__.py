@@ -24,7 +24,7 @@ FILES = {
     "graph_network": "graph_network", "neural_operator": "neural_operator", "state_space": "state_space",
     "time_series": "time_series", "tabular_transformer": "tabular_transformer", "seq2seq": "seq2seq",
     "biased_attention": "biased_attention", "mixture_of_experts": "mixture_of_experts",
-    "torch_transformer": "torch_transformer", "multi_query": "multi_query",
+    "torch_transformer": "torch_transformer", "multi_query": "multi_query", "nasbench201": "nasbench201",
 }  # fmt: skip
 
 

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from forerun.predictors.attribution import Attribution
     from forerun.predictors.cases import Cases, TrainingCases
+    from forerun.predictors.laws.adaptation import Calls
 
 #: Quantities that can be predicted, measured and scored. `predicted_<target>` is the column of a table of predictions.
 TARGETS = ("latency_ms", "device_ms", "energy_j", "memory_mb", "memory_allocated_mb")
@@ -92,7 +93,7 @@ class Predictor(Saved, abc.ABC):
     #: The quantities that it predicts, and the modes.
     targets: ClassVar[tuple[str, ...]] = ("latency_ms", "device_ms", "energy_j")
     modes: ClassVar[tuple[str, ...]] = MODES
-    #: Settings that change its predictions: confidence, host, runtime. All others are refused.
+    #: What changes its predictions: confidence, host, runtime, adaptation (of a device). All others are refused.
     supports: ClassVar[frozenset[str]] = frozenset({"confidence"})
 
     #: Whether it must be fitted before it can predict.
@@ -194,6 +195,15 @@ class Predictor(Saved, abc.ABC):
         found = [self.out_of_distribution(*one) for one in cases.profiles()]
         return np.array([ood_deviation([one.what for one in many if one.what != "device"]) for many in found])
 
+    def calls(self, profile: Profile, device: Device, workload: Workload) -> Calls | None:
+        """The parts of a call that corrections of a device apply to; None where it knows none (`adaptation`)."""
+        return None
+
+    @property
+    def stamp(self) -> str:
+        """Which weights it has: corrections of a device belong to them."""
+        return ""
+
     def learned_share(self, profile: Profile, device: Device, workload: Workload) -> float | None:
         """The share of device time in kinds of op that the training data has; None where that has no meaning."""
         return None
@@ -268,6 +278,8 @@ class Predictor(Saved, abc.ABC):
             return problem
         if run.name != USUAL_RUNTIME and "runtime" not in self.supports:
             return f"the predictor {self.name} knows runtime {USUAL_RUNTIME} only, not {run.name}"
+        if device.adaptation is not None and "adaptation" not in self.supports:
+            return f"the predictor {self.name} knows nothing of adapted devices: give {device.id} as a .yaml file"
         if self.host_slowness is not None and device.traits.is_host:
             return f"{device.id} is a CPU and its own host: leave host at default"
         return None

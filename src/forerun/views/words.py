@@ -14,6 +14,7 @@ _BASIS = {
     "roofline": "the device's peaks, with efficiencies fitted on one H200: rely on the interval, not on the digits",
     "learned": "fitted to measurements of other models, never below the roofline",
     "measured": "this case itself was measured",
+    "adapted": "learned, then corrected by measurements of this device",
 }
 
 
@@ -70,4 +71,4 @@ def count(x: float) -> str:
 
 def basis_line(basis: str) -> str:
     """'Basis: measured (this case itself was measured)'."""
-    return f"Basis: {basis} ({_BASIS.get(basis, '')})"
+    return f"Basis: {basis} ({_BASIS.get(basis.partition(' ')[0], '')})"

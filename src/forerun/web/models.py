@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from forerun._util.readable import short
+from forerun.device.loading import adapted_folder
 from forerun.errors import ForerunError
 
 _uploads: ContextVar[Path | None] = ContextVar("uploads", default=None)
@@ -46,7 +47,7 @@ def device_of(given: str | Path | dict[str, Any]) -> str | Path | dict[str, Any]
         return given
     if match := _UPLOAD.fullmatch(given):
         return uploaded_file(match[1])
-    if given.lower().endswith((".yaml", ".yml")):
+    if given.lower().endswith((".yaml", ".yml")) or adapted_folder(given) is not None:
         raise ForerunError("a device is a name of the catalogue, its fields, or an upload: the server opens no paths")
     return given
 

@@ -32,7 +32,7 @@ def unseen_device(weights: Weights, device: Device, workload: Workload) -> list[
     """The respects in which a device is outside the training data."""
     seen = domain_of(weights, workload)
     found = []
-    if device.id not in seen.get("devices", ()):
+    if device.adaptation is None and device.id not in seen.get("devices", ()):
         known = [
             ("models_of", "others published times of a few models"),
             ("operators_of", "only operators were measured"),
@@ -80,14 +80,13 @@ def sigma(
     known = set(domain_of(weights, workload).get("devices", ()))
     unseen = [found.what for found in unseen_ops(weights, profile, workload)]
     deviation = functools.cache(weights.calibration.deviation)
-    listed = [(d.id in known or of_cards, not d.generation_note) for d in devices]
+    seen = np.array([d.id in known or d.adaptation is not None for d in devices])
     wider = np.array([
-        deviation((*unseen, *(() if seen else ("device",)), *(() if named else ("generation",))))
-        for seen, named in listed
+        deviation((*unseen, *(() if of_cards or own else ("device",)), *(("generation",) if d.generation_note else ())))
+        for d, own in zip(devices, seen, strict=True)
     ])  # fmt: skip
-    new = np.array([d.id not in known for d in devices])
     slower = slowest_unit(devices, profile.units_used)
     if of_cards:
         slower = np.maximum(slower / POWER_SHOWN, 1.0)
-    found: np.ndarray = np.hypot(wider, new * power_deviation(slower))
+    found: np.ndarray = np.hypot(wider, ~seen * power_deviation(slower))
     return found

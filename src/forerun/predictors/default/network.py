@@ -89,6 +89,11 @@ class Network:
 
     def seconds(self, ops: OpTable, inputs: Inputs | None = None) -> np.ndarray:
         """Device time of one call of every op."""
+        work, launching, _ = self.parts(ops, inputs)
+        return work + launching
+
+    def parts(self, ops: OpTable, inputs: Inputs | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Of one call of every op: seconds of work, seconds of launches, and arithmetic over the roof of the work."""
         a = self.arrays
         known = inputs or self.inputs(ops)
         table = a["class"][known.classes] + a["unit"][ROW_OF_UNIT[known.units]] + a["variant"][known.variants]
@@ -117,7 +122,7 @@ class Network:
         intake *= known.feed
         roof = (compute**SHARPNESS + memory**SHARPNESS + intake**SHARPNESS) ** (1 / SHARPNESS)
         floor = 1e-6 * np.exp(a["log_floor_us"][ops.classes] + v)
-        return np.maximum(known.least_s, roof * np.exp(u)) + ops.launches * floor
+        return np.maximum(known.least_s, roof * np.exp(u)), ops.launches * floor, compute / np.maximum(roof, 1e-30)
 
 
 @functools.cache
@@ -172,3 +177,11 @@ class Ensemble:
         logs = np.log(np.maximum(each, 1e-15))
         spread = logs.std(axis=0, ddof=1) if len(logs) > 1 else np.zeros(logs.shape[1:])
         return np.exp(logs.mean(axis=0)), spread
+
+    def parts(self, ops: OpTable) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Seconds of arithmetic, of memory and of launches of one call of every op; their sum is `seconds`."""
+        found = [network.parts(ops) for network in self.networks]
+        work, launching, arithmetic = (np.mean(each, axis=0) for each in zip(*found, strict=True))
+        share = np.minimum(arithmetic, 1.0) ** SHARPNESS
+        scale = self.seconds(ops) / np.maximum(work + launching, 1e-30)
+        return work * share * scale, work * (1 - share) * scale, launching * scale

@@ -14,19 +14,22 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from forerun.device import Device
+from forerun.device.adapted import Adaptation, corrects_networks, read_adaptation
 from forerun.device.kinds import GPU
 from forerun.device.together import Devices, together
 from forerun.graph.profile import CLASSES, Profile
 from forerun.graph.variants import VARIANTS
 from forerun.predictors.base import TARGETS, OutOfDistribution, Predictor, Times
 from forerun.predictors.baselines.roofline import RooflinePredictor
-from forerun.predictors.default import intervals
+from forerun.predictors.default import adapted, cards, intervals
 from forerun.predictors.default.domain import domain_of, sigma, unseen_device, unseen_ops
+from forerun.predictors.default.parts import calls_of
 from forerun.predictors.default.weights import Weights, load_weights, network_name
 from forerun.predictors.hold_out import HoldOut
 from forerun.predictors.laws import energy as energy_law
 from forerun.predictors.laws import engines as engine_law
 from forerun.predictors.laws import other_cards
+from forerun.predictors.laws.adaptation import Calls
 from forerun.predictors.laws.conformal import Calibration, at_confidence, ood_deviation, power_deviation
 from forerun.predictors.laws.engines import in_engine
 from forerun.predictors.laws.features import OpTable, op_table
@@ -51,12 +54,13 @@ class DefaultPredictor(Predictor):
 
     name = "default"
     targets = TARGETS
-    supports = frozenset({"confidence", "host", "runtime"})
+    supports = frozenset({"confidence", "host", "runtime", "adaptation"})
     hold_out = HoldOut(splits=("family", "name", "kind", "device"), fits_kinds_apart=True)
 
     def __init__(self, *, steps: int = 2000, seeds: Sequence[int] = (0, 1, 2)) -> None:
         self.steps, self.seeds = steps, seeds
         self.weights_: Weights | None = None
+        self.corrections: Adaptation | None = None  # corrections for a kind of network, on every device
 
     @classmethod
     def of(cls, weights: Weights) -> Self:
@@ -82,6 +86,10 @@ class DefaultPredictor(Predictor):
 
     @classmethod
     def load(cls, folder: Path) -> Self:
+        if corrects_networks(folder):
+            out = cls()
+            out.corrections = read_adaptation(folder)
+            return out
         return cls.of(load_weights(folder))
 
     def fit(self, cases: TrainingCases) -> Self:
@@ -117,11 +125,16 @@ class DefaultPredictor(Predictor):
     def problem(self, workload: Workload, device: Device) -> str | None:
         part = of_row(workload.runtime).part
         known = part is None or part in self.weights.networks
-        return super().problem(workload, device) or (
-            None if known else f"these weights were fitted without rows of {part}: choose {USUAL}"
+        return (
+            super().problem(workload, device)
+            or adapted.problem(self, device)
+            or (None if known else f"these weights were fitted without rows of {part}: choose {USUAL}")
         )
 
     def basis_for(self, device: Device) -> str:
+        found = device.adaptation or self.corrections
+        if found is not None:
+            return found.basis
         return "learned" if self._network(device, USUAL) is not None else "roofline"
 
     def measured_devices(self) -> frozenset[str]:
@@ -138,7 +151,11 @@ class DefaultPredictor(Predictor):
                 found = replace(found, disagreement=np.zeros_like(found.latency_ms))
             for name in _VALUES:
                 getattr(out, name)[:, places] = getattr(found, name)
-        return out
+        return adapted.correct(self, out, profile, devices, workload)
+
+    def calls(self, profile: Profile, device: Device, workload: Workload) -> Calls:
+        network = self._network(device, workload.runtime)
+        return calls_of(network, self.weights.host, self.assumed_slowness, profile, device, workload)
 
     def spread(
         self, target: str, times: Times, profile: Profile, devices: Sequence[Device], workload: Workload
@@ -150,7 +167,7 @@ class DefaultPredictor(Predictor):
                 out[:, places] = self._learned_spread(target, selected, profile, subset, workload)
             else:
                 out[:, places] = self._roofline().spread(target, selected, profile, subset, workload)
-        return out
+        return adapted.narrow(self, out, target, profile, devices, workload)
 
     def memory_spread(self, target: str, group: str, mode: str) -> tuple[float, float]:
         return self.weights.calibration.factors(f"{target}/{group}/{mode}", self.confidence)
@@ -159,7 +176,11 @@ class DefaultPredictor(Predictor):
         network = self._network(device, workload.runtime)
         if network is None:
             return self._roofline().op_times_ms(profile, device, workload)
-        return self._op_times_ms(network, profile, device, workload, in_graph=True)[:, 0]
+        each = self._op_times_ms(network, profile, device, workload, in_graph=True)
+        if device.adaptation is not None or self.corrections is not None:
+            parts = [one.reshape(each.shape) for one in network.parts(op_table(profile, [device]))]
+            each = each * adapted.op_factors(self, parts, profile, device, workload)
+        return each[:, 0]
 
     def op_times_by_batch_ms(self, profile: Profile, device: Device, workload: Workload) -> np.ndarray:
         network = self._network(device, workload.runtime)
@@ -171,17 +192,8 @@ class DefaultPredictor(Predictor):
         self, network: Ensemble, profile: Profile, device: Device, workload: Workload, *, in_graph: bool
     ) -> np.ndarray:
         table, shape = op_table(profile, [device]), (1, len(profile.classes), len(profile.batches))
-        seconds = network.seconds(table) * self._factors(table, [device], workload)
+        seconds = network.seconds(table) * cards.factors(table, [device], workload, self.weights.domain)
         return in_engine(seconds.reshape(shape), profile, table, in_graph=in_graph)[0] * 1e3
-
-    def _factors(self, table: OpTable, devices: Sequence[Device], workload: Workload) -> np.ndarray | float:
-        """By what the time of every op of a table of devices is multiplied, for lack of measurements."""
-        if workload.mode != "training":
-            return 1.0
-        law, each = other_cards.current(), len(table.classes) // len(devices)
-        cache, plain = (np.repeat(ends, each) for ends in law.of_devices(devices, self.weights.domain))
-        cache = cache * other_cards.halved(workload.dtype, workload.amp)
-        return law.factors(table, cache, plain) if cache.any() or plain.any() else 1.0
 
     def out_of_distribution(self, profile: Profile, device: Device, workload: Workload) -> list[OutOfDistribution]:
         if self._network(device, workload.runtime) is None:
@@ -267,7 +279,7 @@ class DefaultPredictor(Predictor):
         }
         if len(names) > 1:
             return super().predict_cases(cases, host_slowness)
-        slower = self._factors_of_cases(cases)
+        slower = cards.factors_of_cases(cases, self.weights.domain)
         busy_ms, disagreement = device_ms_and_spread(self.weights.networks[names.pop()], cases, slower)
         memory = {f"predicted_{name}": cases.rows[f"simulated_{name}"] for name in ("memory_mb", "memory_allocated_mb")}
         if all(device.traits.is_host for device in cases.devices):
@@ -297,19 +309,9 @@ class DefaultPredictor(Predictor):
             "predicted_disagreement": disagreement,
         }).assign(**memory)  # fmt: skip
 
-    def _factors_of_cases(self, cases: Cases) -> np.ndarray:
-        """`_factors` of every op of a table of cases."""
-        law, devices = other_cards.current(), cases.devices
-        known = {d.id: d for d in devices}
-        found = dict(
-            zip(known, zip(*law.of_devices(list(known.values()), self.weights.domain), strict=True), strict=True)
-        )
-        trains = (cases.rows["mode"] == "training").to_numpy() if "mode" in cases.rows else np.zeros(len(cases), bool)
-        cache, plain = (np.array([found[d.id][at] for d in devices])[cases.case] for at in range(2))
-        if trains.any():
-            numbers = zip(cases.rows["dtype"], cases.rows["amp"], strict=True)
-            cache = cache * np.array([other_cards.halved(*each) for each in numbers])[cases.case]
-        return np.where(trains[cases.case], law.factors(cases.ops, cache, plain), 1.0)
+    @property
+    def stamp(self) -> str:
+        return self.weights.stamp
 
     def _roofline(self) -> RooflinePredictor:
         return RooflinePredictor().with_settings(confidence=self.confidence, host_slowness=self.host_slowness)
@@ -335,21 +337,16 @@ class DefaultPredictor(Predictor):
         network, on_cpu = self._network(devices[0], workload.runtime), devices[0].traits.is_host
         assert network is not None
         # Neither the host nor the confidence changes these. The network is kept in the value, so that its id stays its.
-        law = other_cards.current()
-        key = (
-            "device_ms",
-            id(network),
-            together(devices),
-            workload.mode == "training" and (id(law), workload.dtype, workload.amp),
-        )
-        _, _, least, device_ms, disagreement = profile.once(
-            key,
-            lambda: (
-                network,
-                law,
-                *_on_device(network, profile, devices, lambda t: self._factors(t, devices, workload)),
-            ),
-        )
+        law, domain = other_cards.current(), self.weights.domain
+        steps = workload.mode == "training" and (id(law), workload.dtype, workload.amp)
+        key = ("device_ms", id(network), together(devices), steps)
+
+        def made() -> tuple[Any, ...]:
+            return network, law, *_on_device(
+                network, profile, devices, lambda table: cards.factors(table, devices, workload, domain)
+            )  # fmt: skip
+
+        _, _, least, device_ms, disagreement = profile.once(key, made)
         if on_cpu:
             host_ms = np.zeros_like(device_ms)
             latency = device_ms

@@ -8,6 +8,7 @@ code no longer has are dropped.
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -65,6 +66,16 @@ class Weights:
         # Files are in single precision: rounded here, weights predict the same before saving and after loading.
         object.__setattr__(self, "joules", _single(self.joules))
         object.__setattr__(self, "host", replace(self.host, cost_us=_single(self.host.cost_us)))
+
+    @functools.cached_property
+    def stamp(self) -> str:
+        """A hash of what predicts times: corrections of a device belong to it."""
+        digest = hashlib.sha256(self.host.cost_us.tobytes())
+        for kind in sorted(self.networks):
+            for network in self.networks[kind].networks:
+                for name in sorted(network.arrays):
+                    digest.update(np.ascontiguousarray(network.arrays[name]).tobytes())
+        return digest.hexdigest()[:12]
 
     def save(self, folder: Path) -> None:
         from safetensors.numpy import save_file

@@ -66,6 +66,8 @@ class OtherCards:
 
     def unmeasured(self, device: Device, domain: Mapping[str, Any]) -> bool:
         """Whether nobody measured whole models on a GPU, nor on the GPU that it is a slice of."""
+        if device.adaptation is not None:
+            return False
         known = {*domain.get("devices", ()), *(() if self.judged else domain.get("models_of", ()))}
         return device.kind == GPU.name and not {device.id, device.id.partition("/")[0]} & known
 
