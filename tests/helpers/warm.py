@@ -190,10 +190,11 @@ def run(
 
 
 def _modules() -> list[str]:
-    """Every module of OURS. They remember nothing of the environment while they are imported."""
+    """Every module of OURS, but for one that asks which packages are installed while it is imported: those of a process
+    that is forked may be others."""
     packages = [importlib.import_module(name) for name in OURS]
     inner = [m.name for p in packages for m in pkgutil.walk_packages(p.__path__, f"{p.__name__}.")]
-    return [*OURS, *inner]
+    return [*OURS, *(name for name in inner if name != "forerun.evaluate.check")]
 
 
 def serve(number: int, also: Sequence[str]) -> NoReturn:
@@ -203,16 +204,24 @@ def serve(number: int, also: Sequence[str]) -> NoReturn:
     from forerun.capture import torch_compat
 
     torch_compat.prepare()  # as everything of ours that imports torch does first
-    _fork_for(connection, (*HEAVY, *_modules(), *also))
+    _import((*HEAVY, *_modules()))
+    from forerun._util import installed
+
+    assert not installed._folders.cache_info().currsize, "a module asks for installed packages while it is imported"
+    _fork_for(connection, also)
+
+
+def _import(modules: Sequence[str]) -> None:
+    for name in modules:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
 
 
 def _fork_for(connection: socket.socket, modules: Sequence[str]) -> NoReturn:
     """Imports the modules, then forks for each task."""
     import gc
 
-    for name in modules:
-        with contextlib.suppress(ImportError):
-            importlib.import_module(name)
+    _import(modules)
     gc.collect()
     gc.freeze()
     running: set[int] = set()
