@@ -103,9 +103,10 @@ def _cpus() -> dict[str, Cpu]:
                 raise ForerunError(f"{_FILE}: {name} is listed twice")
             cpus[id_] = Cpu(id_, name, reference_rating() / rating, rating, None, title, date)
     for name, facts in content["measured"].items():
-        id_, rated = cpu_key(name), cpus.get(cpu_key(name))
+        id_ = cpu_key(name)
+        rating = cpus[id_].rating if id_ in cpus else None
         title, date = _published(content["sources"][facts["source"]])
-        cpus[id_] = Cpu(id_, name, facts["slowness"], rated.rating if rated else None, facts["launches"], title, date)
+        cpus[id_] = Cpu(id_, name, facts["slowness"], rating, facts["launches"], title, date)
     return cpus
 
 
