@@ -138,7 +138,7 @@ def broken(found: Prediction, work: Workload, device: Device) -> list[str]:
     return out
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=500, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     name=st.sampled_from(sorted(predictors())), draw=st.data(), batch=st.sampled_from(BATCHES),
     runtime=st.sampled_from(RUNTIMES), confidence=st.sampled_from((0.5, 0.9, 0.99)),
