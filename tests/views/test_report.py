@@ -19,6 +19,8 @@ from forerun.advice import data_parallel
 from forerun.errors import ForerunError
 from forerun.report import summary
 from forerun.report.make import Report
+from forerun.report.serving import serving
+from forerun.report.study import Job, Precision, Study
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 MODEL = "unet:base=44,levels=3"  # which was measured on an H200
@@ -190,6 +192,21 @@ def test_a_model_that_cannot_be_trained_has_the_other_levels(monkeypatch: pytest
     assert "nothing to train" in levels["training"]["refused"]
     assert levels["inference"]["rows"] and levels["cloud"]["inference"] and not levels["cloud"]["training"]
     assert "Training is not predicted" in made.html
+
+
+def test_a_language_model_is_served_too(found: Report) -> None:
+    devices = ["h100-sxm", "l4", "xeon-emr-2vcpu"]
+    level = serving(Study(
+        "Qwen/Qwen2.5-0.5B", [forerun.load_device(name) for name in devices], 1, Precision("bf16"), "inference",
+        "adamw", Job(1000, 1),
+    ))  # fmt: skip
+    assert level is not None
+    plan = forerun.recommend("Qwen/Qwen2.5-0.5B", devices=devices).to_dict()
+    assert level.data["rows"] == json.loads(json.dumps(plan["rows"]))
+    assert {row["device"] for row in level.data["rows"]} == {"h100-sxm", "l4"}
+    assert any("xeon-emr-2vcpu is left out" in line for line in level.findings)
+    assert level.data["rows"][0]["launch"] in level.findings[0] and len(level.tables[0].rows) == 2
+    assert "serving" not in found.data["levels"]  # a U-Net has no such level
 
 
 @pytest.mark.parametrize(

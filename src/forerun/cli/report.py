@@ -43,7 +43,7 @@ def report(
     host: HostOption = "default",
     as_json: JsonOption = False,
 ) -> None:
-    """Write one HTML page that analyses a model: operators, training, distributed, inference, cloud."""
+    """Write one HTML page that analyses a model: operators, training, distributed, inference, serving, cloud."""
     from forerun.report.make import make_report as run
 
     names = [d.strip() for d in devices.split(",") if d.strip()]

@@ -1,4 +1,4 @@
-"""`make_report`: builds the five levels, summarises them in words, and writes the page."""
+"""`make_report`: builds the levels, summarises them in words, and writes the page."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from forerun.report.inference import inference
 from forerun.report.operators import operators
 from forerun.report.page import page
 from forerun.report.parts import Level
+from forerun.report.serving import serving
 from forerun.report.study import Job, Precision, Study
 from forerun.report.summary import Summary, summary
 from forerun.report.training import training
@@ -31,7 +32,7 @@ from forerun.report.training import training
 #: The default job: ImageNet-1k, and the epochs of its usual recipes.
 DATASET_SIZE, EPOCHS = 1_281_167, 90
 MOST_DEVICES = 6
-LEVELS: tuple[Callable[[Study], Level], ...] = (operators, training, distributed, inference, cloud)
+LEVELS: tuple[Callable[[Study], Level | None], ...] = (operators, training, distributed, inference, serving, cloud)
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,8 @@ def make_report(
     progress: Callable[[int, int], None] | None = None,
     **settings: Any,
 ) -> Report:
-    """A page on how `model` runs on each of `devices`: operators, training, distributed, inference, cloud.
+    """A page on how `model` runs on each of `devices`: operators, training, distributed, inference, cloud, and the
+    serving of a language model.
 
     Written to `output` where one is given, in place of a file that is there. `batch`, `dtype` and `amp` are those of
     the case of the operators and the summary; `mode` is inference, prefill or decode. `dataset_size` and
@@ -89,9 +91,10 @@ def make_report(
     answers = [study.predict(device) for device in study.devices]
     if all(isinstance(a, str) for a in answers):
         raise ForerunError(str(answers[0]))
-    levels = []
+    levels: list[Level] = []
     for done, make in enumerate(LEVELS):
-        levels.append(make(study))
+        level = make(study)
+        levels += [] if level is None else [level]
         if progress:
             progress(done + 1, len(LEVELS) + 1)
     words = summary(study, levels)

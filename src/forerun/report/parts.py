@@ -56,7 +56,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Level:
-    """One of the five levels of a report."""
+    """One of the levels of a report."""
 
     id: str
     title: str
