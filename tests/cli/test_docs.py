@@ -46,6 +46,7 @@ def shell_lines(page: str) -> list[tuple[str, str]]:
 NOT_RUN = {
     "forerun serve": "http://", "forerun mcp": "starts", "forerun install": "downloads",
     "forerun sweep": "minutes", "forerun train": "hours", "forerun tune": "hours", "forerun evaluate --fits": "minutes",
+    "forerun evaluate --cards": "needs",
     "forerun evaluate default --split device": "hours", "forerun evaluate --out": "hours",
     "forerun predict resnet50 --device h200 --predictor": "needs", "forerun evaluate two-numbers": "needs",
     "forerun data card": "writes", "forerun measure host": "half a minute", "forerun measure machine": "half a minute",

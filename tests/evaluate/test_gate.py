@@ -40,7 +40,7 @@ def settings(name: str, usual: Any) -> set[Any]:
 
 def test_the_questions_reach_everywhere() -> None:
     assert len(ROWS) >= 400 and sum(bool(row["measured"]) for row in ROWS) >= 150
-    assert settings("mode", "inference") == set(CALL_MODES)
+    assert settings("mode", "inference") == {*CALL_MODES, "generate"}
     # Serving engines are predicted and never started: they have no frozen answers.
     assert settings("runtime", "eager") == {name for name in names(measured=True) if not runtime(name).engine}
     assert settings("dtype", "fp32") >= set(DTYPES)
@@ -50,7 +50,7 @@ def test_the_questions_reach_everywhere() -> None:
     assert {device.vendor for device in devices if device.kind == "gpu"} >= {"NVIDIA", "AMD", "Intel"}
     assert len({device.architecture for device in devices if device.vendor == "NVIDIA"}) >= 6
     measured = {row["settings"].get("mode", "inference") for row in ROWS if row["measured"]}
-    assert measured == set(CALL_MODES)
+    assert measured == {*CALL_MODES, "generate"}
     refused = [row for row in ROWS if row["answer"].get("refused")]
     assert 0 < len(refused) < len(ROWS) / 5
     assert gate.FROZEN.stat().st_size < 200_000
@@ -193,7 +193,7 @@ def test_errors_that_grow_are_found_and_errors_that_shrink_are_not() -> None:
     assert gate.grown(known, [nearer(row, 0.5) for row in known]) == []
     farther = gate.grown(known, [nearer(row, -0.5) for row in known])
     assert len(farther) >= 7 and all("the mean error of latency_ms was" in line for line in farther)
-    assert {line.split(" on ")[0] for line in farther} == set(CALL_MODES)
+    assert {line.split(" on ")[0] for line in farther} == {*CALL_MODES, "generate"}
 
 
 def test_moves_are_of_the_devices_that_held_out_predictions_are_of() -> None:

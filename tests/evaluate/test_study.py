@@ -310,7 +310,8 @@ def test_kinds_of_rows_in_sql_and_in_python() -> None:
     assert set(found["kind"]) == set(domains.KINDS)
     assert (domains.kinds(found) == found["kind"]).all()
     by_source = found.groupby("source")["kind"].agg(lambda kinds: "/".join(sorted(set(kinds))))
-    assert by_source["timm"] == by_source["cnn"] == "vision" and by_source["hf"] == "language/speech/vision"
+    assert by_source["timm"] == by_source["cnn"] == "vision"
+    assert by_source["hf"] == "language/other/speech/vision"  # other: images and text at once (CLIP)
     assert by_source["conformer"] == "speech" and by_source["recommender"] == "other"
     assert domains.kind_of("hf", "whisper", "inference") == "speech" and domains.kind_of("hf", "vit", None) == "vision"
     assert domains.kind_of(None, None, "serving") == "language" and domains.kind_of(None, None, "training") == "other"

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from forerun.device import Device
-from forerun.predictors.cases import Cases
 from forerun.predictors.laws import other_cards
 from forerun.predictors.laws.features import OpTable
 from forerun.workload import Workload
+
+if TYPE_CHECKING:
+    from forerun.predictors.cases import Cases
 
 
 def factors(
@@ -32,7 +34,9 @@ def factors_of_cases(cases: Cases, domain: Mapping[str, Any]) -> np.ndarray:
     found = dict(zip(known, zip(*law.of_devices(list(known.values()), domain), strict=True), strict=True))
     trains = (cases.rows["mode"] == "training").to_numpy() if "mode" in cases.rows else np.zeros(len(cases), bool)
     cache, plain = (np.array([found[d.id][at] for d in cases.devices])[cases.case] for at in range(2))
-    if trains.any():
-        numbers = zip(cases.rows["dtype"], cases.rows["amp"], strict=True)
-        cache = cache * np.array([other_cards.halved(*each) for each in numbers])[cases.case]
+    if not trains.any() or not (cache.any() or plain.any()):
+        return np.ones(len(cases.case))
+    unknown = [None] * len(cases)
+    numbers = zip(cases.rows.get("dtype", unknown), cases.rows.get("amp", unknown), strict=True)
+    cache = cache * np.array([other_cards.halved(*each) for each in numbers])[cases.case]
     return np.where(trains[cases.case], law.factors(cases.ops, cache, plain), 1.0)
