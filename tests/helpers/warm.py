@@ -299,6 +299,7 @@ def _python_path() -> list[str]:
 def _exit_code(how: str, what: str) -> int:
     try:
         if how == "-m":
+            sys.modules.pop(f"{what}.__main__", None)  # a process of its own would not have it yet
             runpy.run_module(what, run_name="__main__", alter_sys=True)
         elif how == what:
             sys.path[0] = str(Path(what).parent)
