@@ -194,7 +194,7 @@ def _modules() -> list[str]:
     that is forked may be others."""
     packages = [importlib.import_module(name) for name in OURS]
     inner = [m.name for p in packages for m in pkgutil.walk_packages(p.__path__, f"{p.__name__}.")]
-    return [*OURS, *(name for name in inner if name != "forerun.evaluate.check" and not name.endswith("__main__"))]
+    return [*OURS, *(name for name in inner if name != "forerun.evaluate.check")]
 
 
 def serve(number: int, also: Sequence[str]) -> NoReturn:

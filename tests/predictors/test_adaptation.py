@@ -79,7 +79,7 @@ def test_one_wrong_row_moves_little_and_shows() -> None:
     predicted = np.log(calls.latency_ms(posterior.corrections)) + posterior.particular(calls)
     off = predicted - np.log(calls.latency_ms(NOTHING))
     assert np.abs(np.delete(off, 3)).mean() < 0.05
-    residual, _ = law.left_out(posterior)
+    residual, _ = law.leave_one_out(posterior)
     assert np.argmax(np.abs(residual)) == 3 and residual[3] == pytest.approx(np.log(5), abs=0.3)
 
 

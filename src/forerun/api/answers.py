@@ -21,7 +21,7 @@ from forerun.device.cloud import Instance
 from forerun.errors import ArgumentError, ForerunError
 from forerun.graph.ir import Graph
 from forerun.graph.profile import UNITS, Profile
-from forerun.prediction import AssumedHost, Estimate, Fit, Prediction, deviations
+from forerun.prediction import AssumedHost, Estimate, Fit, Prediction, WholeTraining, deviations
 from forerun.predictors.base import Predictor
 from forerun.predictors.baselines.roofline import HOST_SPREAD
 from forerun.predictors.laws import memory as memory_model
@@ -37,6 +37,7 @@ from forerun.workload import Workload, is_onnx_file
 if TYPE_CHECKING:
     from forerun.data.batch_limits import BatchLimit
     from forerun.data.measured import Measured
+    from forerun.device.carbon import Grid
 
 
 def answer(
@@ -89,15 +90,8 @@ def answer(
             assumed = host_advice.on_known_hosts(
                 assumed, lambda slowness: question.latency_on_hosts_ms(times, device, predictor, slowness)
             )
-    training = None
-    if epochs is not None and dataset_size is not None:
-        from forerun.advice.job import whole_training
-
-        hourly = None if chosen is None or cost is None else chosen.usd_per_device_hour * workload.devices
-        training = whole_training(
-            latency, energy, workload.batch, epochs=epochs, dataset_size=dataset_size, grid=grid,
-            usd_per_device_hour=hourly,
-        )  # fmt: skip
+    hourly = None if chosen is None or cost is None else chosen.usd_per_device_hour * workload.devices
+    training = _whole_training(latency, energy, workload.batch, epochs, dataset_size, grid, hourly)
     options = slice_options(device, times.latency_ms[0, 1:].tolist(), memory) if shards is None else ()
     flops, macs, moved = question.work
     weighed = graph if shards is None else shards.whole
@@ -126,6 +120,19 @@ def answer(
         training=training, first_token_ms=first, token_ms=each, devices=workload.devices,
         exchange_ms=_exchange(answers),
     )  # fmt: skip
+
+
+def _whole_training(
+    step: Estimate, energy: Estimate | None, batch: int, epochs: int | None, dataset_size: int | None, grid: Grid,
+    hourly: float | None,
+) -> WholeTraining | None:  # fmt: skip
+    if epochs is None or dataset_size is None:
+        return None
+    from forerun.advice.job import whole_training
+
+    return whole_training(
+        step, energy, batch, epochs=epochs, dataset_size=dataset_size, grid=grid, usd_per_device_hour=hourly
+    )
 
 
 def _asked(question: Question, device: Device, predictor: Predictor, instance: Instance | None) -> Answers:

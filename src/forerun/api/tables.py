@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from forerun.device.carbon import Grid
     from forerun.device.cloud import Instance
+    from forerun.graph.ir import Graph
 
 
 @dataclass(frozen=True)
@@ -132,16 +133,7 @@ def table(
     if times is not None and (times.memory_mb is not None or times.memory_allocated_mb is not None):
         for at, place in enumerate(able):
             memory[place] = memory_model.with_predicted(memory[place], times.of_device(at), devices[place])
-    # Devices that leave a call as much room share an estimate, which is made ready once.
-    distinct = {id(m): m for m in memory}
-    ready = {name: memory_model.with_interval(m, predictor, mode) for name, m in distinct.items()}
-    memory = [ready[id(m)] for m in memory]
-    ends: dict[tuple[int, bool], tuple[float, float]] = {}
-    for m, d in zip(memory, devices, strict=True):
-        if (id(m), "context_mb" in d.calibrated) not in ends:
-            needed_ends = memory_model.needed_interval(m, d, predictor, mode)
-            ends[id(m), "context_mb" in d.calibrated] = hold_memory(needed_ends, m.needed_mb, graph)
-    needed_edges = np.array([ends[id(m), "context_mb" in d.calibrated] for m, d in zip(memory, devices, strict=True)])
+    memory, needed_edges = _with_intervals(memory, devices, predictor, mode, graph)
     items, unit = question.items(w)
     latency, energy = column("latency_ms"), column("energy_j")
     latency_edges, energy_edges = edges("latency_ms"), edges("energy_j")
@@ -171,6 +163,26 @@ def table(
         "cost_usd": latency * np.where([m.fits is False for m in memory], np.nan, price),
         "basis": [predictor.basis_for(d) for d in devices], "error": problems,
     }  # fmt: skip
+
+
+def _with_intervals(
+    memory: Sequence[memory_model.MemoryEstimate],
+    devices: Sequence[Device],
+    predictor: Predictor,
+    mode: str,
+    graph: Graph,
+) -> tuple[list[memory_model.MemoryEstimate], np.ndarray]:
+    """The estimates with their intervals, and the ends of the memory needed over [devices, 2]. Devices that leave a
+    call as much room share an estimate, which is made ready once."""
+    distinct = {id(m): m for m in memory}
+    ready = {name: memory_model.with_interval(m, predictor, mode) for name, m in distinct.items()}
+    out = [ready[id(m)] for m in memory]
+    ends: dict[tuple[int, bool], tuple[float, float]] = {}
+    for m, d in zip(out, devices, strict=True):
+        if (id(m), "context_mb" in d.calibrated) not in ends:
+            needed_ends = memory_model.needed_interval(m, d, predictor, mode)
+            ends[id(m), "context_mb" in d.calibrated] = hold_memory(needed_ends, m.needed_mb, graph)
+    return out, np.array([ends[id(m), "context_mb" in d.calibrated] for m, d in zip(out, devices, strict=True)])
 
 
 def _exchange(question: Question, devices: Sequence[Device], problems: list[str | None]) -> dict[int, Communication]:

@@ -83,8 +83,6 @@ def evaluate(
 
     Predictions that come with the package are read; other predictors are fitted with each part held out in turn.
     """
-    from forerun.evaluate import full
-    from forerun.evaluate.collect import targets_of
     from forerun.evaluate.held_out import check_split
 
     for print_alone, wanted in (
@@ -100,20 +98,28 @@ def evaluate(
     if document is not None or figures is not None:
         return _write_comparison(chosen, document, figures)
     request = _Evaluation(chosen, split, exam, refit, where, operators, folds, steps, as_json)
-    scored = targets_of(targets)
+    _compare(request, targets, devices, parts, out)
+
+
+def _compare(request: _Evaluation, targets: str, devices: bool, parts: bool, out: Path | None) -> None:
+    """Prints the scoreboard, and writes it where a folder is given."""
+    from forerun.evaluate import full
+    from forerun.evaluate.collect import targets_of
+
+    scored, split = targets_of(targets), request.split
     frames = request.frames()
     if targets:
         _check_measured(frames, scored)
-    of_other_code = [] if request.again else _of_other_code(chosen, split)
+    of_other_code = [] if request.again else _of_other_code(request.chosen, split)
     for sentence in of_other_code:
         print(sentence, file=sys.stderr)
-    made = full.board_of_test_set(frames, scored, split) if exam else full.study_board(frames, split, scored)
+    made = full.board_of_test_set(frames, scored, split) if request.exam else full.study_board(frames, split, scored)
     if made.lines.empty:
         raise ForerunError("fewer than five cases are left to score")
     extra = request.tables(frames, scored)
     if devices or parts:
         extra += request.tables_of_hours(frames, devices, parts)
-    _print_board(made, frames, f"held out: {'the test set' if exam else split}", extra, as_json)
+    _print_board(made, frames, f"held out: {'the test set' if request.exam else split}", extra, request.quiet)
     if out is not None:
         request.write_scoreboard(made, frames, scored, extra, of_other_code, out)
 

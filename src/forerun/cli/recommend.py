@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -30,6 +30,10 @@ from forerun.cli.terminal import show, terminal_width, waiting
 from forerun.cli.workload_options import WorkloadSettings, takes_workload
 from forerun.errors import ForerunError
 from forerun.runtimes.registry import BUILT_IN
+
+if TYPE_CHECKING:
+    from forerun.decisions.plans.serving_answer import ServingPlan
+    from forerun.decisions.recommend.recommendation import Recommendation
 
 
 @takes_workload("batch", "dtype", "tf32", "runtime")
@@ -87,7 +91,6 @@ def recommend(
 ) -> None:
     """Choose a device, an instance, a batch and a dtype for a model, within limits, for a goal."""
     from forerun.decisions.recommend.recommend import recommend as run
-    from forerun.decisions.recommend.recommendation import Recommendation
 
     with waiting(f"comparing devices for {model}", quiet=as_json):
         result = run(
@@ -101,12 +104,18 @@ def recommend(
             dtypes=_names("--dtype", dtype), batches=_numbers("--batch", batch), gpus=_numbers("--gpus", gpus), mig=mig,
             predictor=predictor, confidence=confidence, host=host, runtime=runtime, **settings.values,
         )  # fmt: skip
+    _show(result, top, all_candidates, as_json)
+
+
+def _show(result: Recommendation | ServingPlan, top: int, all_candidates: bool, as_json: bool) -> None:
     if as_json:
         data = result.to_dict()
         if not all_candidates:
             del data["candidates"]
         print(json.dumps(data, indent=2))
         return
+    from forerun.decisions.recommend.recommendation import Recommendation
+
     if not isinstance(result, Recommendation):
         from forerun.views.plan_serving import plan_view
 

@@ -70,30 +70,24 @@ def recommend(
     """
     if not isinstance(goal, str) or goal not in GOALS:
         raise ForerunError(f"goal {goal!r} is not known.{did_you_mean(str(goal), GOALS) or _choose(GOALS)}")
-    of_calls = {
-        "max_latency_ms": max_latency_ms, "max_memory_mb": max_memory_mb, "max_usd_per_hour": max_usd_per_hour,
-        "max_usd_per_million": max_usd_per_million, "max_energy_j": max_energy_j, "max_carbon_g": max_carbon_g,
-        "clouds": clouds, "regions": regions, "vendors": vendors, "batches": batches, "gpus": gpus,
-    }  # fmt: skip
-    if serves(model, goal, settings, of_calls) and predictor == "default" and host == "default":
-        return plan(model, goal, devices, dtypes, min_throughput, confidence)
-    limits = _limits({
+    within = {
         "latency_ms": max_latency_ms, "throughput": min_throughput, "memory_mb": max_memory_mb,
         "usd_per_hour": max_usd_per_hour, "usd_per_million": max_usd_per_million, "energy_j": max_energy_j,
         "carbon_g": max_carbon_g,
-    })  # fmt: skip
-    for name, given in (("devices", devices), ("vendors", vendors), ("clouds", clouds), ("regions", regions),
-                        ("gpus", gpus), ("batches", batches), ("dtypes", dtypes)):  # fmt: skip
+    }  # fmt: skip
+    filters = {"vendors": vendors, "clouds": clouds, "regions": regions, "gpus": gpus, "batches": batches}
+    of_calls = {**within, **filters, "throughput": None}  # a service has a throughput, too
+    if serves(model, goal, settings, of_calls) and predictor == "default" and host == "default":
+        return plan(model, goal, devices, dtypes, min_throughput, confidence)
+    limits = _limits(within)
+    for name, given in {"devices": devices, **filters, "dtypes": dtypes}.items():
         if given is not None:  # None is no filter; an empty list would leave no candidates
             several(name, given)
     settings = {name: value for name, value in settings.items() if (name, value) != ("runtime", None)}
     base = given_model(model, settings)
     tried_dtypes, tried_batches = _dtypes(base, dtypes, settings), _batches(batches, settings)
-    asked_for = {*(limit.measure.column for limit in limits), GOALS[goal]}
-    want = wanted(
-        devices, vendors, clouds, regions, gpus, mig=mig, training=base.mode == "training",
-        priced=bool(asked_for & set(_PRICED)),
-    )  # fmt: skip
+    priced = bool({*(limit.measure.column for limit in limits), GOALS[goal]} & set(_PRICED))
+    want = wanted(devices, vendors, clouds, regions, gpus, mig=mig, training=base.mode == "training", priced=priced)
     offers, excluded = find_offers(want)
     if not offers:
         raise nothing_is_offered(want, excluded)
@@ -113,12 +107,9 @@ def recommend(
         workload={k: v for k, v in base.to_dict().items() if k not in ("batch", "dtype")},
         limits={limit.measure.column: limit.value for limit in limits},
         rows=best.rows, latency_cost_front=best.latency_cost_front,
-        energy_throughput_front=best.energy_throughput_front,
-        excluded=(*best.excluded, *excluded),
-        notes=(
-            best.notes + _published_note(base, tried_dtypes)
-            + _notes(want, best.rows, tried_batches, batches, bool(bound))
-        ),
+        energy_throughput_front=best.energy_throughput_front, excluded=(*best.excluded, *excluded),
+        notes=(*best.notes, *_published_note(base, tried_dtypes),
+               *_notes(want, best.rows, tried_batches, batches, bool(bound))),
         offers=len(offers), considered=len(table), candidates=best.candidates,
     )  # fmt: skip
 

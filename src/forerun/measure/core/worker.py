@@ -119,7 +119,6 @@ def other_devices(rows: Iterable[dict[str, Any]], device: str) -> set[str]:
 
 def preload(sources: Iterable[str]) -> None:
     """Imports the libraries that the cases need, and exempts their objects from garbage collection."""
-    __import__("torch")  # processes that are forked from this one would import it, each for itself
     for source in sources:
         for library in LIBRARIES.get(source, ()):
             with contextlib.suppress(Exception):  # a broken library fails again with its first model

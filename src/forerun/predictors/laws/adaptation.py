@@ -281,7 +281,7 @@ def posterior_of(adaptation: Adaptation) -> Posterior:
     return found
 
 
-def left_out(posterior: Posterior) -> tuple[np.ndarray, np.ndarray]:
+def leave_one_out(posterior: Posterior) -> tuple[np.ndarray, np.ndarray]:
     """Per row, log(measured / what the other rows say), and the deviation expected of that."""
     precision = np.diag(posterior.inverse)
     return posterior.weights / precision, 1 / np.sqrt(precision)

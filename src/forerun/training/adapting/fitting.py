@@ -105,7 +105,7 @@ def _time(
     named += [line for case, time in zip(kept, measured, strict=True) if (line := _impossible(case, float(time)))]
     models = np.unique([str(case.row["model"]) for case in kept], return_inverse=True)[1]
     posterior, after = fitted(calls, measured, prior, models)
-    residual, expected = law.left_out(posterior)
+    residual, expected = law.leave_one_out(posterior)
     for place in np.flatnonzero((np.abs(residual) > CONTRADICTS * expected) & (np.abs(residual) > BY)):
         others = measured[place] / np.exp(residual[place])
         named.append(f"{kept[place].words}: {measured[place]:.4g} ms, where the other rows say {others:.4g} ms")
