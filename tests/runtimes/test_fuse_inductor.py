@@ -189,3 +189,20 @@ def test_compiled_calls_launch_less_and_a_replayed_one_waits_least(model: str) -
     }
     assert latency["compile-reduce-overhead"] < latency["compile"] < latency["eager"]
     assert latency["cudagraph"] < latency["eager"]
+
+
+@pytest.mark.parametrize(
+    ("model", "settings", "measured_mb"),
+    [
+        ("resnet18", {"batch": 64, "dtype": "bf16"}, 40.71),
+        ("timm/mobilenetv2_050", {"batch": 64}, 44.42),
+        ("timm/ghostnet_050", {"batch": 32, "mode": "training", "amp": "bf16", "optimizer": "momentum"}, 48.34),
+    ],
+)
+def test_of_a_replayed_call_pytorch_counts_what_outlasts_it(
+    model: str, settings: dict[str, object], measured_mb: float
+) -> None:
+    """Measured on an H200: weights and inputs, in training the gradients and the optimizer's state too."""
+    found = predict(model, device="h200", runtime="compile-reduce-overhead", **settings)
+    assert found.memory_allocated_mb.value == pytest.approx(measured_mb, rel=0.01)
+    assert found.memory_mb.value > 500 + measured_mb

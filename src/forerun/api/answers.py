@@ -112,7 +112,7 @@ def answer(
         notes=(*_notes(graph, columns, device, predictor, question.workload, known, assumed, fitting, limit),
                *(() if known else answers.of_device(0).notes()), *(_unread(device) if measured else ())),
         host=assumed,
-        provenance=_provenance(predictor, known, columns, device, question.workload),
+        provenance=_provenance(predictor, known, columns, device, question),
         check=(
             _check_command(workload)
             if device.traits.measured and shards is None and (fitting is None or fitting.fits) else None
@@ -311,12 +311,14 @@ def _limit(question: Question, device: Device) -> BatchLimit | None:
 
 
 def _provenance(
-    predictor: Predictor, known: Measured | None, columns: Profile, device: Device, workload: Workload
+    predictor: Predictor, known: Measured | None, columns: Profile, device: Device, question: Question
 ) -> dict[str, Any]:
+    captured = {"captured_with": software} if (software := question.graph.facts.get("software")) else {}
     if known is not None:
-        return {"rows": known.rows, "measured_at": known.measured_at, "software": known.software, "host": known.host}
-    share = predictor.learned_share(columns, device, workload)
-    return dict(predictor.provenance) | ({} if share is None else {"learned_share": round(share, 4)})
+        measured = {"rows": known.rows, "measured_at": known.measured_at}
+        return {**measured, "software": known.software, "host": known.host, **captured}
+    share = predictor.learned_share(columns, device, question.workload)
+    return {**predictor.provenance, **({} if share is None else {"learned_share": round(share, 4)}), **captured}
 
 
 def _notes(

@@ -21,6 +21,8 @@ from forerun.graph.validate import validate
 from forerun.runtimes.registry import runtime
 from forerun.workload import Workload
 
+#: Libraries whose version decides what is captured of a model by name.
+LIBRARIES = ("transformers", "timm", "torchvision", "torch")
 #: The scope of routed experts.
 _EXPERTS = re.compile(r"(^|\.)experts(\.|$)")
 
@@ -99,7 +101,8 @@ def _captured(workload: Workload) -> list[Graph]:
         raise ForerunError("image_size and images are settings of Hugging Face models; give the input_shape here")
     if (workload.amp or workload.channels_last) and not frontend.runs_modules:
         raise ForerunError("amp and channels_last are settings of PyTorch models; this one has its own dtypes")
-    hashed = _cache_key(name, frontend, workload)
+    key = frontend.key(model, workload)
+    hashed = _cache_key(name, key, workload)
     graphs = cache.read(hashed) if hashed else []
     if not any(g.serves(workload.batch) for g in graphs):
         fresh = [with_hidden_ops(_entered(g)) for g in _loaded(name, frontend, model, workload)]
@@ -108,6 +111,7 @@ def _captured(workload: Workload) -> list[Graph]:
             raise ForerunError(f"the frontend {name} gave no graph of {model} that serves batch {workload.batch}")
         for graph in fresh:
             graph.facts["settings"] = workload.graph_settings
+            graph.facts["software"] = {library: key[library] for library in LIBRARIES if key and key.get(library)}
         if hashed:
             cache.write(hashed, graphs)
     title = frontend.title(model)
@@ -118,13 +122,12 @@ def _captured(workload: Workload) -> list[Graph]:
 def is_captured(workload: Workload) -> bool:
     """Whether the cache has a graph of the workload's model at its batch: it is then answered in milliseconds."""
     name, frontend = find_frontend(workload.model)
-    hashed = _cache_key(name, frontend, workload)
+    hashed = _cache_key(name, frontend.key(workload.model, workload), workload)
     return hashed is not None and any(graph.serves(workload.batch) for graph in cache.read(hashed))
 
 
-def _cache_key(name: str, frontend: Frontend, workload: Workload) -> str | None:
+def _cache_key(name: str, key: dict[str, Any] | None, workload: Workload) -> str | None:
     """What the graphs of a model are kept under; None where they must not be kept."""
-    key = frontend.key(workload.model, workload)
     request = {"frontend": name, "key": key, "settings": workload.graph_settings}
     return None if key is None else cache.digest(request)
 

@@ -175,6 +175,12 @@ def peak_allocated_mb(graph: Graph, batches: np.ndarray, workspaces: Workspaces 
     return np.cumsum(walk.blocks[:, None] * size[walk.storages], axis=0).max(axis=0) / MB
 
 
+def lasting_mb(graph: Graph) -> float:
+    """What of a call's tensors is there between calls: weights, their gradients, the optimizer's states, inputs."""
+    kept = np.array([s.dies is None and s.role != "activation" for s in graph.storages], dtype=bool)
+    return float(sizes(graph)[kept, 0] @ np.array([s.repeat for s in graph.storages])[kept]) / MB
+
+
 def _with(size: np.ndarray, needed: dict[int, np.ndarray]) -> np.ndarray:
     if not needed:
         return size

@@ -120,6 +120,9 @@ class Runtime:
     costs_name: ClassVar[str | None] = None
     #: Times faster than memory that caches hand on what one op leaves to the next.
     cache_gain: ClassVar[float] = 1.0
+    #: A call's own tensors lie in a pool of the replayed graph, of which PyTorch counts nothing as allocated: what
+    #: outlasts a call is all that it counts (weights, inputs, gradients, states).
+    pools: ClassVar[bool] = False
     #: Megabytes of the device that it keeps for itself, beside tensors and PyTorch's own context.
     keeps_mb: ClassVar[float] = 0.0
 

@@ -70,6 +70,7 @@ class CompileReduceOverhead(Compile):
     )  # fmt: skip
     launch = REPLAYED
     replays = True
+    pools = True
     waits_us = (150.0, 2.0)
     host_us = None
     costs_name = "compiled_replay_us"

@@ -72,7 +72,7 @@ def prediction_view(p: Prediction, width: int | None = None) -> Iterator[Block]:
         yield BLANK
         yield _training_table(p.training, p.confidence)
     yield BLANK
-    yield Line(basis_line(p.basis), "faint")
+    yield Line(basis_line(p.basis, p.provenance.get("captured_with")), "faint")
     if p.notes:
         yield Notes(p.notes)
     if p.check:

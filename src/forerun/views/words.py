@@ -69,6 +69,8 @@ def count(x: float) -> str:
     return f"{x:.3g} "
 
 
-def basis_line(basis: str) -> str:
-    """'Basis: measured (this case itself was measured)'."""
-    return f"Basis: {basis} ({_BASIS.get(basis.partition(' ')[0], '')})"
+def basis_line(basis: str, captured_with: Mapping[str, str] | None = None) -> str:
+    """'Basis: measured (this case itself was measured)'; with the version of transformers, whose models change."""
+    version = (captured_with or {}).get("transformers")
+    model = f"; the model is that of transformers {version}" if version else ""
+    return f"Basis: {basis} ({_BASIS.get(basis.partition(' ')[0], '')}){model}"

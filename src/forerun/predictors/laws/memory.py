@@ -12,7 +12,7 @@ from forerun.device import Device
 from forerun.device.generations import unlisted_generation
 from forerun.device.together import together
 from forerun.graph.ir import Graph, GraphKey
-from forerun.graph.memory import Memory, Workspaces, simulate
+from forerun.graph.memory import Memory, Workspaces, lasting_mb, simulate
 from forerun.predictors.laws.conformal import at_confidence
 from forerun.predictors.laws.workspaces import (
     TAKING,
@@ -151,6 +151,8 @@ def _estimate(graph: Graph, kinds: Collection[str], limits: _Limits) -> MemoryEs
         if room is None or first <= room:
             reserved = max(reserved, first + workspace)
     allocated = memory.allocated_mb + workspace
+    if ran_by(graph).pools:
+        allocated = min(allocated, lasting_mb(graph))
     size = "small" if allocated < SMALL_MB else "large"
     return MemoryEstimate(allocated, reserved, context, parts, f"{group}/{size}", ALLOCATED_SPREAD[group], fits)
 
