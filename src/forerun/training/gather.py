@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -47,6 +49,17 @@ def gather(
     models under our own protocol must meet. `operators_kept` is how many single operators under our own protocol are
     taken, evenly over the kinds of operator; all without it.
     """
+    parts = parts_to_gather(store, progress, public=public, where=where, operators_kept=operators_kept)
+    found = {name: captured() for name, captured in parts.items()}
+    found.setdefault("operators", found["models"].take(np.zeros(len(found["models"]), dtype=bool)))
+    return TrainingCases(**found)
+
+
+def parts_to_gather(
+    store: Store, progress: Progress | None = None, *, public: bool = True, where: str | None = None,
+    operators_kept: int | None = None,
+) -> dict[str, Callable[[], Any]]:  # fmt: skip
+    """By field of TrainingCases, what captures it: each by itself, so that hours of capturing can be taken in turns."""
     rows = own_rows(chosen_models(store, where))
     part = rows["device"].map(parts_of(rows["device"]))
     gpu = rows[(part == GPU.part) & rows["device_ms"].notna()]
@@ -64,17 +77,26 @@ def gather(
     if operators_kept is not None:
         measured = measured.loc[in_turns(measured["op"])[:operators_kept]]
     others = sample(ops) if public else ops.iloc[:0]
-    saved = saved_graphs.load(store, set(gpu.loc[gpu["source"] == python_file.SOURCE, "graph_hash"]))
-    models, chosen_rows = as_captured(model_cases(gpu, progress, saved)), chosen_models(store, where)
-    apart = {run.part: cases_apart(run, store, chosen_rows, progress) for run in runtimes() if run.part is not None}
-    return TrainingCases(
-        models,
-        operator_cases(measured, progress) if len(measured) else models.take(np.zeros(len(models), dtype=bool)),
-        operator_cases(others, progress) if len(others) else None,
-        model_cases(cpu, progress) if len(cpu) else None,
-        published.published_cases(store, progress) if public and published.has_any(store.read("models")) else None,
-        {part: cases for part, cases in apart.items() if cases is not None},
-    )
+
+    def models() -> Cases:
+        saved = saved_graphs.load(store, set(gpu.loc[gpu["source"] == python_file.SOURCE, "graph_hash"]))
+        return as_captured(model_cases(gpu, progress, saved))
+
+    def apart() -> dict[str, Cases]:
+        chosen_rows = chosen_models(store, where)
+        found = {run.part: cases_apart(run, store, chosen_rows, progress) for run in runtimes() if run.part is not None}
+        return {name: cases for name, cases in found.items() if cases is not None}
+
+    parts: dict[str, Callable[[], Any]] = {"models": models, "apart": apart}
+    if len(measured):
+        parts["operators"] = lambda: operator_cases(measured, progress)
+    if len(others):
+        parts["published_operators"] = lambda: operator_cases(others, progress)
+    if len(cpu):
+        parts["cpu_models"] = lambda: model_cases(cpu, progress)
+    if public and published.has_any(store.read("models")):
+        parts["published_models"] = lambda: published.published_cases(store, progress)
+    return parts
 
 
 def cases_apart(
