@@ -25,7 +25,9 @@ class Curve:
     sizes: np.ndarray
     ms: np.ndarray
 
-    def __call__(self, size: Any) -> np.ndarray:
+    def __call__(self, size: Any) -> Any:
+        if isinstance(size, float):
+            return self._at(size)
         size = np.asarray(size, dtype=float)
         if size.size == 1:
             return np.full(size.shape, self._at(size.item()))
@@ -56,7 +58,9 @@ class Surface:
     second: np.ndarray
     ms: np.ndarray  # [first, second]
 
-    def __call__(self, first: Any, second: Any) -> np.ndarray:
+    def __call__(self, first: Any, second: Any) -> Any:
+        if isinstance(first, float) and isinstance(second, float):
+            return self._at(first, second)
         first, second = np.broadcast_arrays(np.asarray(first, dtype=float), np.asarray(second, dtype=float))
         if first.size == 1:
             return np.full(first.shape, self._at(first.item(), second.item()))

@@ -105,9 +105,12 @@ class EngineModel:
 
     def parts_ms(self, load: Load) -> dict[str, np.ndarray]:
         """Milliseconds of every part of an iteration by our operator predictions, on the engine's kernels."""
-        decode, context, prefill, pairs, finished = _columns(load)
-        tokens, each = decode + prefill, context / np.maximum(decode, 1)
-        out = {name: np.zeros_like(decode) for name in PARTS}
+        return self._parts_ms(*_columns(load))
+
+    def _parts_ms(self, decode: Any, context: Any, prefill: Any, pairs: Any, finished: Any) -> dict[str, Any]:
+        """The same of arrays, or of plain numbers."""
+        tokens, each = decode + prefill, context / np.maximum(decode, 1.0)
+        out = dict.fromkeys(PARTS, 0.0 * decode)
         out |= {name: curve(tokens) for name, curve in self.by_tokens.items()}
         out["head"] = self.head(decode + finished)
         out["state"] = self.state(decode + prefill / _STATE_CHUNK) + decode * self.context(each)
@@ -124,18 +127,35 @@ class EngineModel:
 
     def latency_ms(self, load: Load) -> np.ndarray:
         """Wall time of the iteration, scheduler included."""
-        decode, _, prefill, _, finished = _columns(load)
-        known = self.law.factors(self.law_name)
-        busy = sum(known.get(name, 1.0) * ms for name, ms in self.parts_ms(load).items())
-        beside = self.law.overhead(self.law_name).ms(decode + finished, prefill, self.launches)
-        return np.asarray((busy + beside) * self.factor)
+        return self._times_ms(load)[1]
 
     def joules_by_cause(self, load: Load) -> dict[str, np.ndarray]:
         """Energy of all devices by what causes it: time, kernels at work, arithmetic and bytes."""
-        decode, context, prefill, pairs, finished = _columns(load)
+        return self._joules_in(load, *self._times_ms(load))
+
+    def energy_j(self, load: Load) -> np.ndarray:
+        """Energy of all devices of the replica, never over their power limit."""
+        busy_ms, wall_ms = self._times_ms(load)
+        most = self.devices * self.watts["limit_w"] * wall_ms / 1e3
+        known = self.law.energy
+        by_cause = self._joules_in(load, busy_ms, wall_ms)
+        return np.asarray(np.minimum(sum(known.get(name, 1.0) * joules for name, joules in by_cause.items()), most))
+
+    def _times_ms(self, load: Load) -> tuple[np.ndarray, np.ndarray]:
+        """Of the kernels, and of the whole iteration."""
+        columns: tuple[Any, ...] = _columns(load)
+        shape = columns[0].shape
+        if columns[0].size == 1:  # a single iteration is read by plain arithmetic, which is much faster
+            columns = tuple(column.item() for column in columns)
+        decode, _, prefill, _, finished = columns
         known = self.law.factors(self.law_name)
-        busy_s = sum(known.get(name, 1.0) * ms for name, ms in self.parts_ms(load).items()) * self.factor / 1e3
-        seconds = self.latency_ms(load) / 1e3
+        busy = sum(known.get(name, 1.0) * ms for name, ms in self._parts_ms(*columns).items())
+        beside = self.law.overhead(self.law_name).ms(decode + finished, prefill, self.launches)
+        return np.reshape(busy * self.factor, shape), np.reshape((busy + beside) * self.factor, shape)
+
+    def _joules_in(self, load: Load, busy_ms: np.ndarray, wall_ms: np.ndarray) -> dict[str, np.ndarray]:
+        decode, context, prefill, pairs, finished = _columns(load)
+        busy_s, seconds = busy_ms / 1e3, wall_ms / 1e3
         work = (
             self._joules("token", decode + prefill) + self._joules("head", decode + finished)
             + self._joules("context", context) + self._joules("pairs", pairs)
@@ -143,13 +163,6 @@ class EngineModel:
         waiting, working = (self.watts[name] for name in ("waiting_w", "working_w"))
         each = {"waiting": waiting * seconds, "working": working * np.minimum(busy_s, seconds), "work": work}
         return {name: self.devices * joules for name, joules in each.items()}
-
-    def energy_j(self, load: Load) -> np.ndarray:
-        """Energy of all devices of the replica, never over their power limit."""
-        most = self.devices * self.watts["limit_w"] * self.latency_ms(load) / 1e3
-        known = self.law.energy
-        drawn = sum(known.get(name, 1.0) * joules for name, joules in self.joules_by_cause(load).items())
-        return np.asarray(np.minimum(drawn, most))
 
     def drawn(self, rng: np.random.Generator) -> EngineModel:
         """One draw of what is uncertain: all iterations of a model on a card are off by one factor."""
@@ -188,9 +201,31 @@ def engine_model(
     for problem in (run.problem(workload), run.device_problem(chip)):
         if problem is not None:
             raise ForerunError(problem)
-    graph, length = _captured(workload)
-    made = _made(graph, length, workload, chip, run, Layout(tp=tp, ep=ep))
+    layout = Layout(tp=tp, ep=ep)
+    named = isinstance(model, str) and not settings
+    step = (_laid_out_by_name if named else _laid_out)(workload, run.name, layout)
+    made = _made(step, workload, chip, run, layout)
     return made if law is None else replace(made, law=law, request_ms=law.overhead(made.law_name).request_ms)
+
+
+@dataclass(frozen=True)
+class _Step:
+    """The decode step of one device as the engine runs it, and the parameters of the whole model."""
+
+    graph: Graph
+    length: int  # of the cache
+    parameters: float
+    active: float
+
+
+def _laid_out(workload: Workload, engine: str, layout: Layout) -> _Step:
+    whole, length = _captured(workload)
+    made = as_run(shard(whole, layout), engine)
+    return _Step(made, length, float(whole.parameters), float(whole.active_parameters))
+
+
+#: A search asks for the same layouts on every device.
+_laid_out_by_name = functools.lru_cache(maxsize=64)(_laid_out)
 
 
 def _captured(workload: Workload) -> tuple[Graph, int]:
@@ -207,11 +242,8 @@ def _captured(workload: Workload) -> tuple[Graph, int]:
     raise refused
 
 
-def _made(
-    graph: Graph, length: int, workload: Workload, device: Device, run: Engine, layout: Layout
-) -> EngineModel:  # fmt: skip
-    parameters, active = float(graph.parameters), float(graph.active_parameters)
-    graph = as_run(shard(graph, layout), run.name)
+def _made(step: _Step, workload: Workload, device: Device, run: Engine, layout: Layout) -> EngineModel:
+    graph, length = step.graph, step.length
     if not any(op.kind == "attention" for op in graph.ops):
         raise ForerunError(f"{graph.name} has no attention over a cache, which engines are answered for")
     predictor = load_predictor("default")
@@ -243,13 +275,13 @@ def _made(
     caches = [price.over_caches(graph, one) for one in kinds]
     return EngineModel(
         graph.name, run.name, device, layout.devices, _kv_tokens(graph, kinds, weights, device, run),
-        run.block, run.max_tokens, run.max_sequences, overhead.request_ms, float(weights), active, kinds,
+        run.block, run.max_tokens, run.max_sequences, overhead.request_ms, float(weights), step.active, kinds,
         float(sum(op.repeat for op in graph.ops)), by_tokens, curve(head), curve(state),
         Curve(np.array([1.0, 2.0]), np.maximum(context * np.array([1.0, 2.0]), 0.0)),
         tuple(over for over, _ in caches), tuple(least for _, least in caches),
         tuple(price.over_prompts(graph, one) for one in kinds),
         price.joules(graph, tokens, token | state, head, kinds), price.watts(), law,
-        parameters=parameters, dtype=workload.shown_dtype,
+        parameters=step.parameters, dtype=workload.shown_dtype,
     )  # fmt: skip
 
 
