@@ -12,7 +12,7 @@ from forerun._util.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from forerun.api.population import predict_population
-    from forerun.api.predict import compare, explain, predict, predict_many
+    from forerun.api.predict import explain, predict, predict_many
     from forerun.api.register import register
     from forerun.decisions.budget.budget import budget
     from forerun.decisions.mig.packing import pack_mig
@@ -30,10 +30,11 @@ if TYPE_CHECKING:
 
 #: Where each is found. A Workload comes with the frontends, which know the dtype that a checkpoint is published in.
 _HOME = {
-    "predict": "api.predict", "predict_many": "api.predict", "compare": "api.predict", "explain": "api.predict",
+    "predict": "api.predict", "predict_many": "api.predict", "explain": "api.predict",
     "predict_population": "api.population", "register": "api.register",
-    "recommend": "decisions.recommend.recommend", "optimise": "decisions.optimise.optimise",
-    "budget": "decisions.budget.budget", "pack_mig": "decisions.mig.packing", "plan_serving": "decisions.plans.serving",
+    "compare": "decisions.compare.compare", "recommend": "decisions.recommend.recommend",
+    "optimise": "decisions.optimise.optimise", "budget": "decisions.budget.budget",
+    "pack_mig": "decisions.mig.packing", "plan_serving": "decisions.plans.serving",
     "plan_training": "decisions.plans.training", "make_report": "report.make",
     "Device": "device", "load_device": "device", "ForerunError": "errors",
     "Estimate": "prediction", "Prediction": "prediction", "Workload": "api.questions",

@@ -85,3 +85,28 @@ def test_recommend_plans_a_serving_engine_for_a_language_model_and_says_so() -> 
     assert "planned in a serving engine (vllm), for 2 requests/s" in found.notes[0]
     calls = forerun.recommend(MODEL, devices=["h100-sxm"], mode="decode", seq_len=128, batches=[1])
     assert calls.best.latency_ms.value > 0  # of single calls, as asked
+
+
+def test_compare_of_a_language_model_has_the_same_plan(capsys: pytest.CaptureFixture[str]) -> None:
+    devices = ["h100-sxm", "xeon-emr-2vcpu"]
+    plan = forerun.recommend(MODEL, devices=devices)
+    assert run(["compare", MODEL, "--devices", ",".join(devices)]) == 0
+    shown = capsys.readouterr().out
+    assert f"{MODEL} served by vllm, 10 requests/s of 1,024 input and 256 output tokens" in shown
+    assert plan.best.launch in shown and "a load that is assumed, not of the calls above" in shown
+    assert "xeon-emr-2vcpu is left out: " in shown
+    assert run(["compare", MODEL, "--devices", ",".join(devices), "--json"]) == 0
+    rows = {row["device"]: row["serving"] for row in json.loads(capsys.readouterr().out)}
+    assert rows["h100-sxm"] == {"engine": "vllm", "load": plan.load, **json.loads(plan.to_json())["rows"][0]}
+    assert "vllm" in rows["xeon-emr-2vcpu"]["refused"]
+    assert plan.best.launch in forerun.compare(MODEL, devices)._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("model", "settings"),
+    [("resnet18", {}), (MODEL, {"mode": "decode", "seq_len": 128}), (MODEL, {"predictor": "roofline"}),
+     (MODEL, {"mode": "training"})],
+)  # fmt: skip
+def test_other_comparisons_have_no_service(model: str, settings: dict[str, object]) -> None:
+    found = forerun.compare(model, ["h100-sxm"], **settings)
+    assert found.served is None and "serving" not in found.plain_rows()[0]

@@ -21,8 +21,8 @@ import pytest
 from rich.console import Console
 
 import forerun
-from forerun.api.comparison import Comparison
 from forerun.api.explanation import Explanation, OpTime
+from forerun.decisions.compare.answer import Comparison
 from forerun.prediction import Estimate, Fit, Prediction, SliceOption
 from forerun.views.blocks import Span
 from forerun.views.explanation import explanation_html

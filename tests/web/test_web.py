@@ -48,6 +48,9 @@ def test_many_and_compare_are_those_of_the_library(served: Served) -> None:
     assert rows == json.loads(frame.to_json(orient="records"))
     rows = served.ask("/v1/compare", {"model": MODEL, "devices": ["t4", "h100-sxm"], "batch": 4}).body
     assert rows == json.loads(forerun.compare(MODEL, ["t4", "h100-sxm"], batch=4).to_json(orient="records"))
+    model = "Qwen/Qwen2.5-0.5B"
+    (row,) = served.ask("/v1/compare", {"model": model, "devices": ["h100-sxm"]}).body
+    assert row == json.loads(json.dumps(forerun.compare(model, ["h100-sxm"]).plain_rows()[0])) and row["serving"]
 
 
 @pytest.mark.parametrize(

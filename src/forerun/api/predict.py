@@ -1,4 +1,4 @@
-"""predict, predict_many, compare and explain: the public face of forerun."""
+"""predict, predict_many and explain: the public face of forerun."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from forerun.advice import carbon as carbon_advice
 from forerun.advice import cost as cost_advice
 from forerun.api.answers import answer, has_host
 from forerun.api.arguments import several
-from forerun.api.generation import question_of
 from forerun.api.questions import check, given_model, profiled, workload_from
 from forerun.device import Device, load_device
 from forerun.device.together import Devices
@@ -25,7 +24,6 @@ from forerun.workload import Workload
 if TYPE_CHECKING:
     import pandas as pd
 
-    from forerun.api.comparison import Comparison
     from forerun.api.explanation import Explanation
     from forerun.api.verification import Verification
     from forerun.predictors.attribution import Attribution
@@ -150,34 +148,6 @@ def predict_many(
     prices = cost_advice.choose_instances(chosen, instance)
     grids = [carbon_advice.choose_grid(region, p if instance and p and p.id == instance else None) for p in prices]
     return joined([table(w, chosen, prices, grids, estimator) for w in cases])
-
-
-def compare(
-    model: Any,
-    devices: Iterable[str | Device],
-    *,
-    predictor: str | Path | Predictor = "default",
-    confidence: float = 0.9,
-    host: str | float = "default",
-    region: str | None = None,
-    instance: str | None = None,
-    **settings: Any,
-) -> Comparison:
-    """One model on several devices, fastest first; `settings` are those of a workload (batch, dtype, mode ...).
-
-    The answer is a pandas DataFrame with the columns of `predict_many`; a notebook shows it with its intervals drawn.
-    """
-    from forerun.api.comparison import Comparison
-
-    devices = several("devices", devices)
-    workload = given_model(model, settings)
-    question_of(workload)  # a model that cannot be read is the user's to put right, not a row
-    frame = predict_many(
-        [workload], devices, predictor=predictor, confidence=confidence, host=host, region=region, instance=instance
-    )
-    last = frame["fits"].eq(False)  # what does not fit stands last, however fast it would be
-    ranked = frame.assign(last=last).sort_values(["last", "latency_ms"], ignore_index=True).drop(columns="last")
-    return Comparison.of(ranked, confidence)
 
 
 def explain(

@@ -75,8 +75,8 @@ def compare(
     host: HostOption = "default",
     as_json: JsonOption = False,
 ) -> None:
-    """Predict a model on several devices and list them, fastest first."""
-    from forerun.api.predict import compare as run
+    """Predict a model on several devices and list them, fastest first; a language model also in a serving engine."""
+    from forerun.decisions.compare.compare import compare as run
 
     names = [d.strip() for d in devices.split(",") if d.strip()]
     if not names:
@@ -86,8 +86,11 @@ def compare(
             model, names, predictor=predictor, confidence=confidence, host=host, region=region, instance=instance,
             **settings.values,
         )  # fmt: skip
+    if frame.served is not None:
+        with waiting(f"planning services of {model}", quiet=as_json):
+            _ = frame.served.plan
     if as_json:
-        print(frame.to_json(orient="records", indent=2))
+        print(json.dumps(frame.plain_rows(), indent=2))
         return
     from forerun.api.questions import given_model
     from forerun.views.comparison import comparison_view
@@ -99,6 +102,10 @@ def compare(
     title = f"{model}: {words}{', dtype as published' if request.published else ''}{basis}"
     carbon = region is not None or instance is not None
     show(*comparison_view(frame, title, terminal_width(), confidence, carbon))
+    if frame.served is not None:
+        from forerun.views.served import served_view
+
+        show(*served_view(frame.served, terminal_width()))
 
 
 @takes_workload()

@@ -72,10 +72,13 @@ def plain(estimate: Estimate | None) -> dict[str, Any] | None:
     return None if estimate is None else {n: getattr(estimate, n) for n in ("value", "low", "high")}
 
 
-def value_text(estimate: Estimate | None, *, interval: bool = True) -> str:
-    """'7.31 ms (5.65 … 10.5)'."""
+def value_text(estimate: Estimate | None, *, interval: bool = True, with_unit: bool = True) -> str:
+    """'7.31 ms (5.65 … 10.5)'; without its unit as it is, in the unit of its column."""
     if estimate is None:
         return "unknown"
+    if not with_unit:
+        value, low, high = map(pretty, (estimate.value, estimate.low, estimate.high))
+        return f"{value} ({low} … {high})" if interval else value
     if estimate.unit == "h":
         value, low, high, unit = _hours(estimate)
     else:

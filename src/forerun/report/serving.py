@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from forerun._util.readable import pretty
 from forerun.decisions.plans.serving_answer import Deployment, ServingPlan
 from forerun.decisions.recommend import served
 from forerun.errors import ForerunError
@@ -16,7 +15,7 @@ ABOUT = (
     "costs least per token. TTFT: time to the first token. ITL: time between two tokens. forerun plan serving takes "
     "your load and limits."
 )
-_HEAD = ("deployment", "precision", "TTFT", "ITL", "tokens/s", "USD per million")
+_HEAD = ("deployment", "precision", "TTFT", "ITL", "tokens/s", "USD per million", "J per token", "by")
 
 
 def serving(study: Study) -> Level | None:
@@ -27,13 +26,10 @@ def serving(study: Study) -> Level | None:
         plan = served.plan(study.model, "cost", study.devices, None, None, study.confidence)
     except ForerunError as error:
         return Level("serving", "Serving", ABOUT, [f"{error}"], data={"refused": str(error)})
-    missing = {one.device: one.reason for one in reversed(plan.left_out)}
-    for row in plan.rows:
-        missing.pop(row.device, None)
-    left_out = [f"{device} is left out: {reason}" for device, reason in missing.items()]
+    left_out = [f"{device} is left out: {reason}" for device, reason in plan.missing.items()]
     table = Table(
         f"The best of each device in {plan.engine}, {load_words(plan)}", _HEAD, [_row(one) for one in plan.rows],
-        (2, 3, 4, 5), marked=(0,),
+        (2, 3, 4, 5, 6), marked=(0,),
     )  # fmt: skip
     rows = [one.to_dict() for one in plan.rows]
     data = {"engine": plan.engine, "load": plan.load, "rows": rows, "left_out": left_out}
@@ -47,18 +43,14 @@ def _finding(plan: ServingPlan) -> str:
 
 
 def _row(one: Deployment) -> tuple[str, ...]:
+    def cell(estimate: Estimate | None, *, with_unit: bool = False) -> str:
+        return value_text(estimate, interval=one.confirmed, with_unit=with_unit)  # the closed form has no interval
+
     return (
-        _name(one), one.dtype, value_text(one.ttft_ms), value_text(one.itl_ms), _bare(one.throughput),
-        _bare(one.cost_per_million_usd),
+        _name(one), one.dtype, cell(one.ttft_ms, with_unit=True), cell(one.itl_ms, with_unit=True),
+        cell(one.throughput), cell(one.cost_per_million_usd), cell(one.energy_per_token_j),
+        "simulation" if one.confirmed else "closed form",
     )  # fmt: skip
-
-
-def _bare(estimate: Estimate | None) -> str:
-    """'2,560 (2,533 … 2,560)', in the unit of the column."""
-    if estimate is None:
-        return "unknown"
-    value, low, high = map(pretty, (estimate.value, estimate.low, estimate.high))
-    return f"{value} ({low} … {high})"
 
 
 def _name(one: Deployment) -> str:

@@ -47,7 +47,7 @@ def plan_view(p: ServingPlan, width: int | None = 160) -> Iterator[Block]:
     for reason in p.best.reasons:
         yield Line(f"  {reason}", "faint")
     yield BLANK
-    yield _table(p, p.rows, width)
+    yield deployments_table(p, p.rows, width)
     yield BLANK
     if len(p.front) > 1:
         front = [_deployment(one) for one in p.front[:_FRONT]]
@@ -121,7 +121,8 @@ def _answer(p: ServingPlan) -> str:
     )
 
 
-def _table(p: ServingPlan, rows: Sequence[Deployment], width: int | None) -> Table:
+def deployments_table(p: ServingPlan, rows: Sequence[Deployment], width: int | None) -> Table:
+    """A row per deployment."""
     wide = width is None or width >= _WIDE
     heads = [Column("deployment", wrap=True, least=None if wide else 18)]
     heads += [Column("token budget", right=True, rank=2)] if wide else []

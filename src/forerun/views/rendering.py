@@ -18,7 +18,7 @@ from forerun.views.blocks import Block
 #: The modules that register the views of an answer, by the name of its class.
 _HOMES = {
     "forerun.prediction.Prediction": ("prediction",),
-    "forerun.api.comparison.Comparison": ("side_by_side",),
+    "forerun.decisions.compare.answer.Comparison": ("side_by_side",),
     "forerun.api.explanation.Explanation": ("explanation",),
     "forerun.predictors.attribution.Attribution": ("attribution",),
     "forerun.decisions.budget.curve_choice.CurveChoice": ("choices",),

@@ -9,11 +9,12 @@ from typing import Any
 import pandas as pd
 
 from forerun._util.readable import in_readable_units, pretty
-from forerun.api.comparison import Comparison
+from forerun.decisions.compare.answer import Comparison
 from forerun.prediction import Prediction
 from forerun.views.blocks import Block, Cell, Column, Line, Notes, Row, Span, Table
 from forerun.views.html.fragments import fragment
 from forerun.views.rendering import html
+from forerun.views.served import served_view
 from forerun.views.words import basis_line, interval_heading, setting_words
 
 _WORDS = ("device", "fits", "MIG slice", "basis", "bound by")
@@ -24,7 +25,8 @@ _RANKS = {"fits": 1, "peak": 1, "time": 1, "USD": 2, "energy": 2, "energy J": 3,
 
 @html.register
 def _(comparison: Comparison) -> str:
-    return comparison_html(comparison, confidence=comparison.confidence)
+    shown = comparison_html(comparison, confidence=comparison.confidence)
+    return shown if comparison.served is None else shown + fragment(served_view(comparison.served, None))
 
 
 def predictions_html(

@@ -11,7 +11,7 @@ from forerun.api.questions import workload_from
 from forerun.errors import ForerunError
 from forerun.frontends import is_captured
 from forerun.web.models import uploads_in, without_folders
-from forerun.web.operations import OPERATIONS, workload_settings
+from forerun.web.operations import OPERATIONS, service_of, workload_settings
 from forerun.web.uploads import Uploads
 from forerun.web.workers import Workers
 
@@ -39,7 +39,11 @@ class Answering:
     def answer_now(self, operation: str, request: dict[str, Any]) -> Any:
         """The same in the caller's thread."""
         with self.uploads():
-            if operation in _AT_ONCE and all(is_captured(workload_from(w)) for w in _workloads(request)):
+            if (
+                operation in _AT_ONCE
+                and not _plans(operation, request)
+                and all(is_captured(workload_from(w)) for w in _workloads(request))
+            ):
                 return OPERATIONS[operation](request)
             return self._workers.run(operation, request)
 
@@ -51,6 +55,11 @@ class Answering:
                 yield
             except ForerunError as error:
                 raise ForerunError(without_folders(str(error))) from error
+
+
+def _plans(operation: str, request: dict[str, Any]) -> bool:
+    """Whether a comparison also plans services, which takes seconds."""
+    return operation.endswith("compare") and service_of(request) is not None
 
 
 def _workloads(request: dict[str, Any]) -> Iterator[dict[str, Any]]:

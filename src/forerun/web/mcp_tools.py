@@ -157,8 +157,10 @@ TOOLS = {
             PredictArguments, Brief(without=("provenance", "mig_options")),
         ),
         Tool(
-            "compare", "One model on several devices, fastest first.", CompareArguments,
-            Brief(without=tuple(f"result.{n}" for n in ("model", "batch", "dtype", "mode", "seq_len"))),
+            "compare", "One model on several devices, fastest first; a language model also in a serving engine.",
+            CompareArguments,
+            Brief(without=(*(f"result.{n}" for n in ("model", "batch", "dtype", "mode", "seq_len")), *(
+                f"result.serving.{n}" for n in ("reasons", "capacity", "on_front", "max_sequences", "device")))),
         ),
         Tool(
             "recommend", "Which device, instance, batch and dtype to choose, within limits, by a goal: the best rows.",

@@ -6,13 +6,16 @@ Page, REST and MCP call these, in the server's process where the graph is cached
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from forerun._util.readable import short
 from forerun.errors import ForerunError
 from forerun.web.catalogues import records
 from forerun.web.models import device_of, model_of
 from forerun.web.requests import DividedFields
+
+if TYPE_CHECKING:
+    from forerun.decisions.compare.served import Served
 
 
 def workload_settings(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -61,12 +64,23 @@ def predict_many(request: dict[str, Any]) -> list[dict[str, Any]]:
 
 def compare(request: dict[str, Any]) -> list[dict[str, Any]]:
     """`forerun compare --json`."""
-    from forerun.api.predict import compare as ask
+    from forerun.decisions.compare.compare import compare as ask
 
     _checked_predictor(request)
-    return records(
-        ask(devices=devices_given(request["devices"]), **workload_settings(request), **others(request, "devices"))
-    )
+    return ask(
+        devices=devices_given(request["devices"]), **workload_settings(request), **others(request, "devices")
+    ).plain_rows()
+
+
+def service_of(request: Mapping[str, Any]) -> Served | None:
+    """The question of a comparison about services of a language model, if it has one."""
+    from forerun.decisions.compare.served import question_of
+    from forerun.device import load_device
+
+    settings = workload_settings(request)
+    devices = tuple(dict.fromkeys(load_device(device) for device in devices_given(request["devices"])))
+    asked = (request.get("predictor", "default"), request.get("confidence", 0.9))
+    return question_of(settings.pop("model"), devices, settings, *asked)
 
 
 def explain(request: dict[str, Any]) -> dict[str, Any]:

@@ -85,7 +85,8 @@ async def predict_many(request: Request, body: PredictManyRequest) -> Response:
 
 @router.post("/compare", response_model=None, responses=_ROWS)
 async def compare(request: Request, body: CompareRequest) -> Response:
-    """One model on several devices, fastest first."""
+    """One model on several devices, fastest first; rows of a language model have `serving`: the best deployment of
+    the device in a serving engine under a load that is assumed, or why there is none."""
     return await _answer(request, "compare", body)
 
 

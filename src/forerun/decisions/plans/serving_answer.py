@@ -73,6 +73,12 @@ class ServingPlan(Rendered):
     def best(self) -> Deployment:
         return self.rows[0]
 
+    @property
+    def missing(self) -> dict[str, str]:
+        """Devices without a deployment, and why."""
+        reasons = {one.device: one.reason for one in reversed(self.left_out)}
+        return {device: reason for device, reason in reasons.items() if device not in {row.device for row in self.rows}}
+
     def to_dict(self) -> dict[str, Any]:
         out = {f.name: getattr(self, f.name) for f in fields(self)}
         for name in ("rows", "candidates", "front"):

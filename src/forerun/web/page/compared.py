@@ -14,8 +14,9 @@ from forerun.report import charts
 from forerun.report.parts import Chart, Key
 from forerun.views.blocks import Line
 from forerun.views.html.fragments import fragment
+from forerun.views.served import served_view
 from forerun.views.side_by_side import comparison_html
-from forerun.web.operations import devices_given, others, workload_settings
+from forerun.web.operations import devices_given, others, service_of, workload_settings
 from forerun.web.page.figures import charts_html
 from forerun.web.page.scatter import Point, scatter
 from forerun.web.requests import CompareRequest, Size
@@ -55,7 +56,9 @@ def compare(request: dict[str, Any]) -> dict[str, Any]:
     last = able[able[axis] == able[axis].max()]
     title = f"{last['model'].iloc[0]} at {AXES[axis]} {int(last[axis].iloc[0]):,}"
     table = comparison_html(last, title=title, confidence=request["confidence"])
-    return {"html": problems + curves + trades + table}
+    service = service_of(request)
+    below = "" if service is None else fragment(served_view(service, None))
+    return {"html": problems + curves + trades + table + below}
 
 
 def _problems(frame: pd.DataFrame, axis: str) -> str:
