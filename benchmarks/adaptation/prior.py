@@ -25,10 +25,10 @@ from forerun.training.adapting.fitting import PRIORS, rounding_of
 ROWS = 24  # of each device
 #: Left out: ROCm does not support the chip, and half of its rows are ten times slower than the others say.
 ODD = ("amd-radeon-rx-5700",)
-START = {"common": 0.3, "resource": 0.4, "group": 0.25, "own": 0.25, "host": 0.3, "host_own": 0.15, "model": 0.12,
-         "alike": 0.5, "noise": 0.035}  # fmt: skip
+START = {"common": 0.3, "resource": 0.4, "group": 0.25, "own": 0.25, "host": 0.3, "host_own": 0.15, "host_half": 0.2,
+         "model": 0.12, "alike": 0.5, "noise": 0.035}  # fmt: skip
 #: Steps of the search, each a fit of every device.
-SEARCH = 90
+SEARCH = 250
 LEAST, MOST = 0.02, 1.5
 
 
@@ -66,7 +66,7 @@ def main(folder: Path, write: bool) -> None:
         used[part].append(name)
     # Assumed: kinds of network differ from each other as held-out kinds do on an H200, by about a tenth.
     networks = {**START, "common": 0.1, "resource": 0.1, "group": 0.15, "own": 0.1, "host": 0.15, "host_own": 0.1,
-                "alike": 0.5, "noise": 0.05}  # fmt: skip
+                "host_half": 0.1, "alike": 0.5, "noise": 0.05}  # fmt: skip
     found = {part: fitted(each) for part, each in tables.items() if each}
     made = {"priors": {**found, "networks": networks}, "fitted_to": used}
     text = (

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -26,21 +27,31 @@ NOTHING = np.zeros(len(PARTS))
 TARGETS = {"GPU": 70, "server CPU": 70, "phone or board": 60}
 
 
-def spec_sheet(calls: Calls, measured: np.ndarray, others: Calls, name: str) -> tuple[np.ndarray, None]:
+@dataclass(frozen=True)
+class Given:
+    """The rows that a method has."""
+
+    device: str
+    models: np.ndarray
+    measured: np.ndarray
+    calls: Calls
+
+
+def spec_sheet(given: Given, others: Calls) -> tuple[np.ndarray, None]:
     return others.latency_ms(NOTHING), None
 
 
-def one_ratio(calls: Calls, measured: np.ndarray, others: Calls, name: str) -> tuple[np.ndarray, np.ndarray]:
-    off = np.log(measured / calls.latency_ms(NOTHING))
+def one_ratio(given: Given, others: Calls) -> tuple[np.ndarray, np.ndarray]:
+    off = np.log(given.measured / given.calls.latency_ms(NOTHING))
     return others.latency_ms(NOTHING) * np.exp(off.mean()), np.full(len(others), off.std(ddof=1))
 
 
-def linear(calls: Calls, measured: np.ndarray, others: Calls, name: str) -> tuple[np.ndarray, np.ndarray]:
+def linear(given: Given, others: Calls) -> tuple[np.ndarray, np.ndarray]:
     """Ridge regression of log time on the logs of what the call computes, moves and launches."""
-    first, second = _numbers(calls), _numbers(others)
+    first, second = _numbers(given.calls), _numbers(others)
     mean, scale = first.mean(axis=0), first.std(axis=0) + 1e-6
     x, z = ((each - mean) / scale for each in (first, second))
-    logs = np.log(measured)
+    logs = np.log(given.measured)
     weights = np.linalg.solve(x.T @ x + 0.1 * np.eye(x.shape[1]), x.T @ (logs - logs.mean()))
     left = np.sqrt(((logs - logs.mean() - x @ weights) ** 2).sum() / max(len(logs) - x.shape[1] - 1, 1))
     return np.exp(logs.mean() + z @ weights), np.full(len(others), left)
@@ -51,9 +62,8 @@ def _numbers(calls: Calls) -> np.ndarray:
     return np.log(np.column_stack([by_resource, calls.host_ms.sum(axis=1)]) + 1e-4)
 
 
-def adapt(calls: Calls, measured: np.ndarray, others: Calls, name: str) -> tuple[np.ndarray, np.ndarray]:
-    groups = np.arange(len(measured))
-    posterior, _ = fitting.fitted(calls, measured, fitting.prior_for(device(name)), groups)
+def adapt(given: Given, others: Calls) -> tuple[np.ndarray, np.ndarray]:
+    posterior, _ = fitting.fitted(given.calls, given.measured, fitting.prior_for(device(given.device)), given.models)
     predicted = others.latency_ms(posterior.corrections) * np.exp(posterior.particular(others))
     return predicted, posterior.deviation(others)
 
@@ -68,9 +78,11 @@ def judged(name: str, rows: pd.DataFrame, calls: Calls, counts: tuple[int, ...] 
             continue
         for draw in range(DRAWS):
             chosen, rest = drawn(models, count, np.random.default_rng((draw, count)))
+            given = Given(name, models[chosen], measured[chosen], calls.take(chosen))
+            others = calls.take(rest)
             for method in (spec_sheet, one_ratio, linear, adapt):
                 start = time.perf_counter()
-                predicted, sigma = method(calls.take(chosen), measured[chosen], calls.take(rest), name)
+                predicted, sigma = method(given, others)
                 seconds = time.perf_counter() - start
                 sigma = None if sigma is None else np.hypot(sigma, rounding[rest])
                 score = fitting.score(measured[rest], predicted, sigma)

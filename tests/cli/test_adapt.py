@@ -122,7 +122,7 @@ def test_folders_of_other_versions_are_refused(chip: Path, run_forerun: Run) -> 
     place = chip / "my_chip" / "adaptation.yaml"
     written = place.read_text()
     for old, new, said in (
-        ("format: 1", "format: 7", "was adapted by another version (format 7, this forerun reads 1)"),
+        ("format: 2", "format: 7", "was adapted by another version (format 7, this forerun reads 2)"),
         ("predictor: ", "predictor: x", "was adapted with other weights"),
     ):
         place.write_text(written.replace(old, new, 1))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 DEVICE, CORRECTIONS, ARRAYS, CARD, ROWS = (
     "device.yaml", "adaptation.yaml", "adaptation.safetensors", "README.md", "rows.jsonl",
 )  # fmt: skip
-FORMAT = 1
+FORMAT = 2
 _MAX_BYTES = 2**26
 
 

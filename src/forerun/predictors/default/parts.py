@@ -9,7 +9,15 @@ import numpy as np
 from forerun.device import Device
 from forerun.graph.profile import CLASSES, Profile
 from forerun.predictors.baselines.roofline import with_losses
-from forerun.predictors.laws.adaptation import GROUP_OF_CLASS, GROUPS, HALF_UNITS, HOST_PARTS, RESOURCES, Calls
+from forerun.predictors.laws.adaptation import (
+    GROUP_OF_CLASS,
+    GROUPS,
+    HALF_UNITS,
+    HOST_PARTS,
+    RESOURCES,
+    Calls,
+    host_parts,
+)
 from forerun.predictors.laws.features import op_table
 from forerun.predictors.laws.host import idle_ms, launch_counts
 from forerun.predictors.laws.kernels import FLOOR_US, launch_costs
@@ -50,12 +58,12 @@ def calls_of(
     lead_us, gap_us = (host.of(run) if run.replays else None) or (host.lead_us, host.gap_us)
     waits = np.full(shape[1], float(idle_ms(counts, lead_us, gap_us)))
     launched = np.tile(slowness * _host_ms(host, counts, workload.runtime), (shape[1], 1))
-    return Calls(flat, waits, launched, host.sharpness)
+    return Calls(flat, waits, host_parts(launched, bool(half.any())), host.sharpness)
 
 
 def _host_ms(host: HostCosts, counts: np.ndarray, runtime: str) -> np.ndarray:
-    """[HOST_PARTS] on the reference host; what generated code and replays cost is not known by group."""
-    out, whole = np.zeros(len(HOST_PARTS)), float(host.host_ms(counts, runtime))
+    """By group and the rest, on the reference host; what generated code and replays cost is not known by group."""
+    out, whole = np.zeros(len(GROUPS) + 1), float(host.host_ms(counts, runtime))
     if of_row(runtime).name == USUAL:
         both = (counts * host.cost_us)[: 2 * len(CLASSES)].reshape(2, -1).sum(axis=0) / 1e3
         np.add.at(out, GROUP_OF_CLASS, both)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -38,8 +39,10 @@ GROUP_OF_CLASS = np.array([
 #: What an op spends its time on. How well half precision runs is a matter of its own: other units, other kernels.
 RESOURCES = ("arithmetic", "half precision", "memory", "launch")
 HALF_UNITS = np.array([unit in ("fp16", "bf16", "fp8", "int8") for unit in UNITS])
-#: What the host does: it launches the ops of each group, and does all else of a call.
-HOST_PARTS = (*GROUPS, "calls")
+#: What the host does: it launches the ops of each group, and does all else of a call. Calls in half precision are parts
+#: of their own: libraries launch other kernels for them, and more or fewer (measured: 0.7 to 1.9 times as long).
+_LAUNCHED = (*GROUPS, "calls")
+HOST_PARTS = (*_LAUNCHED, *(f"{name}, half precision" for name in _LAUNCHED))
 #: What is corrected: each resource of each group of ops on the device, then the parts of the host's time.
 PARTS = (
     *(f"{group}: {resource}" for group in GROUPS for resource in RESOURCES), *(f"host: {name}" for name in HOST_PARTS)
@@ -52,7 +55,10 @@ POWER_PRIOR, POWER_NOISE, USUAL_ROWS = (0.5, 0.35), 0.1, 4
 #: Of Gauss-Newton, which settles in three to six; the most that a correction moves in a step, in logarithms; and in how
 #: many steps rows that stand apart are found: then they stay what they are.
 _STEPS, _STRIDE, _SORTED = 12, 0.7, 5
-_AS_EXPECTED = 8.0
+#: How many held-out rows that are as expected are assumed beside those that are there; and by how much intervals may be
+#: narrowed and widened. Chosen on the devices of the prior (docs/ADAPT.md).
+_AS_EXPECTED, _SCALES = 6, (0.8, 4.0)
+_QUANTILE_90 = 1.645  # of a normal distribution's absolute value
 #: Noise in multiples of the usual one, and how much against them speaks beforehand.
 _NOISES = ((0.5, 0.7), (1.0, 0.0), (2.0, 0.5), (4.0, 1.5))
 #: A row this many standard deviations away from what the others say counts less, as if errors had heavy tails.
@@ -69,6 +75,7 @@ class Prior:
     own: float  # of one part
     host: float  # of all parts of the host's time together
     host_own: float  # of one of them
+    host_half: float  # of calls in half precision from others
     model: float  # what is particular to a model
     alike: float  # how far shares differ until models are no longer alike
     noise: float  # of a row
@@ -79,7 +86,7 @@ class Prior:
 
     def shrunken(self, strength: float) -> Prior:
         """A prior under which devices differ less."""
-        names = ("common", "resource", "group", "own", "host", "host_own")
+        names = ("common", "resource", "group", "own", "host", "host_own", "host_half")
         return replace(self, **{name: strength * getattr(self, name) for name in names})
 
     def covariance(self) -> np.ndarray:
@@ -92,7 +99,12 @@ class Prior:
             + self.group**2 * np.equal.outer(groups, groups)
             + self.own**2 * np.eye(HOST)
         )
-        out[HOST:, HOST:] = self.host**2 + self.host_own**2 * np.eye(len(HOST_PARTS))
+        half, launched = np.divmod(np.arange(len(HOST_PARTS)), len(_LAUNCHED))
+        out[HOST:, HOST:] = (
+            self.host**2
+            + self.host_own**2 * np.equal.outer(launched, launched)
+            + self.host_half**2 * np.logical_and.outer(half, half)
+        )
         return out
 
 
@@ -137,6 +149,12 @@ class Calls:
         return out
 
 
+def host_parts(launched_ms: np.ndarray, half: bool | np.ndarray) -> np.ndarray:
+    """[n, HOST_PARTS] from the host's time [n, launches of each group and the rest], in half precision or not."""
+    half = np.broadcast_to(half, len(launched_ms))[:, None]
+    return np.concatenate([launched_ms * ~half, launched_ms * half], axis=1)
+
+
 def join_calls(several: Sequence[Calls]) -> Calls:
     return Calls(
         np.concatenate([one.parts_ms for one in several]), np.concatenate([one.idle_ms for one in several]),
@@ -151,11 +169,12 @@ class Posterior:
     corrections: np.ndarray  # [PARTS]
     covariance: np.ndarray  # [PARTS, PARTS] of the corrections alone
     slopes: np.ndarray  # [rows, PARTS]
-    shares: np.ndarray  # [rows, PARTS] before any correction: which models are alike
+    shares: np.ndarray  # [rows, ...] before any correction: which models are alike (shares_of)
     weights: np.ndarray  # [rows] the rows' residuals, solved against their covariance
     inverse: np.ndarray  # [rows, rows] of that covariance
     prior: Prior
     scale: float = 1.0  # what intervals are multiplied by: residuals of rows over what was expected of them
+    excess: np.ndarray | None = None  # [rows] variance beyond the noise of rows that stand apart; not kept
     power: np.ndarray = field(default_factory=lambda: np.zeros(2))  # corrections of static and of dynamic power
     power_deviation: float | None = None  # of energy beyond that of time; None: no row had energy
 
@@ -179,7 +198,9 @@ class Posterior:
 
 def shares_of(calls: Calls) -> np.ndarray:
     """Which calls are alike: by the square roots of the shares of their parts, and a little by their length."""
-    shares = np.sqrt(calls.slopes(np.zeros(len(PARTS))))
+    shares = calls.slopes(np.zeros(len(PARTS)))
+    both = shares[:, HOST:].reshape(len(calls), 2, -1).sum(axis=1)  # a model stays itself in half precision
+    shares = np.sqrt(np.column_stack([shares[:, :HOST], both]))
     length = np.log(np.maximum(calls.latency_ms(np.zeros(len(PARTS))), 1e-6))
     return np.column_stack([shares, 0.1 * length])
 
@@ -217,7 +238,8 @@ def fit(
         elif longest < 1e-4:
             break
     after = before - before @ slopes.T @ inverse @ slopes @ before
-    return Posterior(corrections, after, slopes, shares, weights, inverse, prior)
+    excess = noise - prior.noise**2 - rounding**2
+    return Posterior(corrections, after, slopes, shares, weights, inverse, prior, excess=excess)
 
 
 def surprise(posterior: Posterior) -> float:
@@ -288,18 +310,24 @@ def leave_one_out(posterior: Posterior) -> tuple[np.ndarray, np.ndarray]:
 
 
 def held_out(posterior: Posterior, groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The same with all rows of a group (those of one model) held out together."""
-    residual, deviation = np.empty(len(groups)), np.empty(len(groups))
+    """The same with all rows of a group (those of one model) held out together, and with no more noise expected of rows
+    that stand apart than of others: a new row may stand apart as well, and nobody knows it beforehand."""
+    residual, variance = np.empty(len(groups)), np.empty(len(groups))
     for group in np.unique(groups):
         mine = np.flatnonzero(groups == group)
         between = np.linalg.inv(posterior.inverse[np.ix_(mine, mine)])
-        residual[mine], deviation[mine] = between @ posterior.weights[mine], np.sqrt(np.diag(between))
-    return residual, deviation
+        residual[mine], variance[mine] = between @ posterior.weights[mine], np.diag(between)
+    if posterior.excess is not None:
+        variance = variance - posterior.excess
+    return residual, np.sqrt(np.maximum(variance, posterior.prior.noise**2))
 
 
 def calibrated_scale(residual: np.ndarray, expected: np.ndarray) -> float:
-    """What intervals are multiplied by, so that residuals of held-out rows are as large as expected: shrunken towards 1
-    as if a few rows had been as expected, and wider where rows are few (quantiles of Student's t over normal ones)."""
-    squares = np.minimum((residual / expected) ** 2, 16.0)
-    scale = np.sqrt((_AS_EXPECTED + squares.sum()) / (_AS_EXPECTED + len(squares)))
-    return float(np.clip(scale, 1.0, 3.0)) * (1 + 1 / (len(squares) + 3))
+    """What intervals are multiplied by, so that nine in ten held-out rows are inside: the quantile of their residuals,
+    beside a few rows that are as expected, and wider where rows are few, whose residuals are those of what was fitted
+    to them."""
+    assumed = np.array([NormalDist().inv_cdf(0.5 + (place + 0.5) / _AS_EXPECTED / 2) for place in range(_AS_EXPECTED)])
+    every = np.concatenate([np.abs(residual / expected), assumed])
+    level = min(1.0, 0.9 * (len(every) + 1) / len(every))
+    scale = np.clip(np.quantile(every, level) / _QUANTILE_90, *_SCALES)
+    return float(scale) * (1 + 1 / (len(residual) + 3))

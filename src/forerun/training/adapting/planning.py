@@ -78,6 +78,8 @@ def plan(
         gain = (covariance**2).sum(axis=0) / own / len(cases) / np.sqrt(cost)
         gain[chosen] = -1.0
         gain[spent + cost > budget_s] = -1.0
+        if len(built) == 1 and len(chosen) == count - 1:  # one model alone cannot be told from the device
+            gain[[case.workload.model in built for case in cases]] = -1.0
         best = int(np.argmax(gain))
         if gain[best] <= 0:
             break
