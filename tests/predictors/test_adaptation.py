@@ -9,7 +9,8 @@ from forerun.predictors.laws import adaptation as law
 from forerun.predictors.laws.adaptation import HOST, PARTS, Calls, Prior
 
 PRIOR = Prior(
-    common=0.4, resource=0.2, group=0.3, own=0.2, host=0.4, host_own=0.2, host_half=0.2, model=0.1, alike=0.3, noise=0.03
+    common=0.4, resource=0.2, group=0.3, own=0.2, host=0.4, host_own=0.2, host_half=0.2, model=0.1, alike=0.3,
+    noise=0.03,
 )  # fmt: skip
 NOTHING = np.zeros(len(PARTS))
 

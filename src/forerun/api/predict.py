@@ -15,6 +15,7 @@ from forerun.api.questions import check, given_model, profiled, workload_from
 from forerun.device import Device, load_device
 from forerun.device.together import Devices
 from forerun.errors import ForerunError
+from forerun.measure import watched
 from forerun.measure.assumed_host import assume
 from forerun.prediction import Prediction
 from forerun.predictors.base import Predictor
@@ -115,10 +116,19 @@ def predict_workload(
     )
     # A measured row answers for the machine that measured it, and for no other predictor.
     from_store = measured and predictor == "default" and host == "default"
-    return answer(
+    device, said = _of_this_machine(device, chosen) if host == "default" else (device, ())
+    out = answer(
         workload, device, chosen, assumed, region=region, instance=instance, measured=from_store, epochs=epochs,
         dataset_size=dataset_size,
     )  # fmt: skip
+    return replace(out, notes=(*out.notes, *said)) if said else out
+
+
+def _of_this_machine(device: Device, predictor: Predictor) -> tuple[Device, tuple[str, ...]]:
+    """The device with the corrections of this machine's rows where it is watched, and what is to be said of them."""
+    if device.adaptation is not None or "adaptation" not in predictor.supports or not watched.place().exists():
+        return device, ()
+    return watched.corrected(device, predictor.stamp)
 
 
 def predict_many(
@@ -167,6 +177,7 @@ def explain(
     estimator = estimator.with_settings(host_slowness=assumed.slowness)
     if "device_ms" not in estimator.targets:
         raise ForerunError(f"the predictor {estimator.name} does not predict device time, which is what is explained")
+    device, _ = _of_this_machine(device, estimator) if host == "default" else (device, ())
     check(workload, device, estimator)
     question = profiled(workload)
     explanation = explain_ops(question.graph, question.columns, device, estimator, workload)

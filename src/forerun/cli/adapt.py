@@ -12,6 +12,7 @@ from forerun._util.quantities import DURATION, quantity
 from forerun.cli.options import JsonOption
 from forerun.cli.progress import tracked
 from forerun.cli.terminal import waiting
+from forerun.cli.watching import watching
 from forerun.errors import ForerunError
 
 
@@ -30,12 +31,26 @@ def adapt(
         Path | None, typer.Option(help="Cases of a new kind of network on known devices, instead of --rows.")
     ] = None,
     time_budget: Annotated[str, typer.Option(help="--plan: the time to measure, such as 20m.")] = "20m",
+    watch: Annotated[
+        bool,
+        typer.Option("--watch", help="Use what this machine measures for its predictions, from now on; say how far."),
+    ] = False,
+    state: Annotated[
+        str | None, typer.Argument(help="--watch: off ends it, fresh forgets what was measured before.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Correct predictions for a device by 5 to 200 measured cases, or choose the cases to measure.
 
     The folder is a device: forerun predict resnet50 --device FOLDER/. That of --architectures is a predictor.
+
+    With --watch, measure, verify and sweep improve the next predictions for this machine by themselves.
     """
+    if watch or state is not None:
+        if not watch or any(one is not None for one in (device, rows, out, plan, architectures)):
+            raise ForerunError("--watch goes alone, or with one word: on, off or fresh")
+        watching(state, as_json)
+        return
     if architectures is not None:
         if rows is not None or plan is not None:
             raise ForerunError("--architectures goes without --rows and --plan")

@@ -13,9 +13,11 @@ from forerun._util.quantities import DURATION, quantity
 from forerun.cli.options import JsonOption, ModelArgument
 from forerun.cli.progress import progress, tracked
 from forerun.cli.terminal import show, waiting
+from forerun.cli.watching import after_measuring, print_notes, said_after, update
 from forerun.cli.workload_options import WorkloadSettings, takes_workload
 
 if TYPE_CHECKING:
+    from forerun.training.adapting.watching import Watched
     from forerun.workload import Workload
 
 MeterOption = Annotated[str, typer.Option(help="auto, or the name of a meter: cuda, cpu, or one that is installed.")]
@@ -62,12 +64,14 @@ def measure(
     work = workload_from({"model": model, **settings.values})
     with waiting(f"measuring {model}", quiet=as_json):
         row = _measured(work, keep, device)
+    seen = after_measuring(row, as_json) if keep else None
     if as_json:
-        print(json.dumps(row, indent=2))
+        print(json.dumps(row | ({} if seen is None else {"watched": seen.to_dict()}), indent=2))
     else:
         from forerun.views.measurement import measurement_view
 
         show(*measurement_view(row))
+        print_notes([] if seen is None else said_after(seen, model), as_json)
 
 
 @takes_workload(*_UNMEASURED)
@@ -97,12 +101,14 @@ def verify(
         chosen = load_device(device) if device else this_device()
     with waiting(f"predicting and measuring {model}", quiet=as_json):
         result = verification(work, chosen, _measured(work, keep), predictor=predictor)
+    seen = after_measuring(result.row, as_json) if keep else None  # the prediction knew nothing of the row
     if as_json:
-        print(json.dumps(result.to_dict(), indent=2))
+        print(json.dumps(result.to_dict() | ({} if seen is None else {"watched": seen.to_dict()}), indent=2))
     else:
         from forerun.views.measurement import verification_view
 
         show(*verification_view(result))
+        print_notes([] if seen is None else said_after(seen, model), as_json)
 
 
 def sweep(
@@ -135,9 +141,11 @@ def sweep(
             cooldown_s=cooldown, trust_remote_code=trust_remote_code, progress=report,
         )  # fmt: skip
     added: dict[str, int] = {}
+    seen: list[Watched] = []
     if keep and place.exists():
         filed = tracked("filing", quiet=as_json)
         added = take_in([place], store, graphs=graphs, progress=filed, trust_remote_code=trust_remote_code)
+        seen = update(as_json)
     if as_json:
         print(json.dumps({"done": done, "wanted": total, "rows": str(place), "stored": added}, indent=2))
         return
@@ -145,6 +153,8 @@ def sweep(
     print(f"{done} of {total} cases are measured{rest}. Rows: {place}")
     if keep:
         print(f"New in the store: {', '.join(f'{n} {table}' for table, n in added.items()) or 'nothing'}")
+    for one in seen:
+        print_notes([one.line, *([one.drift] if one.drift else [])], as_json)
 
 
 def _host(device: str, as_json: bool) -> None:

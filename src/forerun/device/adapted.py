@@ -42,7 +42,8 @@ class Adaptation:
 
     @property
     def basis(self) -> str:
-        return f"adapted ({self.rows} rows)" if self.rows != 1 else "adapted (1 row)"
+        where = " of this machine" if "watched" in self.values else ""
+        return f"adapted ({self.rows} {'rows' if self.rows != 1 else 'row'}{where})"
 
 
 def is_adapted(path: Path) -> bool:

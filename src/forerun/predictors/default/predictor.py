@@ -154,8 +154,12 @@ class DefaultPredictor(Predictor):
         return adapted.correct(self, out, profile, devices, workload)
 
     def calls(self, profile: Profile, device: Device, workload: Workload) -> Calls:
-        network = self._network(device, workload.runtime)
-        return calls_of(network, self.weights.host, self.assumed_slowness, profile, device, workload)
+        weights, slowness, run = self.weights, self.assumed_slowness, workload.runtime
+        key = ("calls", id(weights), slowness, run, together([device]))  # for times and for every interval
+        network = self._network(device, run)
+        return profile.once(
+            key, lambda: (weights, calls_of(network, weights.host, slowness, profile, device, workload))
+        )[1]
 
     def spread(
         self, target: str, times: Times, profile: Profile, devices: Sequence[Device], workload: Workload

@@ -91,7 +91,7 @@ def _time(
         raise ForerunError(
             f"all rows are of one model ({only}): whether it or the device is slow shows with a second one alone"
         )
-    calls = law.join_calls([_calls(case, predictor) for case in cases])
+    calls = law.join_calls([calls_of_case(case, predictor) for case in cases])
     measured = np.array([case.values["latency_ms"] for case in cases])
     off = np.log(measured / calls.latency_ms(np.zeros(len(PARTS))))
     check_unit(off)
@@ -171,7 +171,8 @@ def kendall(a: np.ndarray, b: np.ndarray) -> float:
     return float((first * second).sum() / ties) if ties else float("nan")
 
 
-def _calls(case: Measured, predictor: Predictor) -> Calls:
+def calls_of_case(case: Measured, predictor: Predictor) -> Calls:
+    """The parts of a measured call."""
     calls = predictor.calls(case.question.columns, case.device, case.workload)
     if calls is None:
         raise ForerunError(f"the predictor {predictor.name} has no parts to correct")

@@ -37,6 +37,7 @@ class Measured:
     question: Question
     values: Mapping[str, float]  # of QUANTITIES, those that are known
     row: Mapping[str, Any] = field(default_factory=dict)  # as a file holds it
+    places: tuple[int, ...] = ()  # which rows it is of
 
     @property
     def words(self) -> str:
@@ -150,7 +151,8 @@ def cases_of(
         of_case = rows.iloc[places]
         known = {name: pd.to_numeric(of_case[name], errors="coerce") for name in QUANTITIES if name in rows}
         values = {name: float(each.median()) for name, each in known.items() if each.notna().any()}
-        one = Measured(on, workload, question, values, {k: v for k, v in line.items() if v is not None} | values)
+        one = Measured(on, workload, question, values, {k: v for k, v in line.items() if v is not None} | values,
+                       tuple(places))  # fmt: skip
         least, most = of_case["latency_ms"].min(), of_case["latency_ms"].max()
         if most > REPEATS * least:
             notes.append(f"rows of one case contradict each other: {one.words}: {least:.4g} to {most:.4g} ms")
