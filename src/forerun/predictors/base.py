@@ -156,6 +156,15 @@ class Predictor(Saved, abc.ABC):
         out = np.broadcast_to(np.array(factors), (*value.shape, 2)).copy()
         return not_below(out, value, times.roofline_ms) if target in ("latency_ms", "device_ms") else out
 
+    @property
+    def predicts(self) -> bool:
+        """Whether a fit with these parameters leaves a predictor; False where it is one stage before that."""
+        return True
+
+    def says(self, profile: Profile) -> str | None:
+        """What it says of a graph in words, at the profile's first batch size; None where it has no words."""
+        return None
+
     def memory_spread(self, target: str, group: str, mode: str) -> tuple[float, float] | None:
         """Interval factors of simulated memory; None where the predictor learned none."""
         return None
