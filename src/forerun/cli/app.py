@@ -18,6 +18,7 @@ _SETTINGS: dict[str, Any] = {
 #: The module of forerun.cli with each command: a function of its name, or `app`, a group of commands.
 _MODULES = {
     "predict": "predicting", "compare": "predicting", "explain": "predicting",
+    "describe": "describing",
     "devices": "listing", "hosts": "listing", "models": "listing", "doctor": "listing", "install": "listing",
     "recommend": "recommend", "optimise": "optimise", "budget": "budget", "mig": "mig", "serving": "serving",
     "plan": "plan", "report": "report", "serve": "serve", "mcp": "serve", "measure": "measuring",

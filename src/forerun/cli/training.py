@@ -16,6 +16,7 @@ from forerun.cli.terminal import waiting
 from forerun.errors import ForerunError
 
 if TYPE_CHECKING:
+    from forerun.predictors.base import Predictor
     from forerun.predictors.cases import TrainingCases
 
 FoldsOption = Annotated[
@@ -45,6 +46,16 @@ def train(
     settings: Annotated[
         Path | None, typer.Option(help="JSON file of hyperparameters, as forerun tune writes it.")
     ] = None,
+    stage: Annotated[
+        str | None, typer.Option(help="gnn-llm: all, or one stage: mae, text, performance (default: all).")
+    ] = None,
+    lm: Annotated[
+        str | None,
+        typer.Option(help="gnn-llm: smollm2, small (trained here), or the folder of a causal language model."),
+    ] = None,
+    start: Annotated[
+        Path | None, typer.Option(help="Folder of a fitted predictor to go on from (trappm, gnn-llm).")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Fit a predictor and its prediction intervals to the store. The first run captures every measured model (hours).
@@ -52,23 +63,28 @@ def train(
     Captured graphs and finished parts are cached: run a stopped command again to resume it.
     """
     from forerun.data.store import Store
-    from forerun.evaluate.collect import read_settings, unfitted
     from forerun.evaluate.costs import costs
     from forerun.evaluate.judged import judged
     from forerun.evaluate.trained import save_trained
     from forerun.training.drift import drift
     from forerun.training.provenance import provenance
 
-    chosen = {} if settings is None else read_settings(name, settings)
-    predictor = unfitted(name, {**chosen, **({} if steps is None else {"steps": steps})})
-    if steps is not None and "steps" not in predictor.parameters():
-        raise ForerunError(f"the predictor {name} takes no steps: leave --steps out")
+    options = {"steps": steps, "stage": stage, "lm": lm, "start": None if start is None else str(start)}
+    predictor = _chosen(name, settings, {key: value for key, value in options.items() if value is not None})
+    predictor.check_parameters()
     store = Store()
     for line in _missing(store) if public else ():
         print(line, file=sys.stderr)
     cases = gathered(store, public, as_json, where, operators if predictor.reads_graphs else 0)
     if not len(cases.models):
         raise ForerunError("there are no rows of models on GPUs to learn from")
+    if not predictor.predicts:
+        with waiting("fitting", quiet=as_json):
+            predictor.fit(cases)
+        if out is not None:
+            predictor.save(out)
+        _print({"rows": len(cases.models)}, out, f"go on from it with --start {out}", as_json)
+        return
     predictions = judged(
         predictor, cases, folds=folds, keep=parts_folder(), progress=lambda title: progress(title, quiet=as_json)
     )
@@ -86,12 +102,29 @@ def train(
     if out is not None:
         with waiting("measuring its speed and size", quiet=as_json):
             save_trained(out, predictor, cases, predictions, costs(predictor, cases.models, training_s), store)
+    _print(result, out, f"use it with --predictor {out}", as_json)
+
+
+def _chosen(name: str, settings: Path | None, options: dict[str, Any]) -> Predictor:
+    """The unfitted predictor with the settings of a file and with options; one that it does not take is refused."""
+    from forerun.evaluate.collect import read_settings, unfitted
+
+    chosen = {} if settings is None else read_settings(name, settings)
+    predictor = unfitted(name, {**chosen, **options})
+    for option in options:
+        if option not in predictor.parameters():
+            raise ForerunError(f"the predictor {name} takes no {option}: leave --{option} out")
+    return predictor
+
+
+def _print(result: dict[str, Any], out: Path | None, use: str, as_json: bool) -> None:
+    """What came out of a fit, and what its folder is for."""
     if as_json:
         print(json.dumps(result, indent=2))
         return
     for title, value in result.items():
         print(f"{title}: {value}")
-    print(f"written to {out}: use it with --predictor {out}" if out else "nothing was saved: give --out")
+    print(f"written to {out}: {use}" if out else "nothing was saved: give --out")
 
 
 def gathered(store: Any, public: bool, quiet: bool, where: str | None, operators: int | None) -> TrainingCases:

@@ -161,6 +161,9 @@ class Predictor(Saved, abc.ABC):
         """Whether a fit with these parameters leaves a predictor; False where it is one stage before that."""
         return True
 
+    def check_parameters(self) -> None:
+        """Raises the sentence of a parameter that cannot be, or of a package that is missing, before a long fit."""
+
     def says(self, profile: Profile) -> str | None:
         """What it says of a graph in words, at the profile's first batch size; None where it has no words."""
         return None

@@ -19,6 +19,7 @@ from forerun.views.blocks import Block
 _HOMES = {
     "forerun.prediction.Prediction": ("prediction",),
     "forerun.decisions.compare.answer.Comparison": ("side_by_side",),
+    "forerun.api.description.DescribedModel": ("description",),
     "forerun.api.explanation.Explanation": ("explanation",),
     "forerun.predictors.attribution.Attribution": ("attribution",),
     "forerun.decisions.budget.curve_choice.CurveChoice": ("choices",),

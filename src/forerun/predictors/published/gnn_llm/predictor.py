@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from forerun._util.extras import require
 from forerun.device import Device
 from forerun.errors import ArgumentError, ForerunError, did_you_mean
 from forerun.graph.description import Description, describe
@@ -20,6 +21,7 @@ from forerun.predictors.published.gnn_llm import nodes, prompts
 from forerun.predictors.published.gnn_llm.nodes import Nodes
 from forerun.predictors.published.gnn_llm.prompts import PROMPTING, SUMMARISE
 from forerun.predictors.published.whole_model.base import WholeModelPredictor
+from forerun.predictors.saved import read_description
 from forerun.workload import Workload
 
 if TYPE_CHECKING:
@@ -116,6 +118,16 @@ class GnnLlmPredictor(WholeModelPredictor):
             self.steps or count, self.batch_size, self.language_rate, self.graph_rate, stage == "text", seed=self.seed
         )
 
+    def check_parameters(self) -> None:
+        from forerun.predictors.published.gnn_llm import language
+
+        self._check()
+        require("the predictor gnn-llm", "torch_geometric")
+        if self.lm != language.SMALL:
+            language.check(self.lm, adapters=self.rank > 0)
+        if self.start is not None:
+            read_description(Path(self.start))
+
     def _check(self) -> None:
         for name, value, able in (("stage", self.stage, STAGES), ("prompting", self.prompting, PROMPTING)):
             if value not in able:
@@ -130,6 +142,9 @@ class GnnLlmPredictor(WholeModelPredictor):
                 there, here = getattr(before, name), getattr(self, name)
                 if there != here:
                     raise ForerunError(f"{self.start} was fitted with {name} {there}, not {here}")
+            self.mark_ = before.mark_
+            if "tokenizer_" in vars(before):
+                self.tokenizer_ = before.tokenizer_
             return before.model
         return self.new_model([*texts, *(f"{item.prompt}{item.answer}" for item in asked)])
 
@@ -247,7 +262,7 @@ class GnnLlmPredictor(WholeModelPredictor):
         self, profile: Profile, devices: Sequence[Device], workload: Workload
     ) -> dict[str, np.ndarray]:
         able = [place for place, device in enumerate(devices) if self.problem_of(device) is None]
-        known = [_known(profile, place)[0] for place in range(len(profile.batches))]
+        known = [known_graph(profile, place)[0] for place in range(len(profile.batches))]
         cells = [(target, at, place) for target in self.targets for at in range(len(known)) for place in able]
         asked = [
             prompts.of_workload(target, devices[place].id, workload, int(profile.batches[at]))
@@ -306,7 +321,7 @@ class GnnLlmPredictor(WholeModelPredictor):
     def says(self, profile: Profile) -> str | None:
         from forerun.predictors.published.gnn_llm.mae import vectors_of
 
-        own = vectors_of(self.model.encoder, [_known(profile, 0)[0]], str(self.model.device))
+        own = vectors_of(self.model.encoder, [known_graph(profile, 0)[0]], str(self.model.device))
         return str(self.model.answers([SUMMARISE], own, prompts.SUMMARY_TOKENS)[0])
 
     def problem_of(self, device: Device) -> str | None:
@@ -323,7 +338,7 @@ class GnnLlmPredictor(WholeModelPredictor):
         """The graph of a case for the network and in words, made once."""
         key = f"{self.name}/{cases.rows['case_key'].iloc[place]}"
         if key not in cases.made:
-            cases.made[key] = _known(cases.profile(place), 0)
+            cases.made[key] = known_graph(cases.profile(place), 0)
         return cases.made[key]
 
     def _asked(self, cases: Cases) -> list[Item]:
@@ -340,7 +355,8 @@ class GnnLlmPredictor(WholeModelPredictor):
         return out
 
 
-def _known(profile: Profile, place: int) -> tuple[Nodes, Description]:
+def known_graph(profile: Profile, place: int) -> tuple[Nodes, Description]:
+    """A profile's graph at one of its batch sizes: for the network, and in words."""
     from forerun.predictors.published.gnn.predictor import graphs_at_batches
 
     at = replace(
