@@ -34,7 +34,7 @@ TINY = {
 }  # fmt: skip
 SMALL = {
     "lm": "small", "small": TINY, "width": 16, "layers": 2, "soft_tokens": 2, "batch_size": 8, "mae_steps": 10,
-    "text_steps": 6, "performance_steps": 150, "language_rate": 5e-3, "graph_rate": 3e-3,
+    "text_steps": 6, "performance_steps": 110, "language_rate": 5e-3, "graph_rate": 3e-3,
 }  # fmt: skip
 NETWORK = "cnn:depth=4,filters=16,classes=10"
 

@@ -62,7 +62,7 @@ def check(name: str, adapters: bool) -> None:
         _kind(Path(name))
     elif not (_copy() / "config.json").is_file():
         require("a language model in a GGUF file", "gguf")
-        _source()
+        gguf_file()
 
 
 def load(name: str) -> Language:
@@ -73,14 +73,14 @@ def load(name: str) -> Language:
 def smollm2() -> Path:
     """The folder of SmolLM2-135M-Instruct, made once of the file that its package carries."""
     folder = _copy()
-    return folder if (folder / "config.json").is_file() else convert(_source(), folder)
+    return folder if (folder / "config.json").is_file() else convert(gguf_file(), folder)
 
 
 def _copy() -> Path:
     return cache_folder() / "language_models" / SMOLLM2
 
 
-def _source() -> Path:
+def gguf_file() -> Path:
     """The file that the package carries."""
     spec = find_spec(PACKAGE)  # found, and not imported: it would import what runs it
     source = None if spec is None or spec.origin is None else Path(spec.origin).with_name(FILE)
