@@ -1,8 +1,8 @@
 """Prepares what gnn-llm and its baselines learn from, as files that travel to a machine with PyTorch alone.
 
-    python benchmarks/gnn_llm/prepare.py OUT cells CSV             NAS-Bench-201: graphs, labels of 24 columns (a minute)
+    python benchmarks/gnn_llm/prepare.py OUT cells CSV             NAS-Bench-201: graphs and labels (a minute)
     python benchmarks/gnn_llm/prepare.py OUT measured [--where …]  our rows and published ones (captures: hours)
-    python benchmarks/gnn_llm/prepare.py OUT drawn [--draws 40]    graphs without labels, drawn from our network families
+    python benchmarks/gnn_llm/prepare.py OUT drawn [--draws 40]    graphs drawn from our network families
     python benchmarks/gnn_llm/prepare.py OUT devices               embeddings of hardware descriptions (MiniLM)
     python benchmarks/gnn_llm/prepare.py OUT language [--piece 20] SmolLM2 in pieces of so many MB
 
@@ -16,6 +16,7 @@ import argparse
 import hashlib
 import json
 import lzma
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -62,8 +63,8 @@ def cells(out: Path, csv: Path) -> None:
     for place, name in enumerate(names):
         if name in _FOLDING:
             labels[cut, place] = np.nan
-    reported = [name.rpartition("_")[0] if name.rpartition("_")[2].isdigit() else name for name in names]
-    batches = [int(n.rpartition("_")[2]) if n.rpartition("_")[2] in ("32", "256") else 1 for n in names]
+    parts = [re.fullmatch(r"(.+?)(?:_(1|32|256))?", name) for name in names]
+    reported, batches = [part[1] for part in parts if part], [int(part[2] or 1) for part in parts if part]
     devices = device_ids(pd.Series(reported), _HERE).tolist()
     arrays = {**templates.arrays(), "codes": codes, "labels": labels, "columns": np.array(names)}
     np.savez_compressed(out / "cells.npz", devices=np.array(devices), column_batches=np.array(batches), **arrays)

@@ -97,7 +97,7 @@ class GnnLlmPredictor(WholeModelPredictor):
         before = type(self).load(Path(self.start)) if self.start else None
         model = self._begun(before, texts, asked)
         if "mae" in doing:
-            self.losses_["mae"] = self._pretrain(model, graphs, shown("mae"))
+            self.losses_["mae"] = self.pretrain(model, graphs, shown("mae"))
         for stage in doing:
             if stage == "mae":
                 continue
@@ -107,7 +107,7 @@ class GnnLlmPredictor(WholeModelPredictor):
             course = learn(model, graphs, items, self.schedule(stage), progress=shown(stage))
             self.losses_[stage] = [round(loss, 5) for loss in course.losses]
         self.keep(model)
-        self._keep_shots(model, graphs, asked)
+        self.keep_shots(model, graphs, asked)
 
     def schedule(self, stage: str) -> Schedule:
         """How a stage is trained, with the published rates."""
@@ -172,7 +172,7 @@ class GnnLlmPredictor(WholeModelPredictor):
         adapted = language.with_adapters(found, 0 if self.lm == language.SMALL else self.rank)
         return GraphLanguageModel(GraphEncoder(self.width, self.layers), adapted, self.soft_tokens).to(where_it_runs())
 
-    def _pretrain(
+    def pretrain(
         self, model: GraphLanguageModel, graphs: Sequence[Nodes], progress: Callable[[int, float], None]
     ) -> list[float]:  # fmt: skip
         from forerun.predictors.published.gnn_llm.mae import MaeSettings, pretrain
@@ -198,7 +198,7 @@ class GnnLlmPredictor(WholeModelPredictor):
         self.adapter_ = language.kept(model.language)
         self._model = model.to(device)
 
-    def _keep_shots(self, model: GraphLanguageModel, graphs: Sequence[Nodes], asked: Sequence[Item]) -> None:
+    def keep_shots(self, model: GraphLanguageModel, graphs: Sequence[Nodes], asked: Sequence[Item]) -> None:
         """A few measured calls of each device and quantity, drawn by the seed, with the vectors of their graphs."""
         from forerun.predictors.published.gnn_llm.mae import vectors_of
 
