@@ -53,6 +53,8 @@ class GnnLlmPredictor(WholeModelPredictor):
     sees_devices = True
     hold_out: ClassVar[HoldOut] = HoldOut(splits=("family",), folds=2, keeps_all_columns=False)
     columns = (*STATIC, "op_kinds")
+    mark_: str  # of the language model that the adapters belong to
+    tokenizer_: str  # of a small language model
 
     def __init__(
         self, stage: str = "all", lm: str = "smollm2", width: int = 256, layers: int = 5, soft_tokens: int = 4,
