@@ -86,3 +86,10 @@ def test_what_does_not_serve_is_refused_in_a_sentence(llama: str) -> None:
         engine_model(llama, "h200", "eager")
     with pytest.raises(ForerunError, match="attention heads"):
         engine_model(llama, "h200", "vllm", dtype="bf16", tp=3)
+
+
+def test_a_card_without_bf16_units_serves_in_fp16() -> None:
+    old = engine_model("Qwen/Qwen2.5-0.5B", "t4")
+    assert old.dtype == "fp16" and engine_model("Qwen/Qwen2.5-0.5B", "l4").dtype == "bf16"
+    with pytest.raises(ForerunError, match="t4 has no bf16 units"):
+        engine_model("Qwen/Qwen2.5-0.5B", "t4", dtype="bf16")

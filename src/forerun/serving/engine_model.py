@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from forerun.api.questions import dtype_problem
 from forerun.device import Device, load_device
 from forerun.errors import ForerunError
 from forerun.frontends import load_graphs
@@ -198,7 +199,10 @@ def engine_model(
     run = engine_named(engine)
     wanted = PUBLISHED if dtype is None else dtype
     workload = Workload(model, batch=1, dtype=wanted, mode="decode", seq_len=LENGTHS[0], runtime=run.name, **settings)
-    for problem in (run.problem(workload), run.device_problem(chip)):
+    if dtype is None and workload.dtype == "bf16" and chip.supports("bf16") is False and chip.supports("fp16"):
+        workload = replace(workload, dtype="fp16")  # as engines do where the card has no units for it
+    units = dtype_problem(workload, chip) if workload.dtype == "bf16" else None
+    for problem in (run.problem(workload), run.device_problem(chip), units):
         if problem is not None:
             raise ForerunError(problem)
     layout = Layout(tp=tp, ep=ep)
