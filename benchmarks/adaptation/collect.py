@@ -49,6 +49,7 @@ def device(name: str) -> Device:
 
 
 Line = tuple[str, str, float, Calls]
+_COLUMNS = ("models", "settings", "measured", "device_ms", "known")  # the last two by held_out.py
 
 
 def of_cells(store: Store, count: int) -> dict[str, list[Line]]:
@@ -108,12 +109,14 @@ def save(folder: Path, name: str, lines: list[Line]) -> None:
     )  # fmt: skip
 
 
-def saved(folder: Path) -> dict[str, tuple[pd.DataFrame, Calls]]:
-    """What `main` saved, by device and set: models, settings and measured times, and the parts."""
+def saved(folder: Path, sets: tuple[str, ...] = ("cells", "zoo")) -> dict[str, tuple[pd.DataFrame, Calls]]:
+    """What was saved, by device and set: models, settings and measured times, and the parts."""
     out = {}
     for path in sorted(folder.glob("*.npz")):
         with np.load(path) as one:
-            rows = pd.DataFrame({name: one[name] for name in ("models", "settings", "measured")})
+            if path.stem.rpartition(".")[2] not in sets:
+                continue
+            rows = pd.DataFrame({name: one[name] for name in _COLUMNS if name in one})
             calls = Calls(one["parts_ms"], one["idle_ms"], one["host_ms"], float(one["sharpness"]))
         out[path.stem] = rows, calls
     return out

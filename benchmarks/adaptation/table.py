@@ -1,6 +1,6 @@
 """Writes docs/ADAPT.md: a new device with 0 to 100 rows, each judged device unseen by weights and prior.
 
-python benchmarks/adaptation/table.py COLLECTED [--write]     COLLECTED: the folder of collect.py
+python benchmarks/adaptation/table.py COLLECTED [--write]     COLLECTED: the folder of collect.py and held_out.py
 """
 
 from __future__ import annotations
@@ -115,7 +115,9 @@ def main(folder: Path, write: bool) -> None:
             tables.append(judged(device_id, rows, calls))
             about.append((device_id, chosen[device_id], rows))
     every = pd.concat(tables, ignore_index=True)
-    text = page(every, about)
+    from unseen import pages
+
+    text = "\n".join([page(every, about), *pages(folder)])
     print(text)
     if write:
         PAGE.write_text(text)

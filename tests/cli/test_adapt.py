@@ -89,6 +89,7 @@ def test_rows_of_a_store_and_its_own_rows_adapt_it_alike(chip: Path, rows: pd.Da
         (lambda rows: rows.iloc[:0], "has no rows of models with a latency_ms"),
         (lambda rows: rows.drop(columns="latency_ms"), "no column latency_ms"),
         (lambda rows: rows.assign(device=["a", "b", "c"] * 3), "rows of 3 devices (a, b, c), none of them chip"),
+        (lambda rows: rows.assign(device=["a"] * 5 + ["b"] * 4), "rows of 2 devices (a, b), none of them chip"),
         (lambda rows: rows[rows["model"] == MODELS[0]], "all rows are of one model (cnn:depth=2"),
         (lambda rows: rows.assign(latency_ms=rows["latency_ms"] / 1e3), "looks like seconds"),
         (lambda rows: rows.assign(latency_ms=rows["latency_ms"] * 1e3), "looks like microseconds"),
@@ -170,6 +171,10 @@ def test_a_new_kind_of_network_is_a_predictor_for_every_device(chip: Path, run_f
     explained = forerun.explain(model, "t4", batch=512, predictor=chip / "my_family")
     assert adapted.device_ms is not None
     assert explained.device_ms == pytest.approx(adapted.device_ms.value, rel=0.02)
+    place = chip / "my_family" / "adaptation.yaml"
+    place.write_text(place.read_text().replace("predictor: ", "predictor: x", 1))
+    with pytest.raises(ForerunError, match="this kind of network was adapted with other weights"):
+        forerun.predict(model, "t4", predictor=chip / "my_family")
     done = run_forerun("adapt", "--architectures", "rows.csv", "--out", "other")
     assert done.returncode == 2 and "name no device" in done.stderr and not (chip / "other").exists()
 
