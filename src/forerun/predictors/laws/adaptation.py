@@ -16,7 +16,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ import numpy as np
 from forerun.device.adapted import Adaptation
 from forerun.errors import ForerunError
 from forerun.graph.profile import CLASSES, UNITS
+from forerun.prediction import deviations
 from forerun.predictors.laws.host import smooth_max
 
 #: Groups of ops with corrections of their own: by the beginning of their kernel class, the first that fits.
@@ -58,7 +58,6 @@ _STEPS, _STRIDE, _SORTED = 12, 0.7, 5
 #: How many held-out rows that are as expected are assumed beside those that are there; and by how much intervals may be
 #: narrowed and widened. Chosen on the devices of the prior (docs/ADAPT.md).
 _AS_EXPECTED, _SCALES = 6, (0.8, 4.0)
-_QUANTILE_90 = 1.645  # of a normal distribution's absolute value
 #: Noise in multiples of the usual one, and how much against them speaks beforehand.
 _NOISES = ((0.5, 0.7), (1.0, 0.0), (2.0, 0.5), (4.0, 1.5))
 #: A row this many standard deviations away from what the others say counts less, as if errors had heavy tails.
@@ -326,8 +325,8 @@ def calibrated_scale(residual: np.ndarray, expected: np.ndarray) -> float:
     """What intervals are multiplied by, so that nine in ten held-out rows are inside: the quantile of their residuals,
     beside a few rows that are as expected, and wider where rows are few, whose residuals are those of what was fitted
     to them."""
-    assumed = np.array([NormalDist().inv_cdf(0.5 + (place + 0.5) / _AS_EXPECTED / 2) for place in range(_AS_EXPECTED)])
+    assumed = np.array([deviations((place + 0.5) / _AS_EXPECTED) for place in range(_AS_EXPECTED)])
     every = np.concatenate([np.abs(residual / expected), assumed])
     level = min(1.0, 0.9 * (len(every) + 1) / len(every))
-    scale = np.clip(np.quantile(every, level) / _QUANTILE_90, *_SCALES)
+    scale = np.clip(np.quantile(every, level) / deviations(0.9), *_SCALES)
     return float(scale) * (1 + 1 / (len(residual) + 3))
