@@ -1,6 +1,6 @@
 """Collects what ADAPT.md says of a kind of network and of a GPU that the weights have not seen.
 
-    python benchmarks/adaptation/held_out.py OUT      OUT: the folder of collect.py; the same store
+    python benchmarks/adaptation/held_out.py OUT [SETS]     OUT: the folder of collect.py; the same store
 
 vision-transformers: rows of our H200. Their times are those that weights fitted without any image classifier predicted
 (the stored held-out predictions, split by kind); only how a time divides among parts follows the weights that ship.
@@ -11,6 +11,7 @@ launches: of our H200's rows (device time) and of published rows of RTX cards (l
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -45,7 +46,7 @@ VISION_TRANSFORMERS = (
     "levit", "coat", "maxvit", "nest", "visformer", "mvitv2", "pit", "convit", "vit_relpos", "gcvit", "vit_hybrid",
 )  # fmt: skip
 RTX = ("rtx2080ti", "rtx3090", "rtx4060ti-16gb")
-SEED, CASES = 38, 240
+SEED, CASES = 38, {"vision-transformers": 240, "spec-sheet": 120}  # drawn of those of our H200
 #: Round numbers: what launching an operation takes on a GPU and on its host.
 ON_DEVICE_MS, ON_HOST_MS = 0.003, 0.01
 
@@ -60,9 +61,13 @@ def frame(split: str) -> pd.DataFrame:
     return found.drop_duplicates("case_key").merge(cases, on="case_key").sort_values("case_key", ignore_index=True)
 
 
+def some(rows: pd.DataFrame, count: int) -> pd.DataFrame:
+    return rows.iloc[np.random.default_rng(SEED).permutation(len(rows))[:count]]
+
+
 def vision_transformers() -> tuple[pd.DataFrame, Calls]:
     rows = frame("kind")
-    rows = rows[rows["family"].isin(VISION_TRANSFORMERS)]
+    rows = some(rows[rows["family"].isin(VISION_TRANSFORMERS)], CASES["vision-transformers"])
     # The predictor whose weights know other vision transformers, of this family none: the ceiling.
     others = frame("family").set_index("case_key")["predicted_device_ms"]
     on, predictor = device("h200"), load_predictor("default")
@@ -101,8 +106,7 @@ def by_spec_sheet(columns: Profile, on: Device) -> Calls:
 
 
 def h200_by_spec_sheet() -> tuple[pd.DataFrame, Calls]:
-    rows, on, predictor = frame("family"), device("h200"), load_predictor("default")
-    rows = rows.iloc[np.random.default_rng(SEED).permutation(len(rows))[:CASES]]
+    rows, on, predictor = some(frame("family"), CASES["spec-sheet"]), device("h200"), load_predictor("default")
     kept, calls = [], []
     for row in rows.to_dict("records"):
         try:
@@ -144,13 +148,15 @@ def save(folder: Path, name: str, rows: pd.DataFrame, calls: Calls) -> None:
     )  # fmt: skip
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, sets: Sequence[str] = tuple(CASES)) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    save(folder, "h200.vision-transformers", *vision_transformers())
-    save(folder, "h200.spec-sheet", *h200_by_spec_sheet())
-    for name in RTX:
-        save(folder, f"{name}.spec-sheet", *rtx_by_spec_sheet(name))
+    if "vision-transformers" in sets:
+        save(folder, "h200.vision-transformers", *vision_transformers())
+    if "spec-sheet" in sets:
+        for name in RTX:
+            save(folder, f"{name}.spec-sheet", *rtx_by_spec_sheet(name))
+        save(folder, "h200.spec-sheet", *h200_by_spec_sheet())
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2:] or tuple(CASES))
