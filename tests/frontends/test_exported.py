@@ -76,8 +76,8 @@ def test_a_fixed_batch_is_served_and_no_other(files: Path) -> None:
     assert totals(load_graph(Workload(str(files / "fixed.pt2"), batch=2))).macs == totals(live(2)).macs
     with pytest.raises(ForerunError, match="was exported for batch 2 and takes no other; dynamic_shapes"):
         load_graph(Workload(str(files / "fixed.pt2"), batch=4))
-    with pytest.raises(ForerunError, match="can be predicted for inference only"):
-        load_graph(Workload(str(files / "dynamic.pt2"), mode="training"))
+    with pytest.raises(ForerunError, match="can be predicted for inference and training; for decode"):
+        load_graph(Workload(str(files / "dynamic.pt2"), mode="decode"))
 
 
 def test_a_live_program_is_taken_in_its_own_dtype() -> None:

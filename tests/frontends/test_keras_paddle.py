@@ -142,10 +142,10 @@ def test_paddle_needs_both_files(tmp_path: Path) -> None:
         one(PADDLE, tmp_path)
 
 
-def test_inference_only(tmp_path: Path) -> None:
+def test_a_file_is_one_call(tmp_path: Path) -> None:
     for frontend, name in ((KERAS, "net.keras"), (PADDLE, "net.pdmodel")):
-        with pytest.raises(ForerunError, match="inference only"):
-            one(frontend, tmp_path / name, mode="training")
+        with pytest.raises(ForerunError, match="for inference and training; for decode"):
+            one(frontend, tmp_path / name, mode="decode")
 
 
 @pytest.mark.parametrize(
@@ -357,6 +357,26 @@ def test_keras_conversion(tmp_path: Path) -> None:
     with pytest.raises(ForerunError, match="truncated"):
         one(KERAS, tmp_path / "cut.keras")
     assert "same_network" in check_frontend(KERAS, [Example(tmp_path / "plain.keras", **same_network())])
+    trains_as_a_network(one(KERAS, tmp_path / "zip.h5", batch=4, mode="training", optimizer="adam"), bias=False)
+
+
+def trains_as_a_network(found: Graph, bias: bool = True) -> None:
+    """A training step of net.keras, and of the same network of Paddle, is PyTorch's: batch normalization is not folded
+    into the convolution. tf2onnx leaves biases of zeros out."""
+    from torch import nn
+
+    from forerun.frontends import load_graph
+    from forerun.graph.cost import totals
+
+    head = [nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 10, bias)]
+    network = nn.Sequential(nn.Conv2d(3, 8, 3, bias=bias), nn.BatchNorm2d(8), *head)
+    settings = {"batch": 4, "mode": "training", "optimizer": "adam"}
+    expected = load_graph(Workload(network, input_shape=(3, 32, 32), **settings))
+    assert found.parameters == 224 + 16 + 90
+    assert totals(found.at(4)).flops == pytest.approx(totals(expected).flops, rel=0.03)
+    kinds = ("conv", "norm", "matmul", "conv_backward", "norm_backward")
+    assert [op.kind for op in found.ops if op.kind in kinds] == [op.kind for op in expected.ops if op.kind in kinds]
+    assert all(op.attrs["training"] for op in found.ops if op.kind == "norm")
 
 
 def test_hostile_saved_models_are_refused_and_do_nothing(tmp_path: Path) -> None:
@@ -405,6 +425,7 @@ def test_paddle_conversion(tmp_path: Path) -> None:
         assert graph.parameters == 224 + 16 + 90
         assert [op.kind for op in graph.ops if op.kind in ("conv", "norm", "matmul")] == ["conv", "norm", "matmul"]
         assert graph.tensors[graph.outputs[0]].shape == (2, 10)
+    trains_as_a_network(one(PADDLE, tmp_path / "net.json", batch=4, mode="training", optimizer="adam"))
     (tmp_path / "net.json").write_text('{"base_code":{"magic":"pir"},"program":{}}')
     with pytest.raises(ForerunError, match=r"net\.json cannot be converted to ONNX") as caught:
         one(PADDLE, tmp_path / "net.json")

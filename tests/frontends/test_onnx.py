@@ -161,9 +161,9 @@ def test_wrong_shapes_are_named() -> None:
         load(product, input_shape=(6,))
 
 
-@pytest.mark.parametrize("mode", ["training", "prefill", "decode"])
-def test_inference_only(mode: str) -> None:
-    with pytest.raises(ForerunError, match=r"inference only.*PyTorch model or a Hugging Face id"):
+@pytest.mark.parametrize("mode", ["prefill", "decode"])
+def test_a_file_is_one_call(mode: str) -> None:
+    with pytest.raises(ForerunError, match=r"for inference and training; for .*PyTorch model or a Hugging Face id"):
         load(small_cnn(17), mode=mode)
 
 

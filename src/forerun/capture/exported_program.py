@@ -28,6 +28,14 @@ _ON_SIZES: dict[str, Callable[..., Any]] = {
 _MEMORY_FORMATS = {
     1: torch.contiguous_format, 2: torch.channels_last, 3: torch.channels_last_3d, 4: torch.preserve_format,
 }  # fmt: skip
+#: Operators that differ in training, and the argument that says so.
+_SWITCHES: dict[Any, int] = {
+    torch.ops.aten.batch_norm.default: 5, torch.ops.aten.dropout.default: 2, torch.ops.aten.dropout_.default: 2,
+    torch.ops.aten.feature_dropout.default: 2, torch.ops.aten.alpha_dropout.default: 2,
+    torch.ops.aten.lstm.input: 6, torch.ops.aten.gru.input: 6,
+}  # fmt: skip
+_FIXED_NORM = torch.ops.aten._native_batch_norm_legit_no_training.default
+_TRAINED_NORM = torch.ops.aten._native_batch_norm_legit.default
 
 
 class ExportedModule(nn.Module):
@@ -44,6 +52,7 @@ class ExportedModule(nn.Module):
             self.weights.append(nn.Parameter(tensor, requires_grad=tensor.is_floating_point()))
         for i, spec in enumerate(program.buffers):
             self.register_buffer(f"buffer_{i}", self.empty(spec))
+        self.batches = torch.zeros((), dtype=torch.int64, device="meta")  # that batch norms have seen
         self.done = _last_uses(program.graph)
 
     def empty(self, spec: TensorSpec, symbols: dict[str, int] | None = None) -> torch.Tensor:
@@ -79,11 +88,26 @@ class ExportedModule(nn.Module):
     def _call(self, node: dict[str, Any], values: dict[str, Any]) -> Any:
         target = str(node["target"])
         if target.endswith("higher_order.wrap_with_set_grad_enabled"):
-            _, body, *operands = (i["arg"] for i in node["inputs"])
-            return self._inner(body["as_graph"]["graph"], [self._value(o, values) for o in operands])
+            enabled, body, *operands = (i["arg"] for i in node["inputs"])
+            with torch.set_grad_enabled(torch.is_grad_enabled() and bool(self._value(enabled, values))):
+                return self._inner(body["as_graph"]["graph"], [self._value(o, values) for o in operands])
         args = [self._value(i["arg"], values) for i in node["inputs"] if not _is_keyword(i)]
         kwargs = {i["name"]: self._value(i["arg"], values) for i in node["inputs"] if _is_keyword(i)}
-        return _function(target)(*args, **kwargs)
+        function = _function(target)
+        return self._trained(function, args, kwargs) if self.training else function(*args, **kwargs)
+
+    def _trained(self, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """A call in a training step: programs are exported for inference as a rule, and their batch norms and dropouts
+        are then switched as `Module.train()` would."""
+        place = _SWITCHES.get(function)
+        if function is _FIXED_NORM:
+            self.batches.add_(1)
+            return _TRAINED_NORM(*args[:5], True, *args[5:])
+        if place is None or len(args) <= place or args[place]:
+            return function(*args, **kwargs)
+        if function is torch.ops.aten.batch_norm.default:
+            self.batches.add_(1)
+        return function(*args[:place], True, *args[place + 1 :], **kwargs)
 
     def _inner(self, graph: dict[str, Any], operands: list[Any]) -> Any:
         names = [_names(i) for i in graph["inputs"]]

@@ -18,4 +18,6 @@ def default_loss(out: Any) -> torch.Tensor:
     tensors = tensors_in(out)
     if not tensors:
         raise ForerunError(f"the model's output, a {type(out).__name__}, has no tensor to train on")
+    if not any(t.is_floating_point() for t in tensors):
+        raise ForerunError("no output of the model is in floating point: there is no loss with a gradient to train on")
     return training_loss(tensors)

@@ -27,17 +27,20 @@ def capture_module(
     mask_density: float = 1.0,
     most_calls: int | None = None,
     stacks: Stacks | None = None,
+    count_python: bool = True,
 ) -> list[Graph]:
     """Graphs that together cover every batch size: one scalable graph, and the exact one where batch 1 differs.
 
     `build` gives a fresh module on meta in the weight dtype; `make_inputs` gives its inputs at a batch size. A model
     that launches more than `most_calls` in one pass is not captured: TooManyCalls is raised. `stacks` says which can
-    be folded, where that was counted elsewhere.
+    be folded, where that was counted elsewhere. Without `count_python`, the Python that runs the module is not the
+    model's own, and is not counted.
     """
     folded = (stacks or Folding(build, make_inputs, workload, mask_density).stacks)(most_calls)
 
     def at(batch: int, python: bool = True) -> Graph:
-        return _capture(build, make_inputs(batch), workload, name, mask_density, batch, folded, most_calls, python)
+        return _capture(build, make_inputs(batch), workload, name, mask_density, batch, folded, most_calls,
+                        python and count_python)  # fmt: skip
 
     def probe(batch: int, python: bool = True) -> Graph | None:
         """Batch norm refuses a batch of 1 in training; other models need a batch of their own. The requested one will

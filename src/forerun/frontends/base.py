@@ -44,6 +44,9 @@ class Frontend(ABC):
     #: are refused.
     runs_modules: ClassVar[bool] = True
 
+    #: Whether PyTorch runs its training steps, with `amp` and `channels_last`, though it does not run the model else.
+    trains_modules: ClassVar[bool] = False
+
     #: Whether the model is code of the user's own that runs in this process, without limits: nothing that takes models
     #: from other people may offer such a frontend.
     runs_code: ClassVar[bool] = False
@@ -114,6 +117,15 @@ def inference_only(workload: Workload, what: str) -> None:
     if workload.mode != "inference":
         raise ForerunError(
             f"{what} can be predicted for inference only; for {workload.mode} pass the PyTorch model or a "
+            "Hugging Face id instead."
+        )
+
+
+def inference_or_training(workload: Workload, what: str) -> None:
+    """Refuses the modes of generation: a file of one call has no cache."""
+    if workload.mode not in ("inference", "training"):
+        raise ForerunError(
+            f"{what} can be predicted for inference and training; for {workload.mode} pass the PyTorch model or a "
             "Hugging Face id instead."
         )
 

@@ -99,7 +99,8 @@ def _captured(workload: Workload) -> list[Graph]:
     _check_file(frontend, model)
     if (workload.image_size or workload.images) and not frontend.reads_images:
         raise ForerunError("image_size and images are settings of Hugging Face models; give the input_shape here")
-    if (workload.amp or workload.channels_last) and not frontend.runs_modules:
+    runs = frontend.runs_modules or (frontend.trains_modules and workload.mode == "training")
+    if (workload.amp or workload.channels_last) and not runs:
         raise ForerunError("amp and channels_last are settings of PyTorch models; this one has its own dtypes")
     key = frontend.key(model, workload)
     hashed = _cache_key(name, key, workload)

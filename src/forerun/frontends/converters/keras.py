@@ -1,8 +1,9 @@
 """Frontend for Keras and TensorFlow: .keras, .h5, a SavedModel folder, a live keras.Model; through tf2onnx.
 
 Python code inside a model is never run: `converters/keras_to_onnx.py` says what is loaded and what is refused. Batch
-normalization is folded into the convolution before it, as TensorFlow's own graph optimizer does. What converts is
-imported when a model is converted, since every question about any model asks this frontend whether it takes it.
+normalization is folded into the convolution before it, as TensorFlow's own graph optimizer does, except for training.
+What converts is imported when a model is converted, since every question about any model asks this frontend whether it
+takes it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from forerun.errors import ForerunError
-from forerun.frontends.base import Frontend, file_hash, first_line, inference_only
+from forerun.frontends.base import Frontend, file_hash, first_line, inference_or_training
 from forerun.frontends.onnx.read_as import read_as
 from forerun.graph.ir import Graph
 from forerun.workload import Workload
@@ -26,6 +27,7 @@ class KerasFrontend(Frontend):
 
     takes = "a Keras file, SavedModel folder or keras.Model"
     runs_modules = False
+    trains_modules = True
     priority = 100
     suffixes = (".keras", ".h5", ".hdf5")
 
@@ -60,7 +62,7 @@ class KerasFrontend(Frontend):
         return {"frontend": "keras", "packages": packages, "sha256": digest}
 
     def load(self, model: Any, workload: Workload) -> list[Graph]:
-        inference_only(workload, "A Keras or TensorFlow model")
+        inference_or_training(workload, "A Keras or TensorFlow model")
         if _is_live(model):
             import tempfile
 
@@ -74,8 +76,10 @@ class KerasFrontend(Frontend):
                 raise ForerunError(f"There is no file {path}.")
             _refuse(path)
             graphs = _from_path(path, workload, path.stem, self.content(model))
+        folds = "which folds batch normalization into the convolution before it"
+        kept = "with its batch normalization as it is; its dropouts, which a saved model does not run, are gone"
         for graph in graphs:
-            graph.notes.append("Converted by tf2onnx, which folds batch normalization into the convolution before it.")
+            graph.notes.append(f"Converted by tf2onnx, {kept if workload.mode == 'training' else folds}.")
         return graphs
 
 
@@ -122,9 +126,11 @@ def _from_path(path: Path, workload: Workload, name: str, content: dict[str, Any
     from forerun.frontends.converters import converted
     from forerun.frontends.converters import environment as converter_env
 
+    training = workload.mode == "training"
+
     def run(made: Path, facts: Path) -> None:
-        arguments = [str(path.resolve()), str(made), str(facts)]
+        arguments = [str(path.resolve()), str(made), str(facts), *(["training"] if training else [])]
         converter_env.convert("keras", "keras_to_onnx.py", arguments, path.name if content else name)
 
-    onnx, facts = converted.convert_once(content, run)
+    onnx, facts = converted.convert_once(content and {**content, **({"training": True} if training else {})}, run)
     return converted.graphs_from(onnx, facts, workload, name, "keras")

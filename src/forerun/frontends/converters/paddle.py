@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from forerun.errors import ForerunError
-from forerun.frontends.base import Frontend, file_hash, inference_only
+from forerun.frontends.base import Frontend, file_hash, inference_or_training
 from forerun.frontends.onnx.read_as import read_as
 from forerun.graph.ir import Graph
 from forerun.workload import Workload
@@ -17,6 +17,7 @@ class PaddleFrontend(Frontend):
 
     takes = "a Paddle inference model or its folder"
     runs_modules = False
+    trains_modules = True
     priority = 100
     suffixes = (".pdmodel", ".pdiparams", ".json")
 
@@ -55,7 +56,7 @@ class PaddleFrontend(Frontend):
         from forerun.frontends.converters import converted
         from forerun.frontends.converters import environment as converter_env
 
-        inference_only(workload, "A Paddle inference model")
+        inference_or_training(workload, "A Paddle inference model")
         program, params = _pair(model)
 
         def run(made: Path, facts: Path) -> None:

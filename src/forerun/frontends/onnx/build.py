@@ -54,6 +54,10 @@ def _build(proto: onnx.ModelProto, workload: Workload, name: str) -> list[Graph]
     refused: ForerunError | None = None
     for each in sorted(walks, key=lambda each: each is not likeliest):
         try:
+            if workload.mode == "training":
+                from forerun.frontends.onnx.training import trained  # only now: it imports PyTorch
+
+                return trained(each, workload, name)
             return each.graphs(workload.batch, name)
         except UnsafeBatchError as unsafe:
             refused = refused or _cannot_move(each.layout, workload.batch, unsafe)
@@ -91,17 +95,18 @@ class _Walks:
             return None
 
     @functools.cache  # noqa: B019 - lives as long as the build of one graph
-    def at(self, batch: int, guide: Trace | None) -> Trace:
+    def at(self, batch: int, guide: Trace | None, taped: bool = False) -> Trace:
         bound, fixed = self.axes.at(batch, self.layout), self.layout.fixed
         if fixed is None or batch == fixed:
-            return self.walked(bound.shapes, strict=bound.chosen, guide=guide)
+            return self.walked(bound.shapes, taped, strict=bound.chosen, guide=guide)
         base = self.at(fixed, None)
-        trace = self.walked(bound.shapes, rebatch=(fixed, batch, base), guide=guide)
+        trace = self.walked(bound.shapes, taped, rebatch=(fixed, batch, base), guide=guide)
         check_rebatched(trace, base, fixed, batch)
         return trace
 
-    def walked(self, shapes: dict[str, tuple[int, ...]], **how: Any) -> Trace:
-        return onnx_walk.run(Trace(self.proto, shapes, self.override, eager=self.eager, **how))
+    def walked(self, shapes: dict[str, tuple[int, ...]], taped: bool, **how: Any) -> Trace:
+        tape = [] if taped else None
+        return onnx_walk.run(Trace(self.proto, shapes, self.override, eager=self.eager, tape=tape, **how))
 
     @functools.cached_property
     def follows_batch(self) -> bool:
@@ -120,8 +125,7 @@ class _Walks:
 
     def graphs(self, batch: int, name: str) -> list[Graph]:
         """The graph at this batch, and the one that serves all others if there is one."""
-        if batch != 1 and not self.follows_batch:
-            raise ForerunError(f"no input of this file has a batch axis: ask for batch 1, not {batch}")
+        self.check_batch(batch)
         graphs = []
         if self.growth is not None:
             low, slopes = self.growth
@@ -134,10 +138,14 @@ class _Walks:
             graphs.insert(0, self.graph(self.at_asked(batch), batch, name))
         return graphs
 
-    def at_asked(self, batch: int) -> Trace:
+    def check_batch(self, batch: int) -> None:
+        if batch != 1 and not self.follows_batch:
+            raise ForerunError(f"no input of this file has a batch axis: ask for batch 1, not {batch}")
+
+    def at_asked(self, batch: int, taped: bool = False) -> Trace:
         """The walk at a batch that no other walk covers."""
         try:
-            return self.at(batch, self.guide if self.follows_batch else None)
+            return self.at(batch, self.guide if self.follows_batch else None, taped)
         except ForerunError as error:
             if batch == 1 or self.probed[1] is None:
                 raise
@@ -151,8 +159,12 @@ class _Walks:
             name=name, ops=trace.ops, tensors=trace.tensors, storages=trace.storages,
             parameters=0, active_parameters=0, batch=batch, min_batch=batch,
             outputs=tuple(trace.outputs), notes=[PYTORCH_NOTE, *trace.notes],
-            facts={"source": "onnx", "opset": trace.opsets.get("", 0), "producer": self.proto.producer_name},
         )  # fmt: skip
+        return self.described(graph, trace)
+
+    def described(self, graph: Graph, trace: Trace) -> Graph:
+        """The graph with what is known of the file."""
+        graph.facts |= {"source": "onnx", "opset": trace.opsets.get("", 0), "producer": self.proto.producer_name}
         if self.eager:
             graph.facts["host_calls"] = host_calls(trace)
             if self.proto.producer_name in _EXPORTERS:

@@ -28,10 +28,11 @@ def first_output(node: onnx.NodeProto) -> str:
     return next((name for name in node.output if name), "")
 
 
-def rejoined(graph: onnx.GraphProto) -> Rejoined:
-    """The calls of a graph, each at its last node."""
+def rejoined(graph: onnx.GraphProto, training: bool = False) -> Rejoined:
+    """The calls of a graph, each at its last node. A training step is read from files whose constants were not folded,
+    too."""
     order = in_order(graph)
-    nodes, calls = _Nodes(graph, order), Rejoined()
+    nodes, calls = _Nodes(graph, order, training), Rejoined()
     for node in order:
         call, parts = nodes.call(node)
         if call is not None and not any(first_output(part) in calls.spared for part in parts):
@@ -65,7 +66,8 @@ _NO_MATCH: _Match = (None, [])
 
 
 class _Nodes:
-    def __init__(self, graph: onnx.GraphProto, order: Iterable[onnx.NodeProto]) -> None:
+    def __init__(self, graph: onnx.GraphProto, order: Iterable[onnx.NodeProto], training: bool) -> None:
+        self._training = training
         self._made = {name: node for node in order for name in node.output if name}
         self._weights = {weight.name: tuple(weight.dims) for weight in graph.initializer}
         self._leaving = {info.name for info in graph.output}
@@ -116,6 +118,9 @@ class _Nodes:
         """A matmul with a weight, and its bias."""
         product, bias = self._either(node, "MatMul")
         weight = (self._shape(product.input[1]) or ()) if product is not None else ()
+        if self._training and product is not None and (turn := self._made.get(product.input[1])) is not None:
+            turned = turn.op_type == "Transpose" and _order(turn) == [1, 0]  # as written without constant folding
+            weight = tuple(reversed(self._shape(turn.input[0]) or ())) if turned else weight
         if product is None or len(weight) != 2 or self._shape(bias) != weight[1:]:
             return _NO_MATCH
         return helper.make_node(LINEAR, [*product.input, bias], node.output, product.name, domain="forerun"), [product]

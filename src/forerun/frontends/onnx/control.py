@@ -237,3 +237,8 @@ SEQUENCES: dict[str, Callable[[Trace, Node], None]] = {
     "SequenceAt": _at, "SequenceLength": _length, "ConcatFromSequence": _concat, "Optional": _optional,
     "OptionalGetElement": _optional, "OptionalHasElement": _optional,
 }  # fmt: skip
+
+
+def has_gradient(n: Node) -> bool:
+    """Whether a training step can run a node: no lists and no loops, and an If whose branch is known."""
+    return n.op not in SEQUENCES and (n.op not in BODIES or (n.op == "If" and _truth(n.need(0)) is not None))

@@ -7,7 +7,7 @@ from typing import Any
 
 from forerun._util.extras import needed
 from forerun._util.installed import version
-from forerun.frontends.base import Frontend, file_hash, inference_only
+from forerun.frontends.base import Frontend, file_hash, inference_or_training
 from forerun.frontends.onnx.read_as import read_as
 from forerun.graph.ir import Graph
 from forerun.workload import Workload
@@ -18,6 +18,7 @@ class OnnxFrontend(Frontend):
 
     takes = "an ONNX file or onnx.ModelProto"
     runs_modules = False
+    trains_modules = True
     priority = 100
     suffixes = (".onnx",)
     max_bytes = 2**31  # the limit of protobuf; larger models keep their weights in files beside it
@@ -46,7 +47,7 @@ class OnnxFrontend(Frontend):
         with needed("An ONNX file"):
             from forerun.frontends.onnx.build import build
             from forerun.frontends.onnx.read import read
-        inference_only(workload, "An ONNX file")
+        inference_or_training(workload, "An ONNX file")
         if isinstance(model, (str, Path)):
             return build(read(Path(model)), workload, Path(model).stem)
         return build(model, workload, model.graph.name or "onnx")

@@ -42,6 +42,7 @@ class Trace:
         strict: bool = False,
         guide: Trace | None = None,
         eager: bool = False,
+        tape: list[Node] | None = None,
     ) -> None:
         self.model = model
         self.shapes = shapes
@@ -53,11 +54,12 @@ class Trace:
         self.decisions: dict[str, bool] = {} if guide is None else guide.decisions
         self.turns: dict[Any, Any] = {} if guide is None else guide.turns  # of loops that were counted before
         self.eager = eager  # as eager PyTorch runs it, not as the file writes it
+        self.tape = tape  # nodes that run on the device are written down here and become no ops: see `training`
         self.opsets = {o.domain if o.domain != "ai.onnx" else "": o.version for o in model.opset_import}
         self.from_torch = model.producer_name == "pytorch"
         self.described = {info.name: info for info in (*model.graph.value_info, *model.graph.output)}
         self.readers_of = _readers(model.graph)
-        self.rejoined = rejoined(model.graph) if eager else Rejoined()
+        self.rejoined = rejoined(model.graph, tape is not None) if eager else Rejoined()
         self.output_names = {info.name for info in model.graph.output}
         self.env: dict[str, Value] = {}
         self.ops: list[Op] = []

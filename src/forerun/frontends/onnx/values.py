@@ -99,3 +99,12 @@ def groups_of(n: Node) -> dict[str, Any]:
     """How many groups a group norm has; other norms have none."""
     groups = n.attrs.get("num_groups", n.attrs.get("groups"))
     return {} if groups is None else {"groups": int(groups)}
+
+
+def no_gradient(node: Node, what: str = "") -> ForerunError:
+    """Why a file cannot be trained: the operator, by its name, and where it is."""
+    name = printable(f"{node.domain}.{node.op}".lstrip("."))
+    return ForerunError(
+        f"training needs the gradient of {name}{' ' if what else ''}{what}, for which there is no rule "
+        f"(node '{printable(node.name)}'); pass the model that the file was made from instead"
+    )

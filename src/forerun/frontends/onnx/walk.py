@@ -19,7 +19,7 @@ from forerun.frontends.onnx import eager as onnx_eager
 from forerun.frontends.onnx import eval as onnx_eval
 from forerun.frontends.onnx import ops as onnx_ops
 from forerun.frontends.onnx.calls import first_output, fits
-from forerun.frontends.onnx.control import BODIES, SEQUENCES
+from forerun.frontends.onnx.control import BODIES, SEQUENCES, has_gradient
 from forerun.frontends.onnx.order import in_order
 from forerun.frontends.onnx.shapes import infer
 from forerun.frontends.onnx.trace import Trace
@@ -30,6 +30,7 @@ from forerun.frontends.onnx.values import (
     Value,
     attributes,
     dims_of,
+    no_gradient,
     printable,
 )
 
@@ -92,6 +93,8 @@ def _visit(t: Trace, proto: onnx.NodeProto) -> None:
         proto.op_type, domain, proto.name or (proto.output[0] if proto.output else ""), attributes(proto),
         [_lookup(t, name, proto) for name in proto.input], list(proto.output),
     )  # fmt: skip
+    if t.tape is not None and not domain and not has_gradient(node):
+        raise no_gradient(node)
     if node.op in BODIES and not domain:
         t.in_turns += node.op != "If"
         BODIES[node.op](t, node, walk)
@@ -112,7 +115,7 @@ def _visit(t: Trace, proto: onnx.NodeProto) -> None:
         t.env[node.outputs[0]] = replace(node.need(0), tensor=None, origin=frozenset(node.outputs), role=None)
         return
     read = node.inputs[:1] if node.op == "CastLike" else node.inputs
-    known = all(v is None or v.data is not None for v in read)
+    known = all(v is None or (v.data is not None and not (t.tape is not None and t.is_weight(v))) for v in read)
     if node.op in ("Shape", "Size") and not domain:
         t.env[proto.output[0]] = _shape_node(node)
         return
@@ -146,6 +149,9 @@ def _is_fixed(t: Trace, node: Node) -> bool:
 
 def _emit(t: Trace, node: Node) -> None:
     """Converts a shaped node to ops; where an earlier shape was assumed and does not fit, only its bytes count."""
+    if t.tape is not None:
+        t.tape.append(node)
+        return
     start, out = len(t.ops), list(node.out)
     try:
         if t.eager and onnx_eager.is_view(t, node):

@@ -65,15 +65,18 @@ def captured(
     mask_density: float = 1.0,
     most_calls: int | None = None,
     stacks: Stacks | None = None,
+    count_python: bool = True,
 ) -> list[Graph]:
     """The graphs of a module on inputs that `make_inputs` makes; `shapes` names them in the sentence of a failure."""
     from forerun.capture.module_capture import capture_module
     from forerun.capture.recorder import TooManyCalls
 
     try:
-        return capture_module(build, make_inputs, workload, name, mask_density, most_calls, stacks)
+        return capture_module(build, make_inputs, workload, name, mask_density, most_calls, stacks, count_python)
     except (ForerunError, TooManyCalls):
         raise
     except Exception as e:
         reason = (str(e).strip().splitlines() or [type(e).__name__])[0]
+        if workload.mode == "training" and "does not require grad" in reason:
+            reason = "no output depends on a parameter by operators that have a gradient, so there is nothing to train"
         raise ForerunError(f"{name} could not be run on {shapes}: {reason}") from e

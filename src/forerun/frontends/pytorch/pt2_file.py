@@ -7,7 +7,7 @@ from typing import Any
 
 from forerun._util.installed import version
 from forerun.errors import ForerunError
-from forerun.frontends.base import Frontend, file_hash, first_line, inference_only
+from forerun.frontends.base import Frontend, file_hash, first_line, inference_or_training
 from forerun.graph.ir import Graph
 from forerun.workload import Workload
 
@@ -33,7 +33,7 @@ class ExportedFrontend(Frontend):
     def load(self, model: Any, workload: Workload) -> list[Graph]:
         from forerun.capture.exported_file import read
 
-        inference_only(workload, "A program of torch.export")
+        inference_or_training(workload, "A program of torch.export")
         if isinstance(model, (str, Path)):
             return _captured(read(Path(model)), workload, Path(model).stem)
         return _captured(_written(model), workload, type(model).__name__)
@@ -67,6 +67,8 @@ def _captured(program: Any, workload: Workload, name: str) -> list[Graph]:
     notes = []
     if dtype is None and str(own) != "torch.float32":
         notes.append(f"the program is in {str(own).removeprefix('torch.')} and is answered so")
+    if workload.mode == "training":
+        notes.append("batch norms and dropouts of the program run as in training, whatever mode it was exported in")
     sizes = _Sizes(program, workload, name)
     notes += sizes.notes
     shapes = ", ".join(f"{s.name} {tuple(d.value for d in s.sizes)}" for s in program.inputs)

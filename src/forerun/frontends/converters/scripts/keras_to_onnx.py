@@ -1,4 +1,6 @@
-"""A Keras file or a SavedModel folder to ONNX: `python keras_to_onnx.py IN OUT.onnx FACTS.json`.
+"""A Keras file or a SavedModel folder to ONNX: `python keras_to_onnx.py IN OUT.onnx FACTS.json [training]`.
+
+With `training`, batch normalization stays as it is; else it is folded into the convolution before it.
 
 What is loaded, and what is refused before anything is loaded:
 
@@ -45,6 +47,13 @@ RESTORES = frozenset(
 def main(source: Path, target: Path, facts: Path) -> None:
     parameters = convert_saved_model(source, target) if source.is_dir() else convert_keras(source, target)
     facts.write_text(json.dumps({"parameters": parameters}))
+
+
+def keep_batch_norms() -> None:
+    """Takes from tf2onnx what folds batch normalization into convolutions."""
+    from tf2onnx.optimizer import back_to_back_optimizer
+
+    back_to_back_optimizer._func_map.pop(("Conv", "BatchNormalization"), None)
 
 
 def true_suffix(source: Path) -> str:
@@ -271,6 +280,8 @@ def convert_saved_model(source: Path, target: Path) -> int | None:
 
 if __name__ == "__main__":
     try:
+        if sys.argv[4:] == ["training"]:
+            keep_batch_norms()
         main(Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]))
     except MemoryError:
         print("FORERUN-ERROR it needs more memory than the converter may use", file=sys.stderr)
