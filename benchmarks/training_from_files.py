@@ -2,6 +2,7 @@
 
     python benchmarks/training_from_files.py              every network; --docs writes the table to docs/PREDICT.md
     python benchmarks/training_from_files.py resnet gpt2  those whose name contains one of the words
+    python benchmarks/training_from_files.py --lines FILE keeps what is done; a run that was stopped goes on
 
 Each network is exported in training mode by torch.onnx (batch norms and dropouts stay in the file) to a temporary
 folder; a training step with Adam is predicted for an H200 from the file and from the network itself. Exits with 1 where
@@ -11,6 +12,7 @@ the mean error is above 1 % of FLOPs, or 3 % of memory (tensors at peak, and mem
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import tempfile
@@ -23,7 +25,7 @@ from typing import Any
 DEVICE, BATCH, OPTIMIZER = "h200", 32, "adam"
 #: What is compared, and the most that the mean error may be.
 COMPARED = {"FLOPs": 0.01, "tensors at peak": 0.03, "memory": 0.03, "device time": 0.03}
-PAGE, MARKER = Path(__file__).parents[1] / "docs" / "PREDICT.md", "training from files"
+PAGE, MARKER = Path(__file__).parents[1] / "docs" / "PREDICT.md", "training_files"
 IMAGES = (
     "torchvision/resnet50", "torchvision/vgg11_bn", "torchvision/mobilenet_v2", "torchvision/mobilenet_v3_large",
     "torchvision/densenet121", "torchvision/efficientnet_b0", "torchvision/regnet_y_400mf",
@@ -137,29 +139,39 @@ def table(found: dict[str, dict[str, tuple[float, float]]], means: dict[str, flo
     return "\n".join("| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *rows))
 
 
+def kept(lines: Path | None) -> dict[str, dict[str, tuple[float, float]]]:
+    """What was compared before."""
+    if lines is None or not lines.is_file():
+        return {}
+    return {one["name"]: one["numbers"] for one in map(json.loads, lines.read_text().splitlines())}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("words", nargs="*")
     parser.add_argument("--docs", action="store_true", help="write the table to docs/PREDICT.md")
+    parser.add_argument("--lines", type=Path, help="keep what is done in this file; a run that was stopped goes on")
     options = parser.parse_args()
     warnings.filterwarnings("ignore")
-    found: dict[str, dict[str, tuple[float, float]]] = {}
     chosen = [c for c in cases() if not options.words or any(word in c.name for word in options.words)]
+    found = kept(options.lines)
     with tempfile.TemporaryDirectory() as folder:
         os.environ |= {"FORERUN_CACHE": folder, "FORERUN_LIMIT_S": "600"}  # on busy machines, too
         for case in chosen:
-            try:
-                found[case.name] = one = compared(case, Path(folder))
-            except Exception as e:
-                print(case.name, "FAILED", type(e).__name__, str(e)[:600].replace("\n", " "), flush=True)
+            if case.name in found:
                 continue
+            found[case.name] = one = compared(case, Path(folder))
             print(case.name, *(f"{key} {100 * (a / b - 1):+.2f} %" for key, (a, b) in one.items()), flush=True)
+            if options.lines:
+                with options.lines.open("a") as file:
+                    file.write(json.dumps({"name": case.name, "numbers": one}) + "\n")
+    found = {case.name: found[case.name] for case in chosen}
     means = {key: sum(abs(one[key][0] / one[key][1] - 1) for one in found.values()) / len(found) for key in COMPARED}
-    text = table(found, means)
-    print(text)
+    written = table(found, means)
+    print(written)
     if options.docs:
-        before, mark, rest = PAGE.read_text().partition(f"<!-- figures: {MARKER} -->\n")
-        PAGE.write_text(before + mark + text + "\n" + rest[rest.index("<!-- end -->") :])
+        before, mark, rest = PAGE.read_text().partition(f"<!-- {MARKER} -->\n")
+        PAGE.write_text(before + mark + written + "\n" + rest[rest.index("<!-- end -->") :])
     sys.exit(any(means[key] > most for key, most in COMPARED.items()))
 
 

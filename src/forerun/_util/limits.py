@@ -47,13 +47,14 @@ class Limits:
     memory_mb: int = 2048
 
 
-def for_a_file_of(size_mb: float) -> Limits:
-    """The limits for reading a file: it may need a few times its own size on top of what any file needs.
+def for_a_file_of(size_mb: float, times: float = 1.0) -> Limits:
+    """The limits for reading a file: it may need a few times its own size on top of what any file needs, and `times` as
+    long where it is also run.
 
     `FORERUN_LIMIT_S` and `FORERUN_LIMIT_MB` raise or lower what any file may use.
     """
     seconds, memory = _setting("FORERUN_LIMIT_S", 30.0), _setting("FORERUN_LIMIT_MB", 2048.0)
-    seconds += size_mb / 50
+    seconds = times * (seconds + size_mb / 50)
     return Limits(cpu_s=seconds, wall_s=3 * seconds, memory_mb=int(memory + 4 * size_mb))
 
 

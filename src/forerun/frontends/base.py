@@ -17,6 +17,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, ClassVar
 
+from forerun._util import limits
 from forerun.errors import ForerunError
 from forerun.graph.ir import Graph
 from forerun.workload import Workload
@@ -119,6 +120,11 @@ def inference_only(workload: Workload, what: str) -> None:
             f"{what} can be predicted for inference only; for {workload.mode} pass the PyTorch model or a "
             "Hugging Face id instead."
         )
+
+
+def reading_limits(size_mb: float, workload: Workload) -> limits.Limits:
+    """What reading a file of a user's may take: a training step is run twice at each of several batch sizes."""
+    return limits.for_a_file_of(size_mb, 4.0 if workload.mode == "training" else 1.0)
 
 
 def inference_or_training(workload: Workload, what: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from forerun._util import documents, limits
 from forerun.capture.capturing import apart
 from forerun.errors import ForerunError
-from forerun.frontends.base import Frontend
+from forerun.frontends.base import Frontend, reading_limits
 from forerun.frontends.published import notes
 from forerun.frontends.registry import find_frontend, frontends
 from forerun.graph import cache
@@ -153,7 +153,8 @@ def _loaded(name: str, frontend: Frontend, model: Any, workload: Workload) -> li
     size_mb = path.stat().st_size / 2**20 if path and path.is_file() else 0.0
     what = path.name if path else str(frontend.title(model) or name)
     settings = {**workload.to_dict(), "model": None}
-    found = limits.run(_load_in_child, name, given, settings, what=what, limits=limits.for_a_file_of(size_mb))
+    limit = reading_limits(size_mb, workload)
+    found = limits.run(_load_in_child, name, given, settings, what=what, limits=limit)
     return [Graph.from_dict(one) for one in found]
 
 

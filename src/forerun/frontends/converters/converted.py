@@ -12,6 +12,7 @@ from typing import Any
 from forerun._util import limits
 from forerun._util.extras import needed
 from forerun._util.source_hash import modules, source_hash
+from forerun.frontends.base import reading_limits
 from forerun.frontends.converters import environment as converter_env
 from forerun.graph.ir import Graph
 from forerun.workload import Workload
@@ -55,7 +56,8 @@ def graphs_from(onnx: Any, facts: dict[str, Any], workload: Workload, name: str,
     if isinstance(onnx, Path):  # the file that was converted may have been anybody's
         size_mb = onnx.stat().st_size / 2**20
         settings = {**workload.to_dict(), "model": None}
-        made = limits.run(_build_kept, str(onnx), settings, name, what=name, limits=limits.for_a_file_of(size_mb))
+        limit = reading_limits(size_mb, workload)
+        made = limits.run(_build_kept, str(onnx), settings, name, what=name, limits=limit)
         graphs = [Graph.from_dict(one) for one in made]
     else:
         graphs = build(onnx, workload, name)

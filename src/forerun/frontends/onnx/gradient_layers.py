@@ -100,11 +100,11 @@ def pool(c: Call) -> Any:
     kernel = list(c.get("kernel_shape"))
     step = list(c.get("strides") or [1] * len(kernel))
     x, pads = _padding(c, kernel, step)
+    ceil, rank = bool(c.get("ceil_mode")), len(kernel)
     if c.node.op == "MaxPool":
-        function = (functional.max_pool1d, functional.max_pool2d, functional.max_pool3d)[len(kernel) - 1]
-        return function(x, kernel, step, pads, c.get("dilations") or 1, bool(c.get("ceil_mode")))
-    function = (functional.avg_pool1d, functional.avg_pool2d, functional.avg_pool3d)[len(kernel) - 1]
-    return function(x, kernel, step, pads, bool(c.get("ceil_mode")), bool(c.get("count_include_pad")))
+        function = getattr(functional, f"max_pool{rank}d")
+        return function(x, kernel, step, pads, c.get("dilations") or 1, ceil)
+    return getattr(functional, f"avg_pool{rank}d")(x, kernel, step, pads, ceil, bool(c.get("count_include_pad")))
 
 
 def global_pool(c: Call) -> Any:

@@ -62,10 +62,20 @@ class _Parts:
             return None, None
         return node.inputs[0], float(number.data.ravel()[0])
 
+    def softmax(self, value: Value | None) -> Node | None:
+        """The softmax that puts out a value; with a mask, exporters write 0 where it is no number."""
+        chosen = self.behind(value, "Where")
+        if chosen is None:
+            return self.behind(value, "Softmax")
+        unknown, soft = self.made.get(id(chosen.inputs[0])), self.made.get(id(chosen.inputs[2]))
+        if unknown is None or soft is None or (unknown.op, soft.op) != ("IsNaN", "Softmax"):
+            return None
+        return soft if unknown.inputs[0] is soft.out[0] and self.times.get(id(soft.out[0])) == 2 else None
+
     def attention(self, node: Node) -> list[Node] | None:
         """F.scaled_dot_product_attention: queries and keys are both multiplied by the root of the scale."""
         dropout = self.behind(node.inputs[0], "Dropout")
-        soft = self.behind(node.inputs[0] if dropout is None else dropout.inputs[0], "Softmax")
+        soft = self.softmax(node.inputs[0] if dropout is None else dropout.inputs[0])
         if soft is None or len(node.out[0].shape) != 4 or int(soft.attrs.get("axis", -1)) not in (-1, 3):
             return None
         scores, mask = self.behind(soft.inputs[0], "MatMul"), None
