@@ -46,7 +46,7 @@ VISION_TRANSFORMERS = (
     "levit", "coat", "maxvit", "nest", "visformer", "mvitv2", "pit", "convit", "vit_relpos", "gcvit", "vit_hybrid",
 )  # fmt: skip
 RTX = ("rtx2080ti", "rtx3090", "rtx4060ti-16gb")
-SEED, CASES = 38, {"vision-transformers": 240, "spec-sheet": 120}  # drawn of those of our H200
+SEED, CASES = 38, {"vision-transformers": 120, "spec-sheet": 120}  # drawn of those of our H200
 #: Round numbers: what launching an operation takes on a GPU and on its host.
 ON_DEVICE_MS, ON_HOST_MS = 0.003, 0.01
 
