@@ -5,6 +5,7 @@ python benchmarks/adaptation/table.py COLLECTED [--write]     COLLECTED: the fol
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from dataclasses import dataclass
@@ -119,8 +120,9 @@ def main(folder: Path, write: bool) -> None:
 
     text = "\n".join([page(every, about), *pages(folder)])
     print(text)
-    if write:
-        PAGE.write_text(text)
+    if write:  # what benchmarks/gnn_llm/table.py wrote stays
+        kept = re.search(r"<!-- gnn-llm: begin -->.*<!-- gnn-llm: end -->\n", PAGE.read_text(), re.S)
+        PAGE.write_text(text + (f"\n{kept[0]}" if kept else ""))
 
 
 def page(every: pd.DataFrame, about: list[tuple[str, str, pd.DataFrame]]) -> str:

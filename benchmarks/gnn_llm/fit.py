@@ -53,7 +53,7 @@ def join(data: Path, target: Path) -> None:
     print(f"written to {language.convert(target / language.FILE, target / 'smollm2')}")
 
 
-def run(data: Data, out: Path, state: Path, lm: str, chosen: list[str], until: float, steps: int | None) -> None:
+def run(data: Data, out: Path, state: Path, lm: str, chosen: list[str], until: float, trial: dict[str, int]) -> None:
     """Runs the jobs that have no result yet."""
     out.mkdir(parents=True, exist_ok=True)
     state.mkdir(parents=True, exist_ok=True)
@@ -68,15 +68,15 @@ def run(data: Data, out: Path, state: Path, lm: str, chosen: list[str], until: f
         if isinstance(job, GnnJob):
             if job.sentence is not None and not data.sentences.shape[2]:
                 continue
-            values, losses = run_gnn(job, data, steps)
+            values, losses = run_gnn(job, data, trial.get("steps"))
             found: dict[str, Any] = {"cells": values, "losses": json.dumps(losses)}
         else:
-            result = _llm(name, job, data, out, state, lm, until, steps)
+            result = _llm(name, job, data, out, state, lm, until, trial)
             if result is None:
                 print(f"{name}: stopped in the middle; run again to go on", flush=True)
                 break
             found = result
-        seconds = float(found.pop("before", 0.0)) + time.monotonic() - start
+        seconds = float(found.pop("seconds", time.monotonic() - start))
         np.savez_compressed(state / f"{name}.done.npz", seconds=seconds, truth=data.labels[data.test_cells], **found)
         print(f"{name}: {seconds:.0f} s", flush=True)
     for done in state.glob("*.done.npz"):
@@ -95,11 +95,11 @@ def _pack(out: Path) -> None:
 
 
 def _llm(
-    name: str, job: LlmJob, data: Data, out: Path, state: Path, lm: str, until: float, steps: int | None
+    name: str, job: LlmJob, data: Data, out: Path, state: Path, lm: str, until: float, trial: dict[str, int]
 ) -> dict[str, Any] | None:  # fmt: skip
     """The answers of a model after its stages; None where time ran out, with the state written."""
     began = time.monotonic()
-    predictor = GnnLlmPredictor(**{"lm": lm, **job.settings, **({} if steps is None else {"steps": steps})})
+    predictor = GnnLlmPredictor(**{"lm": lm, **job.settings, **trial})
     graphs: list[Nodes] = []
     texts = data.summaries(graphs) if "text" in job.stages else []
     asked = [item for _, _, item in data.questions(data.train_cells, graphs, job.words)]
@@ -140,7 +140,7 @@ def _llm(
     if job.ships:
         _ship(predictor, data, graphs, asked, out)
     path.unlink(missing_ok=True)
-    return {**found, "losses": json.dumps(predictor.losses_), "before": kept["seconds"]}
+    return {**found, "losses": json.dumps(predictor.losses_), "seconds": kept["seconds"] + time.monotonic() - began}
 
 
 def _asked(predictor: GnnLlmPredictor, data: Data, job: LlmJob) -> dict[str, Any]:
@@ -200,6 +200,7 @@ def main() -> None:
     parser.add_argument("--jobs", default="")
     parser.add_argument("--seconds", type=float, default=540.0)
     parser.add_argument("--steps", type=int, help="of every stage, for a trial")
+    parser.add_argument("--batch", type=int, help="questions of a step, for a trial")
     parser.add_argument("--cells", type=int, nargs=2, metavar=("TRAINED", "TESTED"), help="for a trial")
     given = parser.parse_args()
     if given.what == "join":
@@ -210,7 +211,9 @@ def main() -> None:
     if unknown := set(chosen) - set(jobs()):
         parser.error(f"there is no job {', '.join(sorted(unknown))}; there are {', '.join(jobs())}")
     data = Data(given.data, *(given.cells or ()))
-    run(data, given.out, given.state, given.lm, chosen, until, given.steps)
+    trial = {"steps": given.steps, "batch_size": given.batch}
+    trial = {name: value for name, value in trial.items() if value is not None}
+    run(data, given.out, given.state, given.lm, chosen, until, trial)
 
 
 if __name__ == "__main__":

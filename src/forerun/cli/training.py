@@ -91,9 +91,9 @@ def train(
     for line in predictions.skipped:
         print(f"not held out: {line}", file=sys.stderr)
     with waiting("fitting to everything", quiet=as_json):
-        begin = time.perf_counter()
+        began = time.perf_counter()
         predictor.fit(cases)
-        training_s = time.perf_counter() - begin
+        training_s = time.perf_counter() - began
         predictor.calibrate(predictions.calibration, predictions.unseen_devices)
         fold_count = folds or predictor.hold_out.folds
         options = {"where": where, "public": public, "operators": operators, "steps": steps, "folds": fold_count}

@@ -7,9 +7,10 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
 from importlib.util import find_spec
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +93,7 @@ def gguf_file() -> Path:
 def convert(source: Path, folder: Path) -> Path:
     """A GGUF file as a plain folder in half precision."""
     require("a language model in a GGUF file", "gguf")
-    with _quiet_transformers() as transformers:
+    with _quiet_transformers() as transformers, redirect_stderr(StringIO()):  # a bar that cannot be turned off
         given = {"gguf_file": source.name}
         tokenizer = transformers.AutoTokenizer.from_pretrained(str(source.parent), **given)
         read = transformers.AutoModelForCausalLM.from_pretrained(str(source.parent), dtype=torch.float32, **given)

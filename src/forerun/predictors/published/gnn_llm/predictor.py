@@ -35,7 +35,7 @@ STAGES = ("all", "mae", "text", "performance")
 #: How many measured calls of each device are kept as examples for few-shot prompts.
 SHOTS = 3
 #: Prompts that the language model answers at a time.
-_AT_ONCE = 64
+_AT_ONCE = {"cpu": 64, "cuda": 512}
 
 
 class GnnLlmPredictor(WholeModelPredictor):
@@ -55,6 +55,9 @@ class GnnLlmPredictor(WholeModelPredictor):
     columns = (*STATIC, "op_kinds")
     mark_: str  # of the language model that the adapters belong to
     tokenizer_: str  # of a small language model
+
+    mark_: str  # of the language model that the adapters belong to
+    tokenizer_: str  # of a language model that was trained here
 
     def __init__(
         self, stage: str = "all", lm: str = "smollm2", width: int = 256, layers: int = 5, soft_tokens: int = 4,
@@ -297,8 +300,9 @@ class GnnLlmPredictor(WholeModelPredictor):
         first = {id(one): place for place, one in enumerate(distinct)}
         vectors = vectors_of(model.encoder, distinct, str(model.device)) if distinct else torch.zeros(0)
         out: list[str] = []
-        for start in range(0, len(asked), _AT_ONCE):
-            part = range(start, min(start + _AT_ONCE, len(asked)))
+        many = _AT_ONCE.get(model.device.type, 64)
+        for start in range(0, len(asked), many):
+            part = range(start, min(start + many, len(asked)))
             own = vectors[[first[id(graphs[place])] for place in part]]
             given, joined = self._put([asked[place] for place in part], own)
             out += model.answers(given, joined, prompts.ANSWER_TOKENS)
