@@ -138,9 +138,13 @@ def broken(found: Prediction, work: Workload, device: Device) -> list[str]:
     return out
 
 
+#: Those that come fitted: gnn-llm needs a language model.
+FITTED = sorted(name for name in predictors() if name != "gnn-llm")
+
+
 @settings(max_examples=500, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
-    name=st.sampled_from(sorted(predictors())), draw=st.data(), batch=st.sampled_from(BATCHES),
+    name=st.sampled_from(FITTED), draw=st.data(), batch=st.sampled_from(BATCHES),
     runtime=st.sampled_from(RUNTIMES), confidence=st.sampled_from((0.5, 0.9, 0.99)),
 )  # fmt: skip
 def test_no_answer_breaks_a_bound_of_physics(
@@ -186,7 +190,7 @@ def test_what_a_predictor_of_others_says_is_held_too_and_the_answer_says_so() ->
     assert not [note for note in plain.notes if "predicted beyond" in note]
 
 
-@pytest.mark.parametrize("predictor", [*sorted(predictors()), Impossible()], ids=lambda p: getattr(p, "name", p))
+@pytest.mark.parametrize("predictor", [*FITTED, Impossible()], ids=lambda p: getattr(p, "name", p))
 def test_tables_keep_the_same_bounds_as_single_answers(predictor: str | Predictor) -> None:
     for place, batch in ((2, 4096), (6, 1024), (11, 128)):
         work = workload(place, batch)

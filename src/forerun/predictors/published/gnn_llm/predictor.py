@@ -54,9 +54,6 @@ class GnnLlmPredictor(WholeModelPredictor):
     hold_out: ClassVar[HoldOut] = HoldOut(splits=("family",), folds=2, keeps_all_columns=False)
     columns = (*STATIC, "op_kinds")
     mark_: str  # of the language model that the adapters belong to
-    tokenizer_: str  # of a small language model
-
-    mark_: str  # of the language model that the adapters belong to
     tokenizer_: str  # of a language model that was trained here
 
     def __init__(
