@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -157,7 +158,8 @@ def test_predict_many_keeps_a_case_that_cannot_run_with_its_reason() -> None:
 
 
 def test_predict_many_survives_a_model_and_a_device_that_cannot_answer() -> None:
-    frame = forerun.predict_many([Workload("resnet18"), Workload("no_such_net")], ["t4", "epyc-7742"])
+    unknown = dataclasses.replace(load_device("epyc-7742"), id="no-peaks", peak_tflops={})
+    frame = forerun.predict_many([Workload("resnet18"), Workload("no_such_net")], ["t4", unknown])
     assert list(frame["error"].isna()) == [True, False, False, False]
     assert "no known" in frame["error"].iloc[1] and "no model is called" in frame["error"].iloc[2]
 

@@ -7,7 +7,7 @@ from datetime import date
 import pytest
 
 from forerun.advice.cost import price_line
-from forerun.device import device_ids
+from forerun.device import load_device
 from forerun.device.carbon import Grid, carbon_g, grid_ids, load_grid
 from forerun.device.cloud import CLOUDS, all_instances, instances_for, load_instance
 from forerun.errors import ForerunError
@@ -20,7 +20,11 @@ def test_there_are_enough_prices_and_each_is_sound() -> None:
     assert len({i.id for i in instances}) == len(instances) >= 160
     assert {i.cloud for i in instances} == set(CLOUDS)
     for instance in instances:
-        assert instance.device_id in device_ids()
+        device = load_device(instance.device_id)
+        assert device.id == instance.device_id
+        if device.traits.is_host:  # a core is one vCPU on Arm, two elsewhere
+            vcpus = instance.device_count * (device.sm_count or 0) * (1 if device.vendor == "AWS" else 2)
+            assert instance.vcpus == vcpus, instance.id
         assert instance.device_count >= 1
         assert 0.01 < instance.usd_per_device_hour < 25, instance.id
         assert instance.region

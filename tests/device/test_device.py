@@ -164,7 +164,7 @@ def test_peak_is_what_a_framework_reaches() -> None:
 
 def test_missing_names_what_is_unknown() -> None:
     cpu = load_device("epyc-9654")
-    assert cpu.missing("tdp_w", "memory_gb", "fp32_tflops") == ["memory_gb", "fp32_tflops"]
+    assert cpu.missing("tdp_w", "memory_gb", "fp16_tflops") == ["memory_gb", "fp16_tflops"]
     assert cpu.memory_mb is None
     with pytest.raises(ForerunError, match="did you mean bandwidth_gbs"):
         cpu.missing("bandwidth")

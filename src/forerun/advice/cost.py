@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from forerun.device import Device
-from forerun.device.cloud import Instance, instances_for, load_instance
+from forerun.device.cloud import Instance, by_the_core, instances_for, load_instance
 from forerun.errors import ForerunError
 from forerun.prediction import Estimate
 
@@ -16,7 +16,7 @@ def choose_instance(device: Device, instance: str | None) -> Instance | None:
     """The instance named, or the cheapest per accelerator with this device; None when no price is known."""
     if instance is None:
         instances = instances_for(device) if "/" not in device.id and device.provenance else []
-        return instances[0] if instances else None
+        return instances[0] if instances else by_the_core(device)
     chosen = load_instance(instance)
     if chosen.device_id != device.id:
         raise ForerunError(f"{chosen.id} carries {chosen.device_id}, not {device.id}")
@@ -45,4 +45,9 @@ def price_line(instance: Instance) -> str:
     """The price as a remark beside the estimate: cloud, instance, rate and date."""
     hourly = f"{instance.usd_per_device_hour:.2f} USD per accelerator hour"
     retired = "" if instance.retired is None else f"; no longer offered since {instance.retired}"
+    if instance.priced_by is not None:
+        each = f"{instance.usd_per_device_hour:.2f} USD per hour"
+        return (
+            f"{each}, as many cores of {instance.priced_by} cost in {instance.cloud} {instance.id} on {instance.date}"
+        )
     return f"{instance.cloud} {instance.id}, {hourly} on {instance.date}{retired}"

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from forerun._util.readable import short
-from forerun.device import fields, kinds
+from forerun.device import fields, kinds, processors
 from forerun.device.capacity import MB_PER_GB
 from forerun.device.device import Device
 
@@ -56,6 +56,8 @@ def build(
         elif name == "unsupported":
             values[name] = tuple(entry[name])
     cells = _cells(entry, problems, sources, values.get("kind") or (base.kind if base else kinds.USUAL))
+    if entry.get("processor") is not None:
+        cells = {**_of_processor(entry, values.get("architecture"), cells, problems), **cells}
     values |= {name: cell.value for name, cell in cells.items() if name not in fields.PEAKS}
     peaks = {fields.peak_dtype(name): cell.value for name, cell in cells.items() if name in fields.PEAKS}
     unsupported = values.get("unsupported", ())
@@ -124,6 +126,25 @@ def _cells(
         problems.append(f"datasheet must be a mapping of fields, got {short(datasheet)}")
     cells = {name: fields.cell(name, value, problems, sources, kind) for name, value in written.items()}
     return {name: cell for name, cell in cells.items() if cell is not None}
+
+
+def _of_processor(
+    entry: dict[str, Any], architecture: str | None, stated: Mapping[str, fields.Cell], problems: list[str]
+) -> dict[str, fields.Cell]:
+    """What follows from the facts under `processor`: peaks, bandwidth, cache and idle power."""
+    facts = entry["processor"]
+    if problem := processors.facts_problem(facts):
+        problems.append(problem)
+        return {}
+    source = facts.get("source")
+    cells = {
+        name: fields.Cell(value, source, None, how)
+        for name, (value, how) in processors.derived(facts, architecture).items()
+    }
+    if "tdp_w" in stated:
+        watts = processors.idle_w(stated["tdp_w"].value, architecture)
+        cells["idle_w"] = fields.Cell(watts, stated["tdp_w"].source, stated["tdp_w"].date, processors.IDLE_SOURCE)
+    return cells
 
 
 def _calibrated(written: Any, problems: list[str]) -> dict[str, float]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 from forerun.device.device import Device
 from forerun.device.loading import load_device
 from forerun.device.reading import CATALOG, key, read_yaml, unknown
+from forerun.device.threads import part_id, whole_id
 from forerun.errors import ForerunError
 
 CLOUDS = ("aws", "gcp", "azure", "lambda", "runpod")
@@ -30,6 +32,7 @@ class Instance:
     date: str
     source: str
     retired: str | None = None  # the date since which the cloud does not offer it, and who says so
+    priced_by: str | None = None  # a CPU that it does not have: priced by the core, as which CPU
 
     @property
     def usd_per_device_hour(self) -> float:
@@ -60,6 +63,50 @@ def instances_for(device: str | Device, cloud: str | None = None) -> list[Instan
     return sorted(offers, key=lambda i: (i.usd_per_device_hour, i.device_count, i.id))
 
 
+def rented_cpus() -> list[Device]:
+    """The CPUs, or some of their cores, that instances on offer have, each with the memory of its instance."""
+    found: dict[str, Device] = {}
+    for instance in all_instances():
+        device = load_device(instance.device_id)
+        if device.traits.is_host and device.id not in found:
+            found[device.id] = with_memory(device, instance)
+    return list(found.values())
+
+
+def with_memory(device: Device, instance: Instance) -> Device:
+    """A CPU with its part of the memory of an instance, where nothing says what its machine has."""
+    if device.memory_mb is not None or instance.memory_gib is None:
+        return device
+    line = f"memory of {instance.cloud} {instance.id}, {instance.date}"
+    return dataclasses.replace(
+        device, memory_gb=instance.memory_gib / instance.device_count,
+        provenance={**device.provenance, "memory_gb": line},
+    )  # fmt: skip
+
+
+def by_the_core(device: Device) -> Instance | None:
+    """What a CPU would cost at the cheapest price of a core: of an instance with this CPU in another number of cores,
+    else with one of its microarchitecture, else of its maker; None for other devices and where no price is known."""
+    if not device.traits.is_host or device.sm_count is None:
+        return None
+    offered = [(i, load_device(i.device_id)) for i in all_instances()]
+    cpus = [(i, d) for i, d in offered if d.traits.is_host and d.sm_count]
+    own = whole_id(device.id)
+    ways: tuple[Callable[[Device], bool], ...] = (
+        lambda d: whole_id(d.id) == own, lambda d: d.architecture == device.architecture,
+        lambda d: d.maker == device.maker,
+    )  # fmt: skip
+    for alike in ways:
+        prices = [(i.usd_per_device_hour / float(d.sm_count or 1), i.id, i, d) for i, d in cpus if alike(d)]
+        if prices:
+            each, _, instance, priced = min(prices, key=lambda p: p[:2])
+            return dataclasses.replace(
+                instance, device_id=device.id, device_count=1, usd_per_hour=each * device.sm_count, vcpus=None,
+                memory_gib=None, priced_by=whole_id(priced.id),
+            )  # fmt: skip
+    return None
+
+
 def all_instances() -> list[Instance]:
     """Every instance that its cloud still offers, by cloud and name."""
     return sorted(_offered(), key=lambda i: (i.cloud, i.id))
@@ -78,17 +125,18 @@ def _instances() -> dict[str, Instance]:
         for name, row in entry["instances"].items():
             if key(name) in instances:
                 raise ForerunError(f"{path.name}: {name} is listed twice")
+            listed = content["lists"][row["list"]] if "list" in row else entry
             instances[key(name)] = Instance(
                 id=name,
                 cloud=cloud,
-                device_id=row["device"],
+                device_id=part_id(row["device"], row.get("threads")),
                 device_count=row["count"],
                 vcpus=row.get("vcpus"),
                 memory_gib=row.get("memory_gib"),
                 region=row.get("region", entry["region"]),
                 usd_per_hour=float(row["usd_per_hour"]),
-                date=str(entry["date"]),
-                source=entry["source"],
+                date=str(listed["date"]),
+                source=listed["source"],
                 retired=_retirement(content["retirements"], row.get("retired")),
             )
     return instances

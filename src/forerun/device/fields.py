@@ -49,7 +49,8 @@ QUANTITIES: dict[str, Quantity] = PEAKS | {
 }
 DATASHEET = (*QUANTITIES, "release_date")
 TEXTS = ("id", "name", "vendor", "kind", "architecture", "note")
-ENTRY = (*TEXTS, "compute_capability", "inline_ecc", "aliases", "unsupported", "base", "datasheet", "calibrated")
+ENTRY = (*TEXTS, "compute_capability", "inline_ecc", "aliases", "unsupported", "base", "processor", "datasheet",
+         "calibrated")  # fmt: skip
 #: Calibrated values that `forerun measure machine` makes. They are shown and drawn; no prediction reads them. Peaks are
 #: the best rate of a matmul (measured_) and the rate of the best shape over a second (sustained_).
 CEILINGS = (
@@ -143,6 +144,11 @@ class Cell:
     value: Any
     source: str | None = None
     date: str | None = None
+    how: str = ""  # how it was computed from other facts
+
+    def of(self, source: str) -> str:
+        """Where the value comes from, with how it was computed."""
+        return f"computed: {self.how}; {source}" if self.how else source
 
 
 def cell(

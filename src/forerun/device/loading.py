@@ -17,6 +17,7 @@ from forerun.device.building import build
 from forerun.device.device import Device
 from forerun.device.mig import slice_device
 from forerun.device.reading import CATALOG, key, read_yaml, source_line, unknown
+from forerun.device.threads import named, with_threads
 from forerun.errors import ForerunError
 
 _USER = "given by the user"
@@ -25,8 +26,8 @@ _registered: dict[str, Device] = {}
 
 
 def load_device(spec: str | Path | Device | Mapping[str, Any]) -> Device:
-    """A device from its id or alias ('h200', 'NVIDIA H200'), a MIG slice of one ('h200/1g.18gb'), a YAML file, a folder
-    that `forerun adapt` wrote, a dict.
+    """A device from its id or alias ('h200', 'NVIDIA H200'), a MIG slice of one ('h200/1g.18gb'), some cores of a CPU
+    ('epyc-7763-8-threads'), a YAML file, a folder that `forerun adapt` wrote, a dict.
 
     Names match exactly, but for case and for space, underscore and dash; a near miss is an error with suggestions.
     """
@@ -48,6 +49,9 @@ def load_device(spec: str | Path | Device | Mapping[str, Any]) -> Device:
     parent, slash, profile = spec.rpartition("/")
     if slash and key(parent) in names:
         return slice_device(devices[names[key(parent)]], profile)
+    part = named(spec)
+    if part is not None and key(part[0]) in names:
+        return with_threads(devices[names[key(part[0])]], part[1])
     raise unknown("device", spec, names, "List them with forerun devices, or give a .yaml file of your own.")
 
 
@@ -122,7 +126,8 @@ def _checked(files: list[Path]) -> dict[str, Any]:
             if problems or device is None:
                 raise ForerunError(f"{path.name}: {device_id}: {'; '.join(problems)}")
             provenance = {
-                name: source_line(content["sources"], cell.source or "", cell.date) for name, cell in cells.items()
+                name: cell.of(source_line(content["sources"], cell.source or "", cell.date))
+                for name, cell in cells.items()
             }
             devices[device.id] = dataclasses.replace(device, provenance=provenance)
             for name in dict.fromkeys(map(key, (device.id, device.name, *entry.get("aliases", ())))):
@@ -171,8 +176,8 @@ def _cell_line(cell: fields.Cell, sources: Mapping[str, Any]) -> str:
     listed = sources.get(cell.source or "")
     if isinstance(listed, Mapping):
         parts = (listed.get("title", cell.source), cell.date or listed.get("date"))
-        return ", ".join(str(part) for part in parts if part)
-    return ", ".join(part for part in (cell.source or _USER, cell.date) if part)
+        return cell.of(", ".join(str(part) for part in parts if part))
+    return cell.of(", ".join(part for part in (cell.source or _USER, cell.date) if part))
 
 
 def _required(device: Device, content: Mapping[str, Any]) -> list[str]:

@@ -81,7 +81,7 @@ def choose_network(devices: Sequence[Device], limits: Limits, request: Asked, **
     given = {name: value not in (None, False, USUAL, "fp32") for name, value in settings.items()}
     refuse_unused("the accuracy curves are of training as it was run", given)
     curves, data = _curves()
-    candidates = list(devices) or [d for d in all_devices() if instances_for(d)]
+    candidates = list(devices) or [d for d in all_devices() if d.traits.rented and instances_for(d)]
     answers = list(_rows(curves, data, candidates, limits, request))
     rows = [r for r in answers if not isinstance(r, str)]
     if not rows:

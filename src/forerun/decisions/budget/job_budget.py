@@ -159,7 +159,7 @@ def on_many_devices(
 ) -> JobBudget:
     """The job on every device given, or on every one with a price: those within the limits first, then by cost."""
     question = profiled(workload)  # an unreadable model is the user's error
-    candidates = list(chosen) or [d for d in all_devices() if instances_for(d)]
+    candidates = list(chosen) or [d for d in all_devices() if d.traits.rented and instances_for(d)]
     prices = dict(zip(candidates, cost_advice.choose_instances(candidates, request.instance), strict=True))
     steps = _cases(workload, candidates, request)
     tested = _cases(_evaluated(workload), candidates, request) if job.evaluation_samples else {}

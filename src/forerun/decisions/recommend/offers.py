@@ -10,7 +10,7 @@ from forerun.advice.limits import Measure
 from forerun.advice.mig import slices, unused_w
 from forerun.device import Device, all_devices, load_device
 from forerun.device.carbon import Grid
-from forerun.device.cloud import CLOUDS, Instance, instances_for
+from forerun.device.cloud import CLOUDS, Instance, instances_for, rented_cpus
 from forerun.device.reading import key, unknown
 from forerun.device.regions import Regions
 from forerun.errors import ForerunError
@@ -106,7 +106,7 @@ def find_offers(w: Wanted) -> tuple[list[Offer], list[Excluded]]:
     """Every offer that passes the filters, and what is excluded for which reason."""
     offers: list[Offer] = []
     excluded: list[Excluded] = []
-    for device in w.devices or [d for d in all_devices() if d.traits.rented]:
+    for device in w.devices or [*(d for d in all_devices() if d.traits.rented), *rented_cpus()]:
         if w.vendors is not None and device.vendor not in w.vendors:
             if w.devices is not None:
                 excluded.append(Excluded(device.id, None, None, f"is made by {device.vendor or 'an unknown vendor'}"))

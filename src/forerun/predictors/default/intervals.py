@@ -12,7 +12,7 @@ from forerun.prediction import deviations
 from forerun.predictors.base import Times
 from forerun.predictors.default import domain
 from forerun.predictors.default.weights import Weights, network_name
-from forerun.predictors.laws import other_cards
+from forerun.predictors.laws import energy, many_cores, other_cards
 from forerun.predictors.laws.conformal import at_confidence
 from forerun.predictors.laws.spreads import not_below
 from forerun.runtimes.registry import USUAL, of_row
@@ -48,6 +48,8 @@ def learned(
             low = np.minimum(low, np.exp(-np.hypot(np.log(ends[0]), more)))
             high = np.maximum(high, np.exp(np.hypot(np.log(ends[1]), more)))
             out[here] = np.stack((low, high), axis=-1)
+    if on_cpu and target == "energy_j":
+        out = _with_power(out, times, devices, confidence)
     return not_below(out, value, np.zeros_like(value) if target == "energy_j" else times.roofline_ms)
 
 
@@ -65,3 +67,11 @@ def _of_other_cards(
     new = np.array([other_cards.current().unmeasured(one, weights.domain) for one in devices])
     others = domain.sigma(weights, profile, devices, workload, of_cards=True)
     return new, at_confidence(ends, confidence), others
+
+
+def _with_power(out: np.ndarray, times: Times, devices: Sequence[Device], confidence: float) -> np.ndarray:
+    """Intervals of a CPU's energy: those of its time, with the doubt about its power, which nobody measured."""
+    watts = times.energy_j / np.maximum(times.latency_ms, 1e-12) * 1e3
+    power = many_cores.power_factors(devices, watts, at_confidence(energy.POWER_SPREAD, confidence))
+    logs = np.hypot(np.log(out), np.log(power))
+    return np.exp(np.stack((-logs[..., 0], logs[..., 1]), axis=-1))

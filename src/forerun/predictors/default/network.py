@@ -178,6 +178,20 @@ class Ensemble:
         spread = logs.std(axis=0, ddof=1) if len(logs) > 1 else np.zeros(logs.shape[1:])
         return np.exp(logs.mean(axis=0)), spread
 
+    def on_cores(
+        self, ops: OpTable, share: np.ndarray, slower: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Device time and disagreement of every op whose work takes `share` as long and whose launches take `slower`
+        times as long (laws/many_cores.py), and what of the time is launching."""
+        with _one_thread():
+            found = [network.parts(ops)[:2] for network in self.networks]
+        each = np.array([work * share + launching * slower for work, launching in found])
+        launching = np.mean([launching * slower for _, launching in found], axis=0)
+        logs = np.log(np.maximum(each, 1e-15))
+        spread = logs.std(axis=0, ddof=1) if len(logs) > 1 else np.zeros(logs.shape[1:])
+        seconds = np.exp(logs.mean(axis=0))
+        return seconds, spread, np.minimum(launching, seconds)
+
     def parts(self, ops: OpTable) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Seconds of arithmetic, of memory and of launches of one call of every op; their sum is `seconds`."""
         found = [network.parts(ops) for network in self.networks]

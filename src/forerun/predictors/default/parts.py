@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from forerun.device import Device
 from forerun.graph.profile import CLASSES, Profile
 from forerun.predictors.baselines.roofline import with_losses
+from forerun.predictors.laws import many_cores
 from forerun.predictors.laws.adaptation import (
     GROUP_OF_CLASS,
     GROUPS,
@@ -31,9 +33,11 @@ if TYPE_CHECKING:
 
 
 def calls_of(
-    network: Ensemble | None, host: HostCosts, slowness: float, profile: Profile, device: Device, workload: Workload
-) -> Calls:
-    """The parts of a call at each of the profile's batch sizes; those of the roofline without a network."""
+    network: Ensemble | None, host: HostCosts, slowness: float, profile: Profile, device: Device, workload: Workload,
+    measured: Collection[str] = (),
+) -> Calls:  # fmt: skip
+    """The parts of a call at each of the profile's batch sizes; those of the roofline without a network. CPUs that are
+    not `measured` are predicted from two of their cores."""
     ops, counts = profile.distinct, profile.distinct_ops[1]
     shape = (len(counts), len(profile.batches))
     if network is None:
@@ -44,7 +48,11 @@ def calls_of(
         first = reached >= moved
         arithmetic, memory = reached * first, moved * ~first
     else:
-        arithmetic, memory, launching = (each.reshape(shape) for each in network.parts(op_table(ops, [device])))
+        of = many_cores.cores([device], measured, workload.runtime)
+        table = op_table(ops, [device] if of is None else of.seen)
+        arithmetic, memory, launching = (each.reshape(shape) for each in network.parts(table))
+        if of is not None:
+            arithmetic, memory, launching = arithmetic * of.share, memory * of.share, launching * of.slower
     half = HALF_UNITS[ops.units][:, None]
     parts = np.zeros((shape[1], len(GROUPS), len(RESOURCES)))
     for place, each in enumerate((arithmetic * ~half, arithmetic * half, memory, launching)):

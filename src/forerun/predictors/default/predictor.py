@@ -6,7 +6,7 @@ larger of the two. Energy: waiting, arithmetic and bytes. Each has an interval c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -22,17 +22,18 @@ from forerun.graph.variants import VARIANTS
 from forerun.predictors.base import TARGETS, OutOfDistribution, Predictor, Times
 from forerun.predictors.baselines.roofline import RooflinePredictor
 from forerun.predictors.default import adapted, cards, intervals
+from forerun.predictors.default.device_times import on_cores, on_devices
 from forerun.predictors.default.domain import domain_of, sigma, unseen_device, unseen_ops
 from forerun.predictors.default.parts import calls_of
 from forerun.predictors.default.weights import Weights, load_weights, network_name
 from forerun.predictors.hold_out import HoldOut
 from forerun.predictors.laws import energy as energy_law
 from forerun.predictors.laws import engines as engine_law
-from forerun.predictors.laws import other_cards
+from forerun.predictors.laws import many_cores, other_cards
 from forerun.predictors.laws.adaptation import Calls
 from forerun.predictors.laws.conformal import Calibration, at_confidence, ood_deviation, power_deviation
 from forerun.predictors.laws.engines import in_engine
-from forerun.predictors.laws.features import OpTable, op_table
+from forerun.predictors.laws.features import op_table
 from forerun.predictors.laws.host import launch_counts
 from forerun.predictors.laws.spreads import not_below
 from forerun.predictors.saved import SHIPPED
@@ -156,9 +157,9 @@ class DefaultPredictor(Predictor):
     def calls(self, profile: Profile, device: Device, workload: Workload) -> Calls:
         weights, slowness, run = self.weights, self.assumed_slowness, workload.runtime
         key = ("calls", id(weights), slowness, run, together([device]))  # for times and for every interval
-        network = self._network(device, run)
+        network, measured = self._network(device, run), self._measured(workload)
         return profile.once(
-            key, lambda: (weights, calls_of(network, weights.host, slowness, profile, device, workload))
+            key, lambda: (weights, calls_of(network, weights.host, slowness, profile, device, workload, measured))
         )[1]
 
     def spread(
@@ -181,8 +182,10 @@ class DefaultPredictor(Predictor):
         if network is None:
             return self._roofline().op_times_ms(profile, device, workload)
         each = self._op_times_ms(network, profile, device, workload, in_graph=True)
+        seen = self._cores([device], workload)
         if device.adaptation is not None or self.corrections is not None:
-            parts = [one.reshape(each.shape) for one in network.parts(op_table(profile, [device]))]
+            table = op_table(profile, [device] if seen is None else seen.seen)
+            parts = [one.reshape(each.shape) for one in network.parts(table)]
             each = each * adapted.op_factors(self, parts, profile, device, workload)
         return each[:, 0]
 
@@ -195,7 +198,10 @@ class DefaultPredictor(Predictor):
     def _op_times_ms(
         self, network: Ensemble, profile: Profile, device: Device, workload: Workload, *, in_graph: bool
     ) -> np.ndarray:
-        table, shape = op_table(profile, [device]), (1, len(profile.classes), len(profile.batches))
+        of, shape = self._cores([device], workload), (1, len(profile.classes), len(profile.batches))
+        table = op_table(profile, [device] if of is None else of.seen)
+        if of is not None:
+            return network.on_cores(table, of.share, of.slower)[0].reshape(shape)[0] * 1e3
         seconds = network.seconds(table) * cards.factors(table, [device], workload, self.weights.domain)
         return in_engine(seconds.reshape(shape), profile, table, in_graph=in_graph)[0] * 1e3
 
@@ -320,6 +326,13 @@ class DefaultPredictor(Predictor):
     def _roofline(self) -> RooflinePredictor:
         return RooflinePredictor().with_settings(confidence=self.confidence, host_slowness=self.host_slowness)
 
+    def _measured(self, workload: Workload) -> frozenset[str]:
+        """The devices whose rows networks were fitted to."""
+        return frozenset(domain_of(self.weights, workload).get("devices", ()))
+
+    def _cores(self, devices: Sequence[Device], workload: Workload) -> many_cores.Cores | None:
+        return many_cores.cores(devices, self._measured(workload), workload.runtime)
+
     def _network(self, device: Device, runtime: str) -> Ensemble | None:
         return self.weights.networks.get(network_name(device.kind, runtime))
 
@@ -345,12 +358,16 @@ class DefaultPredictor(Predictor):
         steps = workload.mode == "training" and (id(law), workload.dtype, workload.amp)
         key = ("device_ms", id(network), together(devices), steps)
 
+        of = self._cores(devices, workload) if on_cpu else None
+
         def made() -> tuple[Any, ...]:
-            return network, law, *_on_device(
+            if of is not None:
+                return network, law, *on_cores(network, profile, of)
+            return network, law, *on_devices(
                 network, profile, devices, lambda table: cards.factors(table, devices, workload, domain)
             )  # fmt: skip
 
-        _, _, least, device_ms, disagreement = profile.once(key, made)
+        _, _, least, device_ms, disagreement, *launching_ms = profile.once(key, made)
         if on_cpu:
             host_ms = np.zeros_like(device_ms)
             latency = device_ms
@@ -363,6 +380,8 @@ class DefaultPredictor(Predictor):
             latency = host.latency_ms(counts, device_ms, self.assumed_slowness, workload.runtime)
         joules = energy_law.energy_j(profile, devices, latency, device_ms, self.weights.joules, workload.runtime)
         joules = joules * law.less_energy(devices, self.weights.domain, workload.mode)
+        if of is not None:
+            joules = np.where(of.threads > 1, many_cores.joules(devices, of, latency, launching_ms[0]), joules)
         return Times(
             latency_ms=latency, device_ms=device_ms, host_ms=host_ms, roofline_ms=least, energy_j=joules,
             disagreement=disagreement,
@@ -378,23 +397,3 @@ class DefaultPredictor(Predictor):
             return not_below(np.broadcast_to(np.array(ends), (*value.shape, 2)).copy(), value, times.roofline_ms)
         wider = self.ood_sigma(profile, devices, workload)
         return intervals.learned(self.weights, target, times, profile, devices, workload, wider, self.confidence)
-
-
-def _on_device(
-    network: Ensemble, profile: Profile, devices: Sequence[Device], factors: Callable[[OpTable], np.ndarray | float]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Over [batch sizes, devices]: the roofline in milliseconds, the device time, and how far the networks disagree."""
-    counts = profile.distinct_ops[1]
-    table = op_table(profile.distinct, devices)
-    shape = (len(devices), len(counts), len(profile.batches))
-    least = _summed(np.maximum(table.compute_s, table.memory_s).reshape(shape), counts)
-    seconds, spread = network.seconds_and_spread(table)
-    seconds = in_engine((seconds * factors(table)).reshape(shape), profile.distinct, table)
-    device_ms = _summed(seconds, counts)
-    disagreement = _summed(seconds * spread.reshape(shape), counts) / np.maximum(device_ms, 1e-12)
-    return least, device_ms, disagreement
-
-
-def _summed(seconds: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Milliseconds [batch sizes, devices] of whole calls, from ops [devices, ops, batch sizes]."""
-    return np.einsum("dob,o->bd", seconds, counts) * 1e3
