@@ -77,7 +77,7 @@ class KerasFrontend(Frontend):
             _refuse(path)
             graphs = _from_path(path, workload, path.stem, self.content(model))
         folds = "which folds batch normalization into the convolution before it"
-        kept = "with its batch normalization as it is; its dropouts, which a saved model does not run, are gone"
+        kept = "with batch normalization as it is (a SavedModel has it folded) and without dropouts"
         for graph in graphs:
             graph.notes.append(f"Converted by tf2onnx, {kept if workload.mode == 'training' else folds}.")
         return graphs

@@ -15,6 +15,11 @@ def reshaped(c: Call) -> Any:
     return c.args[0].reshape(c.shape)
 
 
+def expand(c: Call) -> Any:
+    x = c.args[0]
+    return x.expand(c.shape) if isinstance(x, torch.Tensor) else filled(c)
+
+
 def transpose(c: Call) -> Any:
     return c.args[0].permute(c.get("perm") or list(reversed(range(c.args[0].dim()))))
 

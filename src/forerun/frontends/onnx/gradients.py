@@ -148,7 +148,7 @@ RULES: dict[str, Rule] = {
     "Gelu": lambda c: functional.gelu(c.args[0], approximate=c.get("approximate", "none")),
     "PRelu": _prelu, "Clip": _clip, "Cast": _cast, "CastLike": _cast, "Dropout": _dropout,
     # shapes
-    "Identity": lambda c: c.args[0], "Expand": lambda c: c.args[0].expand(c.shape),
+    "Identity": lambda c: c.args[0], "Expand": shapes.expand,
     **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze"), shapes.reshaped),
     "Tile": lambda c: c.args[0].repeat(c.known(1)), "Transpose": shapes.transpose, "Slice": shapes.sliced,
     "Split": shapes.split, "Concat": shapes.concat, "Pad": shapes.pad, "Trilu": shapes.trilu,

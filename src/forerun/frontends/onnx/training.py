@@ -39,6 +39,11 @@ NOTE = (
     "(those that its exporter folded or dropped are not trained), backward as PyTorch's autograd"
 )
 
+FOLDED = (
+    "this file has convolutions and no norm: where its exporter folded batch norms into them, a training step of the "
+    "original model takes more memory and time"
+)
+
 
 def trained(walks: Any, workload: Workload, name: str) -> list[Graph]:
     """The graphs of a training step of a file; `walks` (`build._Walks`) walks it at any batch size."""
@@ -67,12 +72,18 @@ def trained(walks: Any, workload: Workload, name: str) -> list[Graph]:
     graphs = captured(made, inputs_at, workload, name, shapes, stacks=lambda _: frozenset(), count_python=False)
     for graph in graphs:
         calls, notes = dict(graph.facts.get("host_calls", {})), graph.notes
-        graph.notes = [PYTORCH_NOTE, NOTE, *plain.notes]
+        graph.notes = [PYTORCH_NOTE, *_notes(asked.nodes), *plain.notes]
         walks.described(graph, plain)
         graph.notes += [note for note in notes if note not in graph.notes]
         calls["modules"] = graph.facts["host_calls"]["modules"]
         graph.facts["host_calls"] = calls
     return graphs
+
+
+def _notes(nodes: list[Node]) -> list[str]:
+    ops = {node.op for node in nodes}
+    plain = "Conv" in ops and not any(op.endswith("Normalization") for op in ops)
+    return [NOTE, FOLDED] if plain else [NOTE]
 
 
 @dataclass

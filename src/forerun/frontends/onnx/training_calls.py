@@ -121,7 +121,7 @@ class _Parts:
         if norm is None or apart is None or weight is None or bias is None:
             return None
         x = apart.need(0)
-        if x.shape != node.out[0].shape or not weight.size == bias.size == x.shape[1] or weight.data is not None:
+        if x.shape != node.out[0].shape or not weight.size == bias.size == x.shape[1]:
             return None
         attrs = {"num_groups": norm.need(0).shape[1], "epsilon": norm.attrs.get("epsilon", 1e-5)}
         return [replace(node, op="GroupNormalization", attrs=attrs, inputs=[x, weight, bias])]

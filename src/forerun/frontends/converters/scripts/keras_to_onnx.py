@@ -50,10 +50,26 @@ def main(source: Path, target: Path, facts: Path) -> None:
 
 
 def keep_batch_norms() -> None:
-    """Takes from tf2onnx what folds batch normalization into convolutions."""
+    """Makes batch normalization of images one operator, which nothing folds into a convolution. In a SavedModel, which
+    is a graph already, it is folded."""
+    import keras
+    import tensorflow as tf
     from tf2onnx.optimizer import back_to_back_optimizer
 
     back_to_back_optimizer._func_map.pop(("Conv", "BatchNormalization"), None)
+    layer = keras.layers.BatchNormalization
+    as_it_is = layer.call
+
+    def call(self: Any, inputs: Any, training: Any = None, mask: Any = None) -> Any:
+        if len(inputs.shape) != 4 or self.axis not in (-1, 3):
+            return as_it_is(self, inputs, training=training, mask=mask)
+        mean, spread = self.moving_mean, self.moving_variance
+        scale = self.gamma if self.scale else tf.ones_like(spread)
+        offset = self.beta if self.center else tf.zeros_like(mean)
+        given = (tf.convert_to_tensor(v) for v in (scale, offset, mean, spread))
+        return tf.compat.v1.nn.fused_batch_norm(inputs, *given, epsilon=self.epsilon, is_training=False)[0]
+
+    layer.call = call
 
 
 def true_suffix(source: Path) -> str:
