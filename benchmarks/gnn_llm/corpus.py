@@ -21,6 +21,8 @@ from forerun.predictors.published.gnn_llm.stages import Item
 
 TARGETS = ("latency_ms", "memory_mb", "energy_j")
 SEED, TRAINED, TESTED = 38, 1600, 400
+#: The kinds of op in a cell.
+CELL_KINDS = ("conv", "elementwise", "matmul", "norm", "pool", "reduce")
 #: One family of networks in so many is held out of our own rows.
 HELD_OUT = 5
 
@@ -39,13 +41,14 @@ class Data:
         order = np.random.default_rng(SEED).permutation(len(self.codes))
         self.test_cells, self.train_cells = order[:tested], order[tested : tested + trained]
         self.unlabelled_cells = order[tested:]
-        self.measured, self.rows, self.texts = [], [], []
+        self.measured, self.rows, self.texts, self.kinds = [], [], [], set(CELL_KINDS)
         for name in ("measured", "drawn"):
             if (folder / f"{name}.json.xz").is_file():
                 held = json.loads(lzma.decompress((folder / f"{name}.json.xz").read_bytes()))
                 first = len(self.measured)
                 self.measured += nodes.read(folder / f"{name}.graphs.xz")
                 self.texts += held["texts"]
+                self.kinds |= set(held.get("kinds", ()))
                 self.rows += [{**row, "graph": row["graph"] + first} for row in held["rows"]]
         self.sentences = np.zeros((3, len(self.columns), 0), dtype=np.float32)
         if (folder / "devices.npz").is_file():

@@ -3,6 +3,8 @@
     python benchmarks/gnn_llm/fit.py join DATA TARGET              pieces of SmolLM2 into a folder; again with the next
     python benchmarks/gnn_llm/fit.py run DATA OUT --state STATE --lm TARGET/smollm2 [--seconds 540] [--jobs main,gnn-0]
 
+    python benchmarks/gnn_llm/fit.py collect DATA OUT       intervals and the package's copy; needs all of forerun
+
 `run` begins with what matters most, writes each job's result to OUT when it is there, and stops after --seconds; run
 again with the same STATE it goes on, in the middle of a stage, too. OUT/gnn-llm is the fitted predictor. Needs PyTorch,
 transformers, peft, torch_geometric (`join`: gguf) and this tree.
@@ -26,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from corpus import TARGETS, Data
 from jobs import GnnJob, LlmJob, jobs, run_gnn
 
+from forerun.errors import ForerunError
 from forerun.predictors.published.gnn_llm import GnnLlmPredictor, language
 from forerun.predictors.published.gnn_llm.nodes import Nodes
 from forerun.predictors.published.gnn_llm.stages import Course, learn
@@ -82,6 +85,39 @@ def run(data: Data, out: Path, state: Path, lm: str, chosen: list[str], until: f
     for done in state.glob("*.done.npz"):
         shutil.copy(done, out / done.name)
     _pack(out)
+
+
+def collect(data: Data, out: Path) -> None:
+    """Intervals from the errors on what was held out, and the predictor as forerun-data ships it."""
+    import pandas as pd
+
+    from forerun.device import load_device
+    from forerun.predictors.saved import pack, shipped_folder
+
+    def kind(name: str) -> str:
+        try:
+            return load_device(name).kind
+        except ForerunError:
+            return "gpu"  # a phone or board that the catalogue lacks: no one asks about it by name
+
+    with np.load(out / "results.npz") as found:
+        cells, truth = found["main/cells"], found["main/truth"]
+        rows = {name: found[f"main/rows{name}"] for name in ("", "_truth", "_target", "_place")}
+    lines = [
+        {"device": data.devices[column], "mode": "inference", "latency_ms": truth[at, column],
+         "predicted_latency_ms": cells[at, column]}
+        for at, column in np.argwhere(np.isfinite(truth)).tolist()
+    ]  # fmt: skip
+    for place, target, value, known in zip(rows["_place"], rows["_target"], rows[""], rows["_truth"], strict=True):
+        row, name = data.rows[int(place)], TARGETS[int(target)]
+        lines.append({"device": row["device"], "mode": row["mode"], name: known, f"predicted_{name}": value})
+    columns = ["device", "mode", *TARGETS, *(f"predicted_{name}" for name in TARGETS)]
+    frame = pd.DataFrame(lines, columns=columns)
+    frame["device_kind"] = frame["device"].map({name: kind(name) for name in frame["device"].unique()})
+    predictor = GnnLlmPredictor.load(out / "gnn-llm").calibrate(frame)
+    predictor.save(shipped_folder(predictor.name))
+    pack(shipped_folder(predictor.name))
+    print(f"written to {shipped_folder(predictor.name)}")
 
 
 def _pack(out: Path) -> None:
@@ -156,13 +192,14 @@ def _asked(predictor: GnnLlmPredictor, data: Data, job: LlmJob) -> dict[str, Any
     numbers = predictor.numbers(own, [item.prompt for *_, item in rows])
     truth = np.array([float(data.rows[place][target]) for place, target, _ in rows])
     targets = np.array([TARGETS.index(target) for _, target, _ in rows])
-    return {"cells": cells, "rows": numbers, "rows_truth": truth, "rows_target": targets}
+    places = np.array([place for place, *_ in rows])
+    return {"cells": cells, "rows": numbers, "rows_truth": truth, "rows_target": targets, "rows_place": places}
 
 
 def _ship(predictor: GnnLlmPredictor, data: Data, graphs: list[Nodes], asked: list[Any], out: Path) -> None:
     """The fitted predictor as a folder; its base model goes by its name."""
     predictor.devices_ = sorted({*data.devices, *(row["device"] for row in data.rows)})
-    predictor.kinds_ = []
+    predictor.kinds_ = sorted(data.kinds)
     predictor.keep_shots(predictor.model, graphs, asked)
     predictor.losses_ = {stage: losses[:: max(1, len(losses) // 200)] for stage, losses in predictor.losses_.items()}
     predictor.lm = language.SMOLLM2
@@ -192,7 +229,7 @@ def _shown(name: str, stage: str) -> Any:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("join", "run"))
+    parser.add_argument("what", choices=("join", "run", "collect"))
     parser.add_argument("data", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--state", type=Path, default=Path("build/gnn_llm"))
@@ -213,6 +250,9 @@ def main() -> None:
     data = Data(given.data, *(given.cells or ()))
     trial = {"steps": given.steps, "batch_size": given.batch}
     trial = {name: value for name, value in trial.items() if value is not None}
+    if given.what == "collect":
+        collect(data, given.out)
+        return
     run(data, given.out, given.state, given.lm, chosen, until, trial)
 
 

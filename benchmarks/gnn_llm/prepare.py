@@ -97,7 +97,8 @@ def measured(out: Path, where: str, zoo: bool) -> None:
             lines.append({**given, "graph": list(graphs).index(key)})
     nodes.write(out / "measured.graphs.xz", [graph for graph, _ in graphs.values()])
     texts = [text for _, text in graphs.values()]
-    packed = json.dumps({"texts": texts, "rows": lines}, default=lambda number: number.item())
+    kinds = sorted(set().union(*(cases.op_kinds for cases in parts)))
+    packed = json.dumps({"texts": texts, "rows": lines, "kinds": kinds}, default=lambda number: number.item())
     (out / "measured.json.xz").write_bytes(lzma.compress(packed.encode()))
     print(f"{len(lines)} rows of {len(graphs)} graphs")
 

@@ -77,8 +77,8 @@ def learn(
         chosen = [items[place] for place in _places(len(items), course.step, schedule)]
         for group in optimizer.param_groups:
             group["lr"] = group["full"] * schedule.share(course.step)
-        with half:
-            given = _vectors(model, vectors, examples, chosen)
+        given = _vectors(model, vectors, examples, chosen)
+        with half:  # the language model alone: sums over many nodes need all digits
             loss = model.loss([one.prompt for one in chosen], [one.answer for one in chosen], given)
         optimizer.zero_grad()
         loss.backward()
