@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 import yaml
 
 import forerun
-from forerun import ForerunError
+from forerun import ForerunError, cli
 from forerun.device import all_devices, load_device
 from forerun.device.cloud import rented_cpus
+from forerun.web import operations
 
 CNN = "cnn:depth=4,filters=32,classes=10"
 CPUS = [d for d in all_devices() if d.kind == "cpu"]
@@ -84,3 +86,20 @@ def test_cpus_of_clouds_compete_with_gpus() -> None:
     devices = {row.device for row in found.candidates}
     assert {"xeon-8488c-8-threads", "graviton2-16-threads", "t4"} <= devices
     assert not any(name.startswith("epyc") for name in devices)
+
+
+def test_threads_travel_by_every_door(capsys: pytest.CaptureFixture[str]) -> None:
+    part = forerun.predict(CNN, "epyc-7763-8-threads")
+    assert forerun.predict(CNN, "epyc-7763", threads=8).latency_ms == part.latency_ms
+    assert cli.run(["predict", CNN, "--device", "epyc-7763", "--threads", "8", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["latency_ms"]["value"] == pytest.approx(part.latency_ms.value)
+    for threads, device, why in ((0, "epyc-7763", "from 1 to 64"), (-1, "epyc-7763", "got -1"), (2, "t4", "is a GPU")):
+        assert cli.run(["predict", CNN, "--device", device, "--threads", str(threads)]) == 2
+        error = capsys.readouterr().err
+        assert error.count("\n") == 1 and why in error
+    frame = forerun.compare(CNN, ["epyc-7763", "graviton2"], threads=4)
+    assert set(frame["device"]) == {"epyc-7763-4-threads", "graviton2-4-threads"}
+    with pytest.raises(ForerunError, match="give devices, too"):
+        forerun.recommend(CNN, threads=4)
+    answer = operations.predict({"model": CNN, "device": "epyc-7763", "threads": 8})
+    assert answer["latency_ms"]["value"] == pytest.approx(part.latency_ms.value)

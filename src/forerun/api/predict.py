@@ -13,6 +13,7 @@ from forerun.api.answers import answer, has_host
 from forerun.api.arguments import several
 from forerun.api.questions import check, given_model, profiled, workload_from
 from forerun.device import Device, load_device
+from forerun.device.threads import with_threads
 from forerun.device.together import Devices
 from forerun.errors import ForerunError
 from forerun.measure import watched
@@ -61,6 +62,7 @@ def predict(
     measured: bool = True,
     epochs: int | None = None,
     dataset_size: int | None = None,
+    threads: int | None = None,
 ) -> Prediction:
     """How `model` will run on `device`: every estimate with its interval, and what it is based on.
 
@@ -71,7 +73,8 @@ def predict(
     `predictor` is a name, a folder that `forerun train` wrote, or an object. `host` is how fast the machine around the
     device launches work: 'default' (this machine's where `device` is its own GPU and `forerun measure host` probed it
     within a day, else the reference host), 'reference', 'this' (as probed here), a name (`forerun hosts`), or how many
-    times slower than the reference host. `image_size` (336, or height and width) and `images` are those of Hugging Face
+    times slower than the reference host. `threads` is how many cores of a CPU the call has, all of one socket by
+    default. `image_size` (336, or height and width) and `images` are those of Hugging Face
     models that read images; in a prompt the tokens of the images come on top of `seq_len` tokens of text. `amp` is
     autocast over fp32 weights, in any mode; `channels_last` is PyTorch's memory format for images and convolutions.
     Mode generate is transformers' own loop: a prompt of `seq_len` tokens and `new_tokens` more, with `decoding` greedy,
@@ -90,8 +93,8 @@ def predict(
     }  # fmt: skip
     workload = given_model(model, settings)
     return predict_workload(
-        workload, load_device(device), region=region, instance=instance, predictor=predictor, confidence=confidence,
-        host=host, measured=measured, epochs=epochs, dataset_size=dataset_size,
+        workload, with_threads(load_device(device), threads), region=region, instance=instance, predictor=predictor,
+        confidence=confidence, host=host, measured=measured, epochs=epochs, dataset_size=dataset_size,
     )  # fmt: skip
 
 
@@ -140,6 +143,7 @@ def predict_many(
     host: str | float = "default",
     region: str | None = None,
     instance: str | None = None,
+    threads: int | None = None,
 ) -> pd.DataFrame:
     """Every workload on every device, as one table; a case that cannot run has its reason in column `error`.
 
@@ -150,7 +154,8 @@ def predict_many(
     from forerun.api.tables import joined, table
 
     cases = [w if isinstance(w, Workload) else workload_from(w) for w in several("workloads", workloads)]
-    chosen = Devices(dict.fromkeys(load_device(d) for d in several("devices", devices)))
+    named = (with_threads(load_device(d), threads) for d in several("devices", devices))
+    chosen = Devices(dict.fromkeys(named))
     assumed = assume(host)  # the same for every device
     estimator = load_predictor(predictor).with_settings(
         confidence=confidence, host_slowness=assumed.slowness, host_deviation=assumed.deviation

@@ -177,6 +177,13 @@ HostOption = Annotated[
         autocompletion=_complete_host,
     ),
 ]
+ThreadsOption = Annotated[
+    int | None,
+    typer.Option(
+        help="Cores of a CPU that the call has, a thread on each (all of one socket).", parser=whole_number,
+        metavar="INTEGER",
+    ),
+]  # fmt: skip
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 

@@ -17,6 +17,7 @@ from forerun.cli.options import (
     ModelArgument,
     PredictorOption,
     RegionOption,
+    ThreadsOption,
     whole_number,
 )
 from forerun.cli.terminal import show, terminal_width, waiting
@@ -34,6 +35,7 @@ def predict(
     predictor: PredictorOption = "default",
     confidence: ConfidenceOption = 0.9,
     host: HostOption = "default",
+    threads: ThreadsOption = None,
     measured: Annotated[
         bool,
         typer.Option(
@@ -55,7 +57,7 @@ def predict(
     with waiting(f"reading {model}", quiet=as_json):
         answer = run(
             model, device, region=region, instance=instance, predictor=predictor, confidence=confidence, host=host,
-            measured=measured, epochs=epochs, dataset_size=dataset_size, **settings.values,
+            measured=measured, epochs=epochs, dataset_size=dataset_size, threads=threads, **settings.values,
         )  # fmt: skip
     if as_json:
         print(answer.to_json(indent=2))
@@ -73,6 +75,7 @@ def compare(
     predictor: PredictorOption = "default",
     confidence: ConfidenceOption = 0.9,
     host: HostOption = "default",
+    threads: ThreadsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Predict a model on several devices and list them, fastest first; a language model also in a serving engine."""
@@ -84,7 +87,7 @@ def compare(
     with waiting(f"reading {model}", quiet=as_json):
         frame = run(
             model, names, predictor=predictor, confidence=confidence, host=host, region=region, instance=instance,
-            **settings.values,
+            threads=threads, **settings.values,
         )  # fmt: skip
     if frame.served is not None:
         with waiting(f"planning services of {model}", quiet=as_json):

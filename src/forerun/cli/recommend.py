@@ -24,6 +24,7 @@ from forerun.cli.options import (
     JsonOption,
     ModelArgument,
     PredictorOption,
+    ThreadsOption,
     whole_number,
 )
 from forerun.cli.terminal import show, terminal_width, waiting
@@ -83,6 +84,7 @@ def recommend(
     predictor: PredictorOption = "default",
     confidence: ConfidenceOption = 0.9,
     host: HostOption = "default",
+    threads: ThreadsOption = None,
     top: Annotated[int, typer.Option(help="Number of choices to show.", min=1)] = 10,
     all_candidates: Annotated[
         bool, typer.Option("--all", help="Show every instance and every rejected candidate.")
@@ -102,7 +104,7 @@ def recommend(
             clouds=_names("--clouds", clouds), regions=_names("--regions", regions),
             vendors=_names("--vendors", vendors), devices=_names("--devices", devices),
             dtypes=_names("--dtype", dtype), batches=_numbers("--batch", batch), gpus=_numbers("--gpus", gpus), mig=mig,
-            predictor=predictor, confidence=confidence, host=host, runtime=runtime, **settings.values,
+            predictor=predictor, confidence=confidence, host=host, runtime=runtime, threads=threads, **settings.values,
         )  # fmt: skip
     _show(result, top, all_candidates, as_json)
 

@@ -14,6 +14,7 @@ from forerun.cli.options import (
     ModelArgument,
     PredictorOption,
     RegionOption,
+    ThreadsOption,
     whole_number,
 )
 from forerun.cli.progress import progress
@@ -41,6 +42,7 @@ def report(
     predictor: PredictorOption = "default",
     confidence: ConfidenceOption = 0.9,
     host: HostOption = "default",
+    threads: ThreadsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Write one HTML page that analyses a model: operators, training, distributed, inference, serving, cloud."""
@@ -52,7 +54,8 @@ def report(
     with progress(f"report on {model}", quiet=as_json) as report_progress:
         result = run(
             model, names, output, batch=batch, dataset_size=dataset_size, epochs=epochs, region=region,
-            predictor=predictor, confidence=confidence, host=host, progress=report_progress, **settings.values,
+            predictor=predictor, confidence=confidence, host=host, threads=threads, progress=report_progress,
+            **settings.values,
         )  # fmt: skip
     if as_json:
         print(json.dumps(result.to_dict(), indent=2))

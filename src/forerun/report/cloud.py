@@ -75,7 +75,8 @@ def _offered() -> list[Instance]:
     """The cheapest instance for each cloud, device and count of devices."""
     cheapest: dict[tuple[str, str, int], Instance] = {}
     for instance in sorted(all_instances(), key=lambda i: i.usd_per_hour):
-        if instance.cloud in CLOUDS and load_device(instance.device_id).traits.is_board:
+        kind = load_device(instance.device_id).traits
+        if instance.cloud in CLOUDS and (kind.is_board or kind.is_host):
             cheapest.setdefault((instance.cloud, instance.device_id, instance.device_count), instance)
     return list(cheapest.values())
 

@@ -15,6 +15,7 @@ from forerun._util.readable import short
 from forerun.api.arguments import several, whole_number
 from forerun.api.questions import given_model
 from forerun.device import Device, load_device
+from forerun.device.threads import with_threads
 from forerun.errors import ArgumentError, ForerunError
 from forerun.prediction import Prediction
 from forerun.report import charts
@@ -69,6 +70,7 @@ def make_report(
     confidence: float = 0.9,
     host: str | float = "default",
     region: str | None = None,
+    threads: int | None = None,
     progress: Callable[[int, int], None] | None = None,
     **settings: Any,
 ) -> Report:
@@ -86,7 +88,7 @@ def make_report(
     study = _study(
         model, devices, batch=batch, precision=(dtype, amp), mode=mode, optimizer=optimizer,
         job=_job(dataset_size, epochs), predictor=predictor, confidence=confidence, host=host, region=region,
-        settings=settings,
+        settings=settings, threads=threads,
     )  # fmt: skip
     answers = [study.predict(device) for device in study.devices]
     if all(isinstance(a, str) for a in answers):
@@ -110,11 +112,13 @@ def make_report(
 
 def _study(
     model: Any, devices: Any, *, precision: tuple[str | None, str | None], optimizer: str | None, mode: str,
-    settings: dict[str, Any], host: str | float, **rest: Any,
+    settings: dict[str, Any], host: str | float, threads: int | None, **rest: Any,
 ) -> Study:  # fmt: skip
     single = isinstance(devices, (str, Path, Device, dict))
     chosen: Sequence[Device] = list(
-        dict.fromkeys(load_device(d) for d in ([devices] if single else several("devices", devices)))
+        dict.fromkeys(
+            with_threads(load_device(d), threads) for d in ([devices] if single else several("devices", devices))
+        )
     )
     if not 1 <= len(chosen) <= MOST_DEVICES:
         raise ForerunError(f"a report is about 1 to {MOST_DEVICES} devices, got {len(chosen)}")

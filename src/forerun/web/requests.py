@@ -79,6 +79,12 @@ class WorkloadFields(Asked):
     cache: Literal[*CACHES] | None = None  # type: ignore[valid-type]
 
 
+#: Refused with the number of a CPU's cores where it has fewer, so there is no limit here.
+Threads = Annotated[
+    int | None, Field(description="Cores of a CPU that the call has, a thread on each (all of one socket by default).")
+]
+
+
 class DividedFields(WorkloadFields):
     """A workload that several devices may run together."""
 
@@ -109,6 +115,7 @@ class PredictRequest(DividedFields, Place):
     """One model on one device."""
 
     device: DeviceField
+    threads: Threads = None
     measured: bool = Field(True, description="Return the stored measurement where exactly this case was measured.")
 
     model_config = ConfigDict(
@@ -141,6 +148,7 @@ class CompareRequest(DividedFields, Place):
     """One model on several devices."""
 
     devices: Annotated[list[DeviceField], Field(min_length=1, max_length=64)]
+    threads: Threads = None
 
     model_config = ConfigDict(
         extra="forbid",
@@ -191,6 +199,7 @@ class RecommendRequest(WorkloadFields, Setting):
     dtypes: Annotated[list[Dtype], Field(min_length=1, max_length=9)] | None = None
     batches: Annotated[list[Size], Field(min_length=1, max_length=24)] | None = None
     gpus: Annotated[list[Annotated[int, Field(ge=1, le=4096)]], Field(min_length=1, max_length=16)] | None = None
+    threads: Threads = None
     mig: bool = True
     candidates: bool = Field(False, description="Every candidate in the answer, as the command's --all.")
 

@@ -13,6 +13,7 @@ from forerun.api.questions import given_model
 from forerun.decisions.compare import served
 from forerun.decisions.compare.answer import Comparison
 from forerun.device import Device, load_device
+from forerun.device.threads import with_threads
 from forerun.predictors.base import Predictor
 
 
@@ -25,6 +26,7 @@ def compare(
     host: str | float = "default",
     region: str | None = None,
     instance: str | None = None,
+    threads: int | None = None,
     **settings: Any,
 ) -> Comparison:
     """One model on several devices, fastest first; `settings` are those of a workload (batch, dtype, mode ...).
@@ -33,7 +35,7 @@ def compare(
     Of a language model whose mode is not given, `served.plan` is the best deployment of each device in a serving
     engine: the plan of `recommend`, made when it is first read. `plain_rows` has both as plain data.
     """
-    chosen = tuple(dict.fromkeys(load_device(d) for d in several("devices", devices)))
+    chosen = tuple(dict.fromkeys(with_threads(load_device(d), threads) for d in several("devices", devices)))
     workload = given_model(model, settings)
     question_of(workload)  # a model that cannot be read is the user's to put right, not a row
     frame = predict_many(

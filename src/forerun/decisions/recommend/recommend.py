@@ -17,7 +17,8 @@ from forerun.decisions.recommend.offers import OTHERS_USED, Offer, find_offers, 
 from forerun.decisions.recommend.ranking import ranked
 from forerun.decisions.recommend.recommendation import Recommendation
 from forerun.decisions.recommend.served import plan, serves
-from forerun.device import Device
+from forerun.device import Device, load_device
+from forerun.device.threads import with_threads
 from forerun.errors import ForerunError, did_you_mean
 from forerun.graph.ir import Graph
 from forerun.predictors.base import Predictor
@@ -50,6 +51,7 @@ def recommend(
     dtypes: Sequence[str] | None = None,
     batches: Sequence[int] | None = None,
     gpus: Sequence[int] | None = None,
+    threads: int | None = None,
     mig: bool = True,
     confidence: float = 0.9,
     predictor: str | Path | Predictor = "default",
@@ -63,13 +65,18 @@ def recommend(
 
     `goal` is cost (per million samples or tokens), latency, throughput, energy, carbon or price (per hour). Energy is
     counted per sample or token, carbon per million of them. `regions` are groups such as eu, countries or cloud
-    regions; `gpus` are numbers of devices (by default, as many as an instance has). `settings` are those of a workload
+    regions; `gpus` are numbers of devices (by default, as many as an instance has), `threads` those of the CPUs among
+    `devices`. `settings` are those of a workload
     (mode, seq_len, runtime ...); without a runtime, CUDA graphs are tried too where every measured device misses the
     latency limit because it is host-bound. All numbers are predictions, never from the store. Where no candidate is
     within the limits, a ForerunError names the limiting constraint and the nearest feasible value.
     """
     if not isinstance(goal, str) or goal not in GOALS:
         raise ForerunError(f"goal {goal!r} is not known.{did_you_mean(str(goal), GOALS) or _choose(GOALS)}")
+    if threads is not None:
+        if devices is None:
+            raise ForerunError("threads are those of CPUs that are named: give devices, too")
+        devices = [with_threads(load_device(d), threads) for d in several("devices", devices)]
     within = {
         "latency_ms": max_latency_ms, "throughput": min_throughput, "memory_mb": max_memory_mb,
         "usd_per_hour": max_usd_per_hour, "usd_per_million": max_usd_per_million, "energy_j": max_energy_j,
