@@ -66,17 +66,13 @@ def recommend(
     `goal` is cost (per million samples or tokens), latency, throughput, energy, carbon or price (per hour). Energy is
     counted per sample or token, carbon per million of them. `regions` are groups such as eu, countries or cloud
     regions; `gpus` are numbers of devices (by default, as many as an instance has), `threads` those of the CPUs among
-    `devices`. `settings` are those of a workload
-    (mode, seq_len, runtime ...); without a runtime, CUDA graphs are tried too where every measured device misses the
-    latency limit because it is host-bound. All numbers are predictions, never from the store. Where no candidate is
-    within the limits, a ForerunError names the limiting constraint and the nearest feasible value.
+    `devices`. `settings` are those of a workload (mode, seq_len ...); without a runtime, CUDA graphs are tried too where
+    every measured device misses the latency limit because it is host-bound. No number is from the store. Where no
+    candidate is within the limits, a ForerunError names the limiting constraint and the nearest feasible value.
     """
     if not isinstance(goal, str) or goal not in GOALS:
         raise ForerunError(f"goal {goal!r} is not known.{did_you_mean(str(goal), GOALS) or _choose(GOALS)}")
-    if threads is not None:
-        if devices is None:
-            raise ForerunError("threads are those of CPUs that are named: give devices, too")
-        devices = [with_threads(load_device(d), threads) for d in several("devices", devices)]
+    devices = _on_threads(devices, threads)
     within = {
         "latency_ms": max_latency_ms, "throughput": min_throughput, "memory_mb": max_memory_mb,
         "usd_per_hour": max_usd_per_hour, "usd_per_million": max_usd_per_million, "energy_j": max_energy_j,
@@ -119,6 +115,14 @@ def recommend(
                *_notes(want, best.rows, tried_batches, batches, bool(bound))),
         offers=len(offers), considered=len(table), candidates=best.candidates,
     )  # fmt: skip
+
+
+def _on_threads(devices: Sequence[str | Device] | None, threads: int | None) -> Sequence[str | Device] | None:
+    if threads is None:
+        return devices
+    if devices is None:
+        raise ForerunError("threads are those of CPUs that are named: give devices, too")
+    return [with_threads(load_device(d), threads) for d in several("devices", devices)]
 
 
 def _tried(

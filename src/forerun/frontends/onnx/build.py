@@ -105,8 +105,8 @@ class _Walks:
         return trace
 
     def walked(self, shapes: dict[str, tuple[int, ...]], taped: bool, **how: Any) -> Trace:
-        tape = [] if taped else None
-        return onnx_walk.run(Trace(self.proto, shapes, self.override, eager=self.eager, tape=tape, **how))
+        how["tape"] = [] if taped else None
+        return onnx_walk.run(Trace(self.proto, shapes, self.override, eager=self.eager, **how))
 
     @functools.cached_property
     def follows_batch(self) -> bool:

@@ -130,6 +130,10 @@ _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "LessOrEqual": operator.le, **dict.fromkeys(("And", "BitwiseAnd"), operator.and_),
     **dict.fromkeys(("Or", "BitwiseOr"), operator.or_), **dict.fromkeys(("Xor", "BitwiseXor"), operator.xor),
 }  # fmt: skip
+_SUMS: dict[str, Callable[..., Any]] = {
+    "Mean": torch.mean, "Sum": torch.sum, "Max": torch.amax, "Min": torch.amin, "LogSumExp": torch.logsumexp,
+    "Prod": shapes.prod, "L1": shapes.norm_of(1), "L2": shapes.norm_of(2), "SumSquare": shapes.sum_of_squares,
+}  # fmt: skip
 RULES: dict[str, Rule] = {
     **{op: _plain(getattr(torch, name)) for op, name in _FUNCTIONS.items()},
     **{op: _two(function) for op, function in _OPERATORS.items()},
@@ -158,10 +162,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("RandomNormal", "RandomNormalLike"), shapes.random(torch.randn)),
     **dict.fromkeys(("RandomUniform", "RandomUniformLike"), shapes.random(torch.rand)),
     # sums and lookups
-    **{f"Reduce{name}": shapes.reduce(function) for name, function in {
-        "Mean": torch.mean, "Sum": torch.sum, "Max": torch.amax, "Min": torch.amin, "LogSumExp": torch.logsumexp,
-        "Prod": shapes.prod, "L1": shapes.norm_of(1), "L2": shapes.norm_of(2), "SumSquare": shapes.sum_of_squares,
-    }.items()},
+    **{f"Reduce{name}": shapes.reduce(function) for name, function in _SUMS.items()},
     "ArgMax": shapes.arg(torch.argmax), "ArgMin": shapes.arg(torch.argmin), "TopK": shapes.topk,
     "CumSum": lambda c: torch.cumsum(c.args[0], int((c.known(1) or [0])[0])),
     "Softmax": shapes.softmax(functional.softmax), "LogSoftmax": shapes.softmax(functional.log_softmax),

@@ -111,8 +111,8 @@ class Tape:
         for value in (*outputs, *inputs.values()):
             last.pop(id(value), None)
         done: dict[int, list[int]] = {}
-        for value, node in last.items():
-            done.setdefault(node, []).append(value)
+        for read, at in last.items():
+            done.setdefault(at, []).append(read)
         return cls(nodes, inputs, outputs, done, same, _overwritten(nodes, outputs), trace.opsets.get("", 20))
 
 
