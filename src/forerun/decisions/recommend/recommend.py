@@ -66,9 +66,9 @@ def recommend(
     `goal` is cost (per million samples or tokens), latency, throughput, energy, carbon or price (per hour). Energy is
     counted per sample or token, carbon per million of them. `regions` are groups such as eu, countries or cloud
     regions; `gpus` are numbers of devices (by default, as many as an instance has), `threads` those of the CPUs among
-    `devices`. `settings` are those of a workload (mode, seq_len ...); without a runtime, CUDA graphs are tried too where
-    every measured device misses the latency limit because it is host-bound. No number is from the store. Where no
-    candidate is within the limits, a ForerunError names the limiting constraint and the nearest feasible value.
+    `devices`. `settings` are those of a workload; without a runtime, CUDA graphs are tried too where every measured
+    device misses the latency limit because it is host-bound. No number is from the store. Where no candidate is within
+    the limits, a ForerunError names the limiting constraint and the nearest feasible value.
     """
     if not isinstance(goal, str) or goal not in GOALS:
         raise ForerunError(f"goal {goal!r} is not known.{did_you_mean(str(goal), GOALS) or _choose(GOALS)}")
