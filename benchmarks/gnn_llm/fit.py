@@ -152,7 +152,7 @@ def _llm(
         if stage in kept["done"]:
             continue
         if stage == "mae":
-            known = data.unlabelled(UNLABELLED)
+            known = data.unlabelled(200 if trial else UNLABELLED)
             predictor.losses_["mae"] = predictor.pretrain(model, known, _shown(name, stage))
             course, whole = None, True
         else:
