@@ -115,7 +115,8 @@ class DefaultPredictor(Predictor):
         by mode and by runtime; CPUs by mode."""
         if target.startswith("memory"):
             each = zip(held_out["memory_group"], held_out["mode"], names_of(held_out), strict=True)
-            return [f"{target}/{group}/{mode}/{of_row(run).calibration or run}" for group, mode, run in each]
+            by = [(group, mode, of_row(run).calibration) for group, mode, run in each]
+            return ["/".join([target, group, mode, *filter(None, [own])]) for group, mode, own in by]
         side = np.where(held_out["predicted_host_ms"] > held_out["predicted_device_ms"], "host", "device")
         runs = names_of(held_out)
         return [

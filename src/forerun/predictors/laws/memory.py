@@ -20,7 +20,7 @@ from forerun.predictors.laws.workspaces import (
     library_workspaces,
     with_reserves,
 )
-from forerun.runtimes.registry import USUAL, ran_by
+from forerun.runtimes.registry import ran_by
 
 if TYPE_CHECKING:
     from forerun.predictors.base import Predictor, Times
@@ -54,7 +54,7 @@ class MemoryEstimate:
     #: Powers of the interval factors of tensors and of memory needed: whole generations are less sure than a call.
     powers: tuple[float, float] = (1.0, 1.0)
     #: The runtime whose own errors calibrate the interval, where it has enough rows.
-    calibrated_by: str = USUAL
+    calibrated_by: str | None = None
 
     @property
     def needed_mb(self) -> float:
@@ -62,7 +62,7 @@ class MemoryEstimate:
 
     def part(self, mode: str) -> str:
         """The part of `calibration_group` whose errors are like its own, widest first."""
-        return f"{mode}/{self.calibrated_by}"
+        return f"{mode}/{self.calibrated_by}" if self.calibrated_by else mode
 
 
 def estimate(graph: Graph, device: Device) -> MemoryEstimate:
@@ -164,7 +164,7 @@ def _estimate(graph: Graph, kinds: Collection[str], limits: _Limits) -> MemoryEs
     size = "small" if allocated < SMALL_MB else "large"
     return MemoryEstimate(
         allocated, reserved, context, parts, f"{group}/{size}", ALLOCATED_SPREAD[group], fits,
-        calibrated_by=run.calibration or run.name,
+        calibrated_by=run.calibration,
     )  # fmt: skip
 
 
