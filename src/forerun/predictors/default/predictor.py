@@ -111,12 +111,11 @@ class DefaultPredictor(Predictor):
         return self.weights.calibration
 
     def calibration_groups(self, held_out: pd.DataFrame, target: str) -> list[str]:
-        """Time and energy by mode and by host- or device-bound; memory by how much of it libraries decide, by its size,
-        by mode and by runtime; CPUs by mode."""
+        """Time and energy by mode and by host- or device-bound; memory by how much of it libraries decide, by its size
+        and by mode; CPUs by mode."""
         if target.startswith("memory"):
-            each = zip(held_out["memory_group"], held_out["mode"], names_of(held_out), strict=True)
-            by = [(group, mode, of_row(run).calibration) for group, mode, run in each]
-            return ["/".join([target, group, mode, *filter(None, [own])]) for group, mode, own in by]
+            pairs = zip(held_out["memory_group"], held_out["mode"], strict=True)
+            return [f"{target}/{group}/{mode}" for group, mode in pairs]
         side = np.where(held_out["predicted_host_ms"] > held_out["predicted_device_ms"], "host", "device")
         runs = names_of(held_out)
         return [
