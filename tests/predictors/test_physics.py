@@ -32,6 +32,7 @@ from forerun.predictors.baselines.roofline import RooflinePredictor
 from forerun.predictors.laws.energy import back_to_back_ms
 from forerun.predictors.laws.specs import roofline_ms, spec_problem
 from forerun.predictors.registry import load_predictor, predictors
+from forerun.runtimes.registry import runtime
 from forerun.workload import Workload
 
 CNN = "cnn:depth=4,filters=16,classes=10"
@@ -128,8 +129,9 @@ def broken(found: Prediction, work: Workload, device: Device) -> list[str]:
             in_loop = float(back_to_back_ms(latency.value, busy.value, [device], work.runtime)[0])
             if abs(energy.value - power.value * in_loop / 1e3) > 1e-6 * energy.value:
                 out.append("energy is not power times time")
-    for name in ("memory_mb", "memory_allocated_mb"):
-        if named[name].value * ROUNDED < live or named[name].low * ROUNDED < weights:
+    pooled = runtime(work.runtime).pools  # PyTorch counts what outlasts a call alone
+    for name, at_once in (("memory_mb", live), ("memory_allocated_mb", weights if pooled else live)):
+        if named[name].value * ROUNDED < at_once or named[name].low * ROUNDED < weights:
             out.append(f"{name} below its tensors")
     if found.fit is not None and found.fit.fits and found.memory_mb.value > device.memory_mb * ROUNDED:  # type: ignore[operator, union-attr]
         out.append("it fits memory that the device does not have")
