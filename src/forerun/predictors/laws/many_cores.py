@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import statistics
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -88,7 +87,7 @@ def _slowness(name: str, architecture: str = "") -> float:
     known = find_cpu(name)
     if known is not None:
         return known.slowness
-    return 1.0 if not name else statistics.median(cpu.slowness for cpu in all_cpus())
+    return 1.0 if not name else float(np.median([cpu.slowness for cpu in all_cpus()]))
 
 
 def joules(devices: Sequence[Device], of: Cores, latency_ms: np.ndarray, launching_ms: np.ndarray) -> np.ndarray:
