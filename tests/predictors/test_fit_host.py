@@ -131,21 +131,27 @@ def test_costs_that_no_compiled_call_shows_stay(fitted: HostCosts) -> None:
 
 
 def test_graphs_that_the_compiler_keeps_have_waits_of_their_own(fitted: HostCosts) -> None:
-    n = 20
+    """They follow the host's speed, since Python runs around a replay; a training step waits for its optimizer too."""
+    n = 24
     counts = np.zeros((n, len(COUNTED)))
     counts[:, 0] = np.linspace(40, 400, n)
+    counts[::3, len(CLASSES)] = 10
+    trains, slow = np.arange(n) % 3 == 0, np.where(np.arange(n) < 12, 1.0, 2.0)
     device = np.linspace(0.2, 3.0, n)
+    waits = slow * (0.2 + 2e-3 * counts[:, : 2 * len(CLASSES)].sum(axis=1) + 1.0 * trains)
     rows = pd.DataFrame({
-        "latency_ms": device + 0.2 + 2e-3 * counts[:, 0], "session": "one", "family": "a",
+        "latency_ms": device + waits, "session": "one", "family": "a",
         "measured_at": pd.Timestamp("2026-01-01", tz="UTC") + pd.to_timedelta(np.arange(n), unit="s"),
-        "extra": "{}", "runtime": "compile-reduce-overhead",
+        "extra": [json.dumps({"host_probe_before": {"launch_us": 8.0 * s}}) for s in slow],
+        "runtime": "compile-reduce-overhead",
     })  # fmt: skip
-    rows.loc[3, "latency_ms"] = device[3] / 2  # kernels ran side by side
-    found = fit_host.with_runtimes(fitted, rows, counts, device)
-    np.testing.assert_allclose(found.own["compiled_replay_us"], (200.0, 2.0), rtol=0.02)
+    rows.loc[4, "latency_ms"] = device[4] / 2  # kernels ran side by side
+    law = replace(fitted, probe_law=(-np.log(8.0), 1.0), probe_scale=1.0)
+    found = fit_host.with_runtimes(law, rows, counts, device)
+    np.testing.assert_allclose(found.own["compiled_replay_us"], (200.0, 2.0, 1000.0), rtol=0.02)
     assert "replay_us" not in found.own
-    answered = found.latency_ms(counts, device, 1.0, "compile-reduce-overhead")
-    np.testing.assert_allclose(answered[4:], rows["latency_ms"][4:], rtol=0.02)
+    answered = found.latency_ms(counts, device, slow, "compile-reduce-overhead")
+    np.testing.assert_allclose(answered[5:], rows["latency_ms"][5:], rtol=0.02)
     assert (found.latency_ms(counts, device, 1.0, "cudagraph") < answered).all()
 
 

@@ -111,8 +111,11 @@ class Runtime:
     #: Launches all kernels of a call at once: the host pays once (`launch.call_us`), and calls in a loop follow each
     #: other without a wait.
     replays: ClassVar[bool] = False
-    #: Where it replays, microseconds that the device waits around all kernels, and between two of them.
-    waits_us: ClassVar[tuple[float, float]] = (20.0, 0.3)
+    #: Where it replays, microseconds that the device waits around all kernels, between two of them, and once more in a
+    #: training step, whose optimizer is not replayed (the first of `laws.host.compiled_counts`).
+    waits_us: ClassVar[tuple[float, ...]] = (20.0, 0.3)
+    #: Where it replays, whether Python of its own runs around a replay, so that it waits longer on a slow host.
+    waits_for_host: ClassVar[bool] = False
     #: Microseconds of the host for each call, each launch, each training step, and each module of one
     #: (`laws.host.compiled_counts`); None: every launch costs what it costs eager PyTorch.
     host_us: ClassVar[tuple[float, ...] | None] = None

@@ -71,7 +71,8 @@ class CompileReduceOverhead(Compile):
     launch = REPLAYED
     replays = True
     pools = True
-    waits_us = (150.0, 2.0)
+    waits_us = (130.0, 0.9, 1000.0)
+    waits_for_host = True
     host_us = None
     costs_name = "compiled_replay_us"
     calibration = "compile-reduce-overhead"

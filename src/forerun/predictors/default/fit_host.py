@@ -44,16 +44,19 @@ def fit(rows: pd.DataFrame, counts: np.ndarray, device_ms: np.ndarray, *, steps:
 def with_runtimes(found: HostCosts, rows: pd.DataFrame, counts: np.ndarray, device_ms: np.ndarray) -> HostCosts:
     """The same costs, with those of single runtimes, fitted to the rows that show them."""
     runs = registry.names_of(rows).to_numpy()
-    launched = launches(counts).astype(float)
     latency = rows["latency_ms"].to_numpy(dtype=float)
     slow = slowness(rows, found, counts, device_ms)
     own = dict(found.own)
     for run in registry.runtimes():
         if run.replays:
             whole, shown = _replayed(run, rows, runs, device_ms)
-            if shown.sum() >= FEW:  # the time of a call beside its kernels: a constant, and one per launch
-                sides = np.column_stack([np.ones(shown.sum()), launched[shown]])
-                own[run.fitted_name] = _nearest(sides, 1e3 * (whole - device_ms)[shown], whole[shown])
+            if shown.sum() >= FEW:  # the time of a call beside its kernels
+                counted = compiled_counts(counts[shown])[:, : len(run.waits_us)]
+                sides = counted * slow[shown, None] if run.waits_for_host else counted
+                seen = counted.any(axis=0)
+                waits = np.array(run.waits_us)  # as before where no row shows it
+                waits[seen] = _nearest(sides[:, seen], 1e3 * (whole - device_ms)[shown], whole[shown])
+                own[run.fitted_name] = tuple(waits.tolist())
         elif run.host_us is not None:
             paced = (runs == run.name) & (latency > HIDDEN * device_ms)
             if paced.sum() >= FEW:

@@ -21,7 +21,7 @@ from forerun.predictors.laws.adaptation import (
     host_parts,
 )
 from forerun.predictors.laws.features import op_table
-from forerun.predictors.laws.host import idle_ms, launch_counts
+from forerun.predictors.laws.host import launch_counts
 from forerun.predictors.laws.kernels import FLOOR_US, launch_costs
 from forerun.predictors.laws.specs import op_roofline_s
 from forerun.runtimes.registry import USUAL, of_row
@@ -63,8 +63,7 @@ def calls_of(
     if device.traits.is_host or network is None or run.engine:
         return Calls(flat, none, no_host, host.sharpness)
     counts = launch_counts(profile)
-    lead_us, gap_us = (host.of(run) if run.replays else None) or (host.lead_us, host.gap_us)
-    waits = np.full(shape[1], float(idle_ms(counts, lead_us, gap_us)))
+    waits = np.full(shape[1], float(host.idle_ms(counts, slowness, workload.runtime)))
     launched = np.tile(slowness * _host_ms(host, counts, workload.runtime), (shape[1], 1))
     return Calls(flat, waits, host_parts(launched, bool(half.any())), host.sharpness)
 

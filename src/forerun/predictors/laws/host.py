@@ -62,11 +62,19 @@ class HostCosts:
         runtime: str = USUAL,
     ) -> np.ndarray:  # fmt: skip
         """Latency of a call on a host that is `slowness` times slower than the reference; None: it was not probed."""
-        run = of_row(runtime)
-        lead_us, gap_us = (self.of(run) if run.replays else None) or (self.lead_us, self.gap_us)
-        busy = device_ms + idle_ms(counts, lead_us, gap_us)
         slow = self.default_slowness if slowness is None else slowness
+        busy = device_ms + self.idle_ms(counts, slow, runtime)
         return smooth_max(busy, slow * self.host_ms(counts, runtime), self.sharpness)
+
+    def idle_ms(self, counts: np.ndarray, slowness: np.ndarray | float = 1.0, runtime: str = USUAL) -> np.ndarray:
+        """Idle time of the device beside its kernels: around all of them, and between two. Where a runtime's own Python
+        runs around a replay, a slow host takes longer; weights of two constants were fitted without that."""
+        run = of_row(runtime)
+        waits = (self.of(run) if run.replays else None) or (self.lead_us, self.gap_us)
+        if len(waits) == 2:
+            return idle_ms(counts, *waits)
+        waited: np.ndarray = compiled_counts(counts)[..., : len(waits)] @ np.array(waits) / 1e3
+        return waited * slowness if run.waits_for_host else waited
 
     def slowness_of_launch(self, launch_us: float) -> float | None:
         """Times slower than the reference host where a tiny launch takes so many microseconds; None: never fitted."""
