@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 #: Networks to a file of OUT.
 TO_A_FILE = 40
+#: What a network took to fit, beside its arrays.
+SECONDS = "seconds"
 #: Columns of an op, one beside the other; `numbers` comes last.
 OP_COLUMNS = ("classes", "units", "variants", "compute_s", "power_slowdown", "memory_s", "launches")
 
@@ -168,6 +170,7 @@ def _fit(file: str, seed: int, until: float) -> tuple[str, dict[str, np.ndarray]
     from forerun.predictors.default import fit_device
     from forerun.predictors.laws.features import OpTable
 
+    begin = time.perf_counter()
     with np.load(file) as fit:
         places, weight, group, target = (fit[key] for key in ("places", "weight", "group", "target"))
         steps = int(fit["steps"])
@@ -187,7 +190,7 @@ def _fit(file: str, seed: int, until: float) -> tuple[str, dict[str, np.ndarray]
         cases, target, weight, timing_group=group.astype(int), heavy_share=_table["heavy_share"][places], seed=seed,
         steps=steps,
     )  # fmt: skip
-    return name, dict(found.arrays)
+    return name, {**found.arrays, SECONDS: np.array(time.perf_counter() - begin)}
 
 
 def _write(file: Path, kept: dict[str, dict[str, np.ndarray]]) -> None:
@@ -216,26 +219,28 @@ def train(cases: TrainingCases, out: Path, weights: Path, steps: int) -> None:
     from forerun.training.drift import drift
     from forerun.training.provenance import provenance
 
-    known = dict(read_networks(out))
+    known, took = dict(read_networks(out)), [0.0]  # the seconds of the networks that were read last
 
     def read(
         seen: TrainingCases, host: Any, timing_groups: Sequence[str], *, seeds: tuple[int, ...], steps: int
     ) -> Ensemble:
         name = digest(given(seen, host, timing_groups), steps)
-        return Ensemble(tuple(Network(known[f"{name}_{seed}"]) for seed in seeds))
+        members = [known[f"{name}_{seed}"] for seed in seeds]
+        took[0] = sum(float(arrays[SECONDS]) for arrays in members)
+        return Ensemble(tuple(Network({k: v for k, v in arrays.items() if k != SECONDS}) for arrays in members))
 
     default.fit_networks = read
     predictor, store = DefaultPredictor(steps=steps), Store()
     found = judged(predictor, cases, keep=weights.with_name(f"{weights.name}.parts"), progress=_silent)
     start = time.perf_counter()
     predictor.fit(cases)
-    took = time.perf_counter() - start
+    seconds = time.perf_counter() - start + took[0]
     predictor.calibrate(found.calibration, found.unseen_devices)
     options = {"public": True, "folds": predictor.hold_out.folds}
     predictor.record_provenance(provenance(cases, store, options))
     for title, value in drift(predictor, cases.models, found.models).items():
         print(f"{title}: {value}")
-    save_trained(weights, predictor, cases, found, costs(predictor, cases.models, took), store)
+    save_trained(weights, predictor, cases, found, costs(predictor, cases.models, seconds), store)
 
 
 def _silent(title: str) -> Any:

@@ -8,7 +8,7 @@ Memory moves by the same amount at every turn, so no turn in between can be high
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -175,10 +175,11 @@ def peak_allocated_mb(graph: Graph, batches: np.ndarray, workspaces: Workspaces 
     return np.cumsum(walk.blocks[:, None] * size[walk.storages], axis=0).max(axis=0) / MB
 
 
-def lasting_mb(graph: Graph) -> float:
-    """What of a call's tensors is there between calls: weights, their gradients, the optimizer's states, inputs."""
-    kept = np.array([s.dies is None and s.role != "activation" for s in graph.storages], dtype=bool)
-    return float(sizes(graph)[kept, 0] @ np.array([s.repeat for s in graph.storages])[kept]) / MB
+def lasting_mb(graph: Graph, made: Collection[str] = ()) -> float:
+    """Tensors that are there before the call and after it: weights, inputs, caches, the state of an optimizer; and of
+    those that the call leaves, the ones of the roles in `made`."""
+    lasting = [s.repeat if s.dies is None and (s.born < 0 or s.role in made) else 0 for s in graph.storages]
+    return float(sizes(graph)[:, 0] @ lasting) / MB
 
 
 def _with(size: np.ndarray, needed: dict[int, np.ndarray]) -> np.ndarray:

@@ -111,8 +111,8 @@ class Runtime:
     #: Launches all kernels of a call at once: the host pays once (`launch.call_us`), and calls in a loop follow each
     #: other without a wait.
     replays: ClassVar[bool] = False
-    #: Where it replays, microseconds that the device waits around all kernels, between two of them, and once more in a
-    #: training step, whose optimizer is not replayed (the first of `laws.host.compiled_counts`).
+    #: Where it replays, microseconds that the device waits: around all kernels, between two of them, and, where its
+    #: training steps run their optimizer outside the replay, for that (`laws.host.compiled_counts` in this order).
     waits_us: ClassVar[tuple[float, ...]] = (20.0, 0.3)
     #: Where it replays, whether Python of its own runs around a replay, so that it waits longer on a slow host.
     waits_for_host: ClassVar[bool] = False

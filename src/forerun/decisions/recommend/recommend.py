@@ -94,11 +94,10 @@ def recommend(
     offers, excluded = find_offers(want)
     if not offers:
         raise nothing_is_offered(want, excluded)
-    chosen = load_predictor(predictor)
     fixed = {k: v for k, v in settings.items() if k not in ("batch", "dtype")} | {"model": model}
     how: dict[str, Any] = {
-        "dtypes": tried_dtypes, "batches": tried_batches, "max_latency_ms": max_latency_ms, "predictor": chosen,
-        "confidence": confidence, "host": host,
+        "dtypes": tried_dtypes, "batches": tried_batches, "max_latency_ms": max_latency_ms,
+        "predictor": load_predictor(predictor), "confidence": confidence, "host": host,
     }  # fmt: skip
     table, graph, bound = _tried(fixed, offers, base, limits, how)
     items = items_per_call(graph, base)[1]
@@ -108,12 +107,11 @@ def recommend(
     return Recommendation(
         model=graph.name, goal=goal, items=items, confidence=confidence,
         workload={k: v for k, v in base.to_dict().items() if k not in ("batch", "dtype")},
-        limits={limit.measure.column: limit.value for limit in limits},
-        rows=best.rows, latency_cost_front=best.latency_cost_front,
-        energy_throughput_front=best.energy_throughput_front, excluded=(*best.excluded, *excluded),
+        limits={limit.measure.column: limit.value for limit in limits}, rows=best.rows,
+        latency_cost_front=best.latency_cost_front, energy_throughput_front=best.energy_throughput_front,
         notes=(*best.notes, *_published_note(base, tried_dtypes),
                *_notes(want, best.rows, tried_batches, batches, bool(bound))),
-        offers=len(offers), considered=len(table), candidates=best.candidates,
+        excluded=(*best.excluded, *excluded), offers=len(offers), considered=len(table), candidates=best.candidates,
     )  # fmt: skip
 
 

@@ -21,9 +21,8 @@ import numpy as np
 
 from forerun.device import Device
 from forerun.device.together import together
-from forerun.graph.allocator import MB
 from forerun.graph.ir import Graph, GraphKey
-from forerun.graph.memory import peak_allocated_mb, sizes
+from forerun.graph.memory import lasting_mb, peak_allocated_mb
 from forerun.graph.profile import Profile
 from forerun.prediction import Estimate, deviations
 from forerun.predictors.base import Predictor, Times
@@ -185,8 +184,7 @@ def throughout_mb(graph: Graph) -> float:
 
 @functools.lru_cache(maxsize=32)
 def _throughout_mb(key: GraphKey) -> float:
-    lasting = [s.repeat if s.born < 0 and s.dies is None else 0 for s in key.graph.storages]
-    return float(sizes(key.graph)[:, 0] @ lasting) / MB
+    return lasting_mb(key.graph)
 
 
 def _at_least(value: np.ndarray, least: np.ndarray) -> np.ndarray:

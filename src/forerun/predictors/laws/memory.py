@@ -151,9 +151,9 @@ def _estimate(graph: Graph, kinds: Collection[str], limits: _Limits) -> MemoryEs
         if room is None or first <= room:
             reserved = max(reserved, first + workspace)
     allocated = memory.allocated_mb + workspace
-    if ran_by(graph).pools:
-        allocated = min(allocated, lasting_mb(graph))
     size = "small" if allocated < SMALL_MB else "large"
+    if ran_by(graph).pools:
+        allocated = min(allocated, lasting_mb(graph, made=("gradient",)))
     return MemoryEstimate(allocated, reserved, context, parts, f"{group}/{size}", ALLOCATED_SPREAD[group], fits)
 
 
