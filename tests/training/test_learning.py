@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from forerun.data.importers import importers
 from forerun.data.splits import hold_out
+from forerun.data.store import Store
 from forerun.device import load_device
 from forerun.frontends import load_graph, load_graphs
 from forerun.graph.cost import Shapes
@@ -33,7 +34,7 @@ from forerun.predictors.laws.host import COUNTED, launch_counts, smooth_max
 from forerun.predictors.laws.specs import power_slowdown
 from forerun.training import operators
 from forerun.training.cases import model_cases, operator_cases
-from forerun.training.gather import sample
+from forerun.training.gather import gather, sample
 from forerun.workload import Workload
 
 
@@ -590,3 +591,10 @@ def test_resizing_goes_through_its_images_one_after_another_on_a_gpu() -> None:
     assert launches("upsample", many, "xeon-emr-2vcpu") == 1
     assert launches("unfold", {"b": 32, "c": 8, "length": 16, "r": 3}, "t4") == 32
     assert launches("relu", {"n": 4096}, "h200") == 1
+
+
+def test_rows_of_packages_teach_by_the_graphs_stored_with_them() -> None:
+    where = "source = 'python' and model like '%spandrel_dncnn'"
+    found = gather(Store(), public=False, where=where, operators_kept=0).models
+    assert len(found) >= 3 and found.rows["model"].str.endswith("spandrel_dncnn").all()
+    assert (found.rows["roofline_ms"] < found.rows["device_ms"]).all()

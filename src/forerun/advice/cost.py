@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from forerun.device import Device
+from forerun.device import Device, load_device
 from forerun.device.cloud import Instance, by_the_core, instances_for, load_instance
 from forerun.errors import ForerunError
 from forerun.prediction import Estimate
@@ -43,7 +43,8 @@ def cost_usd(latency_ms: Estimate, instance: Instance) -> Estimate:
 
 def price_line(instance: Instance) -> str:
     """The price as a remark beside the estimate: cloud, instance, rate and date."""
-    hourly = f"{instance.usd_per_device_hour:.2f} USD per accelerator hour"
+    whose = "" if load_device(instance.device_id).traits.is_host else "accelerator "
+    hourly = f"{instance.usd_per_device_hour:.2f} USD per {whose}hour"
     retired = "" if instance.retired is None else f"; no longer offered since {instance.retired}"
     if instance.priced_by is not None:
         each = f"{instance.usd_per_device_hour:.2f} USD per hour"

@@ -85,7 +85,7 @@ def measured(store: Store, rows: int = ROWS) -> pd.DataFrame:
     """One line an operator: engine, device, kind, dtype, milliseconds measured and predicted alone, and features."""
     found = store.query(
         "select device, op, shape, dtype, runtime, protocol, device_ms, extra from operators "
-        f"where dataset = '{SET}' and op in ('linear', 'sdpa', 'moe') and status = 'ok'"
+        f"where dataset = '{SET}' and op in ('linear', 'sdpa', 'moe') and status = 'ok' order by row_id"
     )
     if found.empty:
         raise ForerunError(f"the store has no operators of engines: forerun data import {SET} FOLDER")

@@ -232,7 +232,7 @@ def held_out_devices(
     test = rows[rows["protocol"].fillna("").str.startswith("neusight/test") | (rows["device"] == "b200")]
     test = test[(test["status"] == "ok") & (test["device_ms"] > 0) & (test["devices"].fillna(1) <= 1)]
     by = ["dataset", "device", "op", "dtype", "runtime"]
-    test = test.sample(frac=1, random_state=1).groupby(by, dropna=False).head(400)
+    test = test.sort_values("row_id").sample(frac=1, random_state=1).groupby(by, dropna=False).head(400)
     tested = operator_cases(with_timing_group(test))
     lines = devices.operators_held_out(
         cases, tested, store.read("models"), predictor=predictor, keep=keep, progress=progress

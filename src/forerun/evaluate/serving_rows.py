@@ -132,7 +132,9 @@ def _energy(model: EngineModel, rows: pd.DataFrame) -> tuple[Run, np.ndarray]:
 
 def runs(store: Store, name: str) -> tuple[pd.DataFrame, dict[str, int]]:
     """The runs of a set as sums over iterations, and the number of runs that were left out by reason."""
-    rows = store.query(f"select * from models where dataset = '{SETS[name]}' and mode = 'serving' and status = 'ok'")
+    rows = store.query(
+        f"select * from models where dataset = '{SETS[name]}' and mode = 'serving' and status = 'ok' order by row_id"
+    )
     if rows.empty:
         raise ForerunError(f"the store has no serving runs of {name}: forerun data import {SETS[name]} FOLDER")
     layout = rows["parallel"].map(lambda text: json.loads(text) if isinstance(text, str) else {})

@@ -170,7 +170,7 @@ def _given(graph: Graph, workload: Workload) -> Graph:
     asked = workload.graph_settings
     for name in dict.fromkeys((*asked, "channels_last")):
         same = captured.get(name) == asked.get(name)
-        if not same and name not in ("quantised", "input_shape", "seq_len", "task"):
+        if not same and name not in ("quantised", "input_shape", "seq_len", "task", "remote_code"):
             found = f"{name} {captured.get(name)}, not {asked.get(name)}"
             raise ForerunError(f"the graph of {graph.name} was captured with {found}")
     stored = (graph.facts.get("weight_format") or {}).get("dtype")  # of a checkpoint whose weights are quantised

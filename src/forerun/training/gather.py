@@ -183,7 +183,7 @@ def sample(ops: pd.DataFrame) -> pd.DataFrame:
         subset = ops[(ops["dataset"] == name) & (ops["devices"].fillna(1) <= 1)]
         if not importer.operator_rows or subset.empty:
             continue
-        subset = subset.sample(frac=1, random_state=0)
+        subset = subset.sort_values("row_id").sample(frac=1, random_state=0)
         group = subset.groupby(by, dropna=False).ngroup().astype(str)
         octave = np.floor(np.log2(subset["device_ms"])).astype(str)
         parts.append(subset.loc[in_turns(group + "/" + octave)].groupby(by, dropna=False).head(importer.operator_rows))

@@ -7,6 +7,7 @@ The importer of each set decides which rows are taken, what was run and what the
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import pandas as pd
 
@@ -29,15 +30,23 @@ def published_cases(store: Store, progress: Progress | None = None) -> Cases:
 
 def cases_of(rows: pd.DataFrame, progress: Progress | None = None) -> Cases:
     """Published rows as cases, each with the program that its set timed."""
-    known = importers()
-    workloads = [known[str(row["dataset"])].workload(row) for row in rows.to_dict("records")]
-    # Two sets may have timed different programs under equal workloads, so each loads its own.
-    timed_by = {id(one): known[name] for one, name in zip(workloads, rows["dataset"], strict=True)}
+    known, names = importers(), [str(name) for name in rows["dataset"]]
+    workloads = [known[name].workload(row) for name, row in zip(names, rows.to_dict("records"), strict=True)]
+    return workload_cases(rows, workloads, progress, load=_AsTimed(workloads, names))
 
-    def graph(workload: Workload, software: object) -> Graph:
-        return timed_by[id(workload)].graph(workload, software)
 
-    return workload_cases(rows, workloads, progress, load=graph)
+class _AsTimed:
+    """Loads the program that a row's own set timed: two sets may have timed different ones under equal workloads."""
+
+    def __init__(self, workloads: Sequence[Workload], names: Sequence[str]) -> None:
+        self._made_of = (workloads, names)
+        self._by_workload = {id(one): name for one, name in zip(workloads, names, strict=True)}
+
+    def __reduce__(self) -> tuple[type[_AsTimed], tuple[Sequence[Workload], Sequence[str]]]:
+        return _AsTimed, self._made_of
+
+    def __call__(self, workload: Workload, software: object) -> Graph:
+        return importers()[self._by_workload[id(workload)]].graph(workload, software)
 
 
 def published_rows(rows: pd.DataFrame) -> pd.DataFrame:

@@ -111,11 +111,11 @@ class DefaultPredictor(Predictor):
         return self.weights.calibration
 
     def calibration_groups(self, held_out: pd.DataFrame, target: str) -> list[str]:
-        """Time and energy by mode and by host- or device-bound; memory by how much of it libraries decide, by its size
-        and by mode; CPUs by mode."""
+        """Time and energy by mode and by host- or device-bound; memory by how much of it libraries decide, by its size,
+        by mode and by runtime; CPUs by mode."""
         if target.startswith("memory"):
-            pairs = zip(held_out["memory_group"], held_out["mode"], strict=True)
-            return [f"{target}/{group}/{mode}" for group, mode in pairs]
+            each = zip(held_out["memory_group"], held_out["mode"], names_of(held_out), strict=True)
+            return [f"{target}/{group}/{mode}/{of_row(run).calibration or run}" for group, mode, run in each]
         side = np.where(held_out["predicted_host_ms"] > held_out["predicted_device_ms"], "host", "device")
         runs = names_of(held_out)
         return [

@@ -68,11 +68,9 @@ class HostCosts:
 
     def idle_ms(self, counts: np.ndarray, slowness: np.ndarray | float = 1.0, runtime: str = USUAL) -> np.ndarray:
         """Idle time of the device beside its kernels: around all of them, and between two. Where a runtime's own Python
-        runs around a replay, a slow host takes longer; weights of two constants were fitted without that."""
+        runs around a replay, a slow host takes longer."""
         run = of_row(runtime)
         waits = (self.of(run) if run.replays else None) or (self.lead_us, self.gap_us)
-        if len(waits) == 2:
-            return idle_ms(counts, *waits)
         waited: np.ndarray = compiled_counts(counts)[..., : len(waits)] @ np.array(waits) / 1e3
         return waited * slowness if run.waits_for_host else waited
 

@@ -20,7 +20,7 @@ from forerun.predictors.laws.workspaces import (
     library_workspaces,
     with_reserves,
 )
-from forerun.runtimes.registry import ran_by
+from forerun.runtimes.registry import USUAL, ran_by
 
 if TYPE_CHECKING:
     from forerun.predictors.base import Predictor, Times
@@ -53,10 +53,16 @@ class MemoryEstimate:
     fits: bool | None  # None: the device's memory is not known
     #: Powers of the interval factors of tensors and of memory needed: whole generations are less sure than a call.
     powers: tuple[float, float] = (1.0, 1.0)
+    #: The runtime whose own errors calibrate the interval, where it has enough rows.
+    calibrated_by: str = USUAL
 
     @property
     def needed_mb(self) -> float:
         return self.reserved_mb + self.context_mb
+
+    def part(self, mode: str) -> str:
+        """The part of `calibration_group` whose errors are like its own, widest first."""
+        return f"{mode}/{self.calibrated_by}"
 
 
 def estimate(graph: Graph, device: Device) -> MemoryEstimate:
@@ -82,7 +88,7 @@ def with_predicted(memory: MemoryEstimate, times: Times, device: Device) -> Memo
 
 def with_interval(memory: MemoryEstimate, predictor: Predictor, mode: str) -> MemoryEstimate:
     """The estimate with the interval that the predictor gives to what is allocated, at its confidence."""
-    own = predictor.memory_spread("memory_allocated_mb", memory.calibration_group, mode)
+    own = predictor.memory_spread("memory_allocated_mb", memory.calibration_group, memory.part(mode))
     low, high = own or at_confidence(memory.spread, predictor.confidence)
     return replace(memory, spread=(low ** memory.powers[0], high ** memory.powers[0]))
 
@@ -90,7 +96,8 @@ def with_interval(memory: MemoryEstimate, predictor: Predictor, mode: str) -> Me
 def needed_interval(memory: MemoryEstimate, device: Device, predictor: Predictor, mode: str) -> tuple[float, float]:
     """The interval of `needed_mb`, for an estimate that has its own interval already (`with_interval`)."""
     measured_context = "context_mb" in device.calibrated
-    own = predictor.memory_spread("memory_mb", memory.calibration_group, mode) if measured_context else None
+    group, part = memory.calibration_group, memory.part(mode)
+    own = predictor.memory_spread("memory_mb", group, part) if measured_context else None
     if own is not None:
         return memory.needed_mb * own[0] ** memory.powers[1], memory.needed_mb * own[1] ** memory.powers[1]
     low, high = at_confidence((0.9, 1.1) if measured_context else CONTEXT_SPREAD, predictor.confidence)
@@ -132,7 +139,8 @@ def _limits(device: Device, handles: int) -> _Limits:
 
 def _estimate(graph: Graph, kinds: Collection[str], limits: _Limits) -> MemoryEstimate:
     group = next((k for k in ("conv_backward", "conv") if k in kinds), "plain")
-    key, kept_mb = GraphKey(graph), ran_by(graph).keeps_mb
+    key, run = GraphKey(graph), ran_by(graph)
+    kept_mb = run.keeps_mb
     working = None if TAKING.isdisjoint(kinds) else limits.working
     memory = _simulated(key, working)
     workspace, context = limits.workspace_mb, limits.context_mb + kept_mb
@@ -152,9 +160,12 @@ def _estimate(graph: Graph, kinds: Collection[str], limits: _Limits) -> MemoryEs
             reserved = max(reserved, first + workspace)
     allocated = memory.allocated_mb + workspace
     size = "small" if allocated < SMALL_MB else "large"
-    if ran_by(graph).pools:
+    if run.pools:
         allocated = min(allocated, lasting_mb(graph, made=("gradient",)))
-    return MemoryEstimate(allocated, reserved, context, parts, f"{group}/{size}", ALLOCATED_SPREAD[group], fits)
+    return MemoryEstimate(
+        allocated, reserved, context, parts, f"{group}/{size}", ALLOCATED_SPREAD[group], fits,
+        calibrated_by=run.calibration or run.name,
+    )  # fmt: skip
 
 
 @functools.lru_cache(maxsize=32)
