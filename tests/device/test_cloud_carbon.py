@@ -9,7 +9,7 @@ import pytest
 from forerun.advice.cost import price_line
 from forerun.device import load_device
 from forerun.device.carbon import Grid, carbon_g, grid_ids, load_grid
-from forerun.device.cloud import CLOUDS, all_instances, instances_for, load_instance
+from forerun.device.cloud import CLOUDS, all_instances, instances_for, load_instance, retired_instances
 from forerun.errors import ForerunError
 
 # --- prices --------------------------------------------------------------------------------------------------------
@@ -42,13 +42,17 @@ def test_an_instance_by_name() -> None:
 
 
 def test_retired_instances_are_not_offered_but_keep_their_price() -> None:
-    gone = ("Standard_NC6", "Standard_NC24", "Standard_NC6s_v3", "Standard_NV12s_v3")
+    gone = ("Standard_NC6", "Standard_NC24", "Standard_NC6s_v3", "Standard_NV12s_v3", "p3.2xlarge")
     offered = {i.id for i in all_instances()}
     for name in gone:
         instance = load_instance(name)
         assert name not in offered and instance.id not in {i.id for i in instances_for(instance.device_id)}
         assert instance.retired and date.fromisoformat(instance.retired[:10]) > date.fromisoformat("2023-01-01")
         assert "no longer offered since 20" in price_line(instance) and "(" in price_line(instance)
+    p3 = {i.id: i for i in retired_instances("v100-16gb") if i.cloud == "aws"}
+    assert {name: (i.device_count, i.usd_per_hour) for name, i in p3.items()} == {
+        "p3.2xlarge": (1, 3.06), "p3.8xlarge": (4, 12.24), "p3.16xlarge": (8, 24.48),
+    }  # fmt: skip
     assert not instances_for("k80")  # nobody lists another price of it
     assert all(i.retired is None for i in all_instances())
     assert "no longer offered" not in price_line(load_instance("p4d.24xlarge"))

@@ -90,7 +90,10 @@ def test_adding_devices_stops_where_sums_take_over() -> None:
 
 def test_clouds_are_listed_cheapest_first_at_the_price_of_predict(found: Report) -> None:
     level = found.data["levels"]["cloud"]
-    for offers in level.values():
+    once = {o["instance"]: o for o in level["no_longer_offered"]}  # what was priced of V100s when they were published
+    assert once["p3.2xlarge"]["usd_per_hour"] == 3.06 and once["p3.2xlarge"]["retired"].startswith("2026-08-22")
+    assert not {o["instance"] for o in level["training"]} & set(once)
+    for offers in (level["training"], level["inference"]):
         costs = [o["cost_usd"]["value"] for o in offers]
         assert costs == sorted(costs) and {o["cloud"] for o in offers} == {"aws", "gcp", "azure"}
     for offer in level["training"][:5]:

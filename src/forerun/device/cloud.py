@@ -63,6 +63,15 @@ def instances_for(device: str | Device, cloud: str | None = None) -> list[Instan
     return sorted(offers, key=lambda i: (i.usd_per_device_hour, i.device_count, i.id))
 
 
+def retired_instances(device: str | Device) -> list[Instance]:
+    """The instances with this device that their clouds no longer offer, with what they cost on their dates."""
+    device_id = load_device(device).id
+    return sorted(
+        (i for i in _instances().values() if i.retired is not None and i.device_id == device_id),
+        key=lambda i: (i.cloud, i.device_count, i.id),
+    )
+
+
 def rented_cpus() -> list[Device]:
     """The CPUs, or some of their cores, that instances on offer have, each with the memory of its instance."""
     found: dict[str, Device] = {}

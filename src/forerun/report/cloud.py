@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +10,7 @@ from forerun.advice.cost import cost_usd
 from forerun.advice.data_parallel import gradient_mb, scaled
 from forerun.advice.job import steps_per_epoch, totals
 from forerun.device import Device, load_device
-from forerun.device.cloud import Instance, all_instances
+from forerun.device.cloud import Instance, all_instances, retired_instances
 from forerun.errors import ForerunError
 from forerun.prediction import Estimate
 from forerun.report import charts
@@ -51,6 +52,8 @@ def cloud(study: Study) -> Level:
     training = _training(study, instances, devices)
     inference = _inference(study, instances, devices)
     own_ids = {d.id for d in study.devices}
+    gone = [i for d in study.devices for i in retired_instances(d) if i.cloud in CLOUDS]
+    once = (_training(study, gone, study.devices), _inference(study, gone, study.devices))
     findings, pictures, tables = [], [], []
     for offers, what, title in (
         (training, "training", f"Cost of training: {study.job.dataset_size:,} samples, {study.job.epochs} epochs"),
@@ -67,7 +70,10 @@ def cloud(study: Study) -> Level:
         findings.append(f"No instance of AWS, GCP or Azure in the catalogue has {' or '.join(missing)}.")
     caption = "Cheapest first, with intervals. Orange: devices of this report."
     groups = [Group("Cheapest instances", pictures, caption, wide=True)] if pictures else []
-    data = {"training": [o.row() for o in training], "inference": [o.row() for o in inference]}
+    if gone:
+        tables += _once(*once)
+    data = {"training": [o.row() for o in training], "inference": [o.row() for o in inference],
+            "no_longer_offered": [{**o.row(), "retired": o.instance.retired} for o in (*once[0], *once[1])]}  # fmt: skip
     return Level("cloud", "Cloud", ABOUT.format(batch=study.batch), findings, groups, tables, data)
 
 
@@ -81,7 +87,27 @@ def _offered() -> list[Instance]:
     return list(cheapest.values())
 
 
-def _training(study: Study, instances: list[Instance], devices: list[Device]) -> list[Offer]:
+def _once(training: list[Offer], inference: list[Offer]) -> list[Table]:
+    """The instances of the report's devices that are no longer offered, at what they cost."""
+    calls = {o.instance.id: o for o in inference}
+    jobs = {o.instance.id: o for o in training}
+    lines = []
+    for name in dict.fromkeys((*jobs, *calls)):
+        job, call = jobs.get(name), calls.get(name)
+        i = (job or calls[name]).instance
+        lines.append(
+            (
+                i.cloud, i.id, f"{i.device_count} x {i.device_id}", f"{i.usd_per_hour:,.2f}",
+                value_text(job.hours) if job else "", value_text(job.usd) if job else "",
+                value_text(call.usd) if call else "", i.date, (i.retired or "")[:10],
+            )
+        )  # fmt: skip
+    head = ("cloud", "instance", "devices", "USD/h", "training time", "training cost", "a million inferences",
+            "price of", "not offered since")  # fmt: skip
+    return [Table("No longer offered, at their last price", head, lines, (3, 4, 5, 6), shown=8)] if lines else []
+
+
+def _training(study: Study, instances: list[Instance], devices: Sequence[Device]) -> list[Offer]:
     best = study.fastest(study.training_precisions, "training", devices)
     by_id = {d.id: d for d in devices}
     out = []
@@ -103,7 +129,7 @@ def _training(study: Study, instances: list[Instance], devices: list[Device]) ->
     return sorted(out, key=lambda o: o.usd.value)
 
 
-def _inference(study: Study, instances: list[Instance], devices: list[Device]) -> list[Offer]:
+def _inference(study: Study, instances: list[Instance], devices: Sequence[Device]) -> list[Offer]:
     best = study.fastest(study.inference_precisions, study.mode, devices)
     out = []
     for i in instances:
