@@ -120,9 +120,32 @@ def test_operators_are_those_of_explain_and_the_heaviest_is_varied(found: Report
     assert call["ops"]["time_ms"] == pytest.approx([o.time_ms for o in explained.ops], rel=SAME)
     varied = level["sensitivity"]["rows"]
     assert {r["axis"] for r in varied} == {"batch", "filters", "kernel size", "stride"}
-    by_kernel = [r for r in varied if r["axis"] == "kernel size" and r["device"] == "v100-16gb"]
-    assert by_kernel[0]["forward_ms"] < by_kernel[-1]["forward_ms"]
-    assert all(r["backward_ms"] > r["forward_ms"] > 0 for r in by_kernel)
+    kernels = [r for r in varied if r["axis"] == "kernel size" and r["device"] == "v100-16gb"]
+    for dtype in ("fp32", "fp16"):  # both precisions, side by side
+        by_kernel = [r for r in kernels if r["dtype"] == dtype]
+        assert by_kernel[0]["forward_ms"] < by_kernel[-1]["forward_ms"]
+        assert all(r["backward_ms"] > r["forward_ms"] > 0 for r in by_kernel)
+    assert "against kernel size, fp16" in found.html
+
+
+def test_caches_deliver_no_less_than_the_level_below_and_streams_pass_through(found: Report) -> None:
+    for device in DEVICES:
+        data = found.data["levels"]["operators"]["devices"][device]
+        ops = data["call"]["ops"]
+        for memory, l2, l1, once in zip(
+            ops["memory_level_mb"], ops["l2_level_mb"], ops["l1_level_mb"], ops["mb"], strict=True
+        ):
+            assert l1 >= l2 >= memory >= once * (1 - 1e-9)
+        streams = [at for at, unit in enumerate(ops["unit"]) if unit == "vector"]
+        assert streams and all(ops["l1_level_mb"][at] == ops["mb"][at] for at in streams)
+        convolutions = [at for at, name in enumerate(ops["kernel"]) if name == "conv"]
+        assert max(ops["l1_level_mb"][at] / ops["mb"][at] for at in convolutions) > 2
+        share = data["levels"]["tensor_core_time_share"]
+        assert share == pytest.approx(sum(s for s, on in zip(ops["share"], ops["tensor_cores"], strict=True) if on))
+        # fp32 convolutions: TF32 on an H200, plain fp32 on a V100
+        assert share > 0.1 if device == "h200" else share == 0
+        assert "Locality is" in data["levels"]["verdict"] and data["levels"]["verdict"] in found.html
+    assert "Hierarchical roofline" in found.html and "Bytes by level on NVIDIA H200" in found.html
 
 
 def test_the_first_screen_says_what_bounds_the_model_and_what_to_change(found: Report) -> None:

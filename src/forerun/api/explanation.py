@@ -8,12 +8,14 @@ from typing import Any
 
 from forerun._util.rendered import Rendered
 from forerun.device import Device
+from forerun.device.matrix_units import on_matrix_units
 from forerun.graph.ir import Graph
 from forerun.graph.profile import CLASSES, UNITS, Profile
 from forerun.predictors.base import Predictor
 from forerun.predictors.baselines.roofline import with_losses
 from forerun.predictors.laws.bounds import ask
 from forerun.predictors.laws.kernels import FLOOR_US, HOST_US, launch_costs
+from forerun.predictors.laws.locality import moved
 from forerun.predictors.laws.specs import op_roofline_s, power_slowdown
 from forerun.predictors.laws.usual_python import beyond_usual_ms
 from forerun.runtimes.registry import USUAL
@@ -21,6 +23,8 @@ from forerun.workload import Workload
 
 #: Kinds of op whose uses differ by their second input, the weight.
 _BY_WEIGHT = frozenset({"matmul", "moe_matmul", "conv"})
+#: Contractions for which libraries have kernels on vector units alone, whatever the dtype.
+NOT_ON_TENSOR_CORES = frozenset({"conv_depthwise", "conv_depthwise_backward", "fft"})
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,12 @@ class OpTime:
     gflops: float
     mb: float
     phase: str = "forward"  # forward | backward | optimizer
+    unit: str = "vector"  # which units do the arithmetic (graph.profile.UNITS)
+    tensor_cores: bool = False  # whether those are tensor cores, or matrix units of another name, on this device
+    #: MB that the device's memory, its L2 cache and its L1 caches deliver (predictors/laws/locality.py); None: unknown.
+    memory_level_mb: float | None = None
+    l2_level_mb: float | None = None
+    l1_level_mb: float | None = None
 
 
 @dataclass(frozen=True)
@@ -90,13 +100,14 @@ def explain_ops(
     launch_ms = HOST_US[columns.classes] * costs.host_share / 1e3
     floor_ms = FLOOR_US[columns.classes] * costs.floor_share / 1e3
     total = float((per_call * columns.repeat).sum())
+    levels = moved(columns, device)
     groups: dict[tuple[str, ...], list[int]] = defaultdict(list)
     for i, op in enumerate(graph.ops):
         shapes = [graph.tensors[t].shape for t in op.inputs[: 2 if op.kind in _BY_WEIGHT else 1]]
         shape = " x ".join(str(s) for s in shapes)
         groups[op.name, CLASSES[columns.classes[i]], UNITS[columns.units[i]], shape, op.phase].append(i)
     rows = []
-    for (name, kernel, _unit, shape_text, phase), members in groups.items():
+    for (name, kernel, unit, shape_text, phase), members in groups.items():
         first = members[0]
         # Launching takes longer than the kernel, or most of the kernel is what even an empty one takes.
         if launch_ms[first] > per_call[first] or 2 * floor_ms[first] > per_call[first]:
@@ -104,13 +115,21 @@ def explain_ops(
         else:
             bound = "compute" if compute_ms[first] >= memory_ms[first] else "memory"
         times_run = columns.repeat[members]
+
+        def mb(each: Any, members: list[int] = members, times_run: Any = times_run) -> float:
+            return float((each[members] * times_run).sum()) / 2**20
+
         ms = float((per_call[members] * times_run).sum())
         rows.append(
             OpTime(
                 op=name.rpartition("::")[2], scope=graph.ops[first].scope, kernel=kernel, shape=shape_text,
                 calls=int(times_run.sum()), time_ms=ms, share=ms / total if total else 0.0, bound=bound,
                 gflops=float((columns.flops[members, 0] * times_run).sum()) / 1e9,
-                mb=float((columns.bytes[members, 0] * times_run).sum()) / 2**20, phase=phase,
+                mb=mb(columns.bytes[:, 0]), phase=phase, unit=unit,
+                tensor_cores=on_matrix_units(device, unit) and kernel not in NOT_ON_TENSOR_CORES,
+                memory_level_mb=None if levels is None else mb(levels.memory),
+                l2_level_mb=None if levels is None else mb(levels.l2),
+                l1_level_mb=None if levels is None else mb(levels.l1),
             )
         )  # fmt: skip
     rows.sort(key=lambda r: -r.time_ms)

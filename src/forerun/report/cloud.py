@@ -73,7 +73,8 @@ def cloud(study: Study) -> Level:
     if gone:
         tables += _once(*once)
     data = {"training": [o.row() for o in training], "inference": [o.row() for o in inference],
-            "no_longer_offered": [{**o.row(), "retired": o.instance.retired} for o in (*once[0], *once[1])]}  # fmt: skip
+            "no_longer_offered": [{**o.row(), "retired": o.instance.retired} for o in (*once[0], *once[1])],
+            }  # fmt: skip
     return Level("cloud", "Cloud", ABOUT.format(batch=study.batch), findings, groups, tables, data)
 
 

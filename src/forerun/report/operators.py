@@ -11,7 +11,7 @@ from forerun._util.readable import pretty
 from forerun.api.explanation import Explanation, OpTime
 from forerun.device import Device
 from forerun.errors import ForerunError
-from forerun.report import charts
+from forerun.report import charts, locality
 from forerun.report.parts import Chart, Group, Key, Level, Table, percent
 from forerun.report.sensitivity import sensitivity
 from forerun.report.study import Study
@@ -32,7 +32,7 @@ ROOFLINE_KEYS = [
 
 def operators(study: Study) -> Level:
     about = ABOUT.format(precision=study.precision.label, batch=study.batch)
-    pictures, tables, findings, hidden, data = [], [], [], [], {}
+    pictures, nested, tables, findings, hidden, data = [], [], [], [], [], {}
     heaviest = None
     for device in study.devices:
         try:
@@ -47,13 +47,21 @@ def operators(study: Study) -> Level:
         if step is not None:
             tables.append(_top(step, f"Operators of a training step on {device.name}", 0))
         findings.append(_finding(call, step))
+        levels, bytes_table = locality.hierarchy(device, call), locality.table(call, device)
+        nested += [levels] if levels else []
+        tables += [bytes_table] if bytes_table else []
+        if device.traits.is_board:
+            findings.append(locality.tensor_words(call, step))
+        findings += [words] if (words := locality.verdict(call, device)) else []
         heaviest = heaviest or call
-        data[device.id] = {"call": _columns(call), "training": step and _columns(step)}
+        data[device.id] = {"call": _columns(call), "training": step and _columns(step),
+                           "levels": locality.plain(call, device)}  # fmt: skip
     groups = (
         [Group("Roofline", pictures, _caption(study, max(hidden, default=0.0)), ROOFLINE_KEYS, wide=True)]
         if pictures
         else []
     )
+    groups += [locality.group(nested, study.devices)] if nested else []
     extra = sensitivity(study, heaviest) if heaviest else None
     if extra:
         groups += extra.groups

@@ -1,4 +1,5 @@
-"""Sensitivity of the time of the heaviest layer: batch, kernel size, stride, filters; forward and backward.
+"""Sensitivity of the time of the heaviest layer: batch, kernel size, stride, filters; forward and backward, in single
+and in half precision side by side.
 
 The layer is built alone, behind one trainable number, so that its backward pass also gives the gradient of its input;
 its times are those of `forerun explain` in a training step.
@@ -18,12 +19,17 @@ from forerun.frontends import load_graphs
 from forerun.graph.ir import Graph, Op
 from forerun.report import charts
 from forerun.report.parts import Chart, Group, Key
-from forerun.report.study import Study
+from forerun.report.study import Precision, Study
 from forerun.workload import Workload
 
 FACTORS = (0.25, 0.5, 1, 2, 4)
 KERNELS = (1, 3, 5, 7)
 STRIDES = (1, 2, 4)
+SINGLE = ("fp32", "tf32", "fp32-ieee", "fp64")
+HALF = ("fp16", "bf16")
+
+#: Milliseconds forward and backward, for each precision of each device.
+Times = list[tuple[float, list[list[tuple[float, float]]]]]
 
 
 @dataclass(frozen=True)
@@ -92,31 +98,42 @@ def sensitivity(study: Study, call: Explanation) -> Sensitivity | None:
     layer, share, scope = heaviest_layer
     sweeps = _sweeps(layer, study)
     pictures, data = [], []
-    times: dict[str, list[tuple[float, list[tuple[float, float]]]]] = {}
+    times: dict[str, Times] = {}
+    precisions = both_precisions(study)
     for axis, values in sweeps.items():
-        captured: Graph | None = None
+        captured: list[Graph] = []
         for value, changed, batch in values:
             try:
-                captured = captured if axis == "batch" and captured else _captured(changed, study)
-                both = [_times(captured, batch, device, study) for device in study.devices]
+                if axis != "batch" or not captured:
+                    captured = [_captured(changed, study, p) for p in precisions]
+                found = [
+                    [_times(g, batch, d, study, p) for p, g in zip(precisions, captured, strict=True)]
+                    for d in study.devices
+                ]
             except ForerunError:  # a size that this layer cannot have
                 continue
-            times.setdefault(axis, []).append((value, both))
+            times.setdefault(axis, []).append((value, found))
             data += [
-                {"device": d.id, "axis": axis, "value": value, "forward_ms": f, "backward_ms": b}
-                for d, (f, b) in zip(study.devices, both, strict=True)
-            ]
+                {"device": d.id, "axis": axis, "value": value, "dtype": p.dtype, "amp": p.amp, "forward_ms": f,
+                 "backward_ms": b}
+                for d, each in zip(study.devices, found, strict=True)
+                for p, (f, b) in zip(precisions, each, strict=True)
+            ]  # fmt: skip
     for axis, found_times in times.items():
         if len(found_times) > 1:
-            pictures.append(_chart(axis, found_times, study))
+            pictures += _charts(axis, found_times, study, precisions)
+    own = int(precisions[0] is not study.precision)
     words = f"The heaviest layer is {scope or 'a'}: {layer.words}, {share * 100:.0f} % of the device time; " + _trend(
-        times, layer
+        times, layer, own, precisions
     )
-    caption = f"{layer.words}, batch {study.batch}: one size changes, the others stay. Device time, without interval."
+    caption = (
+        f"{layer.words}, batch {study.batch}: one size changes, the others stay, on the left in "
+        f"{precisions[0].label}, on the right in {precisions[1].label}. Device time, without interval."
+    )
     keys = [Key(d.id, charts.colour(at)) for at, d in enumerate(study.devices)]
     keys += [Key("forward", charts.GREY), Key("backward", charts.GREY, "dash")]
     return Sensitivity(
-        [Group("The heaviest layer", pictures, caption, keys)],
+        [Group("The heaviest layer", pictures, caption, keys, wide=True)],
         [words],
         {"layer": layer.words, "scope": scope, "rows": data},
     )
@@ -198,21 +215,30 @@ def _sweeps(layer: Layer, study: Study) -> dict[str, Sweep]:
     return out
 
 
-def _captured(layer: Layer, study: Study) -> Graph:
-    workload = _workload(layer.build(), study, input_shape=layer.shape, batch=study.batch)
+def both_precisions(study: Study) -> tuple[Precision, Precision]:
+    """A single and a half precision: the report's own is one of them."""
+    own = study.precision
+    if own.dtype in SINGLE and own.amp is None:
+        return own, Precision("fp16")
+    if own.amp is not None or own.dtype in HALF:
+        return Precision("fp32"), own
+    return Precision("fp32"), Precision("fp16")  # weights of fewer bits: the layer is dense
+
+
+def _captured(layer: Layer, study: Study, precision: Precision) -> Graph:
+    workload = _workload(layer.build(), study, precision, input_shape=layer.shape, batch=study.batch)
     graph, scalable = load_graphs(workload)
     return scalable or graph
 
 
-def _workload(model: Any, study: Study, **settings: Any) -> Workload:
-    dtype = study.precision.dtype if study.precision.dtype not in ("int8", "int4", "fp8") else "fp16"
-    amp: dict[str, Any] = {"amp": study.precision.amp, "channels_last": bool(study.settings.get("channels_last"))}
-    return Workload(model, dtype=dtype, mode="training", optimizer="sgd", **amp, **settings)
+def _workload(model: Any, study: Study, precision: Precision, **settings: Any) -> Workload:
+    how: dict[str, Any] = {"amp": precision.amp, "channels_last": bool(study.settings.get("channels_last"))}
+    return Workload(model, dtype=precision.dtype, mode="training", optimizer="sgd", **how, **settings)
 
 
-def _times(graph: Graph, batch: int, device: Any, study: Study) -> tuple[float, float]:
+def _times(graph: Graph, batch: int, device: Any, study: Study, precision: Precision) -> tuple[float, float]:
     """Milliseconds of the layer's operators in the forward and in the backward pass."""
-    workload = _workload(graph, study, batch=batch)
+    workload = _workload(graph, study, precision, batch=batch)
     values = {n: getattr(workload, n) for n in workload.__dataclass_fields__ if n != "model"}
     explanation = explain(graph, device, predictor=study.predictor, host=study.host, **values)
     ops = [o for o in explanation.ops if o.scope == "layer"]
@@ -220,31 +246,34 @@ def _times(graph: Graph, batch: int, device: Any, study: Study) -> tuple[float, 
     return forward, backward
 
 
-def _chart(axis: str, times: list[tuple[float, list[tuple[float, float]]]], study: Study) -> Chart:
-    chart = charts.figure(axis, "ms", height=300)
-    everything: list[float] = []
-    for number, device in enumerate(study.devices):
-        colour = charts.colour(number)
-        for at, (name, dash) in enumerate((("forward", "solid"), ("backward", "dash"))):
-            y = [both[number][at] for _, both in times]
-            everything += y
-            chart.add_scatter(
-                x=[v for v, _ in times], y=y, mode="lines+markers", name=f"{device.id}, {name}",
-                line={"color": colour, "width": 2, "dash": dash}, marker={"size": 5},
-                hovertemplate=f"{axis} %{{x}}: %{{y:.3g}} ms<extra>%{{fullData.name}}</extra>",
-            )  # fmt: skip
-    charts.log_axis(chart, [v for v in everything if v > 0])
-    charts.batches_axis(chart, [int(v) for v, _ in times])
-    if axis in ("kernel size", "stride"):
-        chart.update_xaxes(type="linear")
-    return Chart(f"against {axis}", chart)
+def _charts(axis: str, times: Times, study: Study, precisions: Sequence[Precision]) -> list[Chart]:
+    """A chart for each precision, on one scale."""
+    every = [ms for _, found in times for each in found for pair in each for ms in pair if ms > 0]
+    out = []
+    for which, precision in enumerate(precisions):
+        chart = charts.figure(axis, "ms", height=300)
+        for number, device in enumerate(study.devices):
+            colour = charts.colour(number)
+            for at, (name, dash) in enumerate((("forward", "solid"), ("backward", "dash"))):
+                chart.add_scatter(
+                    x=[v for v, _ in times], y=[found[number][which][at] for _, found in times], mode="lines+markers",
+                    name=f"{device.id}, {name}", line={"color": colour, "width": 2, "dash": dash}, marker={"size": 5},
+                    hovertemplate=f"{axis} %{{x}}: %{{y:.3g}} ms<extra>%{{fullData.name}}</extra>",
+                )  # fmt: skip
+        charts.log_axis(chart, every)
+        charts.batches_axis(chart, [int(v) for v, _ in times])
+        if axis in ("kernel size", "stride"):
+            chart.update_xaxes(type="linear")
+        out.append(Chart(f"against {axis}, {precision.label}", chart))
+    return out
 
 
-def _trend(times: dict[str, list[tuple[float, list[tuple[float, float]]]]], layer: Layer) -> str:
-    """What doubling or shrinking a size does on the first device, forward and backward together."""
+def _trend(times: dict[str, Times], layer: Layer, own: int, precisions: Sequence[Precision]) -> str:
+    """What doubling or shrinking a size does on the first device in the report's precision, forward and backward
+    together, and what the other precision does to it."""
 
-    def total_ms(axis: str, value: float) -> float | None:
-        return next((sum(both[0]) for v, both in times.get(axis, []) if v == value), None)
+    def total_ms(axis: str, value: float, which: int = own) -> float | None:
+        return next((sum(found[0][which]) for v, found in times.get(axis, []) if v == value), None)
 
     parts = []
     name = "filters" if layer.kind == "conv" else "output features"
@@ -260,4 +289,7 @@ def _trend(times: dict[str, list[tuple[float, list[tuple[float, float]]]]], laye
         here, changed = total_ms("stride", layer.stride[0]), total_ms("stride", 2 * layer.stride[0])
         if here and changed:
             parts.append(f"twice the stride {pretty(changed / here)} times")
+    single, half = (total_ms(name, layer.filters, at) for at in range(2))
+    if single and half:
+        parts.append(f"{precisions[1].label} takes {pretty(half / single)} times what {precisions[0].label} does")
     return (", ".join(parts) or "its sizes could not be changed") + " (forward and backward, first device)."
