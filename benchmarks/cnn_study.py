@@ -283,7 +283,7 @@ def draw(s: Study, folder: Path) -> None:
 def filled(text: str, s: Study) -> str:
     """A page with its figures anew."""
     for name, make in FIGURES.items():
-        pattern = re.compile(rf"(<!-- figures: {name} -->\n).*?(<!-- end -->)", re.S)
+        pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end -->)", re.S)
         if len(pattern.findall(text)) != 1:
             sys.exit(f"{PAGE} has not one place for the figures {name}")
         body = make(s)

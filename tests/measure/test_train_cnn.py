@@ -61,8 +61,9 @@ def test_a_grid_of_networks_is_trained_and_written(
         assert (tmp_path / "runs" / name).stat().st_size > 5_000
 
 
-def test_the_study_has_the_figures_of_its_rows() -> None:
-    done = warm.run([str(EXAMPLES.parent / "benchmarks" / "cnn_study.py"), "--check"])
+@pytest.mark.parametrize("script", ["cnn_study.py", "tensor_cores.py"])
+def test_the_pages_have_the_figures_of_their_rows(script: str) -> None:
+    done = warm.run([str(EXAMPLES.parent / "benchmarks" / script), "--check"])
     assert done.returncode == 0, done.stderr
 
 

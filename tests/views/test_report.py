@@ -17,6 +17,8 @@ from torch import nn
 import forerun
 from forerun.advice import data_parallel
 from forerun.errors import ForerunError
+from forerun.measure import machine, saved_ceilings, short_run, tensor_kernels
+from forerun.measure.ceilings import Ceilings
 from forerun.report import summary
 from forerun.report.make import Report
 from forerun.report.serving import serving
@@ -190,6 +192,66 @@ def test_the_page_opens_in_a_browser_with_no_network(found: Report, place: Path,
         assert [url for url in requested if not url.startswith(("file:", "data:", "blob:"))] == []
 
 
+def test_the_training_level_has_device_use_memory_rate_and_loading(found: Report) -> None:
+    rows = found.data["levels"]["training"]["rows"]
+    for row in rows:
+        bandwidth = forerun.load_device(row["device"]).bandwidth_gbs
+        assert 0 < row["busy"] <= 1 and 0 < row["memory_gbs"] < (bandwidth or 0) and row["loading_waits"] is None
+    slow = forerun.make_report(
+        "cnn:depth=2,filters=8,classes=10", "t4", batch=8, dataset_size=8192, epochs=1, loading_samples_per_s=1024
+    )
+    for row in slow.data["levels"]["training"]["rows"]:
+        # 8,192 samples at 1,024 a second
+        assert row["epoch_h"]["value"] == pytest.approx(8 / 3600) and row["loading_waits"] > 0.5
+    assert "data loading delivers 1,024 samples per second" in slow.html and "waits" in slow.html
+
+
+def test_what_is_measured_here_is_beside_what_is_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = forerun.load_device("xeon-emr-2vcpu")
+    monkeypatch.setattr(machine, "this_device", lambda: here)
+    kept = {
+        "ceilings": 1, "measured_at": "2026-01-01T00:00:00+00:00", "device": {"name": here.name, "kind": "cpu"},
+        "peaks": {"fp32": {"burst_tflops": 0.1}}, "bandwidth": {"memory_gbs": 17.5},
+    }  # fmt: skip
+    monkeypatch.setattr(saved_ceilings, "saved", lambda name: Ceilings(kept))
+    monkeypatch.setattr(short_run, "LOADING_S", 0.05)
+    monkeypatch.setattr(short_run.short_run, "__defaults__", ("cpu", 3, 0.05))
+    made = forerun.make_report(
+        "cnn:depth=1,filters=4,classes=10", ["xeon-emr-2vcpu", "t4"], batch=4, measured=True, dataset_size=100, epochs=1
+    )
+    run = made.data["levels"]["measured"]
+    assert [e["epoch"] for e in run["epochs"]] == [1, 2, 3] and run["step_ms"] > 0 and run["loading_samples_per_s"] > 0
+    assert run["epochs"][-1]["loss"] < run["epochs"][0]["loss"]  # one batch, by heart
+    assert (
+        run["ceilings"]["measured_bandwidth_gbs"] == 17.5 and "a CPU launches no kernels" in run["reasons"]["kernels"]
+    )
+    assert "a training step of fp32 at batch 4 takes" in made.html and "Loss of the short run" in made.html
+    with pytest.raises(
+        ForerunError, match=r"--measured measures t4 or h200 where it is, and this machine has .*there$"
+    ):
+        forerun.make_report(MODEL, ["t4", "h200"], measured=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "on"),
+    [
+        ("sm80_xmma_fprop_implicit_gemm_f32f32_f32f32_f32_nchwkcrs_nchw_tilesize128x128x8", False),
+        ("sm90_xmma_fprop_implicit_gemm_f32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize128x64x32", True),
+        ("sm90_xmma_wgrad_indexed_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc", True),
+        ("sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize128x128x8_stage3_warpsize2x2x1_ffma", False),
+        ("void cutlass::Kernel2<cutlass_80_tensorop_s1688gemm_128x64_32x3_nn_align4>", True),
+        ("void cutlass::Kernel2<cutlass_80_simt_sgemm_128x32_8x5_nt_align1>", False),
+        ("nvjet_sm90_hsh_128x256_64x4_1x2_h_bz_TNT", True),
+        ("cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_3", True),
+        ("void implicit_convolve_sgemm<__half, __half, 1024, 5, 5, 3, 3, 3, 1, true>", False),
+        ("void at::native::vectorized_elementwise_kernel<4, at::native::GeluCUDAKernelImpl>", False),
+        ("void cudnn::engines_precompiled::nchwToNhwcKernel<__half, __half, float>", False),
+    ],
+)
+def test_kernels_on_tensor_cores_are_known_by_their_names(name: str, on: bool) -> None:
+    assert tensor_kernels.on_tensor_cores(name) is on
+
+
 # -- what users write ------------------------------------------------------------------------------------------------
 
 
@@ -242,6 +304,7 @@ def test_a_language_model_is_served_too(found: Report) -> None:
         ({"epochs": 0}, "epochs must be a whole number"), ({"dataset_size": 1.5}, "dataset_size must be"),
         ({"optimizer": "adagrad"}, "optimizer 'adagrad' is not known"), ({"model": "resnet5O"}, "no model is called"),
         ({"output": "no/such/folder/x.html"}, "there is no folder no/such/folder"), ({"output": "."}, "is a folder"),
+        ({"loading_samples_per_s": 0}, "loading_samples_per_s must be"),
         ({"bacth": 4}, "'bacth' is not a setting of a workload. Did you mean batch, cache?"),
     ],
 )  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any
 
 from forerun._util.rendered import Rendered
 from forerun.device import Device
-from forerun.device.matrix_units import on_matrix_units
+from forerun.device.matrix_units import runs_on_matrix_units
 from forerun.graph.ir import Graph
 from forerun.graph.profile import CLASSES, UNITS, Profile
 from forerun.predictors.base import Predictor
@@ -23,8 +23,6 @@ from forerun.workload import Workload
 
 #: Kinds of op whose uses differ by their second input, the weight.
 _BY_WEIGHT = frozenset({"matmul", "moe_matmul", "conv"})
-#: Contractions for which libraries have kernels on vector units alone, whatever the dtype.
-NOT_ON_TENSOR_CORES = frozenset({"conv_depthwise", "conv_depthwise_backward", "fft"})
 
 
 @dataclass(frozen=True)
@@ -126,7 +124,7 @@ def explain_ops(
                 calls=int(times_run.sum()), time_ms=ms, share=ms / total if total else 0.0, bound=bound,
                 gflops=float((columns.flops[members, 0] * times_run).sum()) / 1e9,
                 mb=mb(columns.bytes[:, 0]), phase=phase, unit=unit,
-                tensor_cores=on_matrix_units(device, unit) and kernel not in NOT_ON_TENSOR_CORES,
+                tensor_cores=runs_on_matrix_units(device, kernel, unit),
                 memory_level_mb=None if levels is None else mb(levels.memory),
                 l2_level_mb=None if levels is None else mb(levels.l2),
                 l1_level_mb=None if levels is None else mb(levels.l1),

@@ -38,6 +38,13 @@ def report(
         int, typer.Option(help="Samples per epoch of training.", parser=whole_number, metavar="INTEGER")
     ] = 1_281_167,
     epochs: Annotated[int, typer.Option(help="Epochs of training.", parser=whole_number, metavar="INTEGER")] = 90,
+    loading_rate: Annotated[
+        float | None, typer.Option(help="Samples per second that data loading delivers; default: it never waits.")
+    ] = None,
+    measured: Annotated[
+        bool,
+        typer.Option("--measured", help="Measure ceilings and a short training run too, on the device that is here."),
+    ] = False,
     region: RegionOption = None,
     predictor: PredictorOption = "default",
     confidence: ConfidenceOption = 0.9,
@@ -55,7 +62,7 @@ def report(
         result = run(
             model, names, output, batch=batch, dataset_size=dataset_size, epochs=epochs, region=region,
             predictor=predictor, confidence=confidence, host=host, threads=threads, progress=report_progress,
-            **settings.values,
+            loading_samples_per_s=loading_rate, measured=measured, **settings.values,
         )  # fmt: skip
     if as_json:
         print(json.dumps(result.to_dict(), indent=2))

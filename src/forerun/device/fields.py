@@ -55,8 +55,8 @@ ENTRY = (*TEXTS, "compute_capability", "inline_ecc", "aliases", "unsupported", "
 #: the best rate of a matmul (measured_) and the rate of the best shape over a second (sustained_).
 CEILINGS = (
     *(f"measured_{name}" for name in PEAKS), *(f"sustained_{name}" for name in PEAKS), "measured_bandwidth_gbs",
-    "measured_l2_gbs", "measured_l2_mb", "launch_us", "kernel_us", "synchronised_us", "measured_idle_w",
-    "context_idle_w", "full_w", "streaming_w",
+    "measured_l1_gbs", "measured_l2_gbs", "measured_l2_mb", "launch_us", "kernel_us", "synchronised_us",
+    "measured_idle_w", "context_idle_w", "full_w", "streaming_w",
 )  # fmt: skip
 #: A device has some forty fields; longer mappings are not read. The others limit how many problems are named.
 MOST_FIELDS, _MOST_NAMED = 200, 12

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from forerun._util.readable import short
-from forerun.api.arguments import several, whole_number
+from forerun.api.arguments import number, several, whole_number
 from forerun.api.questions import given_model
 from forerun.device import Device, load_device
 from forerun.device.threads import with_threads
@@ -22,6 +22,7 @@ from forerun.report import charts
 from forerun.report.cloud import cloud
 from forerun.report.distributed import distributed
 from forerun.report.inference import inference
+from forerun.report.measured_here import device_here, measured_here, with_ceilings
 from forerun.report.operators import operators
 from forerun.report.page import page
 from forerun.report.parts import Level
@@ -33,7 +34,9 @@ from forerun.report.training import training
 #: The default job: ImageNet-1k, and the epochs of its usual recipes.
 DATASET_SIZE, EPOCHS = 1_281_167, 90
 MOST_DEVICES = 6
-LEVELS: tuple[Callable[[Study], Level | None], ...] = (operators, training, distributed, inference, serving, cloud)
+LEVELS: tuple[Callable[[Study], Level | None], ...] = (
+    operators, training, measured_here, distributed, inference, serving, cloud,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,8 @@ def make_report(
     host: str | float = "default",
     region: str | None = None,
     threads: int | None = None,
+    loading_samples_per_s: float | None = None,
+    measured: bool = False,
     progress: Callable[[int, int], None] | None = None,
     **settings: Any,
 ) -> Report:
@@ -79,17 +84,23 @@ def make_report(
 
     Written to `output` where one is given, in place of a file that is there. `batch`, `dtype` and `amp` are those of
     the case of the operators and the summary; `mode` is inference, prefill or decode. `dataset_size` and
-    `epochs` are the training job whose time and price are shown. `progress` is called with (done, total). The other
-    settings are those of a workload. Like `predict_many`, it takes the reference host for every device and shows the
-    store's measurements beside predictions, never in their place.
+    `epochs` are the training job whose time and price are shown; `loading_samples_per_s` caps its pace. With
+    `measured`, ceilings and a short training run are measured too, of the one of `devices` that this machine has.
+    `progress` is called with (done, total). The other settings are those of a workload. Like `predict_many`, it takes
+    the reference host for every device and shows the store's measurements beside predictions, never in their place.
     """
     place = None if output is None else _checked(output)
     charts.objects()  # a missing plotly is an error before anything is computed
     study = _study(
         model, devices, batch=batch, precision=(dtype, amp), mode=mode, optimizer=optimizer,
         job=_job(dataset_size, epochs), predictor=predictor, confidence=confidence, host=host, region=region,
-        settings=settings, threads=threads,
+        settings=settings, threads=threads, loading_samples_per_s=loading_samples_per_s,
     )  # fmt: skip
+    if measured:
+        place_of = study.devices.index(device_here(study.devices))
+        here = with_ceilings(study.devices[place_of])
+        study.devices = [here if at == place_of else d for at, d in enumerate(study.devices)]
+        study.here = here
     answers = [study.predict(device) for device in study.devices]
     if all(isinstance(a, str) for a in answers):
         raise ForerunError(str(answers[0]))
@@ -122,6 +133,8 @@ def _study(
     )
     if not 1 <= len(chosen) <= MOST_DEVICES:
         raise ForerunError(f"a report is about 1 to {MOST_DEVICES} devices, got {len(chosen)}")
+    if rest["loading_samples_per_s"] is not None:
+        number("loading_samples_per_s", rest["loading_samples_per_s"], zero=False)
     if mode == "training":
         raise ForerunError("a report always has training: mode is the other call, inference, prefill or decode")
     dtype, amp = precision
@@ -218,6 +231,7 @@ def _data(study: Study, known: Prediction, levels: Sequence[Level], words: Summa
         "devices": [d.id for d in study.devices],
         "case": {"batch": study.batch, "dtype": study.precision.dtype, "amp": study.precision.amp, "mode": study.mode,
                  "optimizer": study.optimizer},
-        "job": {"dataset_size": study.job.dataset_size, "epochs": study.job.epochs}, "confidence": study.confidence,
+        "job": {"dataset_size": study.job.dataset_size, "epochs": study.job.epochs,
+                "loading_samples_per_s": study.loading_samples_per_s}, "confidence": study.confidence,
         "summary": words.data, "levels": {level.id: level.data for level in levels},
     }  # fmt: skip

@@ -68,9 +68,12 @@ class Study:
     confidence: float = 0.9
     host: str | float = "reference"
     region: str | None = None
+    loading_samples_per_s: float | None = None  # what data loading delivers; None: it keeps up
+    here: Device | None = None  # the device that this machine has and that is measured; None: nothing is
     captures: Captures = field(default_factory=Captures)
     _predictions: dict[str, Prediction | str] = field(default_factory=dict)
     _answers: dict[Any, dict[str, TableRow | str]] = field(default_factory=dict)
+    _traffic: dict[Any, float] = field(default_factory=dict)
 
     @property
     def inference_precisions(self) -> list[Precision]:
@@ -138,6 +141,14 @@ class Study:
         workload = self.workload(**case)
         values = {n: getattr(workload, n) for n in workload.__dataclass_fields__ if n != "model"}
         return explain(workload.model, device, predictor=self.predictor, host=self.host, **values)
+
+    def step_mb(self, precision: Precision, batch: int) -> float:
+        """MB of memory traffic of a training step."""
+        key = ("step_mb", precision, batch)
+        if key not in self._traffic:
+            moved = profiled(self.workload(precision=precision, batch=batch, mode="training")).work[2]
+            self._traffic[key] = moved / 2**20
+        return self._traffic[key]
 
     def graph(self, **case: Any) -> Graph:
         return profiled(self.workload(**case)).graph

@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
-from forerun.advice.job import Totals, steps_per_epoch, totals
+from forerun._util.readable import pretty
+from forerun.advice.job import Totals, paced, steps_per_epoch, totals
 from forerun.api.tables import TableRow
+from forerun.device import Device
 from forerun.prediction import Estimate
 from forerun.report.grid import Case, curves, grid, refusals
-from forerun.report.parts import Level, Table, plain, value_text
+from forerun.report.parts import Level, Table, percent, plain, value_text
 from forerun.report.study import Study
 
 ABOUT = (
     "A step is a forward pass, a backward pass and {optimizer}. An epoch is {samples:,} samples, the job {epochs} of "
-    "them (--dataset-size, --epochs); data loading is assumed to keep up."
+    "them (--dataset-size, --epochs); {loading}. Busy is the device's time over the step's; the memory rate is the "
+    "bytes of the step over its time, and its share of the memory's bandwidth."
 )
 
 
 def epoch_and_job(study: Study, answer: TableRow, batch: int) -> tuple[Totals, Totals]:
     """Totals of an epoch and the whole job on one device, at the rate of a predicted step."""
     steps = steps_per_epoch(study.job.dataset_size, batch)
-    step = answer.latency_ms
+    step = paced(answer.latency_ms, batch, study.loading_samples_per_s)
     return (totals(step, answer.energy_j, steps), totals(step, answer.energy_j, steps * study.job.epochs))
 
 
 def training(study: Study) -> Level:
     all_cases = grid(study, "training", study.training_precisions, study.training_batches)
-    about = ABOUT.format(optimizer=study.optimizer, samples=study.job.dataset_size, epochs=study.job.epochs)
+    rate = study.loading_samples_per_s
+    loading = (
+        "data loading is assumed to keep up (--loading-rate), at the samples per second that are shown" if rate is None
+        else f"data loading delivers {pretty(rate)} samples per second, and an epoch is no faster"
+    )  # fmt: skip
+    about = ABOUT.format(
+        optimizer=study.optimizer, samples=study.job.dataset_size, epochs=study.job.epochs, loading=loading
+    )
     if not all_cases.cases:
         reason = next(iter(all_cases.refused.values()), "no precision can be trained")
         return Level("training", "Training", about, [f"Training is not predicted: {reason}."], data={"refused": reason})
@@ -37,7 +47,8 @@ def training(study: Study) -> Level:
             epoch, job = epoch_and_job(study, case.answer, case.batch)
             rows.append(
                 {**case.row(), "epoch_h": plain(epoch.hours), "total_h": plain(job.hours),
-                 "total_kwh": plain(job.energy_kwh)}
+                 "total_kwh": plain(job.energy_kwh), "busy": case.answer.busy, "memory_gbs": _memory_gbs(study, case),
+                 "loading_waits": _waits(study, case)}
             )  # fmt: skip
             if case is best:
                 marked.append(len(lines))
@@ -46,11 +57,14 @@ def training(study: Study) -> Level:
                     case.precision.label, f"{case.batch:,}", value_text(case.answer.latency_ms),
                     value_text(epoch.hours), value_text(job.hours), case.memory_text,
                     value_text(case.answer.power_w), value_text(job.energy_kwh),
+                    percent(case.answer.busy) if case.answer.busy else "", _memory_text(study, case, device),
+                    _loading_text(study, case),
                 )
             )  # fmt: skip
-        head = ("precision", "batch", "step", "epoch", "whole job", "memory needed", "power", "energy of the job")
+        head = ("precision", "batch", "step", "epoch", "whole job", "memory needed", "power", "energy of the job",
+                "busy", "memory rate", "loading")  # fmt: skip
         if lines:
-            tables.append(Table(f"Training on {device.name}", head, lines, range(1, 8), marked, shown=0))
+            tables.append(Table(f"Training on {device.name}", head, lines, range(1, 11), marked, shown=0))
     caption = "Bands are intervals; hollow points do not fit the device's memory."
     pictures = [
         *curves(all_cases, study, "Training throughput", "samples per second", _rate,
@@ -67,6 +81,32 @@ def training(study: Study) -> Level:
     return Level(
         "training", "Training", about, [f for f in findings if f] + refusals(all_cases), pictures, tables, data
     )  # fmt: skip
+
+
+def _memory_gbs(study: Study, case: Case) -> float:
+    """GB/s that a step moves on average, by the bytes of its operators."""
+    return study.step_mb(case.precision, case.batch) * 2**20 / case.answer.latency_ms.value / 1e6
+
+
+def _memory_text(study: Study, case: Case, device: Device) -> str:
+    rate = _memory_gbs(study, case)
+    of = f" ({percent(rate / device.bandwidth_gbs)})" if device.bandwidth_gbs else ""
+    return f"{pretty(rate)} GB/s{of}"
+
+
+def _waits(study: Study, case: Case) -> float | None:
+    """The share of a step that waits for samples; None without a rate of loading."""
+    if study.loading_samples_per_s is None:
+        return None
+    step = case.answer.latency_ms.value
+    return 1 - step / paced(case.answer.latency_ms, case.batch, study.loading_samples_per_s).value
+
+
+def _loading_text(study: Study, case: Case) -> str:
+    waits = _waits(study, case)
+    if waits is None:
+        return f"{pretty(1e3 * case.batch / case.answer.latency_ms.value)}/s"
+    return f"waits {percent(waits)}" if waits > 0 else "keeps up"
 
 
 def _finding(study: Study, cases: list[Case], device: str) -> str | None:
