@@ -12,6 +12,7 @@ from typing import Any
 
 from forerun.errors import ForerunError
 from forerun.measure import tensor_kernels
+from forerun.measure.busy import Watch
 from forerun.measure.cases import case_of
 from forerun.workload import Workload
 
@@ -34,6 +35,7 @@ class ShortRun:
     tensor_core_share: float | None = None  # of the time of the kernels that are named
     top_kernels: list[tuple[str, float, float]] = field(default_factory=list)  # name, ms, calls
     reasons: dict[str, str] = field(default_factory=dict)
+    disturbed: str | None = None  # that other programs used the machine meanwhile
 
     @property
     def busy(self) -> float | None:
@@ -52,7 +54,7 @@ def short_run(workload: Workload, device: str = "auto", epochs: int = EPOCHS, ep
     from forerun.measure.core.kernels import kernel_times
     from forerun.measure.machine import name_of
 
-    meter = meters.meter_for(device)
+    meter, watch = meters.meter_for(device), Watch()
     before = torch.backends.cuda.matmul.allow_tf32
     try:
         torch.manual_seed(0)
@@ -89,6 +91,7 @@ def short_run(workload: Workload, device: str = "auto", epochs: int = EPOCHS, ep
         statistics.median(1e3 * float(r["seconds"] or 0.0) / steps for r in rows), rows, loading,
         memory["used_mb"] or memory["reserved_mb"], kernels.get("kernel_ms"),
         tensor_kernels.share((n, ms) for n, ms, _ in top), top, {k: v for k, v in reasons.items() if v},
+        watch.busy()[1],
     )  # fmt: skip
 
 

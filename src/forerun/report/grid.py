@@ -99,6 +99,8 @@ def curves(
         return []
     limits = [e.low for e in known if e.low > 0] + [e.high for e in known]
     for device in study.devices:
+        if all(pick(c) is None for c in all_cases.of(device)):
+            continue
         chart = charts.figure("batch", y)
         for precision in all_cases.precisions(device):
             cases = [c for c in all_cases.of(device, precision) if pick(c) is not None]
@@ -109,8 +111,6 @@ def curves(
                 (c.batch, v, c.measured) for c in cases if c.measured is not None and (v := measured(c)) is not None
             ]
             charts.measured_points(chart, seen, precision.label, palette[precision])
-        if not all_cases.of(device):
-            continue
         charts.batches_axis(chart, sorted({c.batch for c in all_cases.of(device)}))
         extra = []
         if capacity and device.usable_mb is not None:

@@ -78,6 +78,7 @@ def measured_here(study: Study) -> Level | None:
     )  # fmt: skip
     losses.update_xaxes(dtick=1)
     words = [_step(study, run, answer), *_counters(study, run, device)]
+    words += [f"{run.disturbed[0].upper()}{run.disturbed[1:]}."] if run.disturbed else []
     data = {**dataclasses.asdict(run), "busy": run.busy, "ceilings": dict(device.calibrated)}
     picture = Group("Loss of the short run", [Chart("training loss by epoch", losses)])
     return Level("measured", "Measured here", ABOUT, words, [picture], tables, data)

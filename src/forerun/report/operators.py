@@ -22,6 +22,7 @@ ABOUT = (
 )
 CEILINGS = ("fp32", "tf32", "fp16", "bf16", "fp8")
 TOP, MOST = 6, 24
+LEAST = 1e-6  # the share of the time from which an operator is drawn
 #: The legend of a roofline.
 ROOFLINE_KEYS = [
     *(Key(f"{bound}-bound", colour) for bound, colour in charts.BOUND.items()),
@@ -61,7 +62,8 @@ def operators(study: Study) -> Level:
         if pictures
         else []
     )
-    groups += [locality.group(nested, study.devices)] if nested else []
+    levelled = [d for d in study.devices if d.name in {chart.title for chart in nested}]
+    groups += [locality.group(nested, levelled)] if nested else []
     extra = sensitivity(study, heaviest) if heaviest else None
     if extra:
         groups += extra.groups
@@ -96,7 +98,8 @@ def roofline(device: Device, call: Explanation, step: Explanation | None) -> Cha
     """FLOP/s that operators reach against FLOP per byte, under the ceilings of the device."""
     chart = charts.figure("FLOP per byte of memory traffic", "FLOP/s", height=430)
     later = [o for o in step.ops if o.phase == "backward"] if step else []
-    drawn = [o for o in (*call.ops, *later) if o.gflops > 0 and o.mb > 0 and o.time_ms > 0]
+    # What another operator does on the way takes no time of its own, and has no rate.
+    drawn = [o for o in (*call.ops, *later) if o.gflops > 0 and o.mb > 0 and o.share > LEAST]
     xs = [_intensity(o) for o in drawn] or [1.0]
     peaks = {d: p * 1e12 for d in CEILINGS if device.supports(d) and (p := device.peak(d)) is not None}
     bandwidth = (device.bandwidth_gbs or 0) * 1e9
@@ -214,7 +217,7 @@ def _top(explanation: Explanation, title: str, shown: int) -> Table:
 def _finding(call: Explanation, step: Explanation | None) -> str:
     kernel, _, ms, share = call.by_kernel()[0]
     parts = by_bound(call)
-    limits = ", ".join(f"{percent(s)} {bound}-bound" for bound, s in parts.items())
+    limits = ", ".join(f"{percent(s)} {bound}-bound" for bound, s in parts.items() if s > LEAST)
     text = (
         f"On {call.device}, {percent(share)} of the {pretty(call.device_ms)} ms of device time is spent in {kernel} "
         f"kernels ({pretty(ms)} ms); by what limits it, the time is {limits}."

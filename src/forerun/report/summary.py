@@ -43,6 +43,8 @@ def summary(study: Study, levels: Sequence[Level]) -> Summary:
     by_id = {level.id: level for level in levels}
     outlook = [*by_id["training"].findings[: len(study.devices)], *_several(by_id["distributed"])]
     outlook += by_id["cloud"].findings[:2]
+    if "measured" in by_id:
+        outlook += by_id["measured"].findings[:1]
     return Summary(bounds, proposed, outlook, {"bounds": bounds, "changes": rows, "outlook": outlook})
 
 
