@@ -1,4 +1,4 @@
-"""`forerun data`: the contents of the store, SQL queries, import, export, the data card."""
+"""`forerun data`: the contents of the store, SQL queries, import, export, the data card, studies of all rows."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from forerun._util.readable import visible
 from forerun.cli.options import JsonOption
 from forerun.cli.terminal import plain_text, show, terminal_width, waiting
 from forerun.errors import ForerunError
@@ -142,6 +143,70 @@ def card(
             return
         page = text(Store(), dataset)
     show(Markdown(page))
+
+
+WhereOption = Annotated[str | None, typer.Option(help="Which rows, in SQL: \"device = 'h200'\".")]
+ColumnsOption = Annotated[
+    str | None, typer.Option("--columns", help="The columns to study, by commas; default: all that there are.")
+]
+RowsOption = Annotated[int, typer.Option("--rows", help="Cases beyond these are sampled.", min=1)]
+
+
+@app.command()
+def insights(
+    output: Annotated[Path, typer.Option("--output", "-o", help="The HTML file; an existing one is replaced.")] = Path(
+        "insights.html"
+    ),
+    where: WhereOption = None,
+    columns: ColumnsOption = None,
+    rows: RowsOption = 20_000,
+    as_json: JsonOption = False,
+) -> None:
+    """Write one HTML page: what size, batch, prompt length, precision and device do to time, memory and energy."""
+    from forerun.report.insights.make import make_insights
+
+    with waiting("studying the rows", quiet=as_json):
+        made = make_insights(output, where=where, features=_columns(columns), rows=rows)
+    if as_json:
+        print(json.dumps(made.to_dict(), indent=2))
+        return
+    for line in made.conclusions:
+        show(visible(line))
+    print(f"The page is in {visible(str(output))}")
+
+
+@app.command("select-features")
+def select_features(
+    target: Annotated[str, typer.Option(help="latency_ms, memory_mb or energy_j.")] = "latency_ms",
+    where: WhereOption = None,
+    columns: ColumnsOption = None,
+    rows: RowsOption = 20_000,
+    as_json: JsonOption = False,
+) -> None:
+    """Which columns predict what a call costs: in order, with the error on held-out families by their number."""
+    from forerun.report.insights.make import select_features as run
+
+    with waiting("selecting features", quiet=as_json):
+        found = run(target, where=where, features=_columns(columns), rows=rows)
+    if as_json:
+        print(json.dumps(found.to_dict(), indent=2))
+        return
+    errors = {line["features"]: line for line in found.errors}
+    lines = [
+        [at, name, f"x{strength:.3g}", *(f"{100 * errors[at][kind]:.1f}" if at in errors else "" for kind in _KINDS)]
+        for at, (name, strength) in enumerate(zip(found.order, found.strength, strict=True), 1)
+    ]
+    heads = ["", "column", "mean factor", *(f"{kind} error so far, %" for kind in _KINDS)]
+    title = f"{found.target}: {found.cases:,} cases, errors on held-out families of {found.families}"
+    show(_table(heads, [True, False, True, True, True], lines, title))
+    print(f"As good as all: {', '.join(found.enough)}")
+
+
+_KINDS = ("median", "mean")
+
+
+def _columns(text: str | None) -> list[str] | None:
+    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
 
 
 def table_of(frame: Any, caption: str, numbers: Any = None) -> Any:

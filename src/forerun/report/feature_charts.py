@@ -72,17 +72,19 @@ def summary_bars(table: pd.DataFrame, count: int = 15) -> Figure:
     return chart
 
 
-def beeswarm(shares: pd.DataFrame, values: pd.DataFrame, count: int = 12) -> Figure:
-    """A point for every case and feature: right is slower, and the colour is the rank of the feature's value."""
+def beeswarm(shares: pd.DataFrame, values: pd.DataFrame, count: int = 12, quantity: str = "latency") -> Figure:
+    """A point for every case and feature: right is more, and the colour is the rank of the feature's value; grey where
+    no case has a value that is a number."""
     order = shares.abs().mean().sort_values(ascending=False, kind="stable").index[:count]
     rng = np.random.default_rng(0)
-    chart = charts.figure("factor on the latency", "", height=110 + 34 * len(order))
+    chart = charts.figure(f"factor on the {quantity}", "", height=110 + 34 * len(order))
     for place, name in enumerate(order):
         rank = values[name].rank(pct=True)
+        ranked = {"color": rank.fillna(0.5).tolist(), "colorscale": [[0, FASTER], [1, SLOWER]]}
         chart.add_scatter(
             x=np.exp(shares[name]).tolist(), y=(place + 0.25 * rng.uniform(-1, 1, len(shares))).tolist(),
             mode="markers", name=str(name), text=[number(v) if v == v else "unknown" for v in values[name]],
-            marker={"size": 4, "color": rank.fillna(0.5).tolist(), "colorscale": [[0, FASTER], [1, SLOWER]]},
+            marker={"size": 4, **(ranked if rank.notna().any() else {"color": charts.GREY})},
             hovertemplate=f"{name} = %{{text}}: × %{{x:.3g}}<extra></extra>",
         )  # fmt: skip
     low, high = (float(np.exp(f(shares[list(order)].to_numpy()))) for f in (np.min, np.max))

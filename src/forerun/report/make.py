@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
-import os
-import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from forerun._util.readable import short
 from forerun.api.arguments import number, several, whole_number
 from forerun.api.questions import given_model
 from forerun.device import Device, load_device
 from forerun.device.threads import with_threads
-from forerun.errors import ArgumentError, ForerunError
+from forerun.errors import ForerunError
 from forerun.prediction import Prediction
 from forerun.report import charts
 from forerun.report.cloud import cloud
@@ -30,6 +26,7 @@ from forerun.report.serving import serving
 from forerun.report.study import Job, Precision, Study
 from forerun.report.summary import Summary, summary
 from forerun.report.training import training
+from forerun.report.written import checked, write
 
 #: The default job: ImageNet-1k, and the epochs of its usual recipes.
 DATASET_SIZE, EPOCHS = 1_281_167, 90
@@ -89,7 +86,7 @@ def make_report(
     `progress` is called with (done, total). The other settings are those of a workload. Like `predict_many`, it takes
     the reference host for every device and shows the store's measurements beside predictions, never in their place.
     """
-    place = None if output is None else _checked(output)
+    place = None if output is None else checked(output)
     charts.objects()  # a missing plotly is an error before anything is computed
     study = _study(
         model, devices, batch=batch, precision=(dtype, amp), mode=mode, optimizer=optimizer,
@@ -117,7 +114,7 @@ def make_report(
     if progress:
         progress(len(LEVELS) + 1, len(LEVELS) + 1)
     if place is not None:
-        _write(place, html)
+        write(place, html)
     return Report(html, data, (*words.bounds, *words.changes, *words.outlook), place)
 
 
@@ -152,41 +149,6 @@ def _job(dataset_size: Any, epochs: Any) -> Job:
     for name, value in (("dataset_size", dataset_size), ("epochs", epochs)):
         whole_number(name, value, most=10**12)
     return Job(dataset_size, epochs)
-
-
-def _checked(output: str | Path) -> Path:
-    """The path to write to, once it is clear that it can be written."""
-    if not isinstance(output, (str, Path)):
-        raise ArgumentError("{} is the name of a file, got {got}", "output", got=short(output))
-    path = Path(output)
-    if path.is_dir():
-        raise ForerunError(f"{path} is a folder; give the name of a file, such as {path / 'report.html'}")
-    if not path.parent.is_dir():
-        raise ForerunError(f"there is no folder {path.parent}")
-    if path.exists() and not path.is_file():
-        raise ForerunError(f"{path} is not a file that can be replaced")
-    if not os.access(path.parent, os.W_OK):
-        raise ForerunError(f"{path} cannot be written: no permission for the folder {path.parent}")
-    return path
-
-
-def _write(path: Path, html: str) -> None:
-    """Replaces the page atomically; a reader sees the old one or the new one."""
-    try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}.", suffix=".part")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(html)
-            mask = os.umask(0)
-            os.umask(mask)
-            Path(name).chmod(0o666 & ~mask)
-            os.replace(name, path)
-        except OSError:
-            with contextlib.suppress(OSError):
-                os.unlink(name)
-            raise
-    except OSError as e:
-        raise ForerunError(f"{path} cannot be written: {e.strerror or e}") from e
 
 
 def _title(study: Study, known: Prediction) -> str:

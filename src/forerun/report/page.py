@@ -12,10 +12,16 @@ from forerun.views.html.bars import text
 from forerun.views.html.charts import chart_html, charts_html, json_text, page_head
 from forerun.views.html.tables import table_html
 
+#: What a footer says before the name of the element with the data.
+PREDICTED = (
+    "Every number is a prediction (forerun predict --no-measured) unless it says measured. The page has all its data "
+    "as JSON in the element"
+)
+
 
 def page(
     title: str, about: Sequence[str], summary: Sequence[tuple[str, Sequence[str]]], levels: Sequence[Level],
-    notes: Sequence[str], data: dict[str, Any],
+    notes: Sequence[str], data: dict[str, Any], *, footer: str = PREDICTED,
 ) -> str:  # fmt: skip
     """The whole report as HTML. All text of users is escaped."""
     charts: list[dict[str, Any]] = []
@@ -38,8 +44,7 @@ def page(
 <section id="notes"><h2>Notes</h2>
 {_list(notes)}</section>
 </main>
-<footer>Every number is a prediction (<code>forerun predict --no-measured</code>) unless it says measured. The page
-has all its data as JSON in the element <code>report-data</code>.</footer>
+<footer>{text(footer)} <code>report-data</code>.</footer>
 <script type="application/json" id="report-data">{json_text(data)}</script>
 {charts_html(charts)}
 </body>
