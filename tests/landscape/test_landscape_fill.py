@@ -149,10 +149,38 @@ def test_retrieval(retrieved: tuple[Tables, pd.DataFrame], model: str, column: s
         ("compute_flop", "Maybe over 1e25 FLOP"), ("compute_flop", "Unlikely to be >1e25 FLOP given its size"),
         ("training_hours", "trained on 60k hours of English speech"), ("mfu", "we assume 30% utilization"),
         ("chips", "It fits on 8 H100 GPUs for inference."), ("cost_2023_usd", "free below $1M of revenue"),
+        # Lengths of videos and audio, chip hours, data and calendar time are no training times.
+        ("training_hours", "35M single-shot clips remain, with each clip averaging about 6 seconds"),
+        ("training_hours", "users create videos up to 10 minutes long"),
+        ("training_hours", "can generate 4-minute musical compositions"),
+        ("training_hours", "We train on 30-minute audio crops"), ("training_hours", "680,000 hours = 9.3e9 words"),
+        ("training_hours", "460000 hours * 3600 s * 133800000000000 FLOPS/s * 0.3 = 6.6e22"),
+        ("training_hours", "About 6 million core hours were spent"), ("training_hours", "took 300 CPU days"),
+        ("training_hours", "In the three months since its release, developers have trained new models"),
+        ("compute_flop", "not obvious they would have trained with a budget of 1e25 FLOP"),
+        ("compute_flop", "It is below 1e25 FLOP"), ("compute_flop", "This would require 5T tokens to reach 1e25 FLOP"),
+        ("chips", "20.1K TPU-v3 core-days"), ("chips", "2,560 GPU Nvidia A100 80G days."),
+        ("chips", "a Quadro K-6000 GPU"), ("chips", "(2.1e6 hours)*(1,979 H100 FLOP/s)"),
+        ("cost_2023_usd", "the developer raised $80M"), ("batch_size", "per batch for 550k steps: 576B total tokens"),
+        ("dataset_size", "Kling 2.1 video model"), ("dataset_size", "GPT-4 image inputs"),
+        ("parameters", "CC BY-NC-SA 4.0 for weights"),
     ],
 )  # fmt: skip
 def test_what_a_note_does_not_state(column: str, note: str) -> None:
     assert candidates({"compute_notes": note, "hours_notes": note, "cost_notes": note}, column) == []
+
+
+@pytest.mark.parametrize(
+    ("column", "note", "value"),
+    [
+        ("training_hours", "trained on video data for 5 days", 120), ("training_hours", "It took 100 hours * 0.3", 100),
+        ("chips", "25 days on 8 NVIDIA 2080Ti GPUs", 8), ("training_hours", "168 A100 GPU-days", 504),
+        ("dataset_size", "1.5 million images", 1.5e6), ("compute_flop", "The total is 1e25 FLOP", 1e25),
+    ],
+)  # fmt: skip
+def test_what_a_note_states(column: str, note: str, value: float) -> None:
+    found = candidates({"compute_notes": note, "hours_notes": note, "chips": 8.0}, column)
+    assert [one.value for one in found][:1] == [pytest.approx(value)]
 
 
 def test_retrieval_leaves_what_no_note_states(retrieved: tuple[Tables, pd.DataFrame]) -> None:

@@ -31,27 +31,42 @@ class Target:
     cue: re.Pattern[str] | None = None  # the sentence must match this
     never: re.Pattern[str] | None = None  # and must not match this
     least: float = 0.0
+    most: float = float("inf")  # beyond it another quantity is meant: chip hours, tokens of the whole training
     share: bool = False
     later: bool = False  # a calculation: its result comes last
 
 
 TARGETS = {
-    "parameters": Target(("parameters",), "The model has this many parameters.", bare="scaled"),
+    "parameters": Target(("parameters",), "The model has this many parameters.", bare="scaled", least=9.0),
     "compute_flop": Target(
         ("computation",), "Total training compute in FLOP: 6 * parameters * tokens = FLOP.", bare="equals", least=1e6,
-        later=True,
+        most=1e28, later=True,
     ),
-    "dataset_size": Target(("data",), "The model was trained on a dataset of this many tokens.", bare="scaled"),
-    "epochs": Target(("epochs",), "The model was trained for this many epochs."),
-    "training_hours": Target(("time", "chip time"), "The training took this many days."),
-    "chips": Target(("chips",), "The model was trained on this many GPUs."),
+    "dataset_size": Target(
+        ("data",), "The model was trained on a dataset of this many tokens.", bare="scaled", least=1.0, most=1e17,
+    ),
+    "epochs": Target(("epochs",), "The model was trained for this many epochs.", most=1e6),
+    "training_hours": Target(
+        ("time", "chip time"), "The training took this many days.", least=0.05, most=8760.0,
+        never=re.compile(
+            r"\b(?:video|clip|audio|speech|song|film|recording)s?\b[^.;]{0,40}\d[\s-]*(?:s|sec\w*|min\w*)\b"
+            r"|\bvideos?\b[^.;]{0,20}\bup to\b|\bgenerat\w+ [^.;]{0,60}\d"
+            r"|\d[\s-]*(?:hour|minute|second|hr|min|sec)s?[\s-]+(?:long|videos?|clips?|audio|speech|music\w*|song|film"
+            r"|recordings?)\b|\b(?:months?|years?|weeks?) since\b|\bFLOPS?\s*/\s*s[^.;]{0,20}\*\s*[\d.]+ million",
+            re.IGNORECASE,
+        ),
+    ),
+    "chips": Target(("chips",), "The model was trained on this many GPUs.", least=0.9, most=2e6),
     "mfu": Target(
         ("share",), "The model FLOPs utilization (MFU) was this percentage.", least=0.01, share=True,
         cue=re.compile(r"\bMFU\b|utili[sz]ation", re.IGNORECASE), never=re.compile(r"assum|would", re.IGNORECASE),
     ),
-    "cost_2023_usd": Target(("money",), "The training of the model cost this many dollars.", least=1.0),
+    "cost_2023_usd": Target(
+        ("money",), "The training of the model cost this many dollars.", least=1.0, most=1e10,
+        never=re.compile(r"\brais(?:ed|ing)\b|\bvaluation\b|\binvest", re.IGNORECASE),
+    ),
     "batch_size": Target(
-        ("data",), "The batch size is this many tokens.", bare="equals",
+        ("data",), "The batch size is this many tokens.", bare="equals", most=1e8,
         cue=re.compile(r"\bbatch(?:es)?\b", re.IGNORECASE),
     ),
     "finetune_flop": Target(
@@ -66,12 +81,23 @@ TARGETS = {
 OWN_NOTES, EQUALS, AGREED, LATER, SIMILAR = 0.4, 0.2, 0.1, 0.3, 0.1
 _DOUBT = re.compile(
     r"\b(?:maybe|may be|perhaps|plausibl[ey]|possibly|might|suspect|would suggest|could (?:have|afford)|would have to"
-    r"|(?:un)?likely\s+(?:to be|that|over|under))\b",
+    r"|(?:un)?likely\s+(?:to be|that|over|under|to exceed|it used)|not (?:obvious|clear)|(?:would|this) require[sd]?"
+    r"|of any other model)\b",
     re.IGNORECASE,
 )
 _USE = re.compile(r"\b(?:inference|context (?:window|length)|licen[sc]e|revenue|funding)\b", re.IGNORECASE)
 _TRAINED = re.compile(r"\b(?:pre-?)?train", re.IGNORECASE)
 _OF_DATA = re.compile(r"\s+(?:worth\s+)?of\s+(?!(?:the\s+)?(?:pre-?)?train|compute|wall|gpu|tpu)", re.IGNORECASE)
+#: Before a number that is a bound: >1e25, less than $150. After one that is no count of chips: H100 FLOP/s, A100 days.
+#: After or as one that only converts units: 3600 s, 1 hour ~ 13,680 words.
+_BOUND = re.compile(r"(?:[<>≥≤]|\b(?:exceed(?:s|ed|ing)?|less than|below|under|at most))\s*~?\$?$", re.IGNORECASE)
+_NO_CHIPS = re.compile(
+    r"\s*(?:T?FLOP|(?:NVIDIA\s+)?(?:[AHV]\d+\s+)?(?:\d+\s?GB?\s+)?(?:GPU[\s-]+)?(?:hour|day|week|month)s?\b"
+    r"|training time)",
+    re.IGNORECASE,
+)
+_CONVERTS = re.compile(r"\s*[~≈=]\s*[\d,]+\s*words", re.IGNORECASE)
+_SECONDS = re.compile(r"3,?600\b|3,?600\s?s")  # of an hour
 SAME = 0.02  # two values that differ by less are one
 
 
@@ -137,7 +163,8 @@ def candidates(row: dict[str, object], column: str) -> list[Candidate]:
                 listed.append(Candidate(value, sentence[:SHOWN], sentence[: 2 * AROUND], own, True))
             for mention in mentions(sentence):
                 value = _value(mention, target, own, row.get("chips"))
-                if value is not None:
+                bound = _BOUND.search(sentence, max(0, mention.start - 16), mention.start)
+                if value is not None and not bound and not _SECONDS.match(sentence, mention.start):
                     near = sentence[max(0, mention.start - AROUND) : mention.end + AROUND]
                     listed.append(Candidate(value, sentence[:SHOWN], near, own, mention.after_equals))
     return listed
@@ -159,14 +186,18 @@ def _value(mention: Mention, target: Target, own: bool, chips: object) -> float 
             return None
     elif mention.kind not in target.kinds or mention.per:
         return None
-    if mention.kind == "time" and _OF_DATA.match(mention.after):
+    if mention.kind == "time" and (_OF_DATA.match(mention.after) or _CONVERTS.match(mention.after)):
         return None
+    if mention.kind == "chips" and _NO_CHIPS.match(mention.after):
+        return None
+    if mention.kind == "data" and not mention.scaled and mention.value < 1000 and mention.value % 1:
+        return None  # the version of a model
     value = mention.value
     if mention.kind == "chip time":
         if not isinstance(chips, float) or not chips > 0:
             return None
         value /= chips
-    return value if value > target.least and (value <= 1 or not target.share) else None
+    return value if target.least < value <= target.most and (value <= 1 or not target.share) else None
 
 
 def _rows(models: pd.DataFrame) -> Iterable[tuple[int, dict[str, object]]]:

@@ -14,7 +14,7 @@ from forerun.landscape.amounts import NUMBER, SCALE, worth
 #: Units of notes on models that pint does not know; for pint a byte is a plain number.
 _DEFINITIONS = (
     "flop = [computation]", "chip = [chip]", "parameter = [parameter]", "datum = [datum]", "usd = [money]",
-    "epoch = [epoch]",
+    "epoch = [epoch]", "core = [core]",
     "memory_byte = [memory]",
 )  # fmt: skip
 AFTER = 40  # characters kept after a quantity, and searched before it
@@ -26,7 +26,7 @@ KINDS = {
 
 _CHIP = (
     r"(?:(?:NVIDIA|Google|Cloud|Tesla|GeForce|Ascend|AMD)\s+)*"
-    r"(?:(?:[AHVPKB]\d{2,4}|TPU[\s-]?v\d\w?|MI\d{3}X?|[RG]TX\s?\w+|Titan\s?\w+|\d{3}[A-C])(?:s\b|[\s-]*(?:\d+\s?GB|SXM\d?|PCIe))*[\s-]*)"
+    r"(?:(?:[AHVPKB]\d{2,4}|TPU[\s-]?v\d\w?|MI\d{3}X?|[RG]TX\s?\w+|\d{4}\s?Ti|Titan\s?\w+|\d{3}[A-C])(?:s\b|[\s-]*(?:\d+\s?GB|SXM\d?|PCIe))*[\s-]*)"
     r"?(?:GPUs?|TPUs?|chips?|accelerators?|NPUs?)|(?:[AHVPK]\d{2,4}|TPU[\s-]?v\d\w?|MI\d{3}X?|GTX\s?\w+|Titan\s?\w+)s?"
 )
 _TIMES = {
@@ -42,6 +42,9 @@ _DATA = (
 )
 #: What may follow a number, in the order in which it is tried, and its unit for pint.
 _UNITS = (
+    # Hours of cores, machines and people: no training times, and no chip hours, as a chip has several cores.
+    (rf"(?:{_CHIP}|CPU|machine|node|person|man|human)?[\s-]*cores?[\s-]+(?:{_TIME})", "core * {time}"),
+    (rf"(?:CPU|machine|node|person|man|human)[\s-]+(?:{_TIME})", "core * {time}"),
     (rf"(?:{_CHIP})[\s-]+(?:{_TIME})", "chip * {time}"),
     (r"(?:PF|PFs|PF/s|PFLOPS?)[\s-]*(?P<day>days?)", "petaflop / second * {time}"),
     (rf"{_PREFIX}FLOPS?(?:\s?/\s?s(?:ec(?:ond)?)?)?[\s-]*(?P<day>days?)", "{prefix}flop / second * {time}"),
@@ -62,7 +65,8 @@ _UNITS = (
 _COMPILED = tuple(
     (re.compile(rf"[\s\-–]{{0,2}}(?:{pattern})(?![A-Za-z])", re.IGNORECASE), unit) for pattern, unit in _UNITS
 )
-_NUMBER = re.compile(rf"(?<![\w.,^])(?P<dollar>\$\s?)?{NUMBER}(?:\s*-?{SCALE})?", re.IGNORECASE)
+#: Not the end of a name: GPT-4, K-6000.
+_NUMBER = re.compile(rf"(?<![\w.,^])(?<![A-Za-z][-‐‑])(?P<dollar>\$\s?)?{NUMBER}(?:\s*-?{SCALE})?", re.IGNORECASE)
 _WORDS = {
     word: str(number)
     for number, word in enumerate("one two three four five six seven eight nine ten eleven twelve".split(), start=1)
