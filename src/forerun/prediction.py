@@ -123,7 +123,7 @@ class Prediction(Rendered):
     model: str
     device: str
     workload: dict[str, Any]
-    basis: str  # measured | learned | roofline
+    basis: str  # measured | learned | simulated | roofline
     latency_ms: Estimate | None = None
     device_ms: Estimate | None = None
     host_ms: Estimate | None = None

@@ -102,6 +102,13 @@ def test_the_card_has_every_published_set_with_its_commands(store: Store) -> Non
     assert "The importer reads one Parquet table of all runs" in section(page, "mlperf_training")
 
 
+def test_rows_that_a_predictor_made_are_apart(store: Store) -> None:
+    made = pd.DataFrame([row(device="v100-16gb", dataset="simulated", simulated="default")])
+    store.replace("simulated/trees", {"models": made})
+    after = card.text(store, "forerun-test")
+    assert "## Simulated rows" in after and "never judged as truth" in after and "v100-16gb" in after
+
+
 def test_known_gaps_count_the_compiled_rows_that_there_are(store: Store) -> None:
     assert "Eager PyTorch only; no compiled runs" in card.text(store)
     store.append("models", [row(case_key="k4", runtime="compile"), row(case_key="k5", mode="decode")])

@@ -143,6 +143,23 @@ def test_the_first_version_called_a_reported_device_otherwise(store: Store) -> N
     assert "device_reported" in pq.read_schema(file).names  # rewritten, so that it is done once
 
 
+def test_rows_that_a_predictor_made_are_read_by_request_alone(store: Store) -> None:
+    """Files from before there were such rows are read, and stay as they are."""
+    store.append("models", [row(model="measured")])
+    (file,) = store.files("models")
+    older = pq.read_table(file).drop(["simulated"])
+    meta = {b"forerun": json.dumps({"schema": 2, "table": "models"}).encode()}
+    pq.write_table(older.replace_schema_metadata(meta), file)
+    stored = file.read_bytes()
+    store.replace("simulated", {"models": pd.DataFrame([row(model="made", dataset="simulated", simulated="default")])})
+    assert store.read("models")["model"].tolist() == ["measured"]
+    assert store.read("models", filters=[("batch", "=", 1)])["model"].tolist() == ["measured"]
+    assert sorted(store.read("models", simulated=True)["model"]) == ["made", "measured"]
+    told = store.query("select model, simulated from models order by model")
+    assert told["model"].tolist() == ["made", "measured"] and told["simulated"].notna().tolist() == [True, False]
+    assert file.read_bytes() == stored
+
+
 def test_shipped_files_of_an_older_version_are_read_and_left_as_they_are(tmp_path: Path, monkeypatch: Any) -> None:
     shipped = tmp_path / "shipped"
     made = Store(shipped, shipped=False)

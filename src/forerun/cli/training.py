@@ -56,6 +56,10 @@ def train(
     start: Annotated[
         Path | None, typer.Option(help="Folder of a fitted predictor to go on from (trappm, gnn-llm).")
     ] = None,
+    simulated: Annotated[
+        str | None,
+        typer.Option(help="Devices that nobody here owns, separated by commas: learn from simulated rows of them too."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Fit a predictor and its prediction intervals to the store. The first run captures every measured model (hours).
@@ -65,19 +69,24 @@ def train(
     from forerun.data.store import Store
     from forerun.evaluate.costs import costs
     from forerun.evaluate.judged import judged
+    from forerun.evaluate.on_published import simulation
     from forerun.evaluate.trained import save_trained
     from forerun.training.drift import drift
     from forerun.training.provenance import provenance
+    from forerun.training.simulated import chosen_devices, with_simulated
 
     options = {"steps": steps, "stage": stage, "lm": lm, "start": None if start is None else str(start)}
     predictor = _chosen(name, settings, {key: value for key, value in options.items() if value is not None})
     predictor.check_parameters()
     store = Store()
+    devices = [] if simulated is None else chosen_devices(simulated, predictor, store)
     for line in _missing(store) if public else ():
         print(line, file=sys.stderr)
     cases = gathered(store, public, as_json, where, operators if predictor.reads_graphs else 0)
     if not len(cases.models):
         raise ForerunError("there are no rows of models on GPUs to learn from")
+    if devices:
+        cases = with_simulated(cases, devices, predictor, store, tracked("simulating", as_json))
     if not predictor.predicts:
         with waiting("fitting", quiet=as_json):
             predictor.fit(cases)
@@ -97,11 +106,18 @@ def train(
         predictor.calibrate(predictions.calibration, predictions.unseen_devices)
         fold_count = folds or predictor.hold_out.folds
         options = {"where": where, "public": public, "operators": operators, "steps": steps, "folds": fold_count}
+        options["simulated"] = ",".join(device.id for device in devices) or None
         predictor.record_provenance(provenance(cases, store, options))
-    result = drift(predictor, cases.models, predictions.models)
+    result = drift(predictor, cases.models, predictions.models) if predictions.frames else {}
+    learned = cases.models
+    card = ""
+    if devices:
+        found = simulation(predictor, devices, cases, predictions.imitated, store)
+        card, result = found.text(), {**result, **found.results}
+        learned = learned if predictor.sees_devices else cases.simulated_models or learned
     if out is not None:
         with waiting("measuring its speed and size", quiet=as_json):
-            save_trained(out, predictor, cases, predictions, costs(predictor, cases.models, training_s), store)
+            save_trained(out, predictor, cases, predictions, costs(predictor, learned, training_s), store, card)
     _print(result, out, f"use it with --predictor {out}", as_json)
 
 

@@ -34,7 +34,7 @@ def text(store: Store, dataset: str = "forerun", plots: list[tuple[str, str]] | 
         raise ForerunError(f"the store has no rows of a data set called {dataset}…; see: forerun data ls")
     parts = [_head(store, rows, dataset), *(_device(store, rows[rows["device"] == d], d) for d in _devices(rows))]
     parts += [f"![{title}]({name})" for title, name in plots or ()]
-    parts += [card_serving.text(store, dataset), _gaps(rows), card_sets.text(store)]
+    parts += [card_serving.text(store, dataset), _gaps(rows), card_sets.text(store), _simulated(store)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -44,6 +44,20 @@ def models(store: Store, dataset: str) -> pd.DataFrame:
     frame = frame[frame["dataset"].fillna("").str.startswith(dataset)].copy()
     frame["regime"] = regime(frame) if len(frame) else None
     return frame
+
+
+def _simulated(store: Store) -> str:
+    """The rows that a predictor made; nothing where there are none."""
+    rows = store.read("models", columns=["device", "mode", "simulated"], simulated=True)
+    rows = rows[rows["simulated"].notna()]
+    if rows.empty:
+        return ""
+    counts = rows.groupby(["device", "mode", "simulated"]).size().rename("rows").reset_index()
+    said = (
+        "Rows that a predictor made for devices that nobody here owns (`forerun train --simulated`): no measurements. "
+        "They are learned from where that is asked for, and never judged as truth."
+    )
+    return f"## Simulated rows\n\n{said}\n\n" + table(counts.rename(columns={"simulated": "made by"}), "")
 
 
 def _curves(store: Store, dataset: str) -> pd.DataFrame:

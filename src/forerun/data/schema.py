@@ -18,7 +18,7 @@ from forerun.errors import ForerunError
 with needed("the store of measurements"):
     import pyarrow as pa
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 #: Columns that the largest shipped file omits if they follow from the rest of a row, since hashes compress badly.
 DERIVED = ("key", "row_id")
 
@@ -48,6 +48,8 @@ _MODELS = [
     *_columns(_TEXT, "throughput_unit"),
     *_columns(_FLOAT, "memory_mb memory_reserved_mb memory_allocated_mb weights_mb"),
     *_columns(_FLOAT, "energy_j power_w power_limit_w sm_clock_mhz"),
+    # Which predictor made the row; null where it was measured. Such rows are no truth: `Store.read` leaves them out.
+    *_columns(_TEXT, "simulated"),
 ]
 _OPERATORS = [
     # `op` and the names in `shape` (JSON) are those of the measuring core: linear m n k, conv2d b cin cout h w r …
@@ -127,8 +129,16 @@ def _rename_device_reported(table: str, data: pa.Table) -> pa.Table:
     return data.rename_columns(["device_reported" if name == "device_said" else name for name in data.column_names])
 
 
+def _add_columns(table: str, data: pa.Table) -> pa.Table:
+    """Version 2 had no column `simulated`: it is null in what was measured."""
+    for field in TABLES[table]:
+        if field.name not in data.column_names:
+            data = data.append_column(field, pa.nulls(data.num_rows, field.type))
+    return data.select(TABLES[table].names)
+
+
 #: version -> the migration of a table of that version to the next one; version 1 is the first.
-MIGRATIONS: dict[int, Callable[[str, pa.Table], pa.Table]] = {1: _rename_device_reported}
+MIGRATIONS: dict[int, Callable[[str, pa.Table], pa.Table]] = {1: _rename_device_reported, 2: _add_columns}
 
 
 def conform(table: str, rows: pd.DataFrame | Iterable[Mapping[str, Any]]) -> pa.Table:
@@ -196,6 +206,11 @@ def _hashes(table: str, data: pa.Table, choose: Callable[[list[str], list[str | 
         column = pa.array(choose(values, data[name].to_pylist()), pa.string())
         data = data.set_column(data.schema.get_field_index(name), TABLES[table].field(name), column)
     return data
+
+
+def reads_as_it_is(version: int) -> bool:
+    """Whether files of a version lack no more than columns that came later, which read as null."""
+    return all(MIGRATIONS[step] is _add_columns for step in range(version, SCHEMA_VERSION))
 
 
 def migrate(table: str, data: pa.Table, version: int) -> pa.Table:

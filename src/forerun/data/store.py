@@ -3,7 +3,8 @@
 Every append is a new file, written elsewhere and moved into place, so that readers and other writers see it completely
 or not at all. Small files are merged from time to time; a merged file lists those that it replaces, which are then
 ignored. A file that cannot be read is moved to `set_aside` instead of being deleted, and no command fails. Files of an
-older schema are rewritten when first read; shipped ones, which are read-only, are converted on every read.
+older schema that lack more than later columns are rewritten when first read; shipped ones, which are read-only, are
+converted on every read.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ META = b"forerun"
 LEAN = "lean"  # metadata of a file: it omits schema.DERIVED
 MERGE_FILES, SMALL_BYTES = 64, 2**20
 TRIES = 5  # attempts of a reader whose files are removed by a merge
+_SIMULATED = "simulated"  # the column that says which predictor made a row
 STALE_S = 3600.0  # a part file of this age was left by a writer that died
 #: Restrictions of SQL, which a query cannot lift. Nothing is spilled to disk.
 LOCKED_DOWN = (
@@ -71,7 +73,7 @@ class Store:
         """Adds the rows with a new row_id; returns their number."""
         data = schema.conform(table, rows)
         with self._locked(table):
-            known = set(self.column(table, "row_id"))
+            known = set(self.read(table, columns=["row_id"], simulated=True)["row_id"])
             fresh = [i not in known and not known.add(i) for i in data["row_id"].to_pylist()]  # type: ignore[func-returns-value]
             new = data.filter(pa.array(fresh, pa.bool_()))
             if new.num_rows:
@@ -176,7 +178,7 @@ class Store:
                 continue
             if version > schema.SCHEMA_VERSION:
                 raise ForerunError(f"{file} was written by a newer forerun (schema {version}); update this one")
-            if version < schema.SCHEMA_VERSION:
+            if not schema.reads_as_it_is(version):
                 metadata = {k: v for k, v in about.items() if k != "schema"}
                 write_file(file, table, schema.migrate(table, pq.read_table(file), version), metadata)
             replaced.update(about.get("replaces", ()))
@@ -251,10 +253,15 @@ class Store:
             raise ForerunError(f"the query failed: {reason}") from error
         raise AssertionError("unreachable")
 
-    def read(self, table: str, *, columns: list[str] | None = None, filters: Any = None) -> pd.DataFrame:
-        """A table, or its rows that pass the Parquet filters."""
+    def read(
+        self, table: str, *, columns: list[str] | None = None, filters: Any = None, simulated: bool = False
+    ) -> pd.DataFrame:  # fmt: skip
+        """A table, or its rows that pass the Parquet filters. Rows that a predictor made are not among them, unless
+        `simulated` asks for these too."""
         if self.shipped:
             require_table(table)
+        if not simulated and _SIMULATED in schema.TABLES[table].names:
+            filters = _measured(filters)
         for attempt in range(TRIES):
             try:
                 tables = [_read(file, table, columns, filters) for file in self.files(table)]
@@ -268,6 +275,14 @@ class Store:
 
     def column(self, table: str, name: str) -> list[Any]:
         return list(self.read(table, columns=[name])[name])
+
+
+def _measured(filters: Any) -> pc.Expression:
+    """Parquet filters that only measured rows pass."""
+    known = pc.field(_SIMULATED).is_null()
+    if filters is None:
+        return known
+    return known & (filters if isinstance(filters, pc.Expression) else pq.filters_to_expression(filters))
 
 
 def write_file(path: Path, table: str, data: pa.Table, about: dict[str, Any], level: int = 12) -> Path:
@@ -297,8 +312,8 @@ def _read(file: Path, table: str, columns: list[str] | None, filters: Any) -> pa
     if derived:
         file = _complete(file, table)
     about = _meta(file)
-    if int(about["schema"]) == schema.SCHEMA_VERSION and not (derived and about.get(LEAN)):
-        return pq.read_table(file, columns=columns, filters=filters)
+    if schema.reads_as_it_is(int(about["schema"])) and not (derived and about.get(LEAN)):
+        return pq.read_table(file, columns=columns, filters=filters, schema=schema.TABLES[table])
     rows = _converted(file, table)
     if filters is not None:
         rows = rows.filter(filters if isinstance(filters, pc.Expression) else pq.filters_to_expression(filters))
@@ -306,9 +321,9 @@ def _read(file: Path, table: str, columns: list[str] | None, filters: Any) -> pa
 
 
 def _is_current(file: Path) -> bool:
-    """Whether a file has exactly the columns of the current schema."""
+    """Whether a file reads in the current schema as it is."""
     about = _meta(file)
-    return int(about["schema"]) == schema.SCHEMA_VERSION and not about.get(LEAN)
+    return schema.reads_as_it_is(int(about["schema"])) and not about.get(LEAN)
 
 
 def _complete(file: Path, table: str) -> Path:

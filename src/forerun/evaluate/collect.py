@@ -65,6 +65,11 @@ def unfitted(name: str, parameters: dict[str, Any]) -> Predictor:
     name stands for. Parameters that its constructor does not have are ignored."""
     kind, folder = predictor_class(name), saved_folder(name)
     known = kind.load(folder) if folder else PREDICTORS.load(name)
+    if folder and isinstance(known, Predictor) and known.learns_simulated and known.measured_devices() == frozenset():
+        raise ForerunError(
+            f"{name} learned from simulated rows alone, which are no measurements: nothing here judges it; its "
+            "model card has its errors on published rows"
+        )
     taken = (known if isinstance(known, Predictor) else kind()).parameters()
     return kind(**{**taken, **{key: value for key, value in parameters.items() if key in taken}})
 

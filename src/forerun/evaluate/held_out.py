@@ -122,9 +122,16 @@ def check_split(split: str) -> None:
         raise ForerunError(f"there is no split {split!r}; choose {', '.join(SPLITS)}")
 
 
+def refuse_simulated(rows: pd.DataFrame) -> None:
+    """Raises a sentence where a predictor made some of the rows: they are no truth to judge predictions by."""
+    if "simulated" in rows and rows["simulated"].notna().any():
+        raise ForerunError("simulated rows are no measurements: nothing is judged by them, leave them out")
+
+
 def _test_cases(cases: TrainingCases, split: str, part: str) -> Cases:
     check_split(split)
     test_cases = cases.published_models if split == "device" else cases.whole_models.get(part)
+    refuse_simulated(test_cases.rows if test_cases else pd.DataFrame())
     if not test_cases:
         need = "published times of models (forerun data import timm PATH)" if split == "device" else "rows of models"
         raise ForerunError(f"the store has no {need}, which a split by {split} needs")
@@ -165,6 +172,8 @@ def _predicted(
             published = published.take(~splits.kinds_of_network(published.rows).isin(kinds).to_numpy())
         seen = replace(cases, models=test_cases.take(~test), published_models=published)
         seen = replace(seen, cpu_models=None, apart={})
+    if split != "device" and seen.simulated_models:
+        seen = replace(seen, simulated_models=_other_networks(seen.simulated_models, tested.rows, split))
     try:
         fresh.fit(seen)
     except TooFewCases:  # a family may be all that a predictor learns from
@@ -189,6 +198,14 @@ def _without(cases: TrainingCases, test_rows: pd.DataFrame, split: str) -> Train
     named = split == "name"
     published = cases.published_models and other_families(cases.published_models, test_rows, by_name=named)
     return replace(cases, models=other_families(cases.models, test_rows, by_name=named), published_models=published)
+
+
+def _other_networks(simulated: Cases, test_rows: pd.DataFrame, split: str) -> Cases:
+    """Simulated rows without the networks that are held out."""
+    if split in ("family", "name"):
+        return other_families(simulated, test_rows, by_name=split == "name")
+    groups = groups_of(simulated.rows, split)
+    return simulated.take(~groups.isin(groups_of(test_rows, split)).to_numpy())
 
 
 def _empty(cases: TrainingCases) -> TrainingCases:

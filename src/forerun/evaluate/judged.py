@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from forerun.device.kinds import GPU
@@ -37,6 +38,9 @@ class Judged:
 
     frames: dict[str, pd.DataFrame] = field(default_factory=dict)
     unseen_devices: pd.DataFrame | None = None
+    #: What it says of simulated rows that it did not see, where it learned from no others: how far it is from the
+    #: predictor that made them, which decides its intervals and is no accuracy.
+    imitated: pd.DataFrame | None = None
     skipped: list[str] = field(default_factory=list)  # why splits were skipped
 
     @property
@@ -47,6 +51,8 @@ class Judged:
     @property
     def calibration(self) -> pd.DataFrame:
         """The rows whose errors decide the intervals: those of families, and of kinds that hold few rows each."""
+        if self.imitated is not None:
+            return self.imitated
         chosen = [frame for part, frame in self.frames.items() if part not in ("kind", "name", "random")]
         if "kind" in self.frames:
             chosen.append(few_of_a_kind(self.frames["kind"]))
@@ -65,6 +71,13 @@ def judged(
             part_folds = None if split in ("kind", "device") else folds
             return held_out(predictor, cases, split, folds=part_folds, part=part, keep=keep, progress=shown)
 
+    if cases.simulated_models and not predictor.sees_devices:
+        made = cases.simulated_models
+        rows = made.rows.drop(columns="simulated")
+        alone = TrainingCases(replace(made, rows=rows), made.take(np.zeros(len(made), dtype=bool)))
+        with progress(f"{predictor.name}: holding out simulated rows") as shown:
+            split = whole_parts(rows)
+            return Judged(imitated=held_out(predictor, alone, split, folds=folds, keep=keep, progress=shown))
     for split in predictor.hold_out.splits:
         if split == "device":
             if cases.published_models:

@@ -13,9 +13,32 @@ from forerun.evaluate.held_out import whole_parts
 from forerun.evaluate.stored import STORED_SPLITS
 from forerun.predictors.base import Predictor
 
+_UNJUDGED = (
+    "## How it was evaluated\n\nNot by rows of ours: it learned from simulated rows alone, which are no measurements. "
+    "Its intervals hold its distance to the predictor that made them, and the error of a device that nobody measured."
+)
 
-def text(predictor: Predictor, parts: Mapping[str, pd.DataFrame]) -> str:
-    """The card, from a fitted predictor and its held-out predictions, by part of the rows (`stored.file_of`)."""
+
+def text(predictor: Predictor, parts: Mapping[str, pd.DataFrame], simulated: str = "") -> str:
+    """The card, from a fitted predictor and its held-out predictions, by part of the rows (`stored.file_of`), with what
+    is to be said of simulated rows (`simulated`)."""
+    head = [*_head(predictor), *([f"## Simulated rows\n\n{simulated}"] if simulated else [])]
+    return "\n\n".join([*head, *(_judged(predictor, parts) if parts else [_UNJUDGED])]) + "\n"
+
+
+def _head(predictor: Predictor) -> list[str]:
+    origin = predictor.provenance
+    return [
+        f"# The weights of the predictor {predictor.name}",
+        f"Fitted {origin.get('fitted', 'on an unknown day')} by `forerun train {predictor.name}` to rows measured "
+        f"until {origin.get('measured_until', 'an unknown day')}, with forerun {origin.get('forerun', '(unknown)')} "
+        f"(commit {origin.get('commit') or 'unknown'}). Apache-2.0, like the rows of ours; docs/DATASET.md has the "
+        "licence of each published set.",
+        "## Training data\n\n" + report.markdown(_sets(origin)),
+    ]
+
+
+def _judged(predictor: Predictor, parts: Mapping[str, pd.DataFrame]) -> list[str]:
     boards = {
         split: full.study_board({predictor.name: parts[part]}, split, predictor.targets).lines
         for split, part in STORED_SPLITS.items()
@@ -23,14 +46,7 @@ def text(predictor: Predictor, parts: Mapping[str, pd.DataFrame]) -> str:
     }
     first = next(iter(boards))
     held_out = parts[STORED_SPLITS[first]]
-    origin = predictor.provenance
-    sections = [
-        f"# The weights of the predictor {predictor.name}",
-        f"Fitted {origin.get('fitted', 'on an unknown day')} by `forerun train {predictor.name}` to rows measured "
-        f"until {origin.get('measured_until', 'an unknown day')}, with forerun {origin.get('forerun', '(unknown)')} "
-        f"(commit {origin.get('commit') or 'unknown'}). Apache-2.0, like the rows of ours; docs/DATASET.md has the "
-        "licence of each published set.",
-        "## Training data\n\n" + report.markdown(_sets(origin)),
+    return [
         "## How it was evaluated\n\n" + full.notes(held_out) + "\n\n" + _table(boards[first]),
         *(
             [
@@ -53,7 +69,6 @@ def text(predictor: Predictor, parts: Mapping[str, pd.DataFrame]) -> str:
         "- CPUs come from two machines of two cores, one under PyTorch and one under onnxruntime.\n"
         "- TPUs and other accelerators get no learned efficiency: roofline, and a wide interval.",
     ]
-    return "\n\n".join(sections) + "\n"
 
 
 def _table(lines: pd.DataFrame) -> str:

@@ -24,7 +24,7 @@ STORED_SPLITS = {"family": GPU.part, "model": GPU.part, "kind": "kind", "name": 
 _UNREAD = frozenset(
     "extra case software reason host row_id key event_ms latency_min_ms latency_median_ms latency_p90_ms "
     "latency_p99_ms first_call_ms memory_reserved_mb weights_mb sm_clock_mhz device_reported ttft_ms tpot_ms "
-    "tokens_out time_to_train_s throughput_unit throughput power_limit_w parallel mfu epoch_s".split()
+    "tokens_out simulated time_to_train_s throughput_unit throughput power_limit_w parallel mfu epoch_s".split()
 )
 #: Columns that a prediction is scored by, and those that every predictor that reads columns alone is fitted to.
 SCORED = (

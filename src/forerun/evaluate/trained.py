@@ -21,9 +21,11 @@ from forerun.predictors.cases import TrainingCases
 
 
 def save_trained(
-    folder: Path, predictor: Predictor, cases: TrainingCases, judged: Judged, costs: dict[str, Any], store: Store
-) -> None:
-    """Writes all of it; of published rows, whose licences may forbid passing them on, only figures are stored."""
+    folder: Path, predictor: Predictor, cases: TrainingCases, judged: Judged, costs: dict[str, Any], store: Store,
+    simulated: str = "",
+) -> None:  # fmt: skip
+    """Writes all of it; of published rows, whose licences may forbid passing them on, only figures are stored.
+    `simulated` says in the card what is known of devices whose rows were simulated."""
     predictor.save(folder)
     only = None if predictor.hold_out.keeps_all_columns else predictor.columns
     for part, frame in judged.frames.items():
@@ -38,4 +40,4 @@ def save_trained(
         store_device_lines(folder, device_lines(predictor, judged.unseen_devices, cases))
     store_costs(folder, costs)
     write_stamp(str(folder))
-    (folder / "MODEL_CARD.md").write_text(model_card.text(predictor, judged.frames))
+    (folder / "MODEL_CARD.md").write_text(model_card.text(predictor, judged.frames, simulated))

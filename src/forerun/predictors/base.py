@@ -31,7 +31,7 @@ from forerun.predictors.laws.specs import op_roofline_s
 from forerun.predictors.laws.spreads import not_below
 from forerun.predictors.saved import Saved
 from forerun.runtimes.registry import USUAL as USUAL_RUNTIME
-from forerun.runtimes.registry import names, runtime
+from forerun.runtimes.registry import is_usual, names, runtime
 from forerun.workload import MODES, Workload
 
 if TYPE_CHECKING:
@@ -102,6 +102,10 @@ class Predictor(Saved, abc.ABC):
     calibrates: ClassVar[bool] = True
     #: Whether `fit` and `predict_cases` read operators and graphs; False: the columns of the table only.
     reads_graphs: ClassVar[bool] = True
+    #: Whether rows that the default predictor makes for other devices teach it anything (`simulated_models`).
+    learns_simulated: ClassVar[bool] = False
+    #: Whether numbers of the device are features, so that several are learned from together (published predictors).
+    sees_devices: bool = False
     #: Columns that they read beyond those that every table has (predictors/cases.py).
     columns: ClassVar[tuple[str, ...]] = ()
     #: How cases are held out when it is evaluated, where the defaults do not suit it.
@@ -295,6 +299,11 @@ class Predictor(Saved, abc.ABC):
         if self.host_slowness is not None and device.traits.is_host:
             return f"{device.id} is a CPU and its own host: leave host at default"
         return None
+
+    def answers_row(self, rows: pd.DataFrame) -> np.ndarray:
+        """Which measured rows are of a kind that it predicts: its modes, run eagerly."""
+        eager = is_usual(rows)
+        return (eager & rows["mode"].isin(self.modes)).to_numpy()
 
     def parts_answered(self, cases: TrainingCases) -> list[str]:
         """The parts of `cases.whole_models` that it can predict."""

@@ -17,6 +17,7 @@ the store (`data/schema.py`) and the following, which are all that a predictor n
 | `block` | the kinds of op in the block that the network repeats (graph/blocks.py): relatives have the same |
 | `device_kind` | gpu or cpu |
 | `simulated_memory_mb`, `simulated_memory_allocated_mb`, `memory_group` | simulated (predictors/laws/memory.py) |
+| `simulated` | simulated rows only: the predictor that made the row (training/simulated.py) |
 | `copy_ms` | published rows only: part of `latency_ms` that copies inputs to the device |
 
 `latency_ms` of onnxruntime's rows is their median call at the speed of an undisturbed machine (`training/gather.py`).
@@ -126,6 +127,7 @@ class TrainingCases:
     published_operators: Cases | None = None  # of other people's data sets
     cpu_models: Cases | None = None  # whole models on CPUs under our own protocol
     published_models: Cases | None = None  # of other people's data sets, on other GPUs
+    simulated_models: Cases | None = None  # what another predictor says of other GPUs: learned from, never a truth
     #: Whole models on CPUs under runtimes whose rows are learned by themselves (`Runtime.part`), by the part.
     apart: Mapping[str, Cases] = field(default_factory=dict)
 
@@ -141,6 +143,7 @@ class TrainingCases:
         named = {
             "models": self.models, "operators": self.operators, "published operators": self.published_operators,
             "published models": self.published_models, "CPU models": self.cpu_models,
+            "simulated models": self.simulated_models,
             **{f"{part} models": cases for part, cases in self.apart.items()},
         }  # fmt: skip
         return {name: part for name, part in named.items() if part is not None and len(part)}

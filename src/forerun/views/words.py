@@ -13,6 +13,7 @@ WIDE = 120
 _BASIS = {
     "roofline": "the device's peaks, with efficiencies fitted on one H200: rely on the interval, not on the digits",
     "learned": "fitted to measurements of other models, never below the roofline",
+    "simulated": "fitted to what the default predictor says of such devices, not to measurements of them",
     "measured": "this case itself was measured",
     "adapted": "learned, then corrected by measurements of this device",
 }

@@ -37,8 +37,9 @@ class GraphPredictor(WholeModelPredictor):
         """[graphs, targets]: its predictions, as standardised logarithms."""
 
     def prepare(self, cases: TrainingCases) -> None:
-        if cases.models:
-            graphs_of(cases.models.take(self.answers_row(cases.models.rows)))
+        for part in (cases.models, cases.simulated_models):
+            if part:
+                graphs_of(part.take(self.answers_row(part.rows)))
 
     def graphs(self, cases: Cases) -> list[GraphArrays]:
         """The graphs of cases as arrays."""

@@ -21,7 +21,6 @@ from forerun.predictors.laws.bounds import hold
 from forerun.predictors.laws.specs import roofline_ms
 from forerun.predictors.published.whole_model import numbers
 from forerun.predictors.published.whole_model.numbers import Numbers
-from forerun.runtimes.registry import is_usual
 from forerun.workload import Workload
 
 if TYPE_CHECKING:
@@ -40,15 +39,17 @@ class WholeModelPredictor(Predictor):
 
     targets = ("latency_ms", "memory_mb", "energy_j")
     hold_out: ClassVar[HoldOut] = HoldOut(splits=("random", "family"), keeps_all_columns=False)
-    #: Whether numbers of the device are features: then other devices are predicted too, if it was fitted to several.
-    sees_devices: ClassVar[bool] = False
+    learns_simulated = True
 
     devices_: list[str]
+    simulated_devices_: list[str] = []  # noqa: RUF012 - replaced as a whole; devices known from simulated rows alone
     kinds_: list[str]  # kinds of op in the graphs that it was fitted to
 
     def fit(self, cases: TrainingCases) -> Self:
         selected = self.cases_of(cases)
-        self.devices_ = sorted(selected.rows["device"].unique())
+        made = _simulated(selected.rows)
+        self.devices_ = sorted(selected.rows["device"][~made].unique())
+        self.simulated_devices_ = sorted(selected.rows["device"][made].unique())
         self.kinds_ = sorted(selected.op_kinds)
         self.learn(selected)
         return self
@@ -67,16 +68,13 @@ class WholeModelPredictor(Predictor):
     ) -> dict[str, np.ndarray]:
         """By target, its prediction over [batch sizes, devices]."""
 
-    def answers_row(self, rows: pd.DataFrame) -> np.ndarray:
-        """Which measured rows are of a kind that it predicts: its modes, run eagerly."""
-        eager = is_usual(rows)
-        return (eager & rows["mode"].isin(self.modes)).to_numpy()
-
     def cases_of(self, cases: TrainingCases) -> Cases:
         """The cases that it learns from."""
         from forerun.predictors.cases import join
 
-        parts = [cases.models, cases.cpu_models, cases.published_models] if self.sees_devices else [cases.models]
+        parts = [cases.models, cases.cpu_models, cases.published_models, cases.simulated_models]
+        if not self.sees_devices:
+            parts = [cases.simulated_models or cases.models]
         selected = [part.take(self.answers_row(part.rows)) for part in parts if part]
         selected = [part for part in selected if len(part)]
         if sum(map(len, selected)) < FEWEST:
@@ -89,7 +87,7 @@ class WholeModelPredictor(Predictor):
         if len(devices) > 1 and not self.sees_devices:
             raise ForerunError(
                 f"the predictor {self.name} sees no datasheets, so it learns one device at a time, and there are rows "
-                f"of {', '.join(devices)}: choose one with --where \"device = '{devices[0]}'\""
+                f"of {', '.join(devices)}: {_choose(joined.rows, devices[0])}"
             )
         for target in self.targets:
             if target not in joined.rows or joined.rows[target].notna().sum() < FEWEST:
@@ -124,16 +122,17 @@ class WholeModelPredictor(Predictor):
 
     def problem_of(self, device: Device) -> str | None:
         """Why it cannot predict a device, as a sentence, or None."""
-        if device.id in self.devices_:
+        known = [*self.devices_, *self.simulated_devices_]
+        if device.id in known:
             return None
-        others = sum(_kind(name) == device.kind for name in self.devices_)
+        others = sum(_kind(name) == device.kind for name in known)
         if self.sees_devices and others >= FEWEST_DEVICES:
             return None
         why = f"{FEWEST_DEVICES} of a kind are needed to say anything of others" if self.sees_devices else (
             "it sees no datasheets"
         )  # fmt: skip
         return (
-            f"the predictor {self.name} knows {', '.join(self.devices_)} and no other device: {why}; fit it to rows of "
+            f"the predictor {self.name} knows {', '.join(known)} and no other device: {why}; fit it to rows of "
             f"{device.id} (forerun train {self.name})"
         )
 
@@ -147,10 +146,16 @@ class WholeModelPredictor(Predictor):
     def measured_devices(self) -> frozenset[str]:
         return frozenset(self.devices_)
 
+    def basis_for(self, device: Device) -> str:
+        """Simulated where other devices of its kind are known from simulated rows alone."""
+        made = any(_kind(name) == device.kind for name in self.simulated_devices_)
+        return "simulated" if made and device.id not in self.devices_ else self.basis
+
     def out_of_distribution(self, profile: Profile, device: Device, workload: Workload) -> list[OutOfDistribution]:
         found = []
         if device.id not in self.devices_:
-            found.append(OutOfDistribution("device", f"{self.name} was fitted to no measurement of {device.id}"))
+            made = ", to simulated rows of it alone" if device.id in self.simulated_devices_ else ""
+            found.append(OutOfDistribution("device", f"{self.name} was fitted to no measurement of {device.id}{made}"))
         unseen = sorted({op.kind for op in profile.graph.ops} - set(self.kinds_))
         if unseen:
             found.append(OutOfDistribution("ops", f"{self.name} was fitted to no network with {', '.join(unseen)}"))
@@ -160,6 +165,20 @@ class WholeModelPredictor(Predictor):
         if target not in self.targets or self.calibration_ is None:
             return None
         return self.calibration_.factors(f"{target}/gpu/{mode}", self.confidence)
+
+
+def _simulated(rows: pd.DataFrame) -> np.ndarray:
+    """Which rows another predictor made."""
+    return (rows["simulated"].notna() if "simulated" in rows else rows["device"].isna()).to_numpy(dtype=bool)
+
+
+def _choose(rows: pd.DataFrame, device: str) -> str:
+    """How one of several devices is chosen."""
+    return (
+        f"give --simulated {device} alone"
+        if _simulated(rows).any()
+        else f"choose one with --where \"device = '{device}'\""
+    )
 
 
 def _kind(name: str) -> str | None:

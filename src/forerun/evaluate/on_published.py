@@ -1,0 +1,134 @@
+"""Predictors judged by published rows of whole models on devices whose rows they were fitted to are simulated."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from forerun.data.importers import importers
+from forerun.data.importers._cases import on_one_gpu, one_row_a_case
+from forerun.data.store import Store
+from forerun.device import Device
+from forerun.errors import ForerunError
+from forerun.evaluate import report
+from forerun.evaluate.held_out import refuse_simulated
+from forerun.predictors.base import Predictor
+from forerun.predictors.cases import Cases, TrainingCases
+from forerun.predictors.registry import load_predictor
+from forerun.training.cases import Progress
+from forerun.training.published import cases_of
+from forerun.training.simulated import SOURCE
+
+
+def published_truth(
+    store: Store, devices: Sequence[Device], predictor: Predictor, progress: Progress | None = None
+) -> Cases | None:
+    """Published calls on these devices of the kind that a predictor answers, one row a case; None where the store has
+    none that can be captured."""
+    rows = on_one_gpu(store.read("models"))
+    rows = rows[rows["device"].isin([device.id for device in devices]) & rows["batch"].notna()]
+    parts = []
+    for name, importer in importers().items():
+        part = rows[rows["dataset"] == name]
+        part = part[predictor.answers_row(part)] if len(part) else part
+        chosen = importer.model_rows(part) if importer.models_in_training else one_row_a_case(part)
+        if chosen is not None and len(chosen):
+            able = [_is_workload(name, row) for row in chosen.to_dict("records")]
+            parts.append(chosen[np.array(able, dtype=bool)])
+    found = pd.concat(parts, ignore_index=True) if parts else rows.iloc[:0]
+    refuse_simulated(found)
+    if found.empty:
+        return None
+    try:
+        return cases_of(found, progress)
+    except ForerunError:  # none of them can be captured
+        return None
+
+
+def lines(predictor: Predictor, truth: Cases, own: Cases) -> pd.DataFrame:
+    """By data set, device and mode: the mean error of latency in %, beside that of the predictor that made the rows and
+    of one ratio of latency to roofline, found on our own rows of the same modes."""
+    rows = truth.rows
+    copies = rows["copy_ms"].fillna(0.0).to_numpy(dtype=float) if "copy_ms" in rows else np.zeros(len(rows))
+    measured = rows["latency_ms"].to_numpy(dtype=float)
+    mine = own.rows[own.rows["mode"].isin(rows["mode"].unique())]
+    ratio = float((mine["latency_ms"] / mine["roofline_ms"]).median())
+    answers = {
+        predictor.name: predictor.predict_cases(truth)["predicted_latency_ms"].to_numpy(dtype=float),
+        SOURCE: load_predictor(SOURCE).predict_cases(truth)["predicted_latency_ms"].to_numpy(dtype=float),
+        "one ratio": ratio * rows["roofline_ms"].to_numpy(dtype=float),
+    }
+    wrong = pd.DataFrame({name: 100 * np.abs((value + copies) / measured - 1) for name, value in answers.items()})
+    known = wrong[predictor.name].notna().to_numpy()
+    by = rows[known][["dataset", "device", "mode"]].reset_index(drop=True)
+    table = pd.concat([by, wrong[known].reset_index(drop=True)], axis=1).groupby(list(by), as_index=False)
+    counts = table.size().rename(columns={"size": "calls"})
+    return counts.merge(table.mean().round(1))
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """What is known of a predictor that was fitted to simulated rows of these devices."""
+
+    devices: tuple[str, ...]
+    rows: int
+    made_by: str
+    imitation: float | None  # mean difference from rows that it did not see, in %; where it learned from no others
+    lines: pd.DataFrame | None  # `lines` on published rows of the devices; None where the store has none
+
+    @property
+    def results(self) -> dict[str, str]:
+        """The same as `forerun train` prints it."""
+        out = {"simulated rows": f"{self.rows:,} of {', '.join(self.devices)}, never judged as truth"}
+        if self.imitation is not None:
+            out["from simulated rows, held out"] = f"{self.imitation:.1f} % on average: no accuracy"
+        if self.lines is None:
+            return out | {"published rows of these devices": "none is imported: nothing to judge by"}
+        for line in self.lines.to_dict("records"):
+            where = f"{line['dataset']}, {line['device']}, {line['mode']}, {line['calls']} calls"
+            errors = [f"{name} {line[name]:.1f} %" for name in list(self.lines)[4:]]
+            out[where] = f"mean error {', '.join(errors)}"
+        return out
+
+    def text(self) -> str:
+        """The same for a model card."""
+        said = (
+            f"{self.rows:,} rows of {', '.join(self.devices)} are simulated: {self.made_by} answered the workloads "
+            "that were measured here, for devices that nobody here owns. They are learned from and never judged as "
+            "truth; answers for such devices say `simulated`."
+        )
+        if self.imitation is not None:
+            said += f" Rows that it did not see differ by {self.imitation:.1f} % on average, which is no accuracy."
+        if self.lines is None:
+            return f"{said}\n\nNo published rows of these devices were imported, so nothing was judged."
+        head = "Mean error of latency in % on published rows of these devices, of which none was learned from by this"
+        seen = "predictor; the default predictor learned from some of them (docs/DATASET.md)."
+        return f"{said}\n\n{head}\n{seen}\n\n{report.markdown(self.lines)}"
+
+
+def simulation(
+    predictor: Predictor, devices: Sequence[Device], cases: TrainingCases, imitated: pd.DataFrame | None, store: Store
+) -> Simulation:
+    """What the simulated rows taught a fitted predictor, judged on published rows of the devices."""
+    made = cases.simulated_models
+    assert made is not None
+    truth = published_truth(store, devices, predictor)
+    found = lines(predictor, truth, cases.models) if truth is not None and len(truth) else None
+    apart = None
+    if imitated is not None:
+        apart = 100 * float(np.abs(imitated["predicted_latency_ms"] / imitated["latency_ms"] - 1).mean())
+    by = json.loads(str(made.rows["simulated"].iloc[0]))
+    named = f"the predictor {by['predictor']} (weights {str(by['weights'])[:12]})"
+    return Simulation(tuple(device.id for device in devices), len(made), named, apart, found)
+
+
+def _is_workload(dataset: str, row: dict[str, object]) -> bool:
+    try:
+        importers()[dataset].workload(row)
+    except ForerunError:
+        return False
+    return True
