@@ -126,6 +126,26 @@ def test_one_answer_at_any_number_of_batch_sizes(cases: TrainingCases, encoder_f
     assert many.latency_ms[2, 0] == pytest.approx(alone.latency_ms[0, 0], rel=1e-5)
 
 
+def test_numbers_of_the_device_teach_several(cases: TrainingCases, encoder_file: Path, tmp_path: Path) -> None:
+    """The same networks on a second device, five times as slow: answers differ by the device alone."""
+    inference = cases.models.take((cases.models.rows["mode"] == "inference").to_numpy())
+    rows = inference.rows
+    slower = replace(inference, rows=rows.assign(device="t4", latency_ms=5 * rows["latency_ms"], simulated="{}"))
+    both = TrainingCases(inference, cases.operators, simulated_models=slower)
+    predictor = small("dippm", encoder_file, hardware=True, epochs=40).fit(both)
+    assert predictor.devices_ == ["h200"] and predictor.simulated_devices_ == ["t4"]
+    work = Workload("cnn:depth=4,filters=16,classes=10", batch=32)
+    columns = profile(load_graph(work), work.dtype)
+    devices = [load_device("h200"), load_device("t4")]
+    fast, slow = predictor.times(columns, devices, work).latency_ms[0]
+    assert slow > 2 * fast
+    assert predictor.basis_for(devices[1]) == "simulated" and predictor.problem_of(load_device("l4"))
+    predictor.save(tmp_path)
+    assert DippmPredictor.load(tmp_path).times(columns, devices, work).latency_ms[0, 1] == pytest.approx(slow)
+    found = held_out(small("dippm", encoder_file, hardware=True, epochs=2), both, "random", folds=2)
+    assert found["predicted_latency_ms"].notna().all()
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_every_kind_of_layer_takes_a_step(variant: str, cases: TrainingCases, encoder_file: Path) -> None:
     predictor = small("dippm", encoder_file, variant=variant, steps=2, epochs=1)

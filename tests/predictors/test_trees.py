@@ -14,6 +14,7 @@ import pytest
 
 import forerun
 from forerun import cli
+from forerun.data.splits import stratified
 from forerun.device import load_device
 from forerun.errors import ForerunError
 from forerun.evaluate.check import check_predictor
@@ -24,6 +25,7 @@ from forerun.predictors.cases import TrainingCases
 from forerun.predictors.laws.specs import roofline_ms
 from forerun.predictors.published.trees import GRID, TreesPredictor
 from forerun.predictors.published.trees.summary import shares, summary
+from forerun.predictors.published.whole_model.devices import HOST_NUMBERS, of_hosts
 from forerun.predictors.saved import weights_hash
 from forerun.report import feature_charts
 from forerun.workload import Workload
@@ -63,8 +65,34 @@ def test_features_can_be_fewer(few_cases: TrainingCases) -> None:
         found = made.predict_cases(few_cases.models)["predicted_latency_ms"]
         errors[features] = float(np.abs(np.log(found / few_cases.models.rows["latency_ms"])).mean())
     assert errors["all"] < errors["macs"]
+    both = TreesPredictor(trees=5, host=True).fit(few_cases)
+    assert both.seen[-4:] == HOST_NUMBERS and len(both.seen) == len(TreesPredictor().seen) + 4
+    assert both.predict_cases(few_cases.models).notna().all().all()
     with pytest.raises(ForerunError, match="features must be macs, "):
         TreesPredictor(features="flops").fit(few_cases)
+
+
+def test_host_features_are_those_of_the_cpu_beside_the_device() -> None:
+    gpu, cpu = load_device("h200"), load_device("epyc-7763")
+    names = ["AMD EPYC 7763 64-Core Processor", "Intel(R) Xeon(R) Processor", None, "AMD EPYC 7763 64-Core Processor"]
+    found = of_hosts([gpu, gpu, gpu, cpu], names)
+    assert found["host_clock"][[0, 3]].tolist() == [2450, 2450] and found["host_cores"][0] == 64
+    assert found["host_cache"][0] == 256 and np.isnan(found["host_memory"][0])
+    assert np.isnan(found["host_clock"][[1, 2]]).all()  # clouds hide theirs
+    assert np.isnan(of_hosts([gpu])["host_clock"]).all() and of_hosts([cpu])["host_clock"] == [2450]
+
+
+def test_stratified_folds_have_their_share_of_every_stratum(few_cases: TrainingCases) -> None:
+    rows = few_cases.models.rows
+    strata = rows["family"] + "/" + rows["mode"]
+    folds = [test for _, test in stratified(rows["case_key"], strata, 3)]
+    assert (np.sum(folds, axis=0) == 1).all()
+    cases = rows["case_key"].groupby(strata).nunique()
+    for test in folds:
+        held = rows["case_key"][test].groupby(strata[test]).nunique().reindex(cases.index, fill_value=0)
+        assert (np.abs(held - cases / 3) < 1).all()
+    found = held_out(TreesPredictor(trees=5), few_cases, "stratified", folds=3)
+    assert found["predicted_latency_ms"].notna().all()
 
 
 def test_it_keeps_the_contract(fitted: TreesPredictor) -> None:

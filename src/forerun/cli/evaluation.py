@@ -31,7 +31,7 @@ BASELINES = "dummy,one-ratio,roofline,default"
 def evaluate(
     names: Annotated[str, typer.Argument(help="Predictors to compare, separated by commas.")] = BASELINES,
     split: Annotated[
-        str, typer.Option(help="What is held out: family, name, kind, model, device or random.")
+        str, typer.Option(help="What is held out: family, name, kind, model, device, random or stratified.")
     ] = "family",
     targets: Annotated[str, typer.Option(help="Quantities, such as latency,memory,energy; default: all.")] = "",
     exam: Annotated[bool, typer.Option(help="Score the test set: families and a GPU not used for tuning.")] = False,

@@ -107,6 +107,19 @@ def in_turns(groups: pd.Series) -> pd.Index:
     return groups.groupby(groups, dropna=False).cumcount().sort_values(kind="stable").index
 
 
+def stratified(
+    cases: pd.Series, strata: pd.Series, folds: int, seed: int = 0
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:  # fmt: skip
+    """(train, test) masks of single cases, such that every fold has about the same share of each stratum. Rows of one
+    case, which are repeats, stay together."""
+    first = pd.DataFrame({"case": cases.to_numpy(), "stratum": strata.to_numpy()}).drop_duplicates("case")
+    dealt = first.sample(frac=1, random_state=seed).sort_values("stratum", kind="stable")["case"]
+    fold = dict(zip(dealt, np.arange(len(dealt)) % folds, strict=True))
+    of_row = cases.map(fold).to_numpy()
+    for number in range(min(folds, len(dealt))):
+        yield of_row != number, of_row == number
+
+
 def hold_out(groups: pd.Series, folds: int | None = None, seed: int = 0) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """(train, test) masks such that every group is in `test` exactly once and never in both.
 

@@ -32,12 +32,13 @@ SPLITS = {
     "kind": "whole kinds of network, one at a time",
     "model": "whole networks by name, several at a time: relatives of their family stay in training",
     "device": "whole GPUs of the published sets, one at a time",
+    "stratified": "single rows, with the same share of each family and mode in every fold: as optimistic",
     "random": "single rows: optimistic for every predictor, since near relatives stay in training",
 }
 #: What a split holds out, one at a time or several together.
 GROUPS = {
     "family": "family", "name": "family", "model": "network", "kind": "kind of network", "device": "device",
-    "random": "case",
+    "random": "case", "stratified": "case",
 }  # fmt: skip
 #: Columns that the host's measured speed changes.
 PROBED = ("latency_ms", "energy_j")
@@ -90,9 +91,9 @@ def groups_of(rows: pd.DataFrame, split: str) -> pd.Series:
         return splits.by_name(rows)
     if split == "model":
         return rows["model"]
-    return {"random": lambda: rows["case_key"], "device": lambda: rows["device"]}.get(
-        split, lambda: splits.kinds_of_network(rows)
-    )()
+    if split in ("random", "stratified"):
+        return rows["case_key"]
+    return {"device": lambda: rows["device"]}.get(split, lambda: splits.kinds_of_network(rows))()
 
 
 def whole_parts(rows: pd.DataFrame) -> str:
@@ -141,6 +142,9 @@ def _test_cases(cases: TrainingCases, split: str, part: str) -> Cases:
 def _parts(rows: pd.DataFrame, split: str, folds: int) -> list[np.ndarray]:
     """For every part, which rows are held out."""
     groups = groups_of(rows, split)
+    if split == "stratified":
+        strata = rows["family"].astype(str) + "/" + rows["mode"].astype(str)
+        return [test for _, test in splits.stratified(groups, strata, folds)]
     if split in ("family", "name", "model", "random"):
         return [test for _, test in splits.hold_out(groups, folds)]
     return [(groups == name).to_numpy() for name in sorted(groups.unique())]

@@ -21,16 +21,16 @@ from forerun.predictors.cases import Cases, TrainingCases
 from forerun.predictors.registry import load_predictor
 from forerun.training.cases import Progress
 from forerun.training.published import cases_of
-from forerun.training.simulated import SOURCE
+from forerun.training.simulated import SOURCE, of_such_chips
 
 
 def published_truth(
     store: Store, devices: Sequence[Device], predictor: Predictor, progress: Progress | None = None
 ) -> Cases | None:
-    """Published calls on these devices of the kind that a predictor answers, one row a case; None where the store has
-    none that can be captured."""
+    """Published calls of the kind that a predictor answers on such chips, one row a case; None where the store has none
+    that can be captured."""
     rows = on_one_gpu(store.read("models"))
-    rows = rows[rows["device"].isin([device.id for device in devices]) & rows["batch"].notna()]
+    rows = rows[of_such_chips(rows, devices) & rows["batch"].notna().to_numpy()]
     parts = []
     for name, importer in importers().items():
         part = rows[rows["dataset"] == name]
@@ -87,7 +87,7 @@ class Simulation:
         if self.imitation is not None:
             out["from simulated rows, held out"] = f"{self.imitation:.1f} % on average: no accuracy"
         if self.lines is None:
-            return out | {"published rows of these devices": "none is imported: nothing to judge by"}
+            return out | {"published rows of such chips": "none is imported: nothing to judge by"}
         for line in self.lines.to_dict("records"):
             where = f"{line['dataset']}, {line['device']}, {line['mode']}, {line['calls']} calls"
             errors = [f"{name} {line[name]:.1f} %" for name in list(self.lines)[4:]]
@@ -104,9 +104,9 @@ class Simulation:
         if self.imitation is not None:
             said += f" Rows that it did not see differ by {self.imitation:.1f} % on average, which is no accuracy."
         if self.lines is None:
-            return f"{said}\n\nNo published rows of these devices were imported, so nothing was judged."
-        head = "Mean error of latency in % on published rows of these devices, of which none was learned from by this"
-        seen = "predictor; the default predictor learned from some of them (docs/DATASET.md)."
+            return f"{said}\n\nNo published rows of such chips were imported, so nothing was judged."
+        head = "Mean error of latency in % on published rows of these chips, none of which this predictor learned from"
+        seen = "(the default predictor learned from some of those of image models, docs/DATASET.md)."
         return f"{said}\n\n{head}\n{seen}\n\n{report.markdown(self.lines)}"
 
 

@@ -162,10 +162,14 @@ class TrainingCases:
 
 
 def join(parts: Sequence[Cases]) -> Cases:
-    """Several tables as one, without the columns that only whole models have."""
+    """Several tables as one, without the columns that only whole models have; with what was made of their graphs."""
     starts = np.cumsum([0, *(len(p.rows) for p in parts)])
     ops = OpTable(**{f.name: np.concatenate([getattr(p.ops, f.name) for p in parts]) for f in fields(OpTable)})
     case = np.concatenate([p.case + start for p, start in zip(parts, starts[:-1], strict=True)])
     rows = pd.concat([p.rows for p in parts], ignore_index=True)
     none = np.zeros((len(rows), 0))
-    return Cases(rows, ops, case, np.concatenate([p.weight for p in parts]), none, none)
+    made = {key: value for p in parts for key, value in p.made.items()}
+    every = tuple(workload for p in parts for workload in p.workloads)
+    workloads = every if len(every) == len(rows) else ()
+    weight = np.concatenate([p.weight for p in parts])
+    return Cases(rows, ops, case, weight, none, none, workloads, parts[0].load, made)

@@ -60,13 +60,28 @@ def with_simulated(
     progress: Progress | None = None,
 ) -> TrainingCases:  # fmt: skip
     """The cases with simulated rows of the devices, which replace those of an earlier fit of this predictor in the
-    store. Published rows of the devices are left out: what is learned is judged on them."""
+    store. Published rows of such chips are left out: what is learned is judged on them."""
     made = simulated_cases(cases, devices, predictor, progress)
     store.replace(f"{DATASET}/{predictor.name}", {"models": _stored(made.rows)})
     published = cases.published_models
     if published is not None:
-        published = published.take(~published.rows["device"].isin([device.id for device in devices]).to_numpy())
+        published = published.take(~of_such_chips(published.rows, devices))
     return replace(cases, simulated_models=made, published_models=published)
+
+
+def of_such_chips(rows: pd.DataFrame, devices: Sequence[Device]) -> np.ndarray:
+    """Which rows are of these devices, or of others of their compute capability (A100s on PCIe)."""
+    known = {device.compute_capability for device in devices} - {None}
+    ids = {device.id for device in devices}
+    such = {name: name in ids or _capability(name) in known for name in rows["device"].unique()}
+    return rows["device"].map(such).to_numpy(dtype=bool)
+
+
+def _capability(name: str) -> float | None:
+    try:
+        return load_device(name).compute_capability
+    except ForerunError:
+        return None
 
 
 def simulated_cases(

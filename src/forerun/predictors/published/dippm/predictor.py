@@ -11,6 +11,7 @@ from forerun.errors import ForerunError
 from forerun.predictors.published.gnn import features
 from forerun.predictors.published.gnn.arrays import GraphArrays
 from forerun.predictors.published.gnn.predictor import GraphPredictor, kept_weights
+from forerun.predictors.published.whole_model.devices import DEVICE_NUMBERS
 
 if TYPE_CHECKING:
     from forerun.predictors.published.gnn.batches import Examples
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 
 
 class DippmPredictor(GraphPredictor):
-    """The published settings are the defaults; `learning_rate=None` searches for a rate, as the authors did."""
+    """The published settings are the defaults; `learning_rate=None` searches for a rate, as the authors did. With
+    `hardware` the numbers of the call have those of the device beside them, and it learns several devices."""
 
     name = "dippm"
     modes = ("inference",)
@@ -26,11 +28,12 @@ class DippmPredictor(GraphPredictor):
     def __init__(
         self, variant: str = "sage", width: int = 512, layers: int = 3, dropout: float = 0.05,
         learning_rate: float | None = 2.754e-5, epochs: int = 500, batch_size: int = 32, steps: int | None = None,
-        seed: int = 0,
+        hardware: bool = False, seed: int = 0,
     ) -> None:  # fmt: skip
         self.variant, self.width, self.layers, self.dropout = variant, width, layers, dropout
         self.learning_rate, self.epochs, self.batch_size = learning_rate, epochs, batch_size
-        self.steps, self.seed = steps, seed
+        self.steps, self.hardware, self.seed = steps, hardware, seed
+        self.sees_devices = hardware
 
     def learn_graphs(self, graphs: Sequence[GraphArrays], targets: np.ndarray) -> None:
         import torch
@@ -53,8 +56,9 @@ class DippmPredictor(GraphPredictor):
     def _new_network(self) -> GraphRegressor:
         from forerun.predictors.published.gnn.networks import GraphRegressor
 
+        statics = len(features.SHORT_STATIC) + (len(DEVICE_NUMBERS) if self.hardware else 0)
         return GraphRegressor(
-            self.variant, features.SHORT, len(features.SHORT_STATIC), len(self.targets), width=self.width,
+            self.variant, features.SHORT, statics, len(self.targets), width=self.width,
             layers=self.layers, dense=3, dropout=self.dropout,
         )  # fmt: skip
 

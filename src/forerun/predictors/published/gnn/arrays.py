@@ -34,8 +34,11 @@ class GraphArrays:
     repeat: np.ndarray  # [ops] how often the op runs, where equal blocks are folded into one
     edges: np.ndarray  # [2, edges] producer and consumer
     static: np.ndarray  # [STATIC] numbers of the whole call
+    hardware: np.ndarray | None = None  # numbers of the device (whole_model/devices.py); None where none are seen
 
 
+#: Fields that are of a whole call, not of its ops.
+_OF_CALLS = ("static", "hardware")
 #: The numbers of a whole call that `GraphArrays.static` holds.
 STATIC = ("macs", "batch", "convolutions", "linears", "relus", "nodes", "edges", "parameters", "bytes")
 
@@ -84,7 +87,7 @@ def write(path: Path, graphs: Sequence[GraphArrays], **more: np.ndarray) -> None
     columns: dict[str, np.ndarray] = {
         f.name: np.concatenate([getattr(g, f.name) for g in graphs], axis=1 if f.name == "edges" else 0)
         for f in fields(GraphArrays)
-        if f.name != "static"
+        if f.name not in _OF_CALLS
     }
     sizes = {"op_counts": [len(g.names) for g in graphs], "edge_counts": [g.edges.shape[1] for g in graphs]}
     statics = {"static": np.stack([g.static for g in graphs])}
@@ -103,7 +106,7 @@ def read(path: Path) -> tuple[list[GraphArrays], dict[str, np.ndarray]]:
     statics = list(found.pop("static"))
     parts: dict[str, list[np.ndarray]] = {}
     for field in fields(GraphArrays):
-        if field.name != "static":
+        if field.name not in _OF_CALLS:
             at, axis = (edges, 1) if field.name == "edges" else (ops, 0)
             parts[field.name] = np.split(found.pop(field.name), at, axis=axis)
     lines = zip(*parts.values(), statics, strict=True)

@@ -48,5 +48,6 @@ def long_features(graph: GraphArrays, names: Sequence[str]) -> np.ndarray:
 
 
 def static_vector(graph: GraphArrays, names: Sequence[str]) -> np.ndarray:
-    """Numbers of the whole call, as logarithms."""
-    return np.log1p(graph.static[[STATIC.index(name) for name in names]]).astype(np.float32)
+    """Numbers of the whole call, and of the device where the graph has these, as logarithms."""
+    call = graph.static[[STATIC.index(name) for name in names]]
+    return np.log1p(call if graph.hardware is None else np.append(call, graph.hardware)).astype(np.float32)

@@ -15,6 +15,7 @@ from forerun.graph.profile import Profile
 from forerun.predictors.laws.graph_numbers import of_graph
 from forerun.predictors.published.gnn.arrays import STATIC, GraphArrays, arrays
 from forerun.predictors.published.whole_model.base import WholeModelPredictor
+from forerun.predictors.published.whole_model.devices import of_devices
 from forerun.workload import Workload
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class GraphPredictor(WholeModelPredictor):
-    """Learns from graphs, of one device."""
+    """Learns from graphs, of one device; of several where it sees numbers of the device (`sees_devices`)."""
 
     columns = (*STATIC, "op_kinds")
     hold_out = replace(WholeModelPredictor.hold_out, folds=8)
@@ -36,14 +37,22 @@ class GraphPredictor(WholeModelPredictor):
     def logarithms(self, graphs: Sequence[GraphArrays]) -> np.ndarray:
         """[graphs, targets]: its predictions, as standardised logarithms."""
 
+    def graphs_on(self, graphs: Sequence[GraphArrays], devices: Sequence[Device]) -> list[GraphArrays]:
+        """The graphs with numbers of the device that each runs on, where it sees these."""
+        if not self.sees_devices:
+            return list(graphs)
+        hardware = np.nan_to_num(np.column_stack(list(of_devices(devices).values()))).astype(np.float32)
+        return [replace(graph, hardware=line) for graph, line in zip(graphs, hardware, strict=True)]
+
     def prepare(self, cases: TrainingCases) -> None:
-        for part in (cases.models, cases.simulated_models):
+        more = (cases.cpu_models, cases.published_models) if self.sees_devices else ()
+        for part in (cases.models, cases.simulated_models, *more):
             if part:
                 graphs_of(part.take(self.answers_row(part.rows)))
 
     def graphs(self, cases: Cases) -> list[GraphArrays]:
         """The graphs of cases as arrays."""
-        return graphs_of(cases)
+        return self.graphs_on(graphs_of(cases), cases.devices)
 
     def learn(self, cases: Cases) -> None:
         measured = cases.rows[list(self.learned_targets())].to_numpy(dtype=float)
@@ -78,6 +87,10 @@ class GraphPredictor(WholeModelPredictor):
     ) -> dict[str, np.ndarray]:
         graphs = graphs_at_batches(profile)
         shape = (len(profile.batches), len(devices))
+        if self.sees_devices:
+            each = [graph for graph in graphs for _ in devices]
+            asked = self.values_of_graphs(self.graphs_on(each, list(devices) * len(graphs)))
+            return {target: values.reshape(shape) for target, values in asked.items()}
         found = self.values_of_graphs(graphs)
         return {target: np.broadcast_to(values[:, None], shape).copy() for target, values in found.items()}
 

@@ -46,7 +46,7 @@ class RegressorsPredictor(ByNumbers):
         self.pca = pca  # principal components; 0: none are taken
         self.noise = noise  # standard deviation of the factor on every number of a copied row; 0: no row is copied
         self.copies = copies
-        self.features = features  # names of numbers; None: all
+        self.features = features  # names of numbers; None: all but those of the host
         self.trees = trees
         self.depth = depth  # of a tree; 0: no limit (boosting: 4)
         self.leaf = leaf  # rows that a leaf holds at least
@@ -64,9 +64,9 @@ class RegressorsPredictor(ByNumbers):
         """The names of the features."""
         chosen = tuple(self.features) if self.features else numbers.ALL_NUMBERS
         for name in chosen:
-            if name not in numbers.ALL_NUMBERS:
-                hint = did_you_mean(name, numbers.ALL_NUMBERS)
-                raise ForerunError(f"no number of a model or device is called {name!r}.{hint}")
+            if name not in numbers.KNOWN_NUMBERS:
+                hint = did_you_mean(name, numbers.KNOWN_NUMBERS)
+                raise ForerunError(f"no number of a model, device or host is called {name!r}.{hint}")
         return chosen
 
     def prepare(self, cases: TrainingCases) -> None:

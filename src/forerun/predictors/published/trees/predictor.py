@@ -3,7 +3,7 @@
 Designed for language models: it predicts latency (hence tokens per second), peak memory and energy; fitted to several
 devices, it predicts others by their datasheets. It can be fitted to any rows. The features may be the
 multiply-accumulates alone, these with parameters and bytes moved, or all numbers, each with or without those of the
-device.
+device, and with those of the host where that is asked for.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class TreesPredictor(ByNumbers):
     def __init__(
         self, trees: int = 600, depth: int = 6, learning_rate: float = 0.05, subsample: float = 0.8,
         column_share: float = 0.8, min_child_weight: float = 1.0, l2: float = 1.0, features: str = "all",
-        hardware: bool = True, seed: int = 0,
+        hardware: bool = True, host: bool = False, seed: int = 0,
     ) -> None:  # fmt: skip
         self.trees = trees
         self.depth = depth
@@ -71,6 +71,7 @@ class TreesPredictor(ByNumbers):
         self.l2 = l2
         self.features = features
         self.hardware = hardware
+        self.host = host
         self.seed = seed
         self.boosters_: dict[str, Booster] = {}
 
@@ -79,7 +80,8 @@ class TreesPredictor(ByNumbers):
         """The names of the features."""
         if self.features not in FEATURES:
             raise ForerunError(f"features must be {', '.join(FEATURES)}, got {self.features!r}")
-        return (*FEATURES[self.features], *(numbers.DEVICE_NUMBERS if self.hardware else ()))
+        device = numbers.DEVICE_NUMBERS if self.hardware else ()
+        return (*FEATURES[self.features], *device, *(numbers.HOST_NUMBERS if self.host else ()))
 
     def prepare(self, cases: TrainingCases) -> None:
         boosters.xgboost()  # once, and not in every process that fits

@@ -46,6 +46,7 @@ class WholeModelPredictor(Predictor):
     kinds_: list[str]  # kinds of op in the graphs that it was fitted to
 
     def fit(self, cases: TrainingCases) -> Self:
+        self.prepare(cases)
         selected = self.cases_of(cases)
         made = _simulated(selected.rows)
         self.devices_ = sorted(selected.rows["device"][~made].unique())

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from forerun.device import Device
+from forerun.device import Device, load_device
+from forerun.device.cpus import cpu_key
+from forerun.errors import ForerunError
 from forerun.predictors.laws.specs import unit_peak
 
 #: Per multiprocessor, by compute capability: resident threads, registers (thousands), shared memory (KB).
@@ -22,6 +24,35 @@ DEVICE_NUMBERS = (
     "peak_fp32", "peak_half", "bandwidth", "compute_capability", "memory", "l2_cache", "multiprocessors", "clock",
     "power_limit", "threads", "registers", "shared_memory", "is_cpu",
 )  # fmt: skip
+
+#: Of the machine around an accelerator, or of a CPU that is the device: MHz, cores, MB of the last cache, GB.
+HOST_NUMBERS = ("host_clock", "host_cores", "host_cache", "host_memory")
+
+
+def of_hosts(devices: Sequence[Device], names: Sequence[object] | None = None) -> dict[str, np.ndarray]:
+    """HOST_NUMBERS over devices, by the `names` of the CPUs beside them; NaN where the catalogue does not know these
+    (clouds hide them), and where a question names none. A CPU is its own host."""
+    hosts = [device if device.traits.is_host else None for device in devices]
+    if names is not None:
+        known = {name: _cpu(name) for name in set(names)}
+        hosts = [host or known[name] for host, name in zip(hosts, names, strict=True)]
+    lines = np.array([_host_numbers(host) for host in hosts], dtype=float).reshape(len(devices), -1)
+    return dict(zip(HOST_NUMBERS, lines.T, strict=True))
+
+
+def _cpu(name: object) -> Device | None:
+    """The CPU that a system reports under this name; None where the catalogue does not know it."""
+    try:
+        found = load_device(cpu_key(name)) if isinstance(name, str) else None
+    except ForerunError:
+        return None
+    return found if found is not None and found.traits.is_host else None
+
+
+def _host_numbers(host: Device | None) -> list[float | None]:
+    if host is None:
+        return [None] * len(HOST_NUMBERS)
+    return [host.boost_clock_mhz, host.sm_count, host.l2_cache_mb, host.memory_gb]
 
 
 def of_devices(devices: Sequence[Device]) -> dict[str, np.ndarray]:

@@ -16,7 +16,7 @@ question (`of_question`), so that a predictor learned from rows predicts questio
 | `filters` | output channels of the first convolution, 0 without any |
 | `heads`, `hidden`, `vocabulary`, `token_types`, `positions` | of a language model, read off its graph; 0 without any |
 
-Numbers of the device are in `devices.py`.
+Numbers of the device and of the host are in `devices.py`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import numpy as np
 from forerun.device import Device
 from forerun.graph.profile import Profile
 from forerun.predictors.laws.graph_numbers import GRAPH_NUMBERS, WORK_NUMBERS, of_graph
-from forerun.predictors.published.whole_model.devices import DEVICE_NUMBERS, of_devices
+from forerun.predictors.published.whole_model.devices import DEVICE_NUMBERS, HOST_NUMBERS, of_devices, of_hosts
 from forerun.workload import CALL_MODES, Workload
 
 if TYPE_CHECKING:
@@ -42,6 +42,8 @@ Numbers = dict[str, np.ndarray]
 CALL_NUMBERS = ("batch", "seq_len", "bits", *CALL_MODES, "optimizer_states", "amp")
 MODEL_NUMBERS = (*CALL_NUMBERS, *GRAPH_NUMBERS, *WORK_NUMBERS)
 ALL_NUMBERS = (*MODEL_NUMBERS, *DEVICE_NUMBERS)
+#: These, and those of the host, which are features where they are asked for.
+KNOWN_NUMBERS = (*ALL_NUMBERS, *HOST_NUMBERS)
 
 _STATES = {"sgd": 0, "momentum": 1, "adam": 2, "adamw": 2}
 _BITS = {"fp64": 64, "fp16": 16, "bf16": 16, "int8": 8, "fp8": 8, "int4": 4}
@@ -60,6 +62,7 @@ def of_rows(rows: pd.DataFrame, devices: Sequence[Device]) -> Numbers:
         "optimizer_states": rows["optimizer"].map(lambda name: _STATES.get(name, 0)).to_numpy(dtype=float),
         "amp": rows["amp"].map(lambda name: float(isinstance(name, str) and name != "")).to_numpy(dtype=float),
         **of_devices(devices),
+        **of_hosts(devices, rows["host"].tolist() if "host" in rows else None),
     }
 
 
@@ -78,7 +81,8 @@ def of_question(columns: Profile, devices: Sequence[Device], workload: Workload)
     out["batch"] = np.repeat(columns.batches.astype(float), many)
     out["macs"] = np.repeat(columns.repeat @ columns.macs, many)
     out["bytes"] = np.repeat(columns.repeat @ columns.bytes, many)
-    return {**out, **{name: np.tile(values, len(columns.batches)) for name, values in of_devices(devices).items()}}
+    fixed = of_devices(devices) | of_hosts(devices)
+    return {**out, **{name: np.tile(values, len(columns.batches)) for name, values in fixed.items()}}
 
 
 def matrix(numbers: Numbers, names: Sequence[str], *, logarithms: bool) -> np.ndarray:
