@@ -280,6 +280,7 @@ def train(cases: TrainingCases, out: Path, weights: Path, steps: int) -> None:
     predictor.record_provenance(provenance(cases, store, options))
     for title, value in drift(predictor, cases.models, found.models).items():
         print(f"{title}: {value}")
+    found.frames = {part: frame.drop(columns="place", errors="ignore") for part, frame in found.frames.items()}
     save_trained(weights, predictor, cases, found, costs(predictor, cases.models, seconds), store)
 
 

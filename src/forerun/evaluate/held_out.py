@@ -165,6 +165,8 @@ def _predicted(
     fresh = type(predictor)(**predictor.parameters())
     if split == "device":
         seen = cases.without_device(str(tested.rows["device"].iloc[0]))
+        if predictor.hold_out.fits_kinds_apart:  # what CPUs show is another fit's
+            seen = replace(seen, cpu_models=None, apart={})
     elif part != GPU.part:
         others = _empty(cases) if predictor.hold_out.fits_kinds_apart else _without(cases, tested.rows, split)
         seen = others.with_part(part, test_cases.take(~test))
