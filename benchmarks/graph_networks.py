@@ -82,7 +82,8 @@ def export(folder: Path, names: list[str]) -> None:
         models = _measured(name, predictor, store, shown)
         _write(folder, name, models, predictor.learned_targets())
         family, keys = _groups(models.rows)
-        (folder / f"{name}.jobs.json").write_text(json.dumps(_jobs(name, family, keys)))
+        strata = models.rows["family"].astype(str) + "/" + models.rows["mode"].astype(str)
+        (folder / f"{name}.jobs.json").write_text(json.dumps(_jobs(name, family, keys, strata.to_numpy())))
         if name == "trappm":
             arrays.write(folder / "unlabelled.npz", _unlabelled(models))
 
@@ -139,7 +140,7 @@ def _export_transfer(folder: Path, store: Any, shown: Any) -> None:
     (folder / "transfer.jobs.json").write_text(json.dumps(jobs))
 
 
-def _jobs(data: str, family: np.ndarray, keys: np.ndarray) -> list[dict[str, Any]]:
+def _jobs(data: str, family: np.ndarray, keys: np.ndarray, strata: np.ndarray) -> list[dict[str, Any]]:
     """What is fitted to what; `test` are the places that are asked about, all others are seen."""
     import pandas as pd
 
@@ -151,6 +152,8 @@ def _jobs(data: str, family: np.ndarray, keys: np.ndarray) -> list[dict[str, Any
     parts = {"family": splits.hold_out(pd.Series(family), FOLDS)}
     if data != "trappm":
         parts["random"] = splits.hold_out(pd.Series(keys), FOLDS)
+    if data == "language":
+        parts["stratified"] = splits.stratified(pd.Series(keys), pd.Series(strata), FOLDS)
     jobs = []
     if data != "language":
         jobs.append({"job": f"{data}-final", "name": name, "data": data, "parameters": long, "test": []})

@@ -18,10 +18,14 @@ from forerun.evaluate import report
 from forerun.evaluate.held_out import refuse_simulated
 from forerun.predictors.base import Predictor
 from forerun.predictors.cases import Cases, TrainingCases
+from forerun.predictors.laws.bounds import ask
 from forerun.predictors.registry import load_predictor
 from forerun.training.cases import Progress
 from forerun.training.published import cases_of
 from forerun.training.simulated import SOURCE, of_such_chips
+
+#: How many of the calls are in the interval.
+COVERAGE = "in 90 % interval"
 
 
 def published_truth(
@@ -51,7 +55,7 @@ def published_truth(
 
 def lines(predictor: Predictor, truth: Cases, own: Cases) -> pd.DataFrame:
     """By data set, device and mode: the mean error of latency in %, beside that of the predictor that made the rows and
-    of one ratio of latency to roofline, found on our own rows of the same modes."""
+    of one ratio of latency to roofline, found on our own rows of the same modes; and how many % are in its interval."""
     rows = truth.rows
     copies = rows["copy_ms"].fillna(0.0).to_numpy(dtype=float) if "copy_ms" in rows else np.zeros(len(rows))
     measured = rows["latency_ms"].to_numpy(dtype=float)
@@ -67,7 +71,22 @@ def lines(predictor: Predictor, truth: Cases, own: Cases) -> pd.DataFrame:
     by = rows[known][["dataset", "device", "mode"]].reset_index(drop=True)
     table = pd.concat([by, wrong[known].reset_index(drop=True)], axis=1).groupby(list(by), as_index=False)
     counts = table.size().rename(columns={"size": "calls"})
-    return counts.merge(table.mean().round(1))
+    out = counts.merge(table.mean().round(1))
+    if predictor.calibration is None:
+        return out
+    inside = by.assign(inside=100.0 * _inside(predictor, truth.take(known), copies[known]))
+    return out.merge(inside.groupby(list(by), as_index=False).mean().round()).rename(columns={"inside": COVERAGE})
+
+
+def _inside(predictor: Predictor, truth: Cases, copies: np.ndarray) -> np.ndarray:
+    """Which of the published calls are in the interval of their prediction, copies of inputs left out."""
+    found = []
+    measured = truth.rows["latency_ms"].to_numpy(dtype=float) - copies
+    for latency, (columns, device, workload) in zip(measured, truth.profiles(), strict=True):
+        answers = ask(predictor, columns, [device], workload)
+        low, high = answers.times.latency_ms[0, 0] * answers.spread("latency_ms")[0, 0]
+        found.append(low <= latency <= high)
+    return np.array(found, dtype=bool)
 
 
 @dataclass(frozen=True)
@@ -90,8 +109,9 @@ class Simulation:
             return out | {"published rows of such chips": "none is imported: nothing to judge by"}
         for line in self.lines.to_dict("records"):
             where = f"{line['dataset']}, {line['device']}, {line['mode']}, {line['calls']} calls"
-            errors = [f"{name} {line[name]:.1f} %" for name in list(self.lines)[4:]]
-            out[where] = f"mean error {', '.join(errors)}"
+            errors = [f"{name} {line[name]:.1f} %" for name in list(self.lines)[4:] if name != COVERAGE]
+            covered = f"; in the interval {line[COVERAGE]:.0f} %" if COVERAGE in line else ""
+            out[where] = f"mean error {', '.join(errors)}{covered}"
         return out
 
     def text(self) -> str:
