@@ -52,6 +52,7 @@ NOT_RUN = {
     "forerun evaluate two-numbers": "needs",
     "forerun data card": "writes", "forerun measure host": "half a minute", "forerun measure machine": "half a minute",
     "forerun landscape import": "needs", "forerun landscape estimate --like": "needs",
+    "forerun landscape explain": "needs",
     "forerun landscape trends": "needs", "forerun landscape fill": "needs", "forerun landscape experiments": "needs",
 }  # fmt: skip
 

@@ -87,6 +87,22 @@ def test_trends_as_a_table_and_a_page(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 @pytest.mark.usefixtures("imported")
+def test_explain_a_published_model_and_a_plan(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = run(capsys, "explain", "nutmeg-8b")
+    assert "Nutmeg-8B: training cost, 2023 USD" in shown and "(stated: " in shown and "compute_flop" in shown
+    plan = ("--parameters", "70B", "--tokens", "15T", "-d", "h100-sxm", "--count", "4096", "--date", "2026-01-31")
+    small = ("--parameters", "1B", "--tokens", "20B", "-d", "h100-sxm", "--count", "8", "--date", "2026-01-31")
+    found, less = (json.loads(run(capsys, "explain", *words, "--json")) for words in (plan, small))
+    assert found["model"] == "your model" and found["stated"] is None and found["predicted"] > less["predicted"]
+    (compute,) = [one for one in found["conditions"] if one["condition"].startswith("compute_flop above")]
+    assert compute["factor"] > 1 and "e+" in compute["condition"]
+    assert "Did you mean" in wrong(capsys, "explain", "Nutmeg-9B")
+    assert "there is no target 'cost'" in wrong(capsys, "explain", "Nutmeg-8B", "--target", "cost")
+    assert "not both" in wrong(capsys, "explain", "Nutmeg-8B", *plan)
+    assert "name the chip with --hardware" in wrong(capsys, "explain", "--parameters", "7B")
+
+
+@pytest.mark.usefixtures("imported")
 def test_fill_shows_what_was_filled(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "filled.csv"
     shown = run(capsys, "fill", "--method", "rms", "--show", "5", "-o", str(out))

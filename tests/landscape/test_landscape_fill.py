@@ -19,9 +19,10 @@ from landscape_rows import write_tables
 from forerun.errors import ForerunError, MissingPackage
 from forerun.landscape.clean import read_tables
 from forerun.landscape.fill import METHODS, embedding, fill
-from forerun.landscape.fill.document import fill_part
+from forerun.landscape.fill.document import fill_part, reading_part
 from forerun.landscape.fill.filled import MODEL_COLUMNS, Options
 from forerun.landscape.fill.judge import judge_fills, left_for_judging
+from forerun.landscape.fill.reading import judge_reading
 from forerun.landscape.fill.retrieval import candidates
 from forerun.landscape.fill.units import mentions, product, sentences
 from forerun.landscape.schema import Tables
@@ -253,6 +254,27 @@ def answering(reply: Any, status: int = 200) -> Iterator[tuple[str, list[dict[st
 
 
 HOURS = {"models": ("training_hours",)}
+
+
+def test_a_language_model_is_scored_beside_the_rules(tables: Tables) -> None:
+    def last(body: dict[str, Any]) -> str:
+        listed = body["messages"][1]["content"].splitlines()[2:]
+        return f'{{"index": {len(listed) - 1}}}'
+
+    with answering(last) as (url, asked):
+        found = judge_reading(tables, Options(llm_url=url, llm_model="last"), 10)
+    whole = found.lines[-1]
+    assert found.model == "last" and whole.column == "all"
+    assert whole.asked == len(asked) == sum(line.asked for line in found.lines[:-1]) <= 10
+    assert whole.rules > whole.language_model and whole.first == whole.unanswered == 0
+    assert 0 < whole.chance < whole.asked
+    with answering('{"index": 0}') as (url, _):
+        same = judge_reading(tables, Options(llm_url=url), 10).lines[-1]
+    assert same.language_model == same.rules == whole.rules and same.first == same.asked
+    words = "\n".join(reading_part(found))
+    assert "last is shown up to eight numbers" in words and f"| all | {whole.asked} |" in words
+    with pytest.raises(ForerunError, match="needs its address: --llm-url"):
+        judge_reading(tables, Options())
 
 
 def test_a_language_model_chooses_the_sentence(tables: Tables) -> None:

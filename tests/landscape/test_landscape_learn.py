@@ -67,16 +67,29 @@ def test_encodings_are_finite_and_know_their_training_part_alone(
     rows: Rows, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # UMAP compiles for a quarter of a minute; where texts lie is enough here.
-    monkeypatch.setattr(encode, "_layout", lambda texts, embed: embed(texts)[:, :5])
+    monkeypatch.setattr(encode, "_layout", lambda texts, embed, most=5: embed(texts)[:, :most])
     train, test = halves(rows)
     found = encoded(rows, train, test, ENCODINGS[name], embed=few)
     assert found.train.shape == (len(train), len(found.names)) and found.test.shape == (len(test), len(found.names))
     assert np.isfinite(found.train).all() and np.isfinite(found.test).all()
+    if name == "embeddings with clusters":  # as published: clusters of every category beside coordinates of the text
+        for category in rows.categories:
+            named = list(enumerate(found.names))[len(found.centre) :]
+            own = [at for at, column in named if column.startswith(f"{category}_")]
+            assert own and (found.train[:, own].sum(axis=1) == 1).all()
+        assert {"map 1", "map 10"} <= set(found.names)
     if name == "standard scaler":
         numbers = len([n for n in found.names if n in rows.numbers])
         assert np.abs(found.train[:, :numbers].mean(axis=0)).max() < 1e-9
     if name == "min-max":
         assert found.train.min() >= -1e-9 and found.train.max() <= 1 + 1e-9
+
+
+def test_published_estimators_are_named_as_published() -> None:
+    assert [experiments.PUBLISHED[name][1] for name in ("standard scaler", "min-max", "PCA 15")] == [
+        "random forest", "gradient boosting", "gradient boosting"
+    ]  # fmt: skip
+    assert experiments.PUBLISHED["embeddings with clusters"] == (0.9226, "gradient boosting")
 
 
 def test_noise_changes_training_rows_only(rows: Rows) -> None:
@@ -160,6 +173,7 @@ def explained(rows: Rows) -> Explained:
 def test_explanations(rows: Rows, explained: Explained) -> None:
     found = explained
     assert found.shares.shape[0] == len(rows) and "compute_flop" in found.shares.columns[:3]
+    assert {"chip", "chip_year"} <= set(found.shares.columns)  # a name, and a number whose name begins like it
     assert found.permuted["loss of R²"].is_monotonic_decreasing
     assert len(found.single["Nutmeg-8B"]) >= 3 and found.selected["features"].is_monotonic_increasing
     with pytest.raises(ForerunError, match="'Nutmeg-9B' does not state cost_2023_usd"):
@@ -201,6 +215,8 @@ def test_the_study_and_its_document(
     for part in ("0.9482", "What the difference teaches", "joined estimate", "Epoch AI", "within a factor of 2"):
         assert part in words
     page = (tmp_path / "figures" / document.PAGE).read_text()
+    assert "No language model was at hand" in words
+    assert "### Single models" in words and "| Nutmeg-8B | " in words
     assert "LIME: Nutmeg-8B" in page and "forerun landscape experiments" in page
     assert not list(tmp_path.rglob("*.part"))
     with pytest.raises(ForerunError, match="there is no folder"):

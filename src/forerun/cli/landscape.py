@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from datetime import date
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,6 +14,9 @@ from forerun.cli.options import JsonOption, whole_number
 from forerun.cli.progress import progress
 from forerun.cli.terminal import show, terminal_width, waiting
 from forerun.errors import ForerunError
+
+if TYPE_CHECKING:
+    from forerun.landscape.fill.reading import ReadingStudy
 
 app = typer.Typer(help="Estimate training cost from published models.", no_args_is_help=True)
 
@@ -128,15 +132,60 @@ def trends(
 
 
 @app.command()
+def explain(
+    model: Annotated[str | None, typer.Argument(help="A published model; without one, a plan of your own.")] = None,
+    target: Annotated[
+        str, typer.Option(help="cost_2023_usd, training_hours, power_w or compute_flop.")
+    ] = "cost_2023_usd",
+    parameters: Annotated[str | None, typer.Option(help="Parameters: 70B.")] = None,
+    tokens: Annotated[str | None, typer.Option(help="Tokens of the training: 15T.")] = None,
+    hardware: Annotated[str | None, typer.Option("--hardware", "-d", help="A device of the catalogue.")] = None,
+    count: Annotated[int | None, typer.Option(help="How many of them.")] = None,
+    on: Annotated[str | None, typer.Option("--date", help="Date of the training: 2027-01-31; default: today.")] = None,
+    domain: Annotated[str | None, typer.Option(help="Language, Vision, Biology …; default: Language.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """LIME: which conditions decide about the cost of one model, as learned from all other published ones."""
+    from forerun.landscape import lime
+    from forerun.landscape.amounts import count as number
+    from forerun.landscape.estimate import question
+    from forerun.landscape.kept import load_tables
+
+    own = (parameters, tokens, hardware, count, on, domain)
+    if model is not None and any(value is not None for value in own):
+        raise ForerunError("name a published model, or give the parameters, tokens and chips of your own, not both")
+    plan = None if model is not None else question(
+        hardware, parameters=None if parameters is None else number(parameters, "--parameters"),
+        tokens=None if tokens is None else number(tokens, "--tokens"), count=count, when=_date(on), domain=domain,
+    )  # fmt: skip
+    with waiting("learning from all other models", quiet=as_json):
+        tables = load_tables()
+        found = (
+            lime.explain_plan(tables, plan, target) if plan else lime.explain_model(tables, model or "", target)
+        )  # fmt: skip
+    if as_json:
+        print(json.dumps(found.to_dict(), indent=2))
+        return
+    from forerun.views.landscape import local_view
+
+    show(*local_view(found))
+
+
+@app.command()
 def experiments(
     out: Annotated[Path, typer.Option("--out", "-o", help="The document, such as docs/LANDSCAPE.md.")],
     numbers: Annotated[
         Path | None, typer.Option(help="A JSON file for the fitted numbers: forerun landscape estimate --numbers FILE.")
     ] = None,
+    llm_url: Annotated[
+        str | None, typer.Option(help="A local OpenAI-compatible server, scored beside the rules that read notes.")
+    ] = None,
+    llm_model: Annotated[str, typer.Option(help="The model of that server.")] = "default",
     as_json: JsonOption = False,
 ) -> None:
     """Write the study as a document with figures: experiments by every split, importances, later years, imputation."""
     from forerun.landscape.experiments import run
+    from forerun.landscape.fill.filled import Options
     from forerun.landscape.joined import save
     from forerun.landscape.kept import load_tables
     from forerun.report.landscape.document import write
@@ -145,7 +194,7 @@ def experiments(
         if path is not None and not path.parent.is_dir():
             raise ForerunError(f"there is no folder {path.parent} for {path.name}")
     with progress("landscape study, percent", quiet=as_json) as report:
-        study = run(load_tables(), report)
+        study = run(load_tables(), report, reader=Options(llm_url=llm_url, llm_model=llm_model))
     written = write(study, out)
     if numbers is not None:
         save(study.fitted, numbers)
@@ -170,12 +219,17 @@ def fill(
         typer.Option(help="A local OpenAI-compatible server that reads sentences, such as http://127.0.0.1:8080."),
     ] = None,
     llm_model: Annotated[str, typer.Option(help="The model of that server.")] = "default",
+    judged: Annotated[
+        int | None,
+        typer.Option("--judge", help="Fill nothing: score the language model beside the rules on N values.", min=1),
+    ] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="A .csv with every filled value.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Impute missing values: the value, the sentence it comes from, the confidence. The saved tables do not change."""
     from forerun.landscape.fill import fill as run
     from forerun.landscape.fill.filled import Options
+    from forerun.landscape.fill.reading import judge_reading
     from forerun.landscape.kept import load_tables
 
     if out is not None and (out.suffix != ".csv" or not out.parent.is_dir()):
@@ -186,7 +240,13 @@ def fill(
     with progress("filling, percent", quiet=as_json) as report:
         shares = (lambda _, share: report(round(100 * share), 100)) if report else None
         options = Options(str(embedding) if embedding else None, llm_url, llm_model, shares)
-        _, filled = run(load_tables(), names, None, options)
+        if judged is not None:
+            study = judge_reading(load_tables(), options, judged)
+        else:
+            _, filled = run(load_tables(), names, None, options)
+    if judged is not None:
+        _show_reading(study, as_json)
+        return
     if out is not None:
         part = out.with_name(f".{out.name}.part")
         filled.to_csv(part, index=False)
@@ -204,6 +264,17 @@ def fill(
     )
     show(frame_table(f"{len(filled):,} values filled; {len(sample)} of them", heads, rows,
                      words=("model", "column", "method", "sentence")))  # fmt: skip
+
+
+def _show_reading(study: ReadingStudy, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({"model": study.model, "columns": [asdict(line) for line in study.lines]}, indent=2))
+        return
+    from forerun.views.landscape import frame_table
+
+    heads = ["column", "asked", "rules", "language model", "none named", "the rules' first", "by chance"]
+    rows = [list(asdict(line).values()) for line in study.lines]
+    show(frame_table(f"Hits within 5 % of known values: the rules and {study.model}", heads, rows, words=("column",)))
 
 
 def _date(text: str | None) -> date | None:

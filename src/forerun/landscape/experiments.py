@@ -17,6 +17,7 @@ from forerun.landscape.encode import ENCODINGS, Arrays, encoded
 from forerun.landscape.explain import Explained, explain
 from forerun.landscape.fill.filled import Options
 from forerun.landscape.fill.judge import FillStudy, judge_fills
+from forerun.landscape.fill.reading import ReadingStudy, judge_reading
 from forerun.landscape.joined import METHODS, Fitted, fit, predict
 from forerun.landscape.joined import TARGETS as QUANTITIES
 from forerun.landscape.learn import ESTIMATORS, SPACES, tune
@@ -74,6 +75,7 @@ class Study:
     fills: FillStudy
     fitted: Fitted
     processor_s: float  # of this process and those that it started
+    reading: ReadingStudy | None = None  # a language model beside the rules that read notes
 
 
 class _Progress:
@@ -91,8 +93,8 @@ class _Progress:
         self.before += _WORK[stage]
 
 
-def run(tables: Tables, report: Report | None = None, *, trials: int = TRIALS) -> Study:
-    """The study of the tables; some minutes."""
+def run(tables: Tables, report: Report | None = None, *, trials: int = TRIALS, reader: Options | None = None) -> Study:
+    """The study of the tables; some minutes. `reader` may name a language model to score."""
     began = _processor_s()
     progress = _Progress(report)
     require("the landscape study", *_PACKAGES, extra="landscape")
@@ -113,8 +115,9 @@ def run(tables: Tables, report: Report | None = None, *, trials: int = TRIALS) -
         later = [_later(plans, cut) for cut in CUTS if (plans["year"] >= cut).any()]
         fills = judge_fills(tables, options=Options(progress=lambda _, share: progress.part("fill", share)))
         progress.done("fill")
+        reading = judge_reading(tables, reader) if reader and reader.llm_url else None
     return Study(tables, compared, tuned, costs, explained, later, trends(tables), fills, fit(plans),
-                 _processor_s() - began)  # fmt: skip
+                 _processor_s() - began, reading)  # fmt: skip
 
 
 def _processor_s() -> float:

@@ -14,13 +14,13 @@ from forerun.errors import ForerunError, did_you_mean
 from forerun.landscape.encode import ENCODINGS, Arrays, encoded
 from forerun.landscape.judge import figures, splits
 from forerun.landscape.learn import estimator
+from forerun.landscape.lime import conditions
 from forerun.landscape.rows import Rows
 
 ESTIMATOR = "gradient boosting"
 #: Numbers of features that a selection tries.
 SELECTIONS = (1, 3, 5, 8, 12, 20)
 _REPEATS = 3
-_LIME_FEATURES = 8
 
 
 @dataclass(frozen=True)
@@ -53,9 +53,13 @@ def explain(rows: Rows, single: Sequence[str] = ()) -> Explained:
     )  # fmt: skip
 
 
-def _column(name: str, known: Sequence[str]) -> str:
-    """The column that an encoded one belongs to: 'organisation_Google' is of organisation."""
-    return next((of for of in known if name.startswith(f"{of}_")), name)
+def _columns(part: Arrays) -> list[str]:
+    """The columns that encoded ones belong to: 'organisation_Google' is of organisation; 'chip_year' is a number."""
+    numbers = part.names[: len(part.centre)]
+    return [
+        name if name in numbers else next((of for of in _NAMES if name.startswith(f"{of}_")), name)
+        for name in part.names
+    ]
 
 
 _NAMES = ("organisation", "country", "domain", "chip", "category", "accessibility", "confidence", "format",
@@ -68,7 +72,7 @@ def _shap(fitted: Any, part: Arrays) -> pd.DataFrame:
         import shap
 
     values = shap.TreeExplainer(fitted).shap_values(part.train, check_additivity=False)
-    by_column = pd.DataFrame(values).T.groupby([_column(name, _NAMES) for name in part.names]).sum().T
+    by_column = pd.DataFrame(values).T.groupby(_columns(part)).sum().T
     by_column.columns = by_column.columns.astype(str)
     return by_column
 
@@ -79,7 +83,7 @@ def _permuted(parts: list[Arrays], left: list[Any]) -> pd.DataFrame:
     lost: dict[str, list[float]] = {}
     for part, fitted in zip(parts, left, strict=True):
         base = figures(part.known_test, fitted.predict(part.test), 0.0)["r2"]
-        columns = np.array([_column(name, _NAMES) for name in part.names])
+        columns = np.array(_columns(part))
         for column in np.unique(columns):
             at = np.flatnonzero(columns == column)
             drops = []
@@ -97,12 +101,7 @@ def _lime(fitted: Any, part: Arrays, rows: Rows, model: str) -> list[tuple[str, 
     places = np.flatnonzero(rows.model == model)
     if not len(places):
         raise ForerunError(f"{model!r} does not state {rows.target}.{did_you_mean(model, rows.model)}")
-    with needed("an explanation", "landscape"):
-        from lime.lime_tabular import LimeTabularExplainer
-
-    explainer = LimeTabularExplainer(part.train, feature_names=list(part.names), mode="regression", random_state=0)
-    explanation = explainer.explain_instance(part.train[places[0]], fitted.predict, num_features=_LIME_FEATURES)
-    return [(str(condition), float(weight)) for condition, weight in explanation.as_list()]
+    return conditions(fitted, part, part.train[places[0]], rows)
 
 
 def _selected(parts: list[Arrays], left: list[Any]) -> pd.DataFrame:

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from forerun._util.readable import pretty
+from forerun.landscape.lime import Local
+from forerun.landscape.rows import TARGETS
 from forerun.views.blocks import BLANK, Block, Column, Line, Notes, Row, Span, Table
 
 _SCALES = ((1e12, "T"), (1e9, "B"), (1e6, "M"))
@@ -83,6 +85,15 @@ def _row(title: str, e: Any, remark: str, depth: int = 0, unit: tuple[float, str
     by, called = unit or scaled(e.value, e.unit)
     words = f"{pretty(e.low / by)} … {pretty(e.high / by)}"
     return Row((title, f"{pretty(e.value / by)} {called}", Span(e.low, e.value, e.high, words), remark), "", depth)
+
+
+def local_view(found: Local) -> Iterator[Any]:
+    """A prediction of one model and the conditions that decide about it."""
+    words = TARGETS[found.target]
+    stated = "" if found.stated is None else f" (stated: {found.stated:.3g})"
+    title = f"{found.model}: {words} {found.predicted:.3g}{stated}, predicted from all other models"
+    columns = [Column("condition", wrap=True), Column("factor", right=True)]
+    yield Table(columns, [Row((condition, f"×{factor:.2f}")) for condition, factor in found.conditions], title)
 
 
 def frame_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[Any]], words: Sequence[str] = ()) -> Table:

@@ -7,6 +7,7 @@ from textwrap import shorten
 
 from forerun.landscape.fill.judge import HIT, FillError, FillStudy
 from forerun.landscape.fill.methods import METHODS
+from forerun.landscape.fill.reading import ReadingStudy
 
 
 def fill_part(study: FillStudy) -> list[str]:
@@ -38,6 +39,34 @@ def fill_part(study: FillStudy) -> list[str]:
         *_examples(study),
     ]
     return lines
+
+
+def reading_part(study: ReadingStudy | None) -> list[str]:
+    """A language model beside the rules, in Markdown with its heading."""
+    lines = ["### Notes read by a language model", ""]
+    if study is None:
+        return [
+            *lines, "No language model was at hand when this document was written. With one behind an "
+            "OpenAI-compatible address, `forerun landscape fill --judge 120 --llm-url URL` scores it beside the rules.",
+        ]  # fmt: skip
+    whole = study.lines[-1]
+    return [
+        *lines,
+        "Known values of judged models whose notes hold at least two different numbers of the right unit: "
+        f"{whole.asked} questions, drawn at random in turn from every column. {study.model} is shown up to eight "
+        "numbers with their sentences, the one that the rules put first before the others, and names one or none "
+        f"(`forerun landscape fill --judge {whole.asked} --llm-url URL --llm-model {study.model}`). Hits are "
+        f"within {HIT:.0%}.",
+        "",
+        *table(
+            ("column", "asked", "rules", study.model, "none named", "the rules' first named", "by chance"),
+            [
+                (one.column, str(one.asked), f"{one.rules / one.asked:.0%}", f"{one.language_model / one.asked:.0%}",
+                 str(one.unanswered), str(one.first), f"{one.chance / one.asked:.0%}")
+                for one in study.lines
+            ],
+        ),
+    ]  # fmt: skip
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

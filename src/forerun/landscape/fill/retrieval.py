@@ -120,15 +120,15 @@ def fill_retrieval(tables: Tables, columns: dict[Table, Sequence[str]], options:
     models = tables.models
     wanted = [column for column in columns.get("models", ()) if column in TARGETS]
     by_column = {
-        column: {at: row_candidates for at, row in _rows(models) if (row_candidates := candidates(row, column))}
+        column: {at: row_candidates for at, row in notes_of(models) if (row_candidates := candidates(row, column))}
         for column in wanted
     }
-    scores = _ranked(by_column, options)
+    scores = ranked(by_column, options)
     reader = language_model.Reader(options.llm_url, options.llm_model) if options.llm_url else None
     values: list[Filled] = []
     for column, empty in holes(models, wanted).items():
         ordered = {
-            at: _best_first(scores[column][at], row_candidates) for at, row_candidates in by_column[column].items()
+            at: best_first(scores[column][at], row_candidates) for at, row_candidates in by_column[column].items()
         }
         sure = _confidence(models[column], {at: row_candidates[0] for at, row_candidates in ordered.items()})
         report = options.report(f"reading sentences on {column}") if reader is not None else None
@@ -144,7 +144,7 @@ def fill_retrieval(tables: Tables, columns: dict[Table, Sequence[str]], options:
     return values
 
 
-def _best_first(scores: list[float], options: list[Candidate]) -> list[Candidate]:
+def best_first(scores: list[float], options: list[Candidate]) -> list[Candidate]:
     """Candidates in the order of their scores, the highest first."""
     return [candidate for _, candidate in sorted(zip(scores, options, strict=True), key=lambda pair: -pair[0])]
 
@@ -200,13 +200,13 @@ def _value(mention: Mention, target: Target, own: bool, chips: object) -> float 
     return value if target.least < value <= target.most and (value <= 1 or not target.share) else None
 
 
-def _rows(models: pd.DataFrame) -> Iterable[tuple[int, dict[str, object]]]:
+def notes_of(models: pd.DataFrame) -> Iterable[tuple[int, dict[str, object]]]:
     """The index and the notes of every model."""
     needed = [*SOURCES, "chips"]
     return zip(models.index, models[needed].to_dict("records"), strict=True)
 
 
-def _ranked(by_column: dict[str, dict[int, list[Candidate]]], options: Options) -> dict[str, dict[int, list[float]]]:
+def ranked(by_column: dict[str, dict[int, list[Candidate]]], options: Options) -> dict[str, dict[int, list[float]]]:
     """The score of every candidate. A sentence is embedded only where it decides."""
     scores = {
         column: {at: _weights(row_candidates, TARGETS[column]) for at, row_candidates in rows.items()}

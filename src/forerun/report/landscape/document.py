@@ -19,7 +19,7 @@ from forerun.landscape.experiments import (
     Later,
     Study,
 )
-from forerun.landscape.fill.document import fill_part, table
+from forerun.landscape.fill.document import fill_part, reading_part, table
 from forerun.landscape.learn import ESTIMATORS
 from forerun.landscape.rows import TARGETS
 from forerun.report.landscape.figures import Drawn, page, picture
@@ -85,9 +85,9 @@ def _parts(study: Study, drawn: dict[str, Drawn]) -> list[str]:
         "## Models published after the training period",
         *(_later_part(study, drawn) if study.later else ["The tables have no models of 2024 or later."]),
         "## The arithmetic", _laws(study), _shown(drawn["landscape_chip_hours"]),
-        "## What matters", _matters(study), _shown(drawn["landscape_shap"]),
+        "## What matters", _matters(study), _shown(drawn["landscape_shap"]), *_single(study),
         "## Trends", _trends(study), _shown(drawn["landscape_trend_compute"]),
-        "## Fills", "\n".join(fill_part(study.fills)),
+        "## Fills", "\n".join(fill_part(study.fills)), "\n".join(reading_part(study.reading)),
         f"The command writes all figures, to be looked into, as `figures/{PAGE}` beside this document.",
     ]  # fmt: skip
 
@@ -324,6 +324,23 @@ def _matters(study: Study) -> str:
         + "\n\nFeatures chosen by SHAP in each training part, evaluated on held-out models:\n\n"
         + "\n".join(table(("features", "R²", "within a factor of 2"), chosen))
     )
+
+
+def _single(study: Study) -> list[str]:
+    """Single models by LIME."""
+    if not study.explained.single:
+        return []
+    intro = (
+        "### Single models\n\nLIME asks the same trees about a model and about random neighbours of it, and fits "
+        "a line to their answers: the conditions that the model meets, and the factor that each puts on its cost. "
+        "`forerun landscape explain` does the same for any published model, or for one of your own, held out."
+    )
+    rows = [
+        (model if not at else "", condition, f"×{10**weight:.2f}")
+        for model, parts in study.explained.single.items()
+        for at, (condition, weight) in enumerate(parts)
+    ]
+    return [intro, "\n".join(table(("model", "condition", "factor on its cost"), rows))]
 
 
 def _trends(study: Study) -> str:

@@ -117,7 +117,7 @@ def _single(study: Study) -> Iterator[Drawn]:
         colours = [COLOURS[1] if weight > 0 else COLOURS[0] for weight in weights]
         figure.add_bar(x=weights, y=names, orientation="h", marker={"color": colours})
         figure.update_layout(yaxis={"autorange": "reversed"}, margin={"l": 260})
-        words = "LIME: conditions (in standard deviations) that decide about this model's cost."
+        words = "LIME: conditions that decide about this model's cost."
         yield Drawn(f"landscape_lime_{_plain(model)}", f"LIME: {model}", words, COMMAND, figure)
 
 
