@@ -27,7 +27,8 @@ _SAME = ("latency_ms", "loop_ms", "graph_ms", "first_call_ms", "weights_mb", "en
 #: Stored as JSON in `extra`: reasons for missing values, and details. `pulse_…`: probes of older rows.
 _EXTRA = ("graph_ms_reason", "kernel_ms_reason", "energy_reason", "kernel_classes", "top_kernels", "quantised_by",
           "attention", "load", "others_share", "loop_calls", "timed_calls", "temperature_c", "spec", "nodes",
-          "max_depth", "second_call_ms", "first_token_calls", "bare_token_ms", "bare_token_reason",
+          "max_depth", "mean_depth", "trees", "iterations", "support_vectors", "searches_tree",
+          "second_call_ms", "first_token_calls", "bare_token_ms", "bare_token_reason",
           "compile_s", "compiled_from_cache", "graph_breaks",
           "host_probe_before", "host_probe_after", "pulse_before", "pulse_after")  # fmt: skip
 

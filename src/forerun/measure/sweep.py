@@ -11,11 +11,11 @@ from typing import Any
 
 from forerun.errors import ForerunError
 from forerun.measure.cases import workload_of
-from forerun.measure.core import curve_phase, meters, plan, python_file, serving_cases, specs
+from forerun.measure.core import curve_phase, meters, plan, python_file, serving_cases, specs, tabular_cases
 from forerun.measure.core.rows import read
 from forerun.measure.core.supervisor import die_with_parent
 
-KINDS = ("model", "op", "curve", serving_cases.KIND)
+KINDS = ("model", "op", "curve", serving_cases.KIND, tabular_cases.KIND)
 EXAMPLES = {
     "model": "{mode: inference, batch: [1, 8], dtype: fp32}",
     serving_cases.KIND: "{dtype: bf16, arrivals: poisson, rate: [1, 4], prompt: 256, output: 64}",
@@ -47,6 +47,8 @@ def _problem(spec: dict[str, Any]) -> str | None:
         n = spec.get("n")
         good = isinstance(n, int) and 0 < n <= specs.MAX_CASES
         return None if good else f"an operator sweep needs n, the number of cases (at most {specs.MAX_CASES:,})"
+    if kind == tabular_cases.KIND:
+        return tabular_cases.problem(spec)
     blocks = spec.get("blocks")
     if not isinstance(blocks, list) or not blocks or not all(isinstance(b, dict) for b in blocks):
         return "a sweep needs blocks: a list of models with their settings"
@@ -67,7 +69,8 @@ def wanted(spec: dict[str, Any], seed: int) -> set[tuple[str, int]]:
         if spec.get("kind") == serving_cases.KIND:
             runs = serving_cases.units(spec, seed, set())
             return {(specs.key_of(case), unit.repeat) for unit in runs for case in unit.cases}
-        units = plan.lane(spec, 1.0, seed, set()).units
+        lane = tabular_cases.lane if spec.get("kind") == tabular_cases.KIND else plan.lane
+        units = lane(spec, 1.0, seed, set()).units
         if spec.get("kind", "model") == "model":
             for unit in units:
                 for case in unit.cases:

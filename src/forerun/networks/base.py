@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from forerun.errors import ForerunError, did_you_mean
@@ -96,11 +98,21 @@ def read_settings(name: str, parts: Iterable[str], settings: Mapping[str, Settin
             )
         if key in numbers:
             raise ForerunError(f"'{key}' is given twice in '{name}'.")
-        limits = settings[key]
-        if not text.isdecimal() or not limits.low <= int(text) <= limits.high:
+        limits, number = settings[key], _whole(text)
+        if number is None or not limits.low <= number <= limits.high:
             raise ForerunError(f"{key}={text} in '{name}' must be a whole number from {limits.low} to {limits.high}.")
-        numbers[key] = int(text)
+        numbers[key] = number
     return numbers
+
+
+def _whole(text: str) -> int | None:
+    """The whole number of a text such as 1000000 or 1e6; None where it is none, or has an exponent out of reach."""
+    if text.isdecimal() and len(text) <= 30:
+        return int(text)
+    if re.fullmatch(r"[0-9]{1,20}(\.[0-9]{1,20})?[eE]\+?[0-9]{1,2}", text, re.ASCII):
+        number = Decimal(text)
+        return int(number) if number == int(number) else None
+    return None
 
 
 def training_loss(outputs: Any) -> Any:

@@ -74,6 +74,10 @@ class Built:
             for module in self.model.modules():  # some attention layers cache their bias in the dtype of the last call
                 getattr(module, "attention_bias_cache", {}).clear()
 
+    def known(self) -> dict[str, Any]:
+        """What the model's rows say of it."""
+        return self.facts
+
     def call(self, case: dict[str, Any]) -> Call:
         """The call of one case, with its inputs on the device."""
         call = self._call(case, runtimes.runtime_of(case).called(self.model))

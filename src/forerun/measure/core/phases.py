@@ -10,11 +10,12 @@ from .curve_phase import Curves
 from .kernel_phase import Kernels
 from .operator_phase import Operators
 from .serving_phase import Serving
+from .tabular_phase import TabularPhase
 from .timing_phase import Timing
 from .worker import Worker
 
 PHASES: dict[str, type[Worker] | type[BatchLimits]] = {
-    phase.phase: phase for phase in (Timing, Kernels, Operators, Curves, BatchLimits, Serving)
+    phase.phase: phase for phase in (Timing, Kernels, Operators, Curves, BatchLimits, Serving, TabularPhase)
 }
 
 

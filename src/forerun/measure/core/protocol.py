@@ -6,6 +6,9 @@ energy, memory in three ways, CUDA-graph replay, and the host's speed before and
 time of one synchronised call. Kernel times come from the profiler, in a separate process, since all launches after a
 profiler session are slower.
 
+A fit of a tabular model is timed at least once, and up to 10 times within a second in all; each starts from nothing, so
+none warms up the next, and energy is measured over them.
+
 A whole generation takes as long as many calls: 2 warm-ups, then 3 to 8 timed ones (0.6 s in total), over which energy
 is measured too, then the first token alone, 3 to 5 times.
 """
@@ -30,6 +33,7 @@ LOOP_S, REPEAT_LOOP_S = 0.5, 1.0
 SLOW_CALL_S = 1.0  # longer calls are not measured: such a case would take as long as ten others
 SLOW_GENERATION_S = 5.0
 ONCE = (1, 1, 0.0)  # calls at most, at least, and the seconds for those between
+FITS = (10, 1, 1.0)
 GENERATIONS, FIRST_TOKENS = (8, 3, 0.6), (5, 3, 0.1)
 GRAPH_LATENCY_MS, GRAPH_DECODE_MS = 60.0, 30.0  # no graph above this: launches are hidden, or the cache is large
 
@@ -52,6 +56,11 @@ class Call:
 
 
 @dataclass
+class Fit(Call):
+    """A whole fit of an estimator, which starts from nothing."""
+
+
+@dataclass
 class Generation(Call):
     """A whole generation of `new_tokens` tokens, which `call` makes."""
 
@@ -65,6 +74,8 @@ def measure(case: Call, meter: Meter, repeat: int = 0, deadline: float | None = 
     """All results of one case except its kernels. Raises what the call raises. `spent_s` is the time of each part."""
     if isinstance(case, Generation):
         return _generation(case, meter)
+    if isinstance(case, Fit):
+        return _fit(case, meter)
     spent: dict[str, float] = {}
     at = time.perf_counter()
 
@@ -198,6 +209,31 @@ def _loop(case: Call, meter: Meter, call_s: float, loop_s: float) -> dict[str, A
     measured = watch.power()
     power = measured["power_w"]
     return {**out, "energy_j": None if power is None else power * elapsed / calls, **measured}
+
+
+def _fit(case: Fit, meter: Meter) -> dict[str, Any]:
+    """All results of a fit: the first one is the one whose memory is read."""
+    meter.reset_memory()
+    results: dict[str, Any] = {"before_mb": meter.allocated_mb(), "host_probe_before": quick_probe(meter)}
+    at = time.perf_counter()
+    watch = EnergySteps(meter)
+    try:
+        wall = _synchronised(case.call, meter, ONCE)
+        results["memory"] = meter.memory()
+        most, least, seconds = FITS
+        wall += _synchronised(case.call, meter, (most - 1, least - 1, seconds - (time.perf_counter() - at)))
+    finally:
+        watch.end()
+    elapsed = time.perf_counter() - at
+    results |= {**meter.state(), "host_probe_after": quick_probe(meter)}
+    spread, energy = summary(wall), watch.power("while it was timed")
+    power = energy["power_w"]
+    return {
+        **results, "first_call_ms": wall[0], "latency_ms": spread["mean"], "wall_ms": spread, "event_ms": None,
+        "timed_calls": len(wall), "warmup_calls": 0, "loop_ms": 1e3 * elapsed / len(wall), "loop_calls": len(wall),
+        "loop_s": elapsed, "energy_j": None if power is None else power * elapsed / len(wall), **energy,
+        "graph_ms": None, "graph_ms_reason": "a fit is not captured", "spent_s": {"timed": elapsed},
+    }  # fmt: skip
 
 
 def _generation(case: Generation, meter: Meter) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from . import specs
+from . import specs, tabular_cases
 from .kernel_phase import waiting
 from .protocol import PROTOCOL_VERSION
 from .rows import Rows, read
@@ -34,6 +34,8 @@ def phases(args: Any) -> list[tuple[str, float]]:
     ends: list[tuple[str, float]] = [("batch_limits", 1.0)] if "batch_limit" in kinds else []
     if "serving" in kinds:
         ends.append(("serving", 1.0))
+    if tabular_cases.KIND in kinds:
+        ends.append((tabular_cases.KIND, 1.0))
     if "model" in kinds:
         if timing:
             ends.append(("timing", timing if timing + operators < 1 else 1.0 - operators))

@@ -15,6 +15,7 @@ from .worker import RESTART, STOP_BEFORE_S, Worker, limit, preload, why
 
 class Timing(Worker):
     phase = "timing"
+    kind = "model"  # of the specs that it measures
     unit_s = 12.0  # a longer unit is suspended for the other specs and continued later
 
     def __init__(self, args: Any) -> None:
@@ -29,9 +30,9 @@ class Timing(Worker):
         }
         shares = dict(enumerate(args.share or []))
         self.lanes = [
-            plan.lane(spec, float(shares.get(i, spec.get("share", 1.0))), args.seed, done)
+            self.lane(spec, float(shares.get(i, spec.get("share", 1.0))), args.seed, done)
             for i, spec in enumerate(map(specs.load, args.spec))
-            if spec.get("kind", "model") == "model"
+            if spec.get("kind", "model") == self.kind
         ]
         preload({str(unit.cases[0]["source"]) for lane in self.lanes for unit in lane.units})
         self.probe = not args.no_host_probe
@@ -55,6 +56,9 @@ class Timing(Worker):
         for lane in self.lanes:
             print(f"  {lane.name}: {lane.spent_s:.0f} s, {len(lane.units)} units left", flush=True)
         return 0
+
+    def lane(self, spec: dict[str, Any], share: float, seed: int, done: set[tuple[str, int]]) -> plan.Lane:
+        return plan.lane(spec, share, seed, done)
 
     def build(self, case: dict[str, Any]) -> models.Built:
         return models.Built(case, self.meter.device)
@@ -117,7 +121,7 @@ class Timing(Worker):
             failure.__traceback__ = None  # its frames keep tensors alive
         if str(row.get("graph_ms_reason", "")).startswith("capture failed"):
             self.uncapturable.add(models.group_key(case))
-        row.update(built.facts, case_s=time.perf_counter() - begin)
+        row.update(built.known(), case_s=time.perf_counter() - begin)
         shaped = {**case, "input_shape": case.get("input_shape") or built.input_shape}
         self._case_row(lane, case, unit.repeat, row, shaped)
         del call

@@ -1,0 +1,1 @@
+"""Tabular models: scikit-learn's estimators, XGBoost and LightGBM, by their settings or as fitted estimators."""
