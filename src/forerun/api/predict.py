@@ -12,10 +12,11 @@ from forerun.advice import cost as cost_advice
 from forerun.api.answers import answer, has_host
 from forerun.api.arguments import several
 from forerun.api.questions import check, given_model, profiled, workload_from
+from forerun.api.tabular import predict_tabular, tabular_model
 from forerun.device import Device, load_device
 from forerun.device.threads import with_threads
 from forerun.device.together import Devices
-from forerun.errors import ForerunError
+from forerun.errors import ArgumentError, ForerunError
 from forerun.measure import watched
 from forerun.measure.assumed_host import assume
 from forerun.prediction import Prediction
@@ -112,6 +113,15 @@ def predict_workload(
     dataset_size: int | None = None,
 ) -> Prediction:
     """`predict` for a workload and a device already at hand; `measured=False` never looks into the store."""
+    if (tabular := tabular_model(workload.model)) is not None:
+        for name, given, usual in (
+            ("predictor", predictor, "default"),
+            ("host", host, "default"),
+            ("epochs", epochs, None),
+        ):
+            if given != usual:
+                raise ArgumentError("{} is no setting of a tabular model: leave it out", name)
+        return predict_tabular(workload, tabular, device, confidence=confidence, region=region, instance=instance)
     chosen = load_predictor(predictor)
     assumed = assume(host, device, honoured="host" in chosen.supports)
     chosen = chosen.with_settings(

@@ -9,6 +9,8 @@ from typing import Any
 from forerun._util.registry import Registry
 from forerun.errors import ForerunError, did_you_mean
 from forerun.frontends.base import Frontend, weights_only
+from forerun.frontends.tabular.fitted import is_estimator
+from forerun.frontends.tabular.kinds import is_tabular
 
 FRONTENDS: Registry[Frontend] = Registry("frontend", Frontend, ["forerun.frontends", "forerun.sources"])
 #: Files that hold weights or code and no architecture, unless a frontend says otherwise.
@@ -70,6 +72,8 @@ def model_names() -> list[str]:
 
 def _unknown(model: Any, is_file: bool) -> str:
     """Why no frontend takes a model, and what would be taken."""
+    if is_tabular(model) or is_estimator(model):
+        return "a tabular model has no graph of operations: forerun predict, measure, verify and sweep take it"
     taken = [f"{d.takes} ({', '.join(d.suffixes)})" if d.suffixes else d.takes for d in frontends().values()]
     if not isinstance(model, (str, Path)):
         return f"a {type(model).__name__} is not a model forerun knows; it takes {', '.join(taken)}"

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from forerun.errors import ForerunError
+from forerun.frontends.tabular.kinds import is_tabular
 from forerun.measure.busy import Watch
 from forerun.measure.cases import case_of
 from forerun.measure.onnx_runtime import measure_onnx
+from forerun.measure.tabular import measure_tabular
 from forerun.workload import Workload, is_onnx_file
 
 
@@ -18,7 +20,10 @@ def measure_workload(workload: Workload, device: str = "auto") -> dict[str, Any]
     used the machine has the status `busy` and the reason.
     """
     watch = Watch()
-    row = measure_onnx(workload, device) if is_onnx_file(workload.model) else _measure(workload, device)
+    if is_tabular(workload.model):
+        row = measure_tabular(workload, device)
+    else:
+        row = measure_onnx(workload, device) if is_onnx_file(workload.model) else _measure(workload, device)
     share, reason = watch.busy()
     row["others_share"] = share
     return row if reason is None else {**row, "status": "busy", "reason": reason}

@@ -63,7 +63,8 @@ def _remark(p: Prediction, name: str) -> str:
 def prediction_view(p: Prediction, width: int | None = None) -> Iterator[Block]:
     """A prediction: its quantities, MIG slices, its basis, and the command that checks it."""
     yield Line(headline(p), "title")
-    yield Line(size_line(p), "faint")
+    if p.parameters or p.flops:  # a tabular model has neither
+        yield Line(size_line(p), "faint")
     yield prediction_table(p)
     if p.mig_options and (p.fit is None or p.fit.fits):
         yield BLANK

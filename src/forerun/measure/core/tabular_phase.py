@@ -77,15 +77,19 @@ class TabularPhase(Timing):
         return tabular_cases.lane(spec, share, seed, done)
 
     def software(self) -> dict[str, Any]:
-        named = sorted({kind.library for kind in kinds.KINDS.values()})
-        found = {}
-        for module in named:
-            with contextlib.suppress(Exception):
-                found[module] = tabular_models.library(module).__version__
-        return {**super().software(), **found}
+        return {**super().software(), **versions()}
 
     def build(self, case: dict[str, Any]) -> Built:
         return Built(case)
+
+
+def versions() -> dict[str, str]:
+    """The versions of the libraries of tabular models that are here."""
+    found = {}
+    for module in sorted({kind.library for kind in kinds.KINDS.values()}):
+        with contextlib.suppress(Exception):
+            found[module] = str(tabular_models.library(module).__version__)
+    return found
 
 
 def _give_back_memory() -> None:
