@@ -22,8 +22,10 @@ from forerun.predictors.saved import SHIPPED
 Run = Callable[..., subprocess.CompletedProcess[str]]
 NAMES = ["dummy", "one-ratio", "default"]
 TEST_FAMILIES = [
-    "bloom", "coat", "densenet", "diffusion_unet", "efficientnet", "efficientnetv2", "gptj", "iformer", "mobilenetv4",
-    "modernbert", "pvt", "speech_cnn", "stablelm", "starcoder2", "starnet", "time_series", "tnt", "vgg", "video_resnet",
+    "bloom", "coat", "dbrx", "deberta", "densenet", "diffusion_unet", "efficientnet", "efficientnetv2", "gptj",
+    "iformer", "mobilenetv4", "modernbert", "persimmon", "pvt", "qwen3_moe", "seed_oss", "sentence-transformers",
+    "speech_cnn", "stablelm", "starcoder2", "starnet", "time_series", "tnt", "vgg",
+    "video_resnet", "wavlm",
 ]  # fmt: skip
 
 
