@@ -77,7 +77,7 @@ def test_it_keeps_the_contract(forest: RegressorsPredictor) -> None:
         ({"model": "forrest"}, "there is no regressor 'forrest'; choose linear, .* Did you mean forest"),
         ({"scaling": "robust"}, "scaling must be standard or minmax, got 'robust'"),
         ({"pca": 999}, "pca must be from 0"),
-        ({"features": ["mac"]}, "no number of a model or device is called 'mac'. Did you mean macs"),
+        ({"features": ["mac"]}, "no number of a model, device or host is called 'mac'. Did you mean macs"),
     ],
 )
 def test_wrong_settings_are_one_sentence(settings: dict, sentence: str, few_cases: TrainingCases) -> None:

@@ -78,7 +78,9 @@ def test_answers_for_such_devices_say_simulated(folder: Path, capsys: pytest.Cap
     words = ("predict", CNN, "-b", "7", "--mode", "training", "--predictor", str(folder), "-d")
     for device, basis in (("h100-sxm", "simulated"), ("a100-sxm4-40gb", "simulated"), ("h200", "learned")):
         assert cli.run([*words, device, "--json"]) == 0
-        assert json.loads(capsys.readouterr().out)["basis"] == basis, device
+        found = json.loads(capsys.readouterr().out)
+        assert found["basis"] == basis, device
+        assert found["mig_options"] and all(one["latency_ms"] is None for one in found["mig_options"])  # never measured
     assert cli.run([*words, "v100-16gb"]) == 0
     said = capsys.readouterr().out
     assert "Basis: simulated (" in said and "to no measurement of v100-16gb, to simulated rows of it alone" in said

@@ -127,11 +127,14 @@ class WholeModelPredictor(Predictor):
         if device.id in known:
             return None
         others = sum(_kind(name) == device.kind for name in known)
-        if self.sees_devices and others >= FEWEST_DEVICES:
+        if not self.sees_devices:
+            why = "it sees no datasheets"
+        elif "/" in device.id:
+            why = "what a slice changes was never measured"
+        elif others < FEWEST_DEVICES:
+            why = f"{FEWEST_DEVICES} of a kind are needed to say anything of others"
+        else:
             return None
-        why = f"{FEWEST_DEVICES} of a kind are needed to say anything of others" if self.sees_devices else (
-            "it sees no datasheets"
-        )  # fmt: skip
         return (
             f"the predictor {self.name} knows {', '.join(known)} and no other device: {why}; fit it to rows of "
             f"{device.id} (forerun train {self.name})"
