@@ -4,6 +4,7 @@
 
     --cases CASES     take what `benchmarks/fit_default.py gather CASES` captured, instead of capturing it again
     --workloads N     simulate N of the measured workloads, drawn at random, instead of all
+    --predictors P    trees,regressors unless others are named
 
 Captures every measured language model the first time (half an hour). Import neusight first. The store stays as it is.
 """
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from forerun.predictors.cases import Cases, TrainingCases
 
 DEVICES = "a100-sxm4-80gb,v100-16gb,h100-sxm"
-PREDICTORS = ("trees", "regressors")
+PREDICTORS = "trees,regressors"
 FOLDS = 5
 
 
@@ -54,7 +55,7 @@ def drawn(cases: TrainingCases, workloads: int | None, answered: np.ndarray) -> 
     return replace(cases, models=cases.models.take(keys.isin(names).to_numpy() & answered))
 
 
-def judged(cases: TrainingCases, workloads: int | None, store: Store) -> pd.DataFrame:
+def judged(names: str, cases: TrainingCases, workloads: int | None, store: Store) -> pd.DataFrame:
     """The lines of every predictor under one another."""
     from forerun.cli.progress import tracked
     from forerun.evaluate.held_out import held_out
@@ -65,7 +66,7 @@ def judged(cases: TrainingCases, workloads: int | None, store: Store) -> pd.Data
     made: Cases | None = None
     truth: Any = None
     tables = []
-    for name in PREDICTORS:
+    for name in names.split(","):
         predictor = predictor_class(name)()
         devices = chosen_devices(DEVICES, predictor, store)
         if made is None:
@@ -101,9 +102,10 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="write docs/TRAIN.md")
     parser.add_argument("--cases", type=Path)
     parser.add_argument("--workloads", type=int)
+    parser.add_argument("--predictors", default=PREDICTORS)
     given = parser.parse_args()
     store = Store()
-    text = markdown(judged(language_cases(given.cases, store), given.workloads, store))
+    text = markdown(judged(given.predictors, language_cases(given.cases, store), given.workloads, store))
     print(text)
     if given.write:
         write("simulatedrows", text)
