@@ -221,7 +221,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         from forerun.evaluate.costs import machine
 
         found = speed().rename(columns={words: f"{words}, ms" for words in PREDICTORS})
-        text = f"{markdown(found)}\n\nMeasured on {machine()}, at a load of {os.getloadavg()[0]:.1f}; published: {PUBLISHED} times."
+        how = f"Measured on {machine()}, at a load of {os.getloadavg()[0]:.1f}; published: {PUBLISHED} times."
+        text = f"{markdown(found)}\n\n{how}"
         print(text)
         if given.write:
             write("languagespeed", text)
