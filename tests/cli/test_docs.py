@@ -103,6 +103,19 @@ def test_every_option_is_documented_and_every_documented_option_exists(path: tup
     assert own - set(known) == set()
 
 
+def test_capabilities_name_commands_that_exist() -> None:
+    page = (ROOT / "docs" / "CAPABILITIES.md").read_text()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in re.findall(r"^\| .* \|$", page, re.M)]
+    rows = [row for row in rows if row[0] != "capability"]
+    assert len(rows) == 194 and len({tuple(row[:2]) for row in rows}) > 180
+    for _, command, where, state, why in rows:
+        words = command.strip("`").split()[1:]
+        assert any(tuple(words[:n]) in LEAVES for n in (2, 1)), command
+        linked = re.fullmatch(r"\[\w+\]\((\w+\.md)\)", where)
+        assert linked is not None and (ROOT / "docs" / linked[1]).is_file(), where
+        assert state in ("there", "partly", "not") and bool(why) == (state != "there")
+
+
 def test_every_command_has_an_example_that_parses() -> None:
     pages = [README, (ROOT / "CONTRIBUTING.md").read_text(), *(p.read_text() for p in (ROOT / "docs").glob("*.md"))]
     seen = set()
