@@ -85,7 +85,8 @@ def predict_tabular(
         per_million = cost.scaled(1e6 / rows, "USD")
         assumptions["cost_usd"], assumptions["cost_per_million_usd"] = cost_advice.price_line(chosen), "rows"
     return Prediction(
-        model=model.name, device=device.id, workload=workload.to_dict() | {"instance": instance, "region": region},
+        model=model.name, device=device.id, bound=None,
+        workload=_asked(workload, rows) | {"instance": instance, "region": region},
         basis="learned", confidence=confidence, latency_ms=latency,
         throughput=Estimate(1e3 * rows / latency.value, 1e3 * rows / latency.high, 1e3 * rows / latency.low, "rows/s"),
         memory_mb=memory, memory_allocated_mb=arrays, energy_j=energy, power_w=power, carbon_g=carbon, cost_usd=cost,
@@ -94,6 +95,11 @@ def predict_tabular(
         notes=tuple(_notes(used, model, mode, rows, device)), check=_command(workload, model, device),
         provenance={"law": "tabular", "rows": used.rows, "measured_on": list(used.measured_on)},
     )  # fmt: skip
+
+
+def _asked(workload: Workload, rows: int) -> dict[str, Any]:
+    """The settings of the question: a fit reads all its rows, and its library has its own optimizer."""
+    return workload.to_dict() | ({"batch": rows, "optimizer": None} if workload.mode == "training" else {})
 
 
 def _estimate(found: Answered, unit: str) -> Estimate:

@@ -31,7 +31,7 @@ from forerun.predictors.laws.tabular import TabularLaw
 SOURCE = "tabular"
 TARGETS = ("latency_ms", "memory_mb")
 #: Columns of the table that are shares.
-SHARE_COLUMNS = ("mape", "one ratio", "kind held out", "interval_coverage", "repeats differ by")
+SHARE_COLUMNS = ("mape", "median", "one ratio", "kind held out, median", "interval_coverage", "repeats differ by")
 #: Facts of fitted models that rows keep.
 _FACTS = ("nodes", "trees", "mean_depth", "max_depth", "iterations", "support_vectors")
 _LEAST_MB = 16.0  # of memory that a call adds; less is what allocators round
@@ -326,7 +326,8 @@ def _line(name: str, own: pd.DataFrame) -> dict[str, Any]:
     spread = (again.max() / again.min() - 1)[again.size() > 1]
     return {
         "what": name, "n": len(own), "models": own["name"].nunique(), "mape": own["error"].mean(),
-        "one ratio": own["one ratio"].mean(), "kind held out": own["kind held out"].median(),
+        "median": own["error"].median(), "one ratio": own["one ratio"].mean(),
+        "kind held out, median": own["kind held out"].median(),
         "interval_coverage": own["inside"].mean(), "high / low": own["width"].median(),
         "repeats differ by": spread.mean() if len(spread) else np.nan,
     }  # fmt: skip
