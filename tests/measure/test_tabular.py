@@ -151,7 +151,7 @@ def test_bad_specs_give_one_sentence(tmp_path: Path) -> None:
 def test_runs_and_goes_on_where_it_was_cut(tmp_path: Path) -> None:
     path, out = tmp_path / "tiny.json", tmp_path / "rows.jsonl"
     path.write_text(json.dumps(TINY))
-    done, wanted = sweep.run([path], out, budget_s=100, device="cpu")
+    done, wanted = sweep.run([path], out, budget_s=150, device="cpu", case_limit_s=60)
     assert done == wanted >= 6
     first = [row for row in rows.merge(rows.read(out)) if row["kind"] == "model"]
     assert {row["case"]["mode"] for row in first} == {"training", "inference"}
@@ -166,6 +166,6 @@ def test_runs_and_goes_on_where_it_was_cut(tmp_path: Path) -> None:
         assert row["case"]["batch"] == (300 if fits else row["case"]["batch"]) and row["timed_calls"] >= 1
     data = out.read_bytes()
     out.write_bytes(data[:-40])
-    assert sweep.run([path], out, budget_s=100, device="cpu") == (done, wanted)
+    assert sweep.run([path], out, budget_s=150, device="cpu", case_limit_s=60) == (done, wanted)
     again = Counter((row["key"], row["repeat"]) for row in rows.read(out) if row["kind"] == "model")
     assert set(again.values()) == {1}

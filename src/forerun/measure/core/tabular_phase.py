@@ -72,12 +72,13 @@ class TabularPhase(Timing):
     def __init__(self, args: Any) -> None:
         super().__init__(args)
         self.probe = False  # of launching PyTorch's kernels; every row has the quick one
+        self.versions = versions()  # imports the libraries before the first case, whose time is limited
 
     def lane(self, spec: dict[str, Any], share: float, seed: int, done: set[tuple[str, int]]) -> plan.Lane:
         return tabular_cases.lane(spec, share, seed, done)
 
     def software(self) -> dict[str, Any]:
-        return {**super().software(), **versions()}
+        return {**super().software(), **self.versions}
 
     def build(self, case: dict[str, Any]) -> Built:
         return Built(case)
