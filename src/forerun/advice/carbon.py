@@ -20,8 +20,8 @@ def carbon(energy_j: Estimate, grid: Grid) -> Estimate:
     return energy_j.scaled(carbon_g(1.0, grid), "g")
 
 
-def grid_line(grid: Grid) -> str:
-    """The grid as a remark beside the estimate: its intensity, year and PUE."""
-    building = f", PUE {grid.pue}" if grid.pue else ", accelerator only"
+def grid_line(grid: Grid, what: str = "accelerator") -> str:
+    """The grid as a remark beside the estimate: its intensity, year and PUE, or whose energy alone it is."""
+    building = f", PUE {grid.pue}" if grid.pue else f", {what} only"
     year = f" in {grid.year}" if grid.year.isdigit() else ""
     return f"{grid.name}: {grid.g_per_kwh:.0f} g/kWh{year}{building}"

@@ -118,6 +118,7 @@ def predict_workload(
             ("predictor", predictor, "default"),
             ("host", host, "default"),
             ("epochs", epochs, None),
+            ("dataset_size", dataset_size, None),
         ):
             if given != usual:
                 raise ArgumentError("{} is no setting of a tabular model: leave it out", name)

@@ -72,7 +72,7 @@ def predict_tabular(
         seconds = latency.value / 1e3
         energy = Estimate(watts.value * seconds, watts.low * latency.low / 1e3, watts.high * latency.high / 1e3, "J")
         carbon = carbon_advice.carbon(energy, grid)
-        assumptions["carbon_g"] = carbon_advice.grid_line(grid)
+        assumptions["carbon_g"] = carbon_advice.grid_line(grid, "processor")
     fitting = _fit(memory, device)
     if fitting is None:
         unknown["fit"] = f"the memory of {device.id} is not known"
@@ -119,11 +119,11 @@ def _fit(memory: Estimate, device: Device) -> Fit | None:
 def _notes(used: TabularLaw, model: Tabular, mode: str, rows: int, device: Device) -> list[str]:
     out = []
     threads = law.threads_of(device)
-    if model.kind in tabular_work.ONE_THREAD and mode == "training":
-        out.append(f"scikit-learn fits a {model.kind} with one thread")
+    if not tabular_work.takes_threads(model.kind, mode):
+        out.append("scikit-learn runs it with one thread, whatever number it is given")
     elif threads > law.MEASURED_THREADS:
         out.append(
-            f"{threads} threads are given to it (n_jobs); rows were measured with up to {law.MEASURED_THREADS}, so the "
+            f"up to {threads} threads work on it; rows were measured with up to {law.MEASURED_THREADS}, so the "
             "interval is wider"
         )
     if not law.is_measured(device, used.measured_on):

@@ -58,7 +58,7 @@ def train(
     ] = None,
     simulated: Annotated[
         str | None,
-        typer.Option(help="Devices that nobody here owns, separated by commas: learn from simulated rows of them too."),
+        typer.Option(help="Devices without measurements, separated by commas: learn from simulated rows of them too."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -54,7 +54,7 @@ def _simulated(store: Store) -> str:
         return ""
     counts = rows.groupby(["device", "mode", "simulated"]).size().rename("rows").reset_index()
     said = (
-        "Rows that a predictor made for devices that nobody here owns (`forerun train --simulated`): no measurements. "
+        "Rows that a predictor made for devices without measurements (`forerun train --simulated`): no measurements. "
         "They are learned from where that is asked for, and never judged as truth."
     )
     return f"## Simulated rows\n\n{said}\n\n" + table(counts.rename(columns={"simulated": "made by"}), "")

@@ -194,7 +194,7 @@ class Store:
 
     def connect(self) -> duckdb.DuckDBPyConnection:
         """A DuckDB connection with a view per table, whose SQL can read nothing else. `models` has an additional
-        column, `kind` (domains.py).
+        column, `kind` (domains.py). Rows that a predictor made are in `simulated_models` alone.
 
         Arrow reads the files, so that DuckDB needs no access to files, network, extensions or Python variables. Even a
         statement that parses as SELECT could write in DuckDB (`with a as (copy ...)`).
@@ -213,7 +213,13 @@ class Store:
                 link.register(f"_{table}_{number}", part)
             every = " union all by name ".join(f"select * from _{table}_{number}" for number in range(len(parts)))
             kind = f", {domains.sql()} as kind" if table == "models" else ""
-            link.execute(f"create view {table} as select *{kind} from ({every})")
+            made = _SIMULATED in schema.TABLES[table].names
+            measured = f" where {_SIMULATED} is null" if made else ""
+            link.execute(f"create view {table} as select *{kind} from ({every}){measured}")
+            if made:
+                link.execute(
+                    f"create view simulated_{table} as select *{kind} from ({every}) where {_SIMULATED} is not null"
+                )
         for setting in LOCKED_DOWN:
             link.execute(f"set {setting}")
         return link

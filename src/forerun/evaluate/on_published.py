@@ -118,7 +118,7 @@ class Simulation:
         """The same for a model card."""
         said = (
             f"{self.rows:,} rows of {', '.join(self.devices)} are simulated: {self.made_by} answered the workloads "
-            "that were measured here, for devices that nobody here owns. They are learned from and never judged as "
+            "that were measured here, for devices without measurements. They are learned from and never judged as "
             "truth; answers for such devices say `simulated`."
         )
         if self.imitation is not None:

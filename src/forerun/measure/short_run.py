@@ -5,6 +5,7 @@ The run learns one batch of random numbers by heart: its loss shows that steps l
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from dataclasses import dataclass, field
@@ -137,9 +138,9 @@ def _epoch(number: int, steps: int, step: Any, meter: Any, built: Any) -> dict[s
         seconds = time.perf_counter() - began
     finally:
         watch.end()
-    state = meter.state()
+    state, loss = meter.state(), float(built.last)
     return {
-        "epoch": number, "seconds": seconds, "steps": steps, "loss": float(built.last),
+        "epoch": number, "seconds": seconds, "steps": steps, "loss": loss if math.isfinite(loss) else None,
         "power_w": watch.power()["power_w"], "temperature_c": state.get("temperature_c"),
     }  # fmt: skip
 

@@ -106,11 +106,17 @@ def _counters(study: Study, run: Any, device: Device) -> list[str]:
         out.append(
             f"One loading process delivers {pretty(run.loading_samples_per_s)} images per second and {enough} it."
         )
-    moved = sum(op.mb for op in study.explain(device, mode="training").ops)
+    try:
+        ops = study.explain(device, mode="training").ops
+    except ForerunError:
+        return out
+    moved = sum(op.mb if op.memory_level_mb is None else op.memory_level_mb for op in ops)
     rate = moved * 2**20 / run.step_ms / 1e6
     if device.bandwidth_gbs:
+        share = f"{percent(rate / device.bandwidth_gbs)} of the memory's bandwidth"
+        beyond = "more than the memory's bandwidth, so caches serve a part"
         out.append(
-            f"A step moves {pretty(moved / 1024)} GB: {pretty(rate)} GB/s, {percent(rate / device.bandwidth_gbs)} of "
-            "the memory's bandwidth."
+            f"By the count of its graph a step moves {pretty(moved / 1024)} GB: {pretty(rate)} GB/s, "
+            f"{share if rate <= device.bandwidth_gbs else beyond}."
         )
     return out

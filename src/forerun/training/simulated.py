@@ -1,4 +1,4 @@
-"""Simulated rows: what the default predictor says of measured workloads on devices that nobody here owns.
+"""Simulated rows: what the default predictor says of measured workloads on devices without measurements.
 
 A published predictor that was fitted to them predicts such devices too. They are marked in the store (`simulated` in
 data/schema.py) and are never judged as truth: what they teach is judged on published measurements of the devices.

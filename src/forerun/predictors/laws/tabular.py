@@ -85,7 +85,7 @@ class TabularLaw:
 
     def speed_up(self, model: Tabular, mode: str, device: Device) -> float:
         most = tabular_work.parallel_items(model) if mode == "training" else math.inf
-        used = 1 if model.kind in tabular_work.ONE_THREAD else threads_of(device)
+        used = threads_of(device) if tabular_work.takes_threads(model.kind, mode) else 1
         return 1 + (min(used, most) - 1) * self.efficiency.get(group_of(mode, model.kind), 1.0)
 
     def working_mb(self, model: Tabular, mode: str, rows: int) -> float:
@@ -119,17 +119,18 @@ class TabularLaw:
         return Calibration.from_dict(self.calibration)
 
     def time(self, model: Tabular, mode: str, rows: int, device: Device, confidence: float = 0.9) -> Answered:
-        """Milliseconds with their interval."""
-        return _answered(
+        """Milliseconds with their interval, of which no end is below what products and table allow."""
+        found = _answered(
             self.ms(model, mode, rows, device), self.factors("latency_ms", model, mode, rows, device, confidence)
         )
+        return Answered(found.value, max(found.low, floor_ms(model, mode, rows, device)), found.high)
 
     def call_mb(self, model: Tabular, mode: str, rows: int, device: Device, confidence: float = 0.9) -> Answered:
         """Megabytes of the arrays of a call: what it adds, never less than its table, and the model that it asks."""
         made = _answered(
             self.working_mb(model, mode, rows), self.factors("memory_mb", model, mode, rows, device, confidence)
         )
-        least = tabular_work.bytes_of(model, mode, rows)["table"] / MB
+        least = tabular_work.least_bytes(model, mode, rows) / MB
         there = 0.0 if mode == "training" else tabular_work.model_bytes(model) / MB
         low, high = at_confidence(FITTED_SPREAD if model.facts else MODEL_SPREAD, confidence)
         return Answered(

@@ -19,6 +19,8 @@ FORESTS = ("decision_tree", "random_forest", "extra_trees")
 HISTOGRAMS = ("hist_gradient_boosting", "xgboost", "lightgbm")
 BOOSTED = ("gradient_boosting", *HISTOGRAMS)
 LINEAR = ("linear_regression", "ridge", "logistic_regression")
+#: Kinds whose fit does little but store its table.
+STORED = ("knn",)
 #: Kinds that use one thread whatever they are given.
 ONE_THREAD = ("decision_tree", "gradient_boosting", "svm")
 #: Rows that a leaf needs at least.
@@ -182,6 +184,17 @@ def bytes_of(model: Tabular, mode: str, rows: int) -> dict[str, float]:
     return out
 
 
+def least_bytes(model: Tabular, mode: str, rows: int) -> float:
+    """What a call holds at the least: its table and, where an MLP is fitted, weights, gradients and two moments."""
+    table = bytes_of(model, mode, rows)["table"]
+    return table + (16.0 * weights(model) if mode == "training" and model.kind == "mlp" else 0.0)
+
+
+def takes_threads(kind: str, mode: str) -> bool:
+    """Whether more threads than one do the work that is counted as parallel."""
+    return kind not in ONE_THREAD and not (mode == "training" and kind in STORED)
+
+
 def _grown(model: Tabular) -> Amounts:
     """Trees that sort each candidate column at every node, or draw one threshold for it."""
     got, grown = model.settings, trees(model)
@@ -275,6 +288,6 @@ def _stepped(model: Tabular) -> Amounts:
     steps = epochs * math.ceil(n / _BATCH)
     return {
         ("serial", "fit"): 1.0, ("gemm", "product"): 6 * n * weights(model) * epochs, ("serial", "step"): steps,
-        ("serial", "step layer"): steps * (got["layers"] + 1), ("parallel", "step weight"): steps * weights(model),
+        ("serial", "step layer"): steps * (got["layers"] + 1), ("serial", "step weight"): steps * weights(model),
         ("stream", "units"): 4 * n * units(model) * epochs, ("serial", "row"): n * epochs,
     }  # fmt: skip

@@ -85,8 +85,9 @@ def columns(frame: pd.DataFrame, features: Sequence[str]) -> Columns:
             parts.append((frame[feature] == name).to_numpy(dtype=float))
             of.append(feature)
             called.append(str(name))
-    matrix = np.column_stack(parts) if parts else np.zeros((len(frame), 0))
-    return Columns(matrix, np.array(of), tuple(called))
+    if not parts:
+        raise ForerunError(f"no value of {', '.join(features)} has {LEAST_OF_NAME} cases: there is nothing to study")
+    return Columns(np.column_stack(parts), np.array(of), tuple(called))
 
 
 def explain(rows: Rows, target: str) -> Explained | None:

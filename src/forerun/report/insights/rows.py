@@ -60,6 +60,8 @@ def read(
 ) -> Rows:  # fmt: skip
     """The cases of the store, a line each: repeats are their median. `where` is an SQL condition on `models`."""
     chosen = _checked(features)
+    if most < LEAST_ROWS:
+        raise ForerunError(f"a study needs at least {LEAST_ROWS} cases, so rows must be at least that, not {most}")
     rows = matching(store, "models", where) if where else store.read("models")
     left_out: dict[str, int] = {}
     rows = _kept(rows, rows["status"] == "ok", "did not run", left_out)
@@ -134,7 +136,7 @@ def _with_graphs(rows: pd.DataFrame) -> pd.DataFrame:
     if numbers is not None:
         at = pd.MultiIndex.from_frame(rows[["device", "case_key"]])
         found = numbers.reindex(at).set_index(rows.index)
-        own = own.combine_first(found)[list(_OF_GRAPH)]
+        own = found.combine_first(own)[list(_OF_GRAPH)]
     return rows.assign(**{name: own[name] for name in _OF_GRAPH})
 
 
