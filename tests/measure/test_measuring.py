@@ -198,7 +198,7 @@ def test_a_killed_sweep_goes_on_without_loss_or_repeat(home: Path) -> None:
     ("text", "problem"),
     [
         ("- a list", "not a sweep spec"),
-        ("kind: opera", "kind must be model, op, curve or serving"),
+        ("kind: opera", "kind must be model, op, curve, serving or tabular"),
         ("name: x", "needs blocks"),
         ("blocks: [{settings: []}]", "names no models"),
         ("blocks: [{families: {resnet: [resnet18]}}]", "has no settings"),

@@ -213,7 +213,8 @@ def test_a_row_of_softmax_that_fits_no_block_is_swept_again() -> None:
 def test_published_operators_are_drawn_long_ones_as_well_as_short_ones() -> None:
     many = pd.DataFrame({"dataset": "neusight", "devices": 1, "device": "t4", "op": "softmax", "dtype": "fp32",
                          "runtime": "eager", "device_ms": [0.01] * 2000 + [100.0] * 20 + [1.0] * 5,
-                         "protocol": ["neusight/train"] * 2020 + ["neusight/test"] * 5})  # fmt: skip
+                         "protocol": ["neusight/train"] * 2020 + ["neusight/test"] * 5,
+                         "row_id": [f"{n:04}" for n in range(2025)]})  # fmt: skip
     drawn = sample(many)
     assert len(drawn) == importers()["neusight"].operator_rows + 5
     assert set(drawn["timing_group"]) == {"neusight"}
