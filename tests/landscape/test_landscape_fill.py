@@ -258,6 +258,7 @@ HOURS = {"models": ("training_hours",)}
 
 def test_a_language_model_is_scored_beside_the_rules(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "left_for_judging", lambda model: True)  # few of forty are
+
     def last(body: dict[str, Any]) -> str:
         listed = body["messages"][1]["content"].splitlines()[2:]
         return f'{{"index": {len(listed) - 1}}}'
