@@ -191,7 +191,10 @@ def test_other_weights_must_not_be_worse(tmp_path: Path) -> None:
 
     frames = collect(["dummy", "default"], "family", nothing_to_gather)
     well_known = kinds_of_network(frames["default"]).isin(WELL_KNOWN).to_numpy()
-    made, whole = board(frames, only=well_known), board(frames)
+    packages = (frames["default"]["source"] == "python").to_numpy()
+    made, whole = board(frames, only=well_known & ~packages), board(frames)
+    for target, limit in (("device_ms", 0.15), ("latency_ms", 0.26), ("energy_j", 0.21), ("memory_mb", 0.06)):
+        assert board(frames, only=packages).value(target, "all", "default", "mape") < limit
     by_kind = collect(["default"], "kind", nothing_to_gather)
     others = ~kinds_of_network(by_kind["default"]).isin(WELL_KNOWN).to_numpy()
     new = board(by_kind, split="kind", only=others)
@@ -206,9 +209,9 @@ def test_other_weights_must_not_be_worse(tmp_path: Path) -> None:
         ("device_ms", "training, device-bound", "default", 0.09),
         ("device_ms", "prefill", "default", 0.065),
         ("device_ms", "decode", "default", 0.05),
-        ("latency_ms", "device-bound", "default", 0.09),
+        ("latency_ms", "device-bound", "default", 0.085),
         ("latency_ms", "all", "default, host probed", 0.13),
-        ("energy_j", "all", "default", 0.145),
+        ("energy_j", "all", "default", 0.14),
     ):
         assert made.value(target, group, predictor, "mape") < limit
         assert made.value(target, group, "dummy", "mape") > 2 * limit

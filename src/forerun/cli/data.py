@@ -149,7 +149,7 @@ WhereOption = Annotated[str | None, typer.Option(help="Which rows, in SQL: \"dev
 ColumnsOption = Annotated[
     str | None, typer.Option("--columns", help="The columns to study, by commas; default: all that there are.")
 ]
-RowsOption = Annotated[int, typer.Option("--rows", help="Cases beyond these are sampled.", min=1)]
+RowsOption = Annotated[int, typer.Option("--rows", help="Cases beyond these are sampled.", min=20)]
 
 
 @app.command()

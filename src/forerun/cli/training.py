@@ -88,12 +88,7 @@ def train(
     if devices:
         cases = with_simulated(cases, devices, predictor, store, tracked("simulating", as_json))
     if not predictor.predicts:
-        with waiting("fitting", quiet=as_json):
-            predictor.fit(cases)
-        if out is not None:
-            predictor.save(out)
-        _print({"rows": len(cases.models)}, out, f"go on from it with --start {out}", as_json)
-        return
+        return _fit_alone(predictor, cases, out, as_json)
     predictions = judged(
         predictor, cases, folds=folds, keep=parts_folder(), progress=lambda title: progress(title, quiet=as_json)
     )
@@ -119,6 +114,15 @@ def train(
         with waiting("measuring its speed and size", quiet=as_json):
             save_trained(out, predictor, cases, predictions, costs(predictor, learned, training_s), store, card)
     _print(result, out, f"use it with --predictor {out}", as_json)
+
+
+def _fit_alone(predictor: Predictor, cases: TrainingCases, out: Path | None, as_json: bool) -> None:
+    """Fits what answers nothing yet, such as a first stage: there is nothing to hold out."""
+    with waiting("fitting", quiet=as_json):
+        predictor.fit(cases)
+    if out is not None:
+        predictor.save(out)
+    _print({"rows": len(cases.models)}, out, f"go on from it with --start {out}", as_json)
 
 
 def _chosen(name: str, settings: Path | None, options: dict[str, Any]) -> Predictor:
