@@ -8,7 +8,7 @@ from forerun.device.device import Device
 _FIRST = {"fp16": 7.0, "int8": 7.2, "bf16": 8.0, "tf32": 8.0, "fp64": 8.0, "fp8": 8.9}
 #: Tensor cores of cards for graphics (8.6, 8.9, 12.0) take no fp64.
 _WITH_FP64 = (8.0, 9.0, 10.0)
-#: Vector lanes do at most two halves or four bytes where they do one fp32; units above that are matrix units.
+#: Vector lanes do at most two FP16 or four INT8 operations where they do one FP32; units above that are matrix units.
 _VECTOR_GAIN = {"fp16": 2.0, "bf16": 2.0, "int8": 4.0, "fp64": 1.0, "tf32": 1.0, "fp8": 4.0}
 #: Kernel classes (graph.profile.CLASSES) for which libraries have kernels on vector lanes alone, whatever the dtype.
 _NEVER = frozenset({"conv_depthwise", "conv_depthwise_backward", "fft"})

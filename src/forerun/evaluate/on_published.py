@@ -104,7 +104,9 @@ class Simulation:
         """The same as `forerun train` prints it."""
         out = {"simulated rows": f"{self.rows:,} of {', '.join(self.devices)}, never judged as truth"}
         if self.imitation is not None:
-            out["from simulated rows, held out"] = f"{self.imitation:.1f} % on average: no accuracy"
+            out["from simulated rows, held out"] = (
+                f"{self.imitation:.1f} % from the predictor that made them: says nothing of real devices"
+            )
         if self.lines is None:
             return out | {"published rows of such chips": "none is imported: nothing to judge by"}
         for line in self.lines.to_dict("records"):
@@ -122,7 +124,7 @@ class Simulation:
             "truth; answers for such devices say `simulated`."
         )
         if self.imitation is not None:
-            said += f" Rows that it did not see differ by {self.imitation:.1f} % on average, which is no accuracy."
+            said += f" On rows held out it differs by {self.imitation:.1f} % from what made them: no error on devices."
         if self.lines is None:
             return f"{said}\n\nNo published rows of such chips were imported, so nothing was judged."
         head = "Mean error of latency in % on published rows of these chips, none of which this predictor learned from"

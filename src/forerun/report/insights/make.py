@@ -104,7 +104,9 @@ def _about(cases: Rows) -> list[str]:
 
 
 def _notes(cases: Rows) -> list[str]:
-    lines = [f"{count:,} rows {reason}." for reason, count in cases.left_out.items()]
+    lines = [
+        f"{count:,} {'cases' if 'sampled' in reason else 'rows'} {reason}." for reason, count in cases.left_out.items()
+    ]
     return [
         *lines,
         "A factor is that of a typical pair: of the same model, device, batch, prompt, precision, optimizer and "
